@@ -1,0 +1,1 @@
+"""THC, tensor homomorphic compression for BytePS and PyTorch (NSDI 2024)."""

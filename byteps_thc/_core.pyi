@@ -1,0 +1,114 @@
+"""CPU kernels (C++20, byteps_thc/csrc). NumPy arrays, C-contiguous, any alignment; wrong shapes raise InputError.
+
+Sizes below: n coordinates of a partition, P = padded_size(n), B = len(block_sizes(n)). Keys: `seed` (64 bits), `tensor`
+and `round` (32 bits) select the signs, the same on all workers; `worker` (32 bits) selects the rounding bits.
+The rotation is not normalised (H D x, paper section 5.1 without 1/sqrt(d)); inverse_rotate divides by the block size.
+A coordinate of a rotated block is then about N(0, norm^2), so the clamp is threshold * max_norm (section 5.3).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+#: float32, float16, or uint16 holding bfloat16 bits
+Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
+
+DEFAULT_ROTATION_BLOCK: int
+MIN_ROTATION_BLOCK: int
+MAX_ROTATION_BLOCK: int
+
+def padded_size(coordinates: int, rotation_block: int) -> int: ...
+def block_sizes(coordinates: int, rotation_block: int) -> npt.NDArray[np.int64]: ...
+def code_bytes(count: int, bits: int) -> int: ...
+def table_hash(bits: int, values: U16) -> int: ...
+def block_norms(gradient: Gradient, residual: F32 | None, norms: F32, *, rotation_block: int) -> None: ...
+def rotate(
+    gradient: Gradient,
+    residual: F32 | None,
+    rotated: F32,
+    norms: F32,
+    *,
+    rotation_block: int,
+    seed: int,
+    tensor: int,
+    round: int,
+) -> None:
+    """rotated[P] = H D (gradient + residual) per block; norms[B] = Euclidean norms of its blocks (one fused pass)."""
+
+def quantize(
+    rotated: F32,
+    max_norms: F32,
+    codes: U8,
+    *,
+    coordinates: int,
+    rotation_block: int,
+    values: U16,
+    bits: int,
+    threshold: float,
+    seed: int,
+    tensor: int,
+    round: int,
+    worker: int,
+    keep_error: bool,
+) -> int:
+    """codes[code_bytes(P, bits)] = packed stochastic quantization of clamp(rotated, +-threshold * max_norms[block]).
+
+    keep_error: rotated is overwritten with rotated - quantized (inverse_rotate of it is the error-feedback residual).
+    Returns the number of clamped coordinates. Blocks with a zero max norm get the middle codes; blocks with a
+    non-finite max norm get code 0 and, with keep_error, a zero error (the caller decides what to do with them).
+    """
+
+def inverse_rotate(
+    rotated: F32, out: F32, *, rotation_block: int, seed: int, tensor: int, round: int
+) -> None:
+    """out[n] = (1/d) D H rotated[P]; `rotated` is used as scratch and left undefined."""
+
+def dequantize(
+    aggregate: U8 | U16,
+    contributions: U8,
+    max_norms: F32,
+    rotated: F32,
+    *,
+    coordinates: int,
+    codes_per_chunk: int,
+    rotation_block: int,
+    granularity: int,
+    threshold: float,
+) -> None:
+    """rotated[P] = (aggregate / contributions[chunk] * 2/g - 1) * threshold * max_norm[block]; 0 where a chunk has no
+    contributions; NaN where the max norm is not finite; 0 where it is zero."""
+
+def decode(
+    aggregate: U8 | U16,
+    contributions: U8,
+    max_norms: F32,
+    out: Gradient,
+    *,
+    coordinates: int,
+    codes_per_chunk: int,
+    rotation_block: int,
+    granularity: int,
+    threshold: float,
+    seed: int,
+    tensor: int,
+    round: int,
+) -> None:
+    """dequantize + inverse_rotate in one pass per block; out[n] float32, float16 or bfloat16 bits."""
+
+def lookup_sum(codes: U8, values: U16, aggregate: U8 | U16, *, bits: int, add: bool) -> None:
+    """aggregate[i] (add: +=, else =) values[code i] for i < len(aggregate). Caller guarantees no overflow."""
+
+def max_norms(norms: F32, maximum: F32, *, add: bool) -> None:
+    """maximum[i] = max(maximum[i], norms[i]) (add) or norms[i], ordered as unsigned integers: NaN wins."""
+
+def pack(codes: U8, packed: U8, *, bits: int) -> None:
+    """packed = codes as a bit stream, most significant bit first; the last byte is padded with zeros."""
+
+def unpack(packed: U8, codes: U8, *, bits: int) -> None: ...
+def instruction_sets() -> list[str]:
+    """Instruction sets compiled in and supported here, best first."""
+
+def use_instruction_set(name: str | None) -> None:
+    """Limit kernels to one instruction set (tests, benchmarks); "naive" selects the scalar twins; None: the best."""

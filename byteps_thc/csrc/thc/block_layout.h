@@ -1,0 +1,36 @@
+// How a partition is cut into rotation blocks.
+#pragma once
+
+#include <cstddef>
+
+namespace thc {
+
+inline constexpr std::size_t kMinRotationBlock = 64;
+inline constexpr std::size_t kMaxRotationBlock = std::size_t{1} << 20;
+inline constexpr std::size_t kDefaultRotationBlock = 8192;
+
+/// Rotation blocks of one partition: as many full blocks as fit, then ever smaller powers of two down to
+/// kMinRotationBlock, the last of which is padded with zeros. At most 63 coordinates are padding, whatever the size.
+/// Example: 21000 coordinates in blocks of 8192 -> 8192, 8192, 4096, 512, 64 (56 of its 64 used).
+class BlockLayout {
+ public:
+  /// Throws ConfigurationError unless rotation_block is a power of two in [kMinRotationBlock, kMaxRotationBlock].
+  BlockLayout(std::size_t coordinates, std::size_t rotation_block);
+
+  std::size_t coordinates() const noexcept { return coordinates_; }
+  /// Coordinates with padding; a multiple of kMinRotationBlock.
+  std::size_t padded() const noexcept { return padded_; }
+  std::size_t blocks() const noexcept { return blocks_; }
+  std::size_t rotation_block() const noexcept { return rotation_block_; }
+  /// First coordinate and size of block i < blocks().
+  std::size_t offset(std::size_t i) const noexcept;
+  std::size_t size(std::size_t i) const noexcept;
+
+ private:
+  std::size_t coordinates_;
+  std::size_t rotation_block_;
+  std::size_t padded_;
+  std::size_t blocks_;
+};
+
+}  // namespace thc

@@ -1,0 +1,62 @@
+// Typed exceptions for set-up and API misuse; mapped one to one to byteps_thc/errors.py. Never thrown per packet.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace thc {
+
+/// Base of everything this library throws.
+class Error : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A setting is out of range or two settings contradict each other. Python: ConfigurationError.
+class ConfigurationError : public Error {
+  using Error::Error;
+};
+
+/// An array has the wrong shape, dtype or memory layout. Python: InputError.
+class InputError : public Error {
+  using Error::Error;
+};
+
+/// The network or a device failed (port in use, no buffers, no route). Python: TransportError.
+class TransportError : public Error {
+  using Error::Error;
+};
+
+/// DPDK was asked for and is not there or did not start. Python: DpdkUnavailableError.
+class DpdkUnavailableError : public TransportError {
+  using TransportError::TransportError;
+};
+
+/// The server refused this worker (see wire::ErrorReason). Python: ServerRefusedError.
+class ServerRefusedError : public TransportError {
+  using TransportError::TransportError;
+};
+
+/// The server or a worker restarted and results of this round are lost. Python: RestartError.
+class RestartError : public TransportError {
+  using TransportError::TransportError;
+};
+
+/// A wait ran out of time. Python: DeadlineError with the same attributes.
+class DeadlineError : public Error {
+ public:
+  explicit DeadlineError(const std::string& message, std::uint32_t slot = 0, std::uint32_t round = 0,
+                         std::uint64_t missing_workers = 0)
+      : Error(message), slot_(slot), round_(round), missing_workers_(missing_workers) {}
+  std::uint32_t slot() const noexcept { return slot_; }
+  std::uint32_t round() const noexcept { return round_; }
+  /// Bit w set: worker w had not contributed when the server last answered; 0 when it never answered.
+  std::uint64_t missing_workers() const noexcept { return missing_workers_; }
+
+ private:
+  std::uint32_t slot_;
+  std::uint32_t round_;
+  std::uint64_t missing_workers_;
+};
+
+}  // namespace thc

@@ -1,0 +1,24 @@
+// What an aggregator does: look up and add, or take the maximum of norms. No decompression.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "thc/lookup_table.h"
+
+namespace thc {
+
+enum class Accumulate : std::uint8_t { kWrite, kAdd };
+
+/// aggregate[i] (= or +=) table[code i], i < count. codes: packed, most significant bits first. No overflow check: the
+/// job's set-up guarantees granularity * workers fits. Any alignment.
+void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
+                std::uint8_t* aggregate) noexcept;
+void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
+                std::uint16_t* aggregate) noexcept;
+
+/// maximum[i] (= or max=) norms[i] as unsigned integers, in network byte order on both sides: non-negative IEEE floats
+/// order like unsigned integers, and NaN above infinity, so a non-finite norm reaches every worker.
+void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mode, std::uint8_t* maximum_be) noexcept;
+
+}  // namespace thc

@@ -1,0 +1,45 @@
+"""Everything byteps_thc raises. The C++ modules translate thc/errors.h to these classes."""
+
+from __future__ import annotations
+
+
+class ThcError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfigurationError(ThcError, ValueError):
+    """A setting is out of range, or two settings contradict each other (g * n overflow, unknown table)."""
+
+
+class InputError(ThcError, ValueError):
+    """An array has the wrong shape, dtype or memory layout."""
+
+
+class TransportError(ThcError, OSError):
+    """The network or a device failed: port in use, no packet buffers, no route."""
+
+
+class DpdkUnavailableError(TransportError):
+    """DPDK was asked for, and this build has none or EAL did not start."""
+
+
+class ServerRefusedError(TransportError):
+    """The server refused this worker: configuration or table mismatch, duplicate worker id, too many jobs."""
+
+
+class RestartError(TransportError):
+    """The server or another worker restarted, and results of this round are lost."""
+
+
+class DeadlineError(ThcError, TimeoutError):
+    """A wait ran out of time.
+
+    slot, round: the first packet position without a result; missing_workers: ids of the workers the server had not
+    heard from when it last answered, empty when it never answered.
+    """
+
+    def __init__(self, message: str, slot: int = 0, round: int = 0, missing_workers: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.slot = slot
+        self.round = round
+        self.missing_workers = missing_workers

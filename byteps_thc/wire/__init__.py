@@ -1,0 +1,1 @@
+"""Wire format: wire.toml is the source, layout.py is generated from it."""

@@ -1,0 +1,74 @@
+// UDP datagrams in and out, in batches, without copies of payloads the caller keeps. Kernel UDP and DPDK implement it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace thc::io {
+
+/// An IPv4 UDP address, host byte order.
+struct Endpoint {
+  std::uint32_t ip = 0;
+  std::uint16_t port = 0;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+/// A received datagram's payload; valid until the next receive() on the same PacketIo.
+struct RxPacket {
+  const std::uint8_t* data;
+  std::uint32_t size_bytes;
+  Endpoint from;
+};
+
+struct IoCounters {
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t rx_malformed = 0;    ///< frames that are no valid UDP datagram for us (DPDK), truncated datagrams (UDP)
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t tx_no_buffer = 0;    ///< datagrams dropped for want of a buffer or queue space
+  std::uint64_t tx_errors = 0;       ///< datagrams the kernel or device refused
+  std::uint64_t tx_no_neighbour = 0; ///< datagrams whose next hop's MAC is not known yet (DPDK)
+};
+
+/// One endpoint's packets. Used by one thread. Nothing here throws, logs or allocates after construction.
+class PacketIo {
+ public:
+  virtual ~PacketIo() = default;
+  PacketIo(const PacketIo&) = delete;
+  PacketIo& operator=(const PacketIo&) = delete;
+
+  /// Takes up to packets.size() datagrams that are there now; returns how many. Invalidates earlier ones.
+  virtual std::size_t receive(std::span<RxPacket> packets) noexcept = 0;
+
+  /// Queues one datagram of header + payload. `header` (at most kMaxHeaderBytes) is copied; `payload` must stay unchanged
+  /// until flush(). May flush earlier by itself. False (and a counter) when it had to be dropped.
+  virtual bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept = 0;
+
+  /// Hands everything queued to the network; payloads may change afterwards.
+  virtual void flush() noexcept = 0;
+
+  /// Sleeps until a datagram may be there, wake() is called, or the time is over. A polling back end may return at once.
+  virtual void wait(std::chrono::microseconds timeout) noexcept = 0;
+
+  /// Ends a wait() from any thread.
+  virtual void wake() noexcept = 0;
+
+  /// Own address (port resolved when 0 was asked for).
+  virtual Endpoint local() const noexcept = 0;
+
+  /// Largest header + payload that reaches `to` unfragmented.
+  virtual std::size_t max_datagram_bytes(Endpoint to) const noexcept = 0;
+
+  virtual const IoCounters& counters() const noexcept = 0;
+
+  static constexpr std::size_t kMaxHeaderBytes = 64;
+
+ protected:
+  PacketIo() = default;
+};
+
+}  // namespace thc::io
