@@ -1,0 +1,37 @@
+#include <pybind11/numpy.h>
+
+#include <cstdint>
+
+#include "python/register.h"
+#include "thc/bit_stream.h"
+#include "thc/block_layout.h"
+#include "thc/errors.h"
+
+namespace thc::python {
+
+namespace py = pybind11;
+
+void register_layout(py::module_& module) {
+  module.attr("DEFAULT_ROTATION_BLOCK") = kDefaultRotationBlock;
+  module.attr("MIN_ROTATION_BLOCK") = kMinRotationBlock;
+  module.attr("MAX_ROTATION_BLOCK") = kMaxRotationBlock;
+  module.def(
+      "padded_size",
+      [](std::size_t coordinates, std::size_t rotation_block) {
+        return BlockLayout(coordinates, rotation_block).padded();
+      },
+      py::arg("coordinates"), py::arg("rotation_block"));
+  module.def(
+      "block_sizes",
+      [](std::size_t coordinates, std::size_t rotation_block) {
+        const BlockLayout layout(coordinates, rotation_block);
+        py::array_t<std::int64_t> sizes(static_cast<py::ssize_t>(layout.blocks()));
+        for (std::size_t i = 0; i < layout.blocks(); ++i) {
+          sizes.mutable_at(static_cast<py::ssize_t>(i)) = static_cast<std::int64_t>(layout.size(i));
+        }
+        return sizes;
+      },
+      py::arg("coordinates"), py::arg("rotation_block"));
+}
+
+}  // namespace thc::python

@@ -1,0 +1,11 @@
+// byteps_thc._core: CPU kernels for Python. Signatures and semantics: byteps_thc/_core.pyi.
+#include <pybind11/pybind11.h>
+
+#include "python/register.h"
+#include "python/translate_errors.h"
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "CPU kernels of byteps_thc (see _core.pyi)";
+  thc::python::register_exceptions(module);
+  thc::python::register_layout(module);
+}

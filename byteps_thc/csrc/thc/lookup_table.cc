@@ -1,0 +1,70 @@
+#include "thc/lookup_table.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "thc/errors.h"
+
+namespace thc {
+namespace {
+
+class Fnv1a64 {
+ public:
+  void add_byte(std::uint8_t byte) noexcept { hash_ = (hash_ ^ byte) * 0x100000001b3U; }
+  void add_be16(std::uint16_t value) noexcept {
+    add_byte(static_cast<std::uint8_t>(value >> 8));
+    add_byte(static_cast<std::uint8_t>(value));
+  }
+  std::uint64_t value() const noexcept { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325U;
+};
+
+}  // namespace
+
+LookupTable::LookupTable(unsigned bits, std::span<const std::uint16_t> values) : bits_(bits) {
+  if (!(bits >= 1 && bits <= 4) && bits != 8) {
+    throw ConfigurationError("bits must be 1, 2, 3, 4 or 8, got " + std::to_string(bits));
+  }
+  if (values.size() != size()) {
+    throw ConfigurationError("a lookup table for " + std::to_string(bits) + " bits has " + std::to_string(size()) +
+                             " values, got " + std::to_string(values.size()));
+  }
+  if (values.front() != 0) {
+    throw ConfigurationError("the first value of a lookup table must be 0, got " + std::to_string(values.front()));
+  }
+  const auto repeat = std::adjacent_find(values.begin(), values.end(), std::greater_equal<>());
+  if (repeat != values.end()) {
+    throw ConfigurationError("lookup table values must increase strictly; values[" +
+                             std::to_string(repeat - values.begin() + 1) + "] = " + std::to_string(repeat[1]) +
+                             " follows " + std::to_string(repeat[0]));
+  }
+  std::copy(values.begin(), values.end(), values_.begin());
+}
+
+std::uint64_t LookupTable::hash() const noexcept {
+  Fnv1a64 hash;
+  hash.add_byte(static_cast<std::uint8_t>(bits_));
+  hash.add_be16(granularity());
+  for (const std::uint16_t value : values()) {
+    hash.add_be16(value);
+  }
+  return hash.value();
+}
+
+unsigned LookupTable::value_bits_for(unsigned workers) const {
+  const std::uint64_t largest = std::uint64_t{granularity()} * workers;
+  if (largest <= 0xff) {
+    return 8;
+  }
+  if (largest <= 0xffff) {
+    return 16;
+  }
+  throw ConfigurationError("granularity * workers = " + std::to_string(granularity()) + " * " +
+                           std::to_string(workers) + " = " + std::to_string(largest) +
+                           " does not fit 16-bit aggregates (65535); use a smaller granularity");
+}
+
+}  // namespace thc
