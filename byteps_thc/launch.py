@@ -1,0 +1,89 @@
+"""Find and run the thc-ps binary as a child process."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from byteps_thc.errors import ConfigurationError, TransportError
+
+#: What thc-ps prints on standard output when it listens, followed by IP:PORT.
+READY_PREFIX = "thc-ps ready on "
+
+
+def find_thc_ps() -> Path:
+    """Path of thc-ps: $THC_PS, beside the running Python, or on PATH; ConfigurationError when there is none."""
+    beside = Path(sys.executable).parent / "thc-ps"
+    for candidate in (os.environ.get("THC_PS"), str(beside), shutil.which("thc-ps")):
+        if candidate and os.access(candidate, os.X_OK):
+            return Path(candidate)
+    raise ConfigurationError("thc-ps is not installed here: run 'pip install .', or set THC_PS to the binary's path")
+
+
+class ParameterServer:
+    """A thc-ps child process, for demos, tests and benchmarks.
+
+    Use as a context manager; leaving it sends SIGTERM, and SIGKILL when the drain takes longer than `stop_timeout_s`.
+    arguments: further command-line options of thc-ps. Raises TransportError when it does not listen in time.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str] = (),
+        *,
+        ip: str = "127.0.0.1",
+        port: int = 0,
+        start_timeout_s: float = 15.0,
+        stop_timeout_s: float = 5.0,
+    ) -> None:
+        self._stop_timeout_s = stop_timeout_s
+        command = [str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            #: "IP:PORT" it listens on
+            self.address = self._wait_until_ready(start_timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_until_ready(self, timeout_s: float) -> str:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            if not select.select([self.process.stdout], [], [], left_s)[0]:
+                break
+            line = self.process.stdout.readline()
+            if line.startswith(READY_PREFIX):
+                return line.removeprefix(READY_PREFIX).strip()
+            if not line:
+                code = self.process.wait(timeout=self._stop_timeout_s)
+                raise TransportError(f"thc-ps ended with exit code {code} before it was ready; see its messages above")
+        raise TransportError(f"thc-ps was not ready after {timeout_s:g} s")
+
+    def stop(self) -> int:
+        """End the process; returns its exit code (0 after a clean drain)."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(self._stop_timeout_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

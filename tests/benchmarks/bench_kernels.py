@@ -1,0 +1,127 @@
+"""Kernels against memcpy, numpy and plain torch, one thread, one partition of 2^20 coordinates.
+
+Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
+partitions (256 MiB), as the gradients of a model do.
+
+    python tests/benchmarks/bench_kernels.py [--json build/bench/kernels.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch_baseline
+from ratio import Row, at_least, at_most, medians_us, report
+
+from byteps_thc import LookupTable, _core
+
+COORDINATES = 1 << 20
+BLOCK = 8192
+STREAM_PARTITIONS = 64
+TABLE = LookupTable.paper()
+VALUES = np.array(TABLE.values, np.uint16)
+THRESHOLD = TABLE.threshold
+KEY = {"seed": 7, "tensor": 1, "round": 2}
+
+
+class Buffers:
+    """One partition's arrays."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.gradient = rng.standard_normal(COORDINATES, np.float32)
+        self.copy = np.zeros_like(self.gradient)
+        self.rotated = np.zeros(COORDINATES, np.float32)
+        self.norms = np.zeros(COORDINATES // BLOCK, np.float32)
+        self.codes = np.zeros(_core.code_bytes(COORDINATES, TABLE.bits), np.uint8)
+        self.aggregate = np.zeros(COORDINATES, np.uint8)
+        self.average = np.zeros(COORDINATES, np.float32)
+        self.contributions = np.ones(COORDINATES // 1024, np.uint8)
+        self.encode()
+        self.write_sum()
+
+    def memcpy(self) -> None:
+        np.copyto(self.copy, self.gradient)
+
+    def encode(self) -> None:
+        _core.rotate(self.gradient, None, self.rotated, self.norms, rotation_block=BLOCK, **KEY)
+        _core.quantize(
+            self.rotated, self.norms, self.codes, coordinates=COORDINATES, rotation_block=BLOCK, values=VALUES,
+            bits=TABLE.bits, threshold=THRESHOLD, worker=0, keep_error=False, **KEY,
+        )  # fmt: skip
+
+    def write_sum(self) -> None:
+        _core.lookup_sum(self.codes, VALUES, self.aggregate, bits=TABLE.bits, add=False)
+
+    def add_sum(self) -> None:
+        _core.lookup_sum(self.codes, VALUES, self.aggregate, bits=TABLE.bits, add=True)
+
+    def numpy_add(self) -> None:
+        np.add(self.copy, self.gradient, out=self.copy)
+
+    def decode(self) -> None:
+        _core.decode(
+            self.aggregate, self.contributions, self.norms, self.average, coordinates=COORDINATES, codes_per_chunk=1024,
+            rotation_block=BLOCK, granularity=TABLE.granularity, threshold=THRESHOLD, **KEY,
+        )  # fmt: skip
+
+
+def turns(buffers: list[Buffers], method: Callable[[Buffers], None]) -> Callable[[], None]:
+    """Call `method` on the next buffers each time."""
+    cycle = itertools.cycle(buffers)
+    return lambda: method(next(cycle))
+
+
+def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
+    """The rows of one memory regime."""
+    methods = (Buffers.memcpy, Buffers.encode, Buffers.decode, Buffers.add_sum, Buffers.numpy_add)
+    # One kernel at a time, so that in the cache regime each finds its own buffers there.
+    us = {}
+    for method in methods:
+        us |= medians_us({method.__name__: turns(buffers, method)}, repeats)
+    return [
+        at_least(f"lookup_sum, 2^20 codes ({regime})", us["add_sum"], "numpy.add fp32", us["numpy_add"], 8),
+        at_most(f"encode, 2^20 floats ({regime})", us["encode"], "memcpy 4 MiB", us["memcpy"], 3),
+        at_most(f"decode, 2^20 floats ({regime})", us["decode"], "memcpy 4 MiB", us["memcpy"], 2),
+    ]
+
+
+def against_torch(buffers: Buffers) -> Row:
+    """Encode + decode against the same algorithm in torch operations."""
+    gradient = torch.from_numpy(buffers.gradient)
+    signs = torch.randint(0, 2, (COORDINATES,)).mul_(2).sub_(1).to(torch.float32)
+    table = torch.tensor(TABLE.values, dtype=torch.float32)
+    aggregate = torch.from_numpy(buffers.aggregate)
+
+    def torch_both() -> None:
+        _, norms = torch_baseline.encode(gradient, signs, table, THRESHOLD, BLOCK)
+        torch_baseline.decode(aggregate, 1, norms, signs, float(TABLE.granularity), THRESHOLD, BLOCK)
+
+    def own_both() -> None:
+        buffers.encode()
+        buffers.decode()
+
+    us = medians_us({"own": own_both, "torch": torch_both}, 15)
+    return at_least("encode + decode, 2^20 floats", us["own"], "plain torch CPU operations", us["torch"], 20)
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--repeats", type=int, default=200)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(1)
+    buffers = [Buffers(rng) for _ in range(STREAM_PARTITIONS)]
+    rows = measure("cache", buffers[:1], args.repeats) + measure("stream", buffers, args.repeats)
+    rows.append(against_torch(buffers[0]))
+    report(f"kernels, 1 thread, {_core.instruction_sets()[0]}", rows, args.json)
+
+
+if __name__ == "__main__":
+    main()

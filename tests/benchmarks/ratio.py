@@ -1,0 +1,66 @@
+"""Measure several callables in one run, interleaved, and report medians and ratios."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a benchmark: what was measured, against what, and the target (ratio is peer time / own time)."""
+
+    what: str
+    own_us: float
+    peer: str
+    peer_us: float
+    target: str
+    ratio: float
+    met: bool
+
+
+def medians_us(calls: dict[str, Callable[[], object]], repeats: int, warmup: int = 3) -> dict[str, float]:
+    """Median wall time of each call in microseconds; the calls take turns, so that noise hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(repeats + warmup):
+        for name, call in calls.items():
+            start = time.perf_counter_ns()
+            call()
+            if i >= warmup:
+                times[name].append((time.perf_counter_ns() - start) / 1e3)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def at_least(what: str, own_us: float, peer: str, peer_us: float, factor: float) -> Row:
+    """Target: own is at least `factor` times faster than the peer."""
+    ratio = peer_us / own_us
+    return Row(what, own_us, peer, peer_us, f">= {factor}x faster", ratio, ratio >= factor)
+
+
+def at_most(what: str, own_us: float, peer: str, peer_us: float, factor: float) -> Row:
+    """Target: own takes at most `factor` times the peer's time."""
+    ratio = own_us / peer_us
+    return Row(what, own_us, peer, peer_us, f"<= {factor}x its time", ratio, ratio <= factor)
+
+
+def report(title: str, rows: list[Row], json_path: Path | None) -> None:
+    """Print the rows as a table and write them as JSON."""
+    table = Table(title=title)
+    for column in ("what", "own [us]", "peer", "peer [us]", "ratio", "target", "met"):
+        table.add_column(column, justify="right" if "[us]" in column or column == "ratio" else "left")
+    for row in rows:
+        table.add_row(
+            row.what, f"{row.own_us:.1f}", row.peer, f"{row.peer_us:.1f}", f"{row.ratio:.2f}", row.target,
+            "yes" if row.met else "NO",
+        )  # fmt: skip
+    Console(width=160).print(table)
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
