@@ -1,0 +1,47 @@
+# Everything a user or contributor runs. Each target installs what it needs first (scripts/setup.sh).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint format bench clean
+
+JOBS ?= $(shell nproc)
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export CTEST_OUTPUT_ON_FAILURE := 1
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@echo
+	@echo "Options of the demo: make demo ARGS='--steps 100 --workers 2' (see $(BIN)/thc demo --help)"
+
+setup: ## install dependencies and the project into .venv
+	@scripts/setup.sh demo
+
+demo: setup ## train a small GPT three ways (uncompressed, Uniform THC, THC) and compare; about three minutes
+	@$(BIN)/thc demo $(ARGS)
+
+test: ## C++ and Python tests, a few minutes
+	@scripts/setup.sh test
+	@scripts/cpp_tests.sh release $(JOBS)
+	@$(BIN)/pytest -m "not slow" $(ARGS)
+
+test-all: ## test, slow tests, sanitizers and a minute of fuzzing
+	@scripts/setup.sh all
+	@for preset in release asan-ubsan tsan; do scripts/cpp_tests.sh $$preset $(JOBS); done
+	@scripts/fuzz.sh
+	@$(BIN)/pytest $(ARGS)
+
+lint: ## all static checks, without network
+	@scripts/setup.sh all
+	@$(BIN)/pre-commit run --all-files --show-diff-on-failure
+
+format: ## rewrite sources in the project's style
+	@scripts/setup.sh all
+	@scripts/lint.sh format
+
+bench: ## benchmarks; writes docs/benchmarks.md
+	@scripts/setup.sh all
+	@$(BIN)/python scripts/bench.py $(ARGS)
+
+clean: ## remove build outputs and .venv
+	@rm -rf build .venv demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Install what is missing and build the project into .venv. Fast, and without network, when nothing is missing.
+#
+# Usage: scripts/setup.sh demo|test|all
+#   demo  build and run the project        test  demo + C++ and Python tests        all  test + lint, fuzzing, benchmarks
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly purpose=${1:-demo}
+readonly venv=.venv
+readonly stamps=$venv/.stamps
+
+# Debian package names; python3-venv and python3-dev are added below if the interpreter needs them.
+packages=(g++ cmake ninja-build pkg-config ccache
+  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev libcpp-httplib-dev libdpdk-dev)
+extras=demo
+case $purpose in
+  demo) ;;
+  test)
+    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2)
+    extras+=,test
+    ;;
+  all)
+    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 dpdk git shellcheck clang-14 libclang-rt-14-dev)
+    extras+=,test,lint
+    ;;
+  *)
+    echo "setup: unknown purpose '$purpose' (demo, test or all)" >&2
+    exit 2
+    ;;
+esac
+
+say() { printf '\033[1m[%3ds] %s\033[0m\n' "$SECONDS" "$*"; }
+
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-python3}" /usr/bin/python3 python3.13 python3.12 python3.11; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+}
+
+# Debian splits venv support and the C headers off its interpreter; others (pyenv, conda) bring both.
+python_packages() {
+  local python=$1
+  if [[ -z $python ]]; then
+    echo python3 python3-venv python3-dev
+    return
+  fi
+  "$python" -c 'import ensurepip' 2>/dev/null || echo python3-venv
+  "$python" -c 'import os, sysconfig, sys
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || echo python3-dev
+}
+
+install_packages() {
+  local missing=() package root=()
+  for package in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [[ ${#missing[@]} -eq 0 ]] && return
+  if [[ $EUID -ne 0 ]]; then
+    if ! command -v sudo >/dev/null; then
+      echo "setup: not root and no sudo; as root, run: apt-get install --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+    root=(sudo)
+  fi
+  say "Installing Debian packages (compiler, libraries thc-ps and the kernels use): ${missing[*]}"
+  local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120)
+  "${apt[@]}" update </dev/null
+  "${apt[@]}" install --no-install-recommends --yes "${missing[@]}" </dev/null >"$log" || { cat "$log"; exit 1; }
+}
+
+sources_digest() {
+  find byteps_thc worker_dpdk ps_software tables CMakeLists.txt pyproject.toml README.md LICENSE scripts/constraints.txt \
+    -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
+}
+
+# pip resolves and builds again only when the sources or the extras have changed since the last time.
+install_project() {
+  local state
+  state="$extras $(sources_digest)"
+  [[ $state == "$(cat "$stamps/project" 2>/dev/null)" ]] && return
+  if [[ ! -e $stamps/build-tools ]]; then
+    say "Installing Python build tools into $venv"
+    "$venv/bin/pip" install --quiet 'scikit-build-core>=0.10' 'pybind11>=3'
+    touch "$stamps/build-tools"
+  fi
+  say "Building byteps_thc and thc-ps, installing them and what they need ($extras) into $venv (a few minutes the first time)"
+  if command -v ccache >/dev/null; then
+    export CMAKE_CXX_COMPILER_LAUNCHER=ccache  # the tests compile the same files again
+  fi
+  "$venv/bin/pip" install --quiet --no-build-isolation --constraint scripts/constraints.txt ".[$extras]"
+  echo "$state" >"$stamps/project"
+}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+python=$(find_python || true)
+if [[ ! -x $venv/bin/python ]]; then
+  # shellcheck disable=SC2207 # package names have no spaces
+  packages+=($(python_packages "$python"))
+fi
+if command -v apt-get >/dev/null; then
+  install_packages
+else
+  echo "setup: no apt-get here; make sure that these Debian packages' equivalents are installed: ${packages[*]}" >&2
+fi
+if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
+  python=$(find_python || true)
+  if [[ -z $python ]]; then
+    echo "setup: Python 3.11 or newer is needed; set PYTHON=/path/to/python3" >&2
+    exit 1
+  fi
+  say "Creating $venv with $("$python" --version)"
+  "$python" -m venv --clear "$venv"
+fi
+mkdir -p "$stamps"
+install_project
