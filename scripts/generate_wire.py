@@ -99,7 +99,8 @@ def python(wire: dict[str, Any]) -> str:
     out += [f"{name.upper()} = {value}" for name, value in wire["limits"].items()]
     out.append("")
     for table in ENUMS:
-        out += ["", f"class {enum_name(table)}(enum.IntEnum):", f'    """{table.replace("_", " ").capitalize()}."""', ""]
+        title = table.replace("_", " ").capitalize()
+        out += ["", f"class {enum_name(table)}(enum.IntEnum):", f'    """{title}."""', ""]
         for name, entry in wire[table].items():
             out += [f"    {name.upper()} = {entry['value']}", f'    """{entry["doc"]}"""']
         out.append("")

@@ -1,0 +1,124 @@
+"""Settings of THC, checked when they are made, and what they come to for a number of workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tables import LookupTable
+from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
+from byteps_thc.tables.selection import best_table
+from byteps_thc.wire.layout import MAX_CODES_PER_PACKET, MAX_WORKERS, MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET
+
+_MAX_CHUNKS = 1 << 16  # `chunk` of the wire header has 16 bits
+
+
+class ThcConfig(BaseModel):
+    """Settings of one training job, the same on all workers. Raises ConfigurationError when they are not valid.
+
+    The default chooses granularity, p and value bits for the number of workers (tables/selection.py says how).
+    ThcConfig.paper() is the setting of the paper's evaluation, ThcConfig.uniform() is Uniform THC.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bits: Literal[1, 2, 3, 4, 8] = 4
+    """b, bits of a code"""
+    granularity: Annotated[int, Field(ge=1, le=65535)] | Literal["auto"] = "auto"
+    """g, the largest table value; at least 2^bits - 1"""
+    p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
+    """fraction of the coordinates that is clamped"""
+    uniform_table: bool = False
+    """Uniform THC: the identity table, g = 2^bits - 1"""
+    value_bits: Literal[8, 16, "auto"] = "auto"
+    """bits of a coordinate of the aggregate; auto: 8 when the sums fit, else 16"""
+    rotation_block: int = 8192
+    """coordinates rotated together, a power of two in 64 .. 2^20"""
+    error_feedback: bool = True
+    """add what was lost by quantization to the next gradient of the same name"""
+    seed: int = Field(default=0, ge=0, lt=1 << 64)
+    """selects the signs of the rotation and the rounding"""
+    partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
+    """bytes of fp32 gradient that are pushed as one partition; a multiple of 256"""
+    codes_per_packet: int = Field(default=SWITCH_CODES_PER_PACKET, ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)
+    """codes in a full packet, a multiple of 64; 1024 is what a switch takes"""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise ConfigurationError(_explain(error)) from error
+
+    @classmethod
+    def paper(cls, **settings: Any) -> ThcConfig:
+        """Return the setting of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32."""
+        return cls(**{"bits": PAPER_BITS, "granularity": PAPER_GRANULARITY, "p": PAPER_P} | settings)
+
+    @classmethod
+    def uniform(cls, bits: int = 4, **settings: Any) -> ThcConfig:
+        """Return Uniform THC with codes of `bits` bits (section 4)."""
+        return cls(**{"bits": bits, "uniform_table": True} | settings)
+
+    @model_validator(mode="after")
+    def _check(self) -> ThcConfig:
+        smallest = (1 << self.bits) - 1
+        if self.uniform_table and self.granularity not in ("auto", smallest):
+            raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
+        if self.granularity != "auto" and self.granularity < smallest:
+            raise ValueError(f"granularity must be at least {smallest} for {self.bits}-bit codes")
+        if not 64 <= self.rotation_block <= 1 << 20 or self.rotation_block & (self.rotation_block - 1):
+            raise ValueError(f"rotation_block must be a power of two in 64 .. {1 << 20}, not {self.rotation_block}")
+        if self.partition_bytes % 256 or self.codes_per_packet % 64:
+            raise ValueError("partition_bytes must be a multiple of 256 and codes_per_packet of 64")
+        if self.partition_coordinates > self.codes_per_packet * _MAX_CHUNKS:
+            raise ValueError(f"a partition takes more than {_MAX_CHUNKS} packets: raise codes_per_packet")
+        return self
+
+    @property
+    def partition_coordinates(self) -> int:
+        """Coordinates of a full partition."""
+        return self.partition_bytes // 4
+
+    def resolve(self, workers: int) -> ResolvedConfig:
+        """Return the table and value bits for that many workers.
+
+        ConfigurationError when granularity * workers does not fit the aggregate, naming what would.
+        """
+        if not 1 <= workers <= MAX_WORKERS:
+            raise ConfigurationError(f"workers must be in 1 .. {MAX_WORKERS}, not {workers}")
+        smallest = (1 << self.bits) - 1
+        granularity = smallest if self.uniform_table else None if self.granularity == "auto" else self.granularity
+        value_bits = self.value_bits
+        if value_bits == "auto":
+            value_bits = 8 if (granularity or smallest) * workers < 1 << 8 else 16
+        p = None if self.p == "auto" else self.p
+        table = best_table(self.bits, workers, value_bits, self.error_feedback, granularity=granularity, p=p)
+        return ResolvedConfig(self, workers, table, value_bits)
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """ThcConfig for a number of workers: nothing "auto" is left, and sums are known to fit."""
+
+    config: ThcConfig
+    workers: int
+    table: LookupTable
+    value_bits: int
+
+
+def _explain(error: ValidationError) -> str:
+    """One line per setting that is wrong, without pydantic's type codes and links."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for detail in error.errors():
+        # A union reports once per alternative; the first part of the location is the setting.
+        setting = str(detail["loc"][0]) if detail["loc"] else ""
+        message = detail["msg"].removeprefix("Value error, ")
+        given = f" (given: {detail['input']!r})" if setting else ""
+        lines.setdefault((setting, given), []).append(message[:1].lower() + message[1:])
+    return "; ".join(
+        f"{setting}: {' or '.join(messages)}{given}" if setting else messages[0]
+        for (setting, given), messages in lines.items()
+    )

@@ -1,0 +1,149 @@
+"""The lookup table T: codes to table values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tables import solver
+from byteps_thc.wire.layout import MAX_GRANULARITY
+
+CODE_BITS = (1, 2, 3, 4, 8)
+#: The solver takes granularity^2 doubles; beyond this a finer grid changes the cost in the sixth digit only.
+MAX_SOLVED_GRANULARITY = 2047
+#: The paper's setting (section 8): g = 30 and p = 1/32 for 4-bit codes; its sums fit 8 bits for up to 8 workers.
+PAPER_BITS, PAPER_GRANULARITY, PAPER_P = 4, 30, 1 / 32
+
+
+@dataclass(frozen=True)
+class LookupTable:
+    """An increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity, and the clamp it was made for.
+
+    A coordinate x of a rotated block with norm N is about normal with standard deviation N. It is clamped to
+    +-threshold * N, that range is cut into `granularity` equal parts, and x is rounded, without bias, to one of the two
+    nearest of the 2^bits points at parts `values`.
+
+    bits: b, bits of a code, one of 1, 2, 3, 4, 8. granularity: g. p: fraction of the coordinates that is clamped.
+    values: T, 2^bits integers. cost: expected squared quantization error of a coordinate, in units of its variance
+    (section 5.2, the integral over [-t_p, t_p] with the density of the normal itself; clamping not included).
+
+    Raises ConfigurationError when the values do not make such a table.
+    """
+
+    bits: int
+    granularity: int
+    p: float
+    values: tuple[int, ...]
+    cost: float
+
+    def __post_init__(self) -> None:
+        check_parameters(self.bits, self.granularity, self.p)
+        if len(self.values) != 1 << self.bits:
+            raise ConfigurationError(f"a table of {self.bits} bits has {1 << self.bits} values, not {len(self.values)}")
+        if self.values[0] != 0 or self.values[-1] != self.granularity:
+            raise ConfigurationError(
+                f"a table runs from 0 to granularity {self.granularity}, not {self.values[0]} to {self.values[-1]}"
+            )
+        if any(low >= high for low, high in zip(self.values, self.values[1:], strict=False)):
+            raise ConfigurationError(f"table values must increase strictly: {list(self.values)}")
+        if not (math.isfinite(self.cost) and self.cost >= 0):
+            raise ConfigurationError(f"the cost of a table is finite and not negative, not {self.cost}")
+
+    @classmethod
+    def solve(cls, bits: int, granularity: int, p: float) -> LookupTable:
+        """Return the table of least cost, found exactly by dynamic programming (about a millisecond)."""
+        check_parameters(bits, granularity, p)
+        return solve_grid([bits], [granularity], [p])[0]
+
+    @classmethod
+    def auto(cls, bits: int, workers: int, value_bits: int = 8, error_feedback: bool = True) -> LookupTable:
+        """Return the table best suited to a number of workers; see selection.best_table for the criterion."""
+        from byteps_thc.tables.selection import best_table  # selection builds on this module
+
+        return best_table(bits, workers, value_bits, error_feedback)
+
+    @classmethod
+    def paper(cls) -> LookupTable:
+        """Return the table of the paper's evaluation: b = 4, g = 30, p = 1/32."""
+        return cls.solve(PAPER_BITS, PAPER_GRANULARITY, PAPER_P)
+
+    @classmethod
+    def uniform(cls, bits: int, p: float = PAPER_P) -> LookupTable:
+        """Return the identity table, g = 2^bits - 1: Uniform THC (section 4), where codes can be added as they are."""
+        return cls.solve(bits, (1 << bits) - 1, p)
+
+    @property
+    def threshold(self) -> float:
+        """t_p = Phi^-1(1 - p/2), the clamp in units of the norm."""
+        return solver.threshold(self.p)
+
+    @property
+    def clamp_cost(self) -> float:
+        """Expected squared error of clamping a coordinate, in units of its variance."""
+        return solver.clamp_cost(self.p)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether this is the identity table."""
+        return self.granularity == len(self.values) - 1
+
+    @cached_property
+    def array(self) -> npt.NDArray[np.uint16]:
+        """The values as the kernels take them: uint16[2^bits], read-only."""
+        array = np.array(self.values, dtype=np.uint16)
+        array.flags.writeable = False
+        return array
+
+    @cached_property
+    def hash(self) -> int:
+        """FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each): what HELLO carries (wire.toml)."""
+        words = b"".join(value.to_bytes(2, "big") for value in (self.granularity, *self.values))
+        digest = 0xCBF29CE484222325
+        for byte in bytes([self.bits]) + words:
+            digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
+        return digest
+
+    def max_workers(self, value_bits: int) -> int:
+        """Return how many workers' table values always fit one aggregate lane of value_bits."""
+        return ((1 << value_bits) - 1) // self.granularity
+
+
+def check_parameters(bits: int, granularity: int, p: float) -> None:
+    """Raise ConfigurationError unless a table with these parameters exists."""
+    if bits not in CODE_BITS:
+        raise ConfigurationError(f"bits must be one of {', '.join(map(str, CODE_BITS))}, not {bits}")
+    if not (1 << bits) - 1 <= granularity <= MAX_GRANULARITY:
+        raise ConfigurationError(
+            f"granularity must be in {(1 << bits) - 1}..{MAX_GRANULARITY} for {bits}-bit codes, not {granularity}"
+        )
+    if not 0 < p < 1:
+        raise ConfigurationError(f"p, the fraction of clamped coordinates, must be between 0 and 1, not {p}")
+
+
+def solve_grid(bits: Iterable[int], granularities: Iterable[int], p: Sequence[float]) -> list[LookupTable]:
+    """Return the optimal table for every combination with granularity >= 2^bits - 1, p varying fastest.
+
+    All tables of one granularity share a pass of the dynamic program. Memory: len(p) * granularity^2 doubles.
+    """
+    code_bits, tables = sorted(set(bits)), []
+    for g in sorted(set(granularities)):
+        fitting = [b for b in code_bits if g >= (1 << b) - 1]
+        for b in fitting:
+            for fraction in p:
+                check_parameters(b, g, fraction)
+        if g > MAX_SOLVED_GRANULARITY:
+            raise ConfigurationError(f"granularity {g} is too fine to solve for: use at most {MAX_SOLVED_GRANULARITY}")
+        if not fitting or not p:
+            continue
+        found = solver.optimal_values(solver.interval_costs(g, p), [(1 << b) - 1 for b in fitting])
+        for b in fitting:
+            values, costs = found[(1 << b) - 1]
+            rows = zip(p, values.tolist(), costs.tolist(), strict=True)
+            tables += [LookupTable(b, g, fraction, tuple(row), cost) for fraction, row, cost in rows]
+    return tables

@@ -1,0 +1,46 @@
+"""Write tables/: the optimal lookup table of every (bits, granularity, p) of the paper's grid.
+
+Usage: python scripts/generate_tables.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from byteps_thc.tables import solve_grid  # noqa: E402  (importable without an install)
+from byteps_thc.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, file_name, to_json  # noqa: E402
+
+
+def outputs() -> dict[Path, str]:
+    """Map every table file to its text."""
+    tables = solve_grid(GRID_BITS, range(3, GRID_MAX_GRANULARITY + 1), GRID_P)
+    return {ROOT / "tables" / file_name(t.bits, t.granularity, t.p): to_json(t) for t in tables}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when a file differs")
+    check = parser.parse_args().check
+    files = outputs()
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    unknown = [path for path in (ROOT / "tables").rglob("*.json") if path not in files]
+    for path in stale if check else []:
+        print(f"{path.relative_to(ROOT)} is out of date: run scripts/generate_tables.py", file=sys.stderr)
+    for path in unknown:
+        print(f"{path.relative_to(ROOT)} is not in the grid: delete it", file=sys.stderr)
+    if check:
+        return 1 if stale or unknown else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(files[path])
+    print(f"{len(files)} tables, {len(stale)} written")
+    return 1 if unknown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
