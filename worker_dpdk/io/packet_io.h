@@ -26,12 +26,13 @@ struct RxPacket {
 struct IoCounters {
   std::uint64_t rx_packets = 0;
   std::uint64_t rx_bytes = 0;
-  std::uint64_t rx_malformed = 0;    ///< frames that are no valid UDP datagram for us (DPDK), truncated datagrams (UDP)
+  std::uint64_t rx_malformed = 0;  ///< broken Ethernet/IPv4/UDP frames and fragments (DPDK), truncated datagrams (UDP)
+  std::uint64_t rx_other = 0;      ///< sound frames that are not for us: other protocol, address or port (DPDK)
   std::uint64_t tx_packets = 0;
   std::uint64_t tx_bytes = 0;
-  std::uint64_t tx_no_buffer = 0;    ///< datagrams dropped for want of a buffer or queue space
-  std::uint64_t tx_errors = 0;       ///< datagrams the kernel or device refused
-  std::uint64_t tx_no_neighbour = 0; ///< datagrams whose next hop's MAC is not known yet (DPDK)
+  std::uint64_t tx_no_buffer = 0;     ///< datagrams dropped for want of a buffer or queue space
+  std::uint64_t tx_errors = 0;        ///< datagrams the kernel or device refused
+  std::uint64_t tx_no_neighbour = 0;  ///< datagrams whose next hop's MAC is not known yet (DPDK)
 };
 
 /// One endpoint's packets. Used by one thread. Nothing here throws, logs or allocates after construction.
@@ -44,14 +45,16 @@ class PacketIo {
   /// Takes up to packets.size() datagrams that are there now; returns how many. Invalidates earlier ones.
   virtual std::size_t receive(std::span<RxPacket> packets) noexcept = 0;
 
-  /// Queues one datagram of header + payload. `header` (at most kMaxHeaderBytes) is copied; `payload` must stay unchanged
-  /// until flush(). May flush earlier by itself. False (and a counter) when it had to be dropped.
-  virtual bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept = 0;
+  /// Queues one datagram of header + payload. `header` (at most kMaxHeaderBytes) is copied; `payload` must stay
+  /// unchanged until flush(). May flush earlier by itself. False (and a counter) when it had to be dropped.
+  virtual bool send(Endpoint to, std::span<const std::uint8_t> header,
+                    std::span<const std::uint8_t> payload) noexcept = 0;
 
   /// Hands everything queued to the network; payloads may change afterwards.
   virtual void flush() noexcept = 0;
 
-  /// Sleeps until a datagram may be there, wake() is called, or the time is over. A polling back end may return at once.
+  /// Sleeps until a datagram may be there, wake() is called, or the time is over. A polling back end may return at
+  /// once.
   virtual void wait(std::chrono::microseconds timeout) noexcept = 0;
 
   /// Ends a wait() from any thread.
@@ -62,6 +65,14 @@ class PacketIo {
 
   /// Largest header + payload that reaches `to` unfragmented.
   virtual std::size_t max_datagram_bytes(Endpoint to) const noexcept = 0;
+
+  /// Tells that receivers pick their thread by `slot mod shards` (WELCOME), so datagrams of different shards must not
+  /// be merged on the way. For servers with different numbers of shards, pass a common multiple. 1 until told
+  /// otherwise.
+  virtual void set_shards(std::uint32_t /*shards*/) noexcept {}
+
+  /// About how many payload bytes can arrive between two receive() calls before some are lost.
+  virtual std::size_t receive_buffer_bytes() const noexcept = 0;
 
   virtual const IoCounters& counters() const noexcept = 0;
 

@@ -1,0 +1,61 @@
+#include "io/address.h"
+
+#include <arpa/inet.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "thc/errors.h"
+
+namespace thc::io {
+
+std::uint32_t parse_ipv4(std::string_view text) {
+  in_addr address{};
+  if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1) {
+    throw ConfigurationError("\"" + std::string(text) + "\" is not an IPv4 address such as 10.0.0.1");
+  }
+  return ntohl(address.s_addr);
+}
+
+Endpoint parse_endpoint(std::string_view text, std::uint16_t default_port) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) {
+    return {parse_ipv4(text), default_port};
+  }
+  const std::string_view port_text = text.substr(colon + 1);
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  if (error != std::errc{} || end != port_text.data() + port_text.size()) {
+    throw ConfigurationError("\"" + std::string(port_text) + "\" is not a UDP port (0 to 65535)");
+  }
+  return {parse_ipv4(text.substr(0, colon)), port};
+}
+
+MacAddress parse_mac(std::string_view text) {
+  MacAddress mac{};
+  bool ok = text.size() == 17;
+  for (std::size_t i = 0; ok && i < mac.size(); ++i) {
+    const char* first = text.data() + 3 * i;
+    const auto [end, error] = std::from_chars(first, first + 2, mac[i], 16);
+    ok = error == std::errc{} && end == first + 2 && (i == 5 || *end == ':');
+  }
+  if (!ok) {
+    throw ConfigurationError("\"" + std::string(text) + "\" is not a MAC address such as 02:00:00:00:00:01");
+  }
+  return mac;
+}
+
+std::string ipv4_to_string(std::uint32_t ip) {
+  return std::to_string(ip >> 24) + "." + std::to_string(ip >> 16 & 0xff) + "." + std::to_string(ip >> 8 & 0xff) + "." +
+         std::to_string(ip & 0xff);
+}
+
+std::string to_string(Endpoint endpoint) { return ipv4_to_string(endpoint.ip) + ":" + std::to_string(endpoint.port); }
+
+std::string to_string(const MacAddress& mac) {
+  char text[18];
+  std::snprintf(text, sizeof text, "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+  return text;
+}
+
+}  // namespace thc::io

@@ -1,0 +1,28 @@
+// IPv4 and Ethernet addresses to and from text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+using MacAddress = std::array<std::uint8_t, 6>;
+
+/// "10.0.0.1" to host byte order. Throws ConfigurationError.
+std::uint32_t parse_ipv4(std::string_view text);
+
+/// "10.0.0.1:48865" or "10.0.0.1" (then `default_port`). Throws ConfigurationError.
+Endpoint parse_endpoint(std::string_view text, std::uint16_t default_port);
+
+/// "02:00:00:00:00:01". Throws ConfigurationError.
+MacAddress parse_mac(std::string_view text);
+
+std::string ipv4_to_string(std::uint32_t ip);
+std::string to_string(Endpoint endpoint);
+std::string to_string(const MacAddress& mac);
+
+}  // namespace thc::io

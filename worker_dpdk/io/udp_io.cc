@@ -1,0 +1,115 @@
+#include "io/udp_io.h"
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "thc/errors.h"
+
+namespace thc::io {
+namespace {
+
+bool enable_gro(int socket) noexcept {
+  const int on = 1;
+  return setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
+}
+
+bool is_loopback(Endpoint endpoint) noexcept { return endpoint.ip >> 24 == IN_LOOPBACKNET; }
+
+FileDescriptor open_wake_event() {
+  FileDescriptor event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (event.get() < 0) {
+    throw TransportError(std::string("cannot create an eventfd: ") + std::strerror(errno));
+  }
+  return event;
+}
+
+}  // namespace
+
+UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
+    : socket_(std::move(socket)),
+      wake_event_(open_wake_event()),
+      local_(local),
+      receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
+      gro_active_(config.gro && enable_gro(socket_.get())),
+      receiver_(socket_.get(), counters_),
+      sender_(socket_.get(), config.gso, counters_) {
+  grow_send_buffer(socket_, config.send_buffer_bytes);
+}
+
+std::size_t UdpIo::receive(std::span<RxPacket> packets) noexcept { return receiver_.receive(packets); }
+
+bool UdpIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept {
+  return sender_.send(to, header, payload);
+}
+
+void UdpIo::flush() noexcept { sender_.flush(); }
+
+void UdpIo::set_shards(std::uint32_t shards) noexcept { sender_.set_shards(shards); }
+
+void UdpIo::wait(std::chrono::microseconds timeout) noexcept {
+  if (receiver_.has_leftover()) {
+    return;
+  }
+  std::array<pollfd, 2> watched{{{socket_.get(), POLLIN, 0}, {wake_event_.get(), POLLIN, 0}}};
+  const auto timeout_us = std::max<std::int64_t>(timeout.count(), 0);
+  const timespec limit{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000};
+  if (ppoll(watched.data(), watched.size(), &limit, nullptr) > 0 && (watched[1].revents & POLLIN) != 0) {
+    std::uint64_t wakes = 0;
+    [[maybe_unused]] const auto n = read(wake_event_.get(), &wakes, sizeof wakes);
+  }
+}
+
+void UdpIo::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n =
+      write(wake_event_.get(), &one, sizeof one);  // fails only when already woken 2^64 times
+}
+
+std::size_t UdpIo::max_datagram_bytes(Endpoint to) const noexcept { return route_max_datagram_bytes(to); }
+
+std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config) {
+  FileDescriptor socket = open_udp_socket(/*shared_port=*/false);
+  const Endpoint local = bind_udp_socket(socket, config.local);
+  return std::make_unique<UdpIo>(std::move(socket), local, config);
+}
+
+std::vector<std::unique_ptr<UdpIo>> make_udp_shards(const UdpConfig& config, std::uint32_t shards) {
+  if (shards == 0) {
+    throw ConfigurationError("a server needs at least one shard");
+  }
+  std::vector<std::unique_ptr<UdpIo>> group;
+  if (shards == 1) {
+    group.push_back(make_udp_io(config));
+    return group;
+  }
+  // SO_REUSEPORT would silently share the port with another server of the same user: try without it first.
+  UdpConfig member = config;
+  {
+    const FileDescriptor probe = open_udp_socket(/*shared_port=*/false);
+    member.local = bind_udp_socket(probe, config.local);
+  }
+  // GRO of a network card merges datagrams of one flow whatever their slot, and the merged ones would all go to the
+  // shard of the first. On loopback only the sender merges, and it keeps shards apart.
+  member.gro = config.gro && is_loopback(member.local);
+  for (std::uint32_t shard = 0; shard < shards; ++shard) {
+    FileDescriptor socket = open_udp_socket(/*shared_port=*/true);
+    const Endpoint local = bind_udp_socket(socket, member.local);
+    if (shard == 0) {
+      attach_slot_steering(socket, shards);  // before any traffic; numbers without a socket yet fall back to a hash
+    }
+    group.push_back(std::make_unique<UdpIo>(std::move(socket), local, member));
+  }
+  return group;
+}
+
+}  // namespace thc::io

@@ -1,0 +1,64 @@
+// Kernel UDP back end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "io/packet_io.h"
+#include "io/udp_receiver.h"
+#include "io/udp_sender.h"
+#include "io/udp_socket.h"
+
+namespace thc::io {
+
+struct UdpConfig {
+  Endpoint local;                                ///< address to bind; ip 0: all addresses, port 0: any free port
+  std::size_t receive_buffer_bytes = 64U << 20;  ///< asked for; receive_buffer_bytes() tells what the kernel granted
+  std::size_t send_buffer_bytes = 16U << 20;     ///< asked for
+  bool gso = true;  ///< send bursts as UDP_SEGMENT super-datagrams where the kernel has them
+  bool gro = true;  ///< take bursts as UDP_GRO super-datagrams where the kernel has them
+};
+
+/// One UDP socket with its batches. All buffers are allocated here, none later.
+class UdpIo final : public PacketIo {
+ public:
+  /// Takes a bound socket. Prefer make_udp_io().
+  UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config);
+
+  std::size_t receive(std::span<RxPacket> packets) noexcept override;
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept override;
+  void flush() noexcept override;
+  void wait(std::chrono::microseconds timeout) noexcept override;
+  void wake() noexcept override;
+  Endpoint local() const noexcept override { return local_; }
+  std::size_t max_datagram_bytes(Endpoint to) const noexcept override;
+  void set_shards(std::uint32_t shards) noexcept override;
+  std::size_t receive_buffer_bytes() const noexcept override { return receive_buffer_bytes_; }
+  const IoCounters& counters() const noexcept override { return counters_; }
+
+  /// False when GSO (GRO) was not wanted or the kernel refused it.
+  bool gso_active() const noexcept { return sender_.gso_active(); }
+  bool gro_active() const noexcept { return gro_active_; }
+
+ private:
+  FileDescriptor socket_;
+  FileDescriptor wake_event_;
+  Endpoint local_;
+  std::size_t receive_buffer_bytes_;
+  bool gro_active_;
+  IoCounters counters_;
+  UdpReceiver receiver_;
+  UdpSender sender_;
+};
+
+/// A UdpIo on its own port. Throws TransportError: port in use, no such address, no socket.
+std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config);
+
+/// `shards` sockets on one port, one for each packet thread; a datagram goes to number `slot mod shards` (slot read
+/// from the wire header), so that threads share no slot. Element i is shard i. Throws TransportError as make_udp_io()
+/// does, ConfigurationError for no shards.
+std::vector<std::unique_ptr<UdpIo>> make_udp_shards(const UdpConfig& config, std::uint32_t shards);
+
+}  // namespace thc::io

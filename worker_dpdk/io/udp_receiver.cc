@@ -1,0 +1,95 @@
+#include "io/udp_receiver.h"
+
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace thc::io {
+
+UdpReceiver::UdpReceiver(int socket, IoCounters& counters)
+    : socket_(socket),
+      counters_(counters),
+      buffer_(std::make_unique_for_overwrite<std::uint8_t[]>(kMessages * kMessageBytes)) {
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    vectors_[i] = {buffer_.get() + i * kMessageBytes, kMessageBytes};
+    messages_[i].msg_hdr.msg_iov = &vectors_[i];
+    messages_[i].msg_hdr.msg_iovlen = 1;
+    messages_[i].msg_hdr.msg_name = &senders_[i];
+    messages_[i].msg_hdr.msg_control = &controls_[i];
+  }
+}
+
+std::size_t UdpReceiver::receive(std::span<RxPacket> packets) noexcept {
+  if (packets.empty() || (!has_leftover() && !fill())) {
+    return 0;
+  }
+  // Only what one recvmmsg brought: another would overwrite datagrams that this call already hands out.
+  const std::size_t count = split(packets);
+  counters_.rx_packets += count;
+  return count;
+}
+
+bool UdpReceiver::fill() noexcept {
+  for (mmsghdr& message : messages_) {
+    message.msg_hdr.msg_namelen = sizeof(sockaddr_in);
+    message.msg_hdr.msg_controllen = sizeof(Control);
+  }
+  int received = -1;
+  do {
+    received = recvmmsg(socket_, messages_.data(), kMessages, MSG_DONTWAIT, nullptr);
+    // An ICMP error about a datagram sent earlier is reported once and says nothing about those that are waiting.
+  } while (received < 0 && (errno == EINTR || errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH));
+  filled_ = received > 0 ? static_cast<std::size_t>(received) : 0;
+  message_ = 0;
+  if (filled_ > 0) {
+    open_message();
+  }
+  return filled_ > 0;
+}
+
+void UdpReceiver::open_message() noexcept {
+  mmsghdr& message = messages_[message_];
+  offset_ = 0;
+  end_ = message.msg_len;
+  segment_bytes_ = std::max<std::size_t>(end_, 1);
+  if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
+    ++counters_.rx_malformed;
+    end_ = 0;
+    return;
+  }
+  if (end_ == 0) {
+    ++counters_.rx_malformed;  // an empty datagram carries no header; nobody above wants it
+  }
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message.msg_hdr); c != nullptr; c = CMSG_NXTHDR(&message.msg_hdr, c)) {
+    if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+      int segment_bytes = 0;
+      std::memcpy(&segment_bytes, CMSG_DATA(c), sizeof segment_bytes);
+      segment_bytes_ = static_cast<std::size_t>(std::max(segment_bytes, 1));
+    }
+  }
+}
+
+std::size_t UdpReceiver::split(std::span<RxPacket> packets) noexcept {
+  std::size_t count = 0;
+  while (has_leftover()) {
+    const sockaddr_in& sender = senders_[message_];
+    const Endpoint from{ntohl(sender.sin_addr.s_addr), ntohs(sender.sin_port)};
+    const std::uint8_t* data = static_cast<const std::uint8_t*>(vectors_[message_].iov_base);
+    for (; offset_ < end_; offset_ += segment_bytes_) {
+      if (count == packets.size()) {
+        return count;
+      }
+      const std::size_t size_bytes = std::min(segment_bytes_, end_ - offset_);
+      packets[count++] = {data + offset_, static_cast<std::uint32_t>(size_bytes), from};
+      counters_.rx_bytes += size_bytes;
+    }
+    if (++message_ < filled_) {
+      open_message();
+    }
+  }
+  return count;
+}
+
+}  // namespace thc::io

@@ -1,0 +1,56 @@
+// Batches of received datagrams: recvmmsg, with UDP_GRO super-datagrams split again.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+class UdpReceiver {
+ public:
+  /// `socket` stays the caller's.
+  UdpReceiver(int socket, IoCounters& counters);
+
+  /// See PacketIo::receive().
+  std::size_t receive(std::span<RxPacket> packets) noexcept;
+
+  /// Datagrams taken from the kernel that receive() has not handed out yet.
+  bool has_leftover() const noexcept { return message_ < filled_; }
+
+ private:
+  static constexpr std::size_t kMessages = 32;
+  static constexpr std::size_t kMessageBytes = 65536;  // a super-datagram is at most one IP packet
+
+  // Room for the UDP_GRO control message, aligned as the kernel writes it.
+  struct alignas(cmsghdr) Control {
+    std::array<std::uint8_t, CMSG_SPACE(sizeof(int))> bytes;
+  };
+
+  bool fill() noexcept;
+  void open_message() noexcept;
+  std::size_t split(std::span<RxPacket> packets) noexcept;
+
+  int socket_;
+  IoCounters& counters_;
+  std::unique_ptr<std::uint8_t[]> buffer_;
+  std::array<mmsghdr, kMessages> messages_{};
+  std::array<iovec, kMessages> vectors_{};
+  std::array<sockaddr_in, kMessages> senders_{};
+  std::array<Control, kMessages> controls_{};
+  // Cursor over the messages of the last recvmmsg: message_ of filled_, its bytes [offset_, end_) in segments.
+  std::size_t filled_ = 0;
+  std::size_t message_ = 0;
+  std::size_t offset_ = 0;
+  std::size_t end_ = 0;
+  std::size_t segment_bytes_ = 0;
+};
+
+}  // namespace thc::io

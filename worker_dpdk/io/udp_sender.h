@@ -1,0 +1,81 @@
+// Batches of datagrams to send: sendmmsg, with datagrams of one size and destination merged by UDP_SEGMENT.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+class UdpSender {
+ public:
+  /// `socket` stays the caller's. `gso`: try UDP_SEGMENT; given up for good when the kernel refuses it.
+  UdpSender(int socket, bool gso, IoCounters& counters);
+
+  /// See PacketIo::send().
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept;
+
+  /// See PacketIo::flush().
+  void flush() noexcept;
+
+  /// See PacketIo::set_shards().
+  void set_shards(std::uint32_t shards) noexcept;
+
+  bool gso_active() const noexcept { return gso_; }
+
+ private:
+  static constexpr std::size_t kMessages = 64;
+  static constexpr std::size_t kSegments = 64;         // the kernel's UDP_MAX_SEGMENTS, before 6.9
+  static constexpr std::size_t kMessageBytes = 65507;  // largest UDP payload over IPv4
+  static constexpr std::size_t kOpenMessages = 256;    // hash table, a power of two
+  static constexpr std::uint16_t kNoMessage = 0xffff;
+
+  struct alignas(cmsghdr) Control {
+    std::array<std::uint8_t, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
+  };
+
+  // One datagram, or several of `segment_bytes` each (the last may be shorter) to one destination and shard.
+  struct Message {
+    Endpoint to;
+    std::uint32_t shard;
+    std::uint32_t segment_bytes;
+    std::uint32_t total_bytes;
+    std::uint16_t segments;
+    std::uint16_t vectors;
+    bool closed;  // nothing may be added
+    sockaddr_in address;
+    Control control;
+    std::array<iovec, 2 * kSegments> vector;
+    std::array<std::array<std::uint8_t, PacketIo::kMaxHeaderBytes>, kSegments> headers;
+  };
+
+  std::uint32_t shard_of(std::span<const std::uint8_t> header) const noexcept;
+  std::uint16_t& open_entry(Endpoint to, std::uint32_t shard) noexcept;
+  Message* find_open(std::uint16_t index, Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
+  Message* start_message(Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
+  static void append(Message& message, std::span<const std::uint8_t> header,
+                     std::span<const std::uint8_t> payload) noexcept;
+  void fill_header(std::size_t index) noexcept;
+  std::size_t send_from(std::size_t first) noexcept;
+  void count_sent(std::size_t index) noexcept;
+  void refused(std::size_t index, int error) noexcept;
+  void send_segments(const Message& message) noexcept;
+
+  int socket_;
+  bool gso_;
+  IoCounters& counters_;
+  std::uint32_t shards_ = 1;
+  std::vector<Message> messages_;
+  std::size_t used_ = 0;
+  std::array<mmsghdr, kMessages> headers_{};
+  std::array<std::uint16_t, kOpenMessages> open_;  // the message of each (destination, shard) that takes more
+};
+
+}  // namespace thc::io

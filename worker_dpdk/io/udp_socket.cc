@@ -1,0 +1,119 @@
+#include "io/udp_socket.h"
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "io/address.h"
+#include "thc/errors.h"
+#include "thc/wire_layout.h"
+
+namespace thc::io {
+namespace {
+
+constexpr std::size_t kIpUdpHeaderBytes = 28;
+constexpr std::size_t kMaxUdpPayloadBytes = 65535 - kIpUdpHeaderBytes;
+
+[[noreturn]] void throw_errno(const std::string& what) { throw TransportError(what + ": " + std::strerror(errno)); }
+
+sockaddr_in to_sockaddr(Endpoint endpoint) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(endpoint.port);
+  address.sin_addr.s_addr = htonl(endpoint.ip);
+  return address;
+}
+
+std::size_t grow_buffer(int fd, int force_option, int option, std::size_t bytes) noexcept {
+  const int wanted = static_cast<int>(std::min<std::size_t>(bytes, 1U << 30));
+  if (setsockopt(fd, SOL_SOCKET, force_option, &wanted, sizeof wanted) != 0) {
+    setsockopt(fd, SOL_SOCKET, option, &wanted, sizeof wanted);
+  }
+  int granted = 0;
+  socklen_t length = sizeof granted;
+  getsockopt(fd, SOL_SOCKET, option, &granted, &length);
+  return static_cast<std::size_t>(granted) / 2;  // the kernel doubles what was asked for, for its own bookkeeping
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+FileDescriptor open_udp_socket(bool shared_port) {
+  FileDescriptor socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket_fd.get() < 0) {
+    throw_errno("cannot open a UDP socket");
+  }
+  const int on = 1;
+  if (shared_port && setsockopt(socket_fd.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) {
+    throw_errno("the kernel refuses SO_REUSEPORT, which several packet threads need");
+  }
+  return socket_fd;
+}
+
+Endpoint bind_udp_socket(const FileDescriptor& socket, Endpoint local) {
+  sockaddr_in address = to_sockaddr(local);
+  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    if (errno == EADDRINUSE) {
+      throw TransportError("UDP port " + std::to_string(local.port) + " on " + ipv4_to_string(local.ip) +
+                           " is in use: stop the program that has it (ss -ulpn 'sport = :" +
+                           std::to_string(local.port) + "') or choose another port");
+    }
+    if (errno == EADDRNOTAVAIL) {
+      throw TransportError("this machine has no address " + ipv4_to_string(local.ip) +
+                           ": bind to one of its own (ip -4 addr) or to 0.0.0.0");
+    }
+    throw_errno("cannot bind UDP " + to_string(local));
+  }
+  socklen_t length = sizeof address;
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  return {ntohl(address.sin_addr.s_addr), ntohs(address.sin_port)};
+}
+
+std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept {
+  return grow_buffer(socket.get(), SO_RCVBUFFORCE, SO_RCVBUF, bytes);
+}
+
+std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept {
+  return grow_buffer(socket.get(), SO_SNDBUFFORCE, SO_SNDBUF, bytes);
+}
+
+void attach_slot_steering(const FileDescriptor& socket, std::uint32_t shards) {
+  // The filter sees the UDP payload. A load past its end returns 0: shorter datagrams go to shard 0, which counts them.
+  std::array<sock_filter, 3> code{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(wire::Header, slot)),
+      BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, shards),
+      BPF_STMT(BPF_RET | BPF_A, 0),
+  }};
+  const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
+  if (setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) != 0) {
+    throw_errno("the kernel refuses the program that spreads packets over threads (SO_ATTACH_REUSEPORT_CBPF)");
+  }
+}
+
+std::size_t route_max_datagram_bytes(Endpoint to) noexcept {
+  std::size_t mtu_bytes = 1500;
+  const FileDescriptor probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const sockaddr_in address = to_sockaddr(to);
+  if (probe.get() >= 0 && connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    int mtu = 0;
+    socklen_t length = sizeof mtu;
+    if (getsockopt(probe.get(), IPPROTO_IP, IP_MTU, &mtu, &length) == 0 && mtu > 0) {
+      mtu_bytes = static_cast<std::size_t>(mtu);
+    }
+  }
+  return std::min(std::max(mtu_bytes, kIpUdpHeaderBytes + 1) - kIpUdpHeaderBytes, kMaxUdpPayloadBytes);
+}
+
+}  // namespace thc::io

@@ -1,0 +1,48 @@
+// Set-up of kernel UDP sockets: everything that may throw, kept away from the packet path.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+/// Owns a file descriptor.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~FileDescriptor();
+  int get() const noexcept { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// A non-blocking IPv4 UDP socket with SO_REUSEPORT when `shared_port`. Throws TransportError.
+FileDescriptor open_udp_socket(bool shared_port);
+
+/// Binds; returns the address with the port resolved. Throws TransportError, which for a port in use says what to do.
+Endpoint bind_udp_socket(const FileDescriptor& socket, Endpoint local);
+
+/// Asks for a receive buffer of `bytes` (beyond net.core.rmem_max when privileged); returns the bytes granted.
+std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept;
+
+/// Same for the send buffer.
+std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept;
+
+/// Makes the kernel give a datagram to socket number `slot mod shards` of the SO_REUSEPORT group, in the order in which
+/// the sockets were bound, with `slot` read from the wire header. Throws TransportError.
+void attach_slot_steering(const FileDescriptor& socket, std::uint32_t shards);
+
+/// Largest UDP payload that goes to `to` in one IP packet on the present route; 1472 (Ethernet) when there is no route.
+std::size_t route_max_datagram_bytes(Endpoint to) noexcept;
+
+}  // namespace thc::io
