@@ -1,0 +1,117 @@
+#include "thc/float_format.h"
+
+#include "thc/instruction_set.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "thc/float_format.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// 16-bit floats are converted in vectors where the machine has the instruction (F16C) or the conversion is a shift.
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+#define THC_VECTOR_FP16 1
+#else
+#define THC_VECTOR_FP16 0
+#endif
+
+HWY_ATTR std::size_t fp16_vectors_to_fp32(const std::uint8_t* in, std::size_t count, float* out) {
+  std::size_t i = 0;
+#if THC_VECTOR_FP16
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> d16;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    const auto half = hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(in + 2 * i));
+    hn::StoreU(hn::PromoteTo(d, half), d, out + i);
+  }
+#else
+  (void)in, (void)count, (void)out;
+#endif
+  return i;
+}
+
+HWY_ATTR std::size_t fp32_to_fp16_vectors(const float* in, std::size_t count, std::uint8_t* out) {
+  std::size_t i = 0;
+#if THC_VECTOR_FP16
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> d16;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    hn::StoreU(hn::DemoteTo(d16, hn::LoadU(d, in + i)), d16, reinterpret_cast<hwy::float16_t*>(out + 2 * i));
+  }
+#else
+  (void)in, (void)count, (void)out;
+#endif
+  return i;
+}
+#undef THC_VECTOR_FP16
+
+HWY_ATTR std::size_t bf16_vectors_to_fp32(const std::uint8_t* in, std::size_t count, float* out) {
+  const hn::ScalableTag<std::uint32_t> d;
+  const hn::Rebind<std::uint16_t, decltype(d)> d16;
+  const hn::Rebind<float, decltype(d)> df;
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    const auto bits = hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(in + 2 * i)));
+    hn::StoreU(hn::BitCast(df, hn::ShiftLeft<16>(bits)), df, out + i);
+  }
+  return i;
+}
+
+HWY_ATTR std::size_t fp32_to_bf16_vectors(const float* in, std::size_t count, std::uint8_t* out) {
+  const hn::ScalableTag<std::uint32_t> d;
+  const hn::Rebind<std::uint16_t, decltype(d)> d16;
+  const hn::Rebind<float, decltype(d)> df;
+  std::size_t i = 0;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    const auto value = hn::LoadU(df, in + i);
+    const auto bits = hn::BitCast(d, value);
+    const auto upper = hn::ShiftRight<16>(bits);
+    const auto to_even = hn::Add(hn::Set(d, 0x7fff), hn::And(upper, hn::Set(d, 1)));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, to_even));
+    const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
+    const auto result = hn::IfThenElse(is_nan, hn::Or(upper, hn::Set(d, 0x40)), rounded);
+    hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<std::uint16_t*>(out + 2 * i));
+  }
+  return i;
+}
+
+HWY_ATTR void to_fp32(ConstFloats in, std::size_t count, float* out) {
+  const auto* bytes = static_cast<const std::uint8_t*>(in.data);
+  const std::size_t done = in.format == FloatFormat::kFp16   ? fp16_vectors_to_fp32(bytes, count, out)
+                           : in.format == FloatFormat::kBf16 ? bf16_vectors_to_fp32(bytes, count, out)
+                                                             : 0;
+  naive::to_fp32(in + done, count - done, out + done);
+}
+
+HWY_ATTR void from_fp32(const float* in, std::size_t count, Floats out) {
+  auto* bytes = static_cast<std::uint8_t*>(out.data);
+  const std::size_t done = out.format == FloatFormat::kFp16   ? fp32_to_fp16_vectors(in, count, bytes)
+                           : out.format == FloatFormat::kBf16 ? fp32_to_bf16_vectors(in, count, bytes)
+                                                              : 0;
+  naive::from_fp32(in + done, count - done, out + done);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thc {
+
+HWY_EXPORT(to_fp32);
+HWY_EXPORT(from_fp32);
+
+void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept {
+  naive_selected() ? naive::to_fp32(in, count, out) : HWY_DYNAMIC_DISPATCH(to_fp32)(in, count, out);
+}
+
+void from_fp32(const float* in, std::size_t count, Floats out) noexcept {
+  naive_selected() ? naive::from_fp32(in, count, out) : HWY_DYNAMIC_DISPATCH(from_fp32)(in, count, out);
+}
+
+}  // namespace thc
+#endif

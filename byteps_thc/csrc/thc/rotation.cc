@@ -1,0 +1,188 @@
+#include "thc/rotation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "thc/instruction_set.h"
+#include "thc/norm_sum.h"
+#include "thc/scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "thc/rotation.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "thc/hadamard-inl.h"
+#include "thc/signs-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Sum of squares in the 16 lanes of NormLanes.
+class NormAccumulator {
+ public:
+  /// `lane`: lane of v's first coordinate; a constant after inlining.
+  HWY_INLINE void add(VF v, std::size_t lane) {
+    const hn::ScalableTag<double> d;
+    const hn::Half<DF> dh;
+    const auto low = hn::PromoteTo(d, hn::LowerHalf(dh, v));
+    const auto high = hn::PromoteTo(d, hn::UpperHalf(dh, v));
+    auto& sum_low = sums_[lane / (kLanes / 2)];
+    auto& sum_high = sums_[lane / (kLanes / 2) + 1];
+    sum_low = hn::MulAdd(low, low, sum_low);  // the product is exact, so fused or not is the same
+    sum_high = hn::MulAdd(high, high, sum_high);
+  }
+
+  HWY_INLINE float norm() const {
+    NormLanes lanes;
+    for (std::size_t i = 0; i < kSums; ++i) {
+      hn::StoreU(sums_[i], hn::ScalableTag<double>(), lanes.data() + i * (kLanes / 2));
+    }
+    return norm_of(lanes);
+  }
+
+ private:
+  static constexpr std::size_t kSums = 2 * kNormLanes / kLanes;
+  using VD = hn::Vec<hn::ScalableTag<double>>;
+  VD sums_[kSums] = {};
+};
+
+/// Where the coordinates of a block come from.
+struct BlockInput {
+  const float* gradient;
+  const float* residual;  // may be null
+};
+
+struct LoadSum {
+  BlockInput input;
+  NormAccumulator norm;
+  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
+    VF v = hn::LoadU(DF(), input.gradient + i);
+    if (input.residual != nullptr) {
+      v = hn::Add(v, hn::LoadU(DF(), input.residual + i));
+    }
+    norm.add(v, lane);
+    return v;
+  }
+};
+
+struct LoadWithSigns {
+  LoadSum sum;
+  const std::uint8_t* signs;
+  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) { return flip_signs(DF(), sum(i, lane), signs, i); }
+};
+
+struct LoadScaled {
+  const float* x;
+  float scale;
+  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+    return hn::Mul(hn::LoadU(DF(), x + i), hn::Set(DF(), scale));
+  }
+};
+
+struct StoreWithSigns {
+  float* x;
+  const std::uint8_t* signs;
+  HWY_INLINE void operator()(std::size_t i, VF v) const {
+    hn::StoreU(flip_signs(DF(), v, signs, i), DF(), x + i);
+  }
+};
+
+/// Whole fp32 blocks are read in place; others are first converted or padded into `staging[size]`.
+HWY_INLINE BlockInput block_input(ConstFloats gradient, const float* residual, const BlockLayout& layout,
+                                  std::size_t offset, std::size_t size, float* staging) {
+  const std::size_t used = std::min(size, layout.coordinates() - offset);
+  const float* block_residual = residual == nullptr ? nullptr : residual + offset;
+  if (used == size) {
+    if (gradient.format == FloatFormat::kFp32) {
+      return {static_cast<const float*>((gradient + offset).data), block_residual};
+    }
+    thc::to_fp32(gradient + offset, used, staging);
+    return {staging, block_residual};
+  }
+  thc::to_fp32(gradient + offset, used, staging);
+  std::fill(staging + used, staging + size, 0.0F);
+  for (std::size_t i = 0; block_residual != nullptr && i < used; ++i) {
+    float value = 0;
+    std::memcpy(&value, block_residual + i, sizeof(value));
+    staging[i] += value;
+  }
+  return {staging, nullptr};
+}
+
+HWY_INLINE void store_float(float value, float* to) { std::memcpy(to, &value, sizeof(value)); }
+
+HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
+  float* staging = block_scratch(layout.rotation_block());
+  for (std::size_t b = 0; b < layout.blocks(); ++b) {
+    const std::size_t size = layout.size(b);
+    LoadSum sum{block_input(gradient, residual, layout, layout.offset(b), size, staging), {}};
+    for (std::size_t i = 0; i < size; i += kNormLanes) {
+      for (std::size_t lane = 0; lane < kNormLanes; lane += kLanes) {
+        sum(i + lane, lane);
+      }
+    }
+    store_float(sum.norm.norm(), norms + b);
+  }
+}
+
+HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
+                     float* rotated, float* norms) {
+  SignWindow signs(key);
+  float* scratch = block_scratch(layout.rotation_block());
+  for (std::size_t b = 0; b < layout.blocks(); ++b) {
+    const std::size_t offset = layout.offset(b);
+    const std::size_t size = layout.size(b);
+    const BlockInput input = block_input(gradient, residual, layout, offset, size, scratch);
+    LoadWithSigns load{{input, {}}, signs.bits(offset, size)};
+    hadamard(size, load, scratch, StoreTo{rotated + offset});
+    store_float(load.sum.norm.norm(), norms + b);
+  }
+}
+
+HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
+  SignWindow signs(key);
+  for (std::size_t b = 0; b < layout.blocks(); ++b) {
+    const std::size_t offset = layout.offset(b);
+    const std::size_t size = layout.size(b);
+    const std::size_t used = std::min(size, layout.coordinates() - offset);
+    float* block = rotated + offset;
+    LoadScaled load{block, 1.0F / static_cast<float>(size)};
+    float* target = used == size ? out + offset : block;
+    hadamard(size, load, block, StoreWithSigns{target, signs.bits(offset, size)});
+    if (used != size) {
+      std::memcpy(out + offset, block, used * sizeof(float));
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thc {
+
+HWY_EXPORT(block_norms);
+HWY_EXPORT(rotate);
+HWY_EXPORT(inverse_rotate);
+
+void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
+  naive_selected() ? naive::block_norms(gradient, residual, layout, norms)
+                   : HWY_DYNAMIC_DISPATCH(block_norms)(gradient, residual, layout, norms);
+}
+
+void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
+            float* rotated, float* norms) {
+  naive_selected() ? naive::rotate(gradient, residual, layout, key, rotated, norms)
+                   : HWY_DYNAMIC_DISPATCH(rotate)(gradient, residual, layout, key, rotated, norms);
+}
+
+void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
+  naive_selected() ? naive::inverse_rotate(rotated, layout, key, out)
+                   : HWY_DYNAMIC_DISPATCH(inverse_rotate)(rotated, layout, key, out);
+}
+
+}  // namespace thc
+#endif

@@ -1,0 +1,84 @@
+// The diagonal matrix D as bits, generated a window at a time. No include guard: compiled once per target.
+#if defined(THC_SIGNS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef THC_SIGNS_INL_H
+#undef THC_SIGNS_INL_H
+#else
+#define THC_SIGNS_INL_H
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hwy/highway.h"
+#include "thc/philox-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Sign bits of Philox blocks first_index .. first_index + count - 1, rounded up to whole vectors; 16 bytes per block.
+HWY_INLINE void generate_signs(const RandomKey& key, std::uint32_t first_index, std::size_t count, std::uint8_t* bits) {
+  const hn::ScalableTag<std::uint64_t> d;
+  const auto lower_half = hn::Set(d, 0xffffffffU);
+  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const auto words =
+        philox_lanes<kSignRounds>(d, key, kSignDomain, first_index + static_cast<std::uint32_t>(i));
+    const auto low = hn::Or(hn::And(words.word[0], lower_half), hn::ShiftLeft<32>(words.word[1]));
+    const auto high = hn::Or(hn::And(words.word[2], lower_half), hn::ShiftLeft<32>(words.word[3]));
+    hn::StoreInterleaved2(low, high, d, reinterpret_cast<std::uint64_t*>(bits + 16 * i));
+  }
+}
+
+/// Sign bits of a moving window of coordinates.
+class SignWindow {
+ public:
+  explicit SignWindow(const RandomKey& key) : key_(key) {}
+
+  /// Bit k of the result: sign of coordinate offset + k, k < size. Valid until the next call. offset and size are
+  /// multiples of 64.
+  HWY_INLINE const std::uint8_t* bits(std::size_t offset, std::size_t size) {
+    if (offset < begin_ || offset + size > end_) {
+      generate(offset, size);
+    }
+    return bits_.data() + (offset - begin_) / 8;
+  }
+
+ private:
+  // Small blocks share a window: the generator makes at least a vector of Philox blocks at a time.
+  static constexpr std::size_t kMinWindow = 8192;
+
+  void generate(std::size_t offset, std::size_t size) {
+    begin_ = offset / kSignsPerPhiloxBlock * kSignsPerPhiloxBlock;
+    const std::size_t blocks = (offset - begin_ + std::max(size, kMinWindow)) / kSignsPerPhiloxBlock + 1;
+    end_ = begin_ + blocks * kSignsPerPhiloxBlock;
+    bits_.resize(std::max(bits_.size(), (blocks + hn::MaxLanes(hn::ScalableTag<std::uint64_t>())) * 16));
+    generate_signs(key_, static_cast<std::uint32_t>(begin_ / kSignsPerPhiloxBlock), blocks, bits_.data());
+  }
+
+  RandomKey key_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  std::vector<std::uint8_t> bits_;
+};
+
+/// -v where the bit of the coordinate is set; `bits` of coordinates from i.
+template <class D>
+HWY_INLINE hn::Vec<D> flip_signs(D d, hn::Vec<D> v, const std::uint8_t* bits, std::size_t i) {
+  constexpr std::size_t kVectorLanes = hn::MaxLanes(D());
+  const auto sign_bit = hn::SignBit(d);
+  if constexpr (kVectorLanes >= 8) {
+    return hn::Xor(v, hn::IfThenElseZero(hn::LoadMaskBits(d, bits + i / 8), sign_bit));
+  } else {
+    const std::uint8_t nibble[8] = {static_cast<std::uint8_t>(bits[i / 8] >> (i % 8))};
+    return hn::Xor(v, hn::IfThenElseZero(hn::LoadMaskBits(d, nibble), sign_bit));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thc
+HWY_AFTER_NAMESPACE();
+
+#endif
