@@ -1,0 +1,171 @@
+#include "thc/slot_pool.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "thc/byte_order.h"
+#include "thc/errors.h"
+#include "thc/lookup_sum.h"
+#include "thc/wire_layout.h"
+
+namespace thc {
+namespace {
+
+constexpr std::size_t kCacheLineBytes = 64;
+
+std::size_t stride_bytes(const SlotPoolConfig& config) noexcept {
+  const std::size_t bytes = std::size_t{config.codes_per_packet} * config.value_bits / 8;
+  return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+}
+
+void require(bool condition, const char* message) {
+  if (!condition) throw ConfigurationError(message);
+}
+
+const SlotPoolConfig& checked(const SlotPoolConfig& config, const LookupTable& table) {
+  require(config.workers >= 1 && config.workers <= wire::kMaxWorkers, "workers must be 1 to 64");
+  require(config.quorum >= 1 && config.quorum <= config.workers, "quorum must be 1 to the number of workers");
+  require(config.value_bits == 8 || config.value_bits == 16, "value_bits must be 8 or 16");
+  require(config.codes_per_packet >= wire::kMinCodesPerPacket && config.codes_per_packet <= wire::kMaxCodesPerPacket,
+          "codes_per_packet must be 64 to 32768");
+  require(config.norm_slots <= config.slots, "norm_slots must not exceed slots");
+  require(table.value_bits_for(config.workers) <= config.value_bits,
+          "granularity * workers does not fit value_bits: take a smaller granularity or 16-bit values");
+  return config;
+}
+
+void to_wire_order(std::uint8_t* lanes, std::size_t count) noexcept {
+  auto* values = reinterpret_cast<std::uint16_t*>(lanes);
+  for (std::size_t i = 0; i < count; ++i) values[i] = to_big_endian(values[i]);
+}
+
+}  // namespace
+
+void SlotPool::AlignedDelete::operator()(std::uint8_t* bytes) const noexcept {
+  ::operator delete[](bytes, std::align_val_t{kCacheLineBytes});
+}
+
+SlotPool::SlotPool(const SlotPoolConfig& config, const LookupTable& table)
+    : config_(checked(config, table)),
+      table_(table),
+      stride_bytes_(stride_bytes(config)),
+      slots_(std::make_unique<Slot[]>(config.slots)),
+      results_(new (std::align_val_t{kCacheLineBytes}) std::uint8_t[2 * stride_bytes_ * config.slots]) {
+  reset();
+}
+
+void SlotPool::reset() noexcept {
+  std::fill_n(slots_.get(), config_.slots, Slot{});
+  std::memset(results_.get(), 0, 2 * stride_bytes_ * config_.slots);  // and touches every page now, not per packet
+  slots_in_use_ = 0;
+}
+
+std::size_t SlotPool::memory_bytes(const SlotPoolConfig& config) noexcept {
+  return config.slots * (sizeof(Slot) + 2 * stride_bytes(config));
+}
+
+std::uint32_t SlotPool::max_count(std::uint32_t slot) const noexcept {
+  return takes_norms(slot) ? config_.codes_per_packet * config_.value_bits / 32 : config_.codes_per_packet;
+}
+
+std::size_t SlotPool::payload_bytes(std::uint32_t slot, std::uint32_t count) const noexcept {
+  return takes_norms(slot) ? std::size_t{count} * 4 : (std::size_t{count} * table_.bits() + 7) / 8;
+}
+
+std::size_t SlotPool::result_bytes(std::uint32_t slot, std::uint32_t count) const noexcept {
+  return takes_norms(slot) ? std::size_t{count} * 4 : std::size_t{count} * config_.value_bits / 8;
+}
+
+std::uint8_t* SlotPool::result_of(std::uint32_t slot, std::uint32_t round) const noexcept {
+  return results_.get() + (std::size_t{slot} * 2 + (round & 1)) * stride_bytes_;
+}
+
+void SlotPool::prefetch(std::uint32_t slot, std::uint32_t round) const noexcept {
+  if (slot >= config_.slots) return;
+  __builtin_prefetch(&slots_[slot], 1);
+  // The hardware prefetcher follows once the first lines stream.
+  const std::uint8_t* result = result_of(slot, round);
+  for (std::size_t offset = 0; offset < std::min(stride_bytes_, 4 * kCacheLineBytes); offset += kCacheLineBytes) {
+    __builtin_prefetch(result + offset, 1);
+  }
+}
+
+bool SlotPool::starts_over(std::uint32_t slot, std::uint32_t round) const noexcept {
+  if (slot >= config_.slots) return false;
+  const Version* versions = slots_[slot].versions;
+  return round > std::max(versions[0].round, versions[1].round);
+}
+
+bool SlotPool::valid(const Contribution& c) const noexcept {
+  return c.slot < config_.slots && c.round >= 1 && c.worker < config_.workers && c.count >= 1 &&
+         c.count <= max_count(c.slot);
+}
+
+SlotReply SlotPool::contribute(const Contribution& c) noexcept {
+  if (!valid(c)) return {};
+  Version& version = slots_[c.slot].versions[c.round & 1];
+  if (starts_over(c.slot, c.round)) {
+    start_over(version, c);
+    return add(version, c);
+  }
+  if (c.round != version.round) return {SlotOutcome::kStraggler, 0, 0, {}};
+  if (c.partition != version.partition || c.chunk != version.chunk || c.count != version.count) {
+    return {SlotOutcome::kOrderMismatch, version.contributions, version.bitmap, {}};
+  }
+  if (version.complete || (version.bitmap >> c.worker & 1) != 0) return answer_again(version, c);
+  return add(version, c);
+}
+
+void SlotPool::start_over(Version& version, const Contribution& c) noexcept {
+  // A round that was given up (restart, loss-tolerant workers) never completes.
+  const bool was_in_use = version.round != 0 && !version.complete;
+  slots_in_use_ += was_in_use ? 0 : 1;
+  version = {.bitmap = 0,
+             .round = c.round,
+             .partition = c.partition,
+             .chunk = c.chunk,
+             .count = c.count,
+             .contributions = 0,
+             .complete = false};
+}
+
+SlotReply SlotPool::add(Version& version, const Contribution& c) noexcept {
+  aggregate(c, version.contributions == 0);
+  version.bitmap |= std::uint64_t{1} << c.worker;
+  ++version.contributions;
+  if (version.contributions < config_.quorum) {
+    return {SlotOutcome::kAbsorbed, version.contributions, version.bitmap, {}};
+  }
+  version.complete = true;
+  --slots_in_use_;
+  std::uint8_t* result = result_of(c.slot, c.round);
+  if (config_.value_bits == 16 && !takes_norms(c.slot)) to_wire_order(result, version.count);
+  return {SlotOutcome::kCompleted, version.contributions, version.bitmap, {result, result_bytes(c.slot, c.count)}};
+}
+
+SlotReply SlotPool::answer_again(const Version& version, const Contribution& c) const noexcept {
+  if (!version.complete) {
+    const SlotOutcome outcome = c.retransmit ? SlotOutcome::kIncomplete : SlotOutcome::kDuplicate;
+    return {outcome, version.contributions, version.bitmap, {}};
+  }
+  return {SlotOutcome::kReplay,
+          version.contributions,
+          version.bitmap,
+          {result_of(c.slot, c.round), result_bytes(c.slot, version.count)}};
+}
+
+void SlotPool::aggregate(const Contribution& c, bool first) noexcept {
+  const Accumulate mode = first ? Accumulate::kWrite : Accumulate::kAdd;
+  std::uint8_t* result = result_of(c.slot, c.round);
+  if (takes_norms(c.slot)) {
+    max_norms_be(c.payload, c.count, mode, result);
+  } else if (config_.value_bits == 8) {
+    lookup_sum(c.payload, c.count, table_, mode, result);
+  } else {
+    lookup_sum(c.payload, c.count, table_, mode, reinterpret_cast<std::uint16_t*>(result));
+  }
+}
+
+}  // namespace thc
