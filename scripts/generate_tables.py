@@ -1,6 +1,6 @@
 """Write tables/: the optimal lookup table of every (bits, granularity, p) of the paper's grid.
 
-Usage: python scripts/generate_tables.py [--check]
+Usage, with byteps_thc installed: python scripts/generate_tables.py [--check]
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from byteps_thc.tables import solve_grid
+from byteps_thc.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, file_name, to_json
 
-from byteps_thc.tables import solve_grid  # noqa: E402  (importable without an install)
-from byteps_thc.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, file_name, to_json  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def outputs() -> dict[Path, str]:

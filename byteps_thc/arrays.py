@@ -1,0 +1,50 @@
+"""Gradients as the kernels take them: flat NumPy views, nothing copied."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byteps_thc.errors import InputError
+
+F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+#: float32, float16, or uint16 holding bfloat16 bits
+Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
+
+
+def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
+    """Return `source` as a flat array that shares its memory.
+
+    source: C-contiguous NumPy array of float32 or float16, or of uint16 holding bfloat16 bits when `bfloat16` says so;
+    or a contiguous torch CPU tensor of float32, float16 or bfloat16. Raises InputError for anything else.
+    """
+    if not isinstance(source, np.ndarray):
+        source, bfloat16 = _from_torch(source)
+    expected = np.dtype(np.uint16) if bfloat16 else None
+    if source.dtype != expected and (bfloat16 or source.dtype not in (np.float32, np.float16)):
+        wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16 (uint16 with bfloat16=True)"
+        raise InputError(f"gradient has dtype {source.dtype}, not {wanted}")
+    if not source.flags.c_contiguous:
+        raise InputError("gradient is not C-contiguous; pass numpy.ascontiguousarray(gradient)")
+    flat: Gradient = source.reshape(-1)
+    return flat
+
+
+def _from_torch(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
+    torch = sys.modules.get("torch")  # not imported here: whoever has a tensor has imported torch
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        raise InputError(f"gradient is a {type(tensor).__name__}, not a NumPy array or torch tensor")
+    if tensor.device.type != "cpu":
+        raise InputError(f"gradient is on {tensor.device}; copy it to the CPU first")
+    if tensor.layout != torch.strided or not tensor.is_contiguous():
+        raise InputError("gradient is not contiguous; pass gradient.contiguous()")
+    tensor = tensor.detach()
+    bfloat16 = tensor.dtype == torch.bfloat16
+    if not (bfloat16 or tensor.dtype in (torch.float32, torch.float16)):
+        raise InputError(f"gradient has dtype {tensor.dtype}, not float32, float16 or bfloat16")
+    return (tensor.view(torch.uint16) if bfloat16 else tensor).numpy(), bfloat16

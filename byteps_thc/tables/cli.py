@@ -1,0 +1,135 @@
+"""`thc tables`: solve, choose, list and show lookup tables."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from byteps_thc.errors import ThcError
+from byteps_thc.tables import chart, store
+from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
+from byteps_thc.tables.selection import expected_error
+
+app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
+
+Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1, 2, 3, 4 or 8.")]
+Granularity = Annotated[int, typer.Option("--granularity", "-g", help="Largest table value, at least 2^bits - 1.")]
+ClampFraction = Annotated[str, typer.Option("--p", "-p", help="Fraction of the coordinates that is clamped, as 1/32.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON, like the files of tables/.")]
+
+
+@app.command()
+def solve(
+    bits: Bits = PAPER_BITS,
+    granularity: Granularity = PAPER_GRANULARITY,
+    p: ClampFraction = "1/32",
+    json: AsJson = False,
+) -> None:
+    """Compute the optimal table of one granularity and clamp (the paper's by default)."""
+    _print(_solved(bits, granularity, p), json)
+
+
+@app.command()
+def auto(
+    workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose table values are added.")],
+    bits: Bits = PAPER_BITS,
+    value_bits: Annotated[int, typer.Option(help="Bits of a coordinate of the aggregate: 8 or 16.")] = 8,
+    error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = True,
+    json: AsJson = False,
+) -> None:
+    """Choose granularity and clamp for a number of workers."""
+    try:
+        table = LookupTable.auto(bits, workers, value_bits, error_feedback)
+    except ThcError as error:
+        raise _usage(error) from error
+    _print(table, json)
+    if not json:
+        error_expected = expected_error(table, workers, error_feedback)
+        Console().print(f"criterion {error_expected:.4e}; good for up to {table.max_workers(value_bits)} workers")
+
+
+@app.command("list")
+def list_tables(
+    bits: Annotated[int | None, typer.Option("--bits", "-b", help="Only tables with codes of that many bits.")] = None,
+    p: Annotated[str | None, typer.Option("--p", "-p", help="Only tables with that clamp, as 1/32.")] = None,
+) -> None:
+    """List the committed tables."""
+    output = Table("bits", "granularity", "p", "cost", "clamp cost", "workers (8 bit)", "values")
+    wanted = None if p is None else _parse_fraction(p)
+    for code_bits in store.GRID_BITS if bits is None else [bits]:
+        for table in store.committed(code_bits):
+            if wanted in (None, table.p):
+                output.add_row(*_cells(table))
+    if not output.row_count:
+        raise typer.BadParameter("no committed table has these parameters; thc tables solve computes one")
+    Console().print(output)
+
+
+@app.command()
+def show(
+    bits: Bits = PAPER_BITS,
+    granularity: Granularity = PAPER_GRANULARITY,
+    p: ClampFraction = "1/32",
+    png: Annotated[Path | None, typer.Option(help="Also write the chart to this file (needs matplotlib).")] = None,
+) -> None:
+    """Draw the quantization values of a table over the normal density."""
+    table = _solved(bits, granularity, p)
+    _print(table, as_json=False)
+    console = Console()
+    width = min(console.width, 100)
+    console.print(escape(chart.terminal_chart(table, width)), highlight=False, no_wrap=True)
+    if png is not None:
+        try:
+            chart.save_png(table, png)
+        except (ThcError, OSError, ValueError) as error:
+            raise _usage(error) from error
+        console.print(f"wrote {escape(str(png))}")
+
+
+def _solved(bits: int, granularity: int, p: str) -> LookupTable:
+    try:
+        return LookupTable.solve(bits, granularity, _parse_fraction(p))
+    except ThcError as error:
+        raise _usage(error) from error
+
+
+def _parse_fraction(text: str) -> float:
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"p must be a number or fraction such as 1/32, not {text!r}") from error
+
+
+def _usage(error: Exception) -> typer.BadParameter:
+    return typer.BadParameter(str(error))
+
+
+def _cells(table: LookupTable) -> list[str]:
+    return [
+        str(table.bits),
+        str(table.granularity),
+        f"1/{1 / table.p:g}",
+        f"{table.cost:.4e}",
+        f"{table.clamp_cost:.4e}",
+        str(table.max_workers(8)),
+        " ".join(map(str, table.values)),
+    ]
+
+
+def _print(table: LookupTable, as_json: bool) -> None:
+    if as_json:
+        typer.echo(store.to_json(table), nl=False)
+        return
+    output = Table(show_header=False)
+    names = ("bits", "granularity", "p", "cost", "clamp cost", "workers (8 bit)", "values")
+    for name, cell in zip(names, _cells(table), strict=True):
+        output.add_row(name, cell)
+    output.add_row("threshold", f"{table.threshold:.4f} norms")
+    output.add_row("hash", f"{table.hash:016x}")
+    Console().print(output)
