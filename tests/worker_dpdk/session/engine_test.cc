@@ -1,0 +1,434 @@
+// The protocol, step by step: what a worker sends, takes and refuses.
+#include <gtest/gtest.h>
+
+#include "engine_fixture.h"
+#include "session/session_engine.h"
+
+namespace thc::testing {
+namespace {
+
+using wire::ErrorReason;
+using wire::MessageType;
+
+MessageType type_of(const Datagram& datagram) {
+  return static_cast<MessageType>(std::uint8_t{header_of(datagram).message_type});
+}
+
+/// One worker of two, so that the test plays the server and nothing completes by itself.
+class EngineTest : public ::testing::Test {
+ protected:
+  static SessionConfig two_workers() { return resolve(test_config(4, 2), 65507); }
+
+  void start(const SessionConfig& resolved) {
+    config = std::make_unique<SessionConfig>(resolved);
+    engine = std::make_unique<SessionEngine>(resolved, packet_io, 99, now);
+  }
+  void arrive(const Datagram& datagram, io::Endpoint from = kServer) {
+    packet_io.arriving.push_back({from, datagram});
+    engine->step(now);
+  }
+  void pass(Duration time) {
+    now += time;
+    engine->step(now);
+  }
+  Datagram welcome(std::uint32_t shard, std::uint16_t shards = 1, std::uint32_t slots = 10, std::uint32_t epoch = 5) {
+    wire::Header header = make_header(MessageType::kWelcome, *config);
+    header.slot = shard;
+    header.epoch = epoch;
+    wire::WelcomePayload payload{};
+    payload.slots = slots;
+    payload.norm_slots = 2;
+    payload.window_bytes = 1U << 20;
+    payload.shards = shards;
+    return make_datagram(header, payload);
+  }
+  static Datagram error(wire::Header header, ErrorReason reason, std::uint64_t bitmap = 0) {
+    header.message_type = static_cast<std::uint8_t>(MessageType::kError);
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(reason);
+    payload.worker_bitmap = bitmap;
+    return make_datagram(header, payload);
+  }
+  /// The aggregate of a CODES packet with every coordinate `value`.
+  Datagram aggregate_of(const Datagram& codes, std::uint8_t value) const {
+    wire::Header header = header_of(codes);
+    header.message_type = static_cast<std::uint8_t>(MessageType::kAggregate);
+    header.flags = 0;
+    header.contributions = config->num_workers;
+    Datagram datagram(sizeof(header) + header.payload_count, value);
+    std::memcpy(datagram.data(), &header, sizeof(header));
+    return datagram;
+  }
+  void join(const SessionConfig& resolved) {
+    start(resolved);
+    engine->step(now);
+    arrive(welcome(0));
+    ASSERT_TRUE(engine->connected());
+    packet_io.take_sent();
+  }
+  /// Joins and pushes `count` codes; returns the packets.
+  std::vector<Datagram> join_and_push(const SessionConfig& resolved, std::size_t count) {
+    join(resolved);
+    push = std::make_unique<Push>(std::uint16_t{3}, count, *config, 1);
+    engine->submit(push->operation, now);
+    engine->step(now);
+    return packet_io.take_sent();
+  }
+  std::uint64_t count(Count which) const { return engine->counters()[which]; }
+
+  TimePoint now{std::chrono::hours(1)};
+  MemoryIo packet_io;
+  std::unique_ptr<SessionConfig> config;
+  std::unique_ptr<SessionEngine> engine;
+  std::unique_ptr<Push> push;
+};
+
+TEST_F(EngineTest, SaysHelloToEveryShard) {
+  start(two_workers());
+  engine->step(now);
+  const auto first = packet_io.take_sent();
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(type_of(first[0]), MessageType::kHello);
+  EXPECT_EQ(header_of(first[0]).slot, 0U);
+  EXPECT_EQ(first[0].size(), sizeof(wire::Header) + sizeof(wire::HelloPayload) + 16 * 2);
+
+  arrive(welcome(0, 3));
+  const auto others = packet_io.take_sent();
+  ASSERT_EQ(others.size(), 2U);
+  EXPECT_EQ(header_of(others[0]).slot, 1U);
+  EXPECT_EQ(header_of(others[1]).slot, 2U);
+  EXPECT_FALSE(engine->connected());
+  arrive(welcome(1, 3));
+  arrive(welcome(2, 3));
+  EXPECT_TRUE(engine->connected());
+}
+
+TEST_F(EngineTest, RepeatsHelloWithBackOffUntilTheConnectDeadline) {
+  SessionConfig settings = two_workers();
+  settings.connect_timeout = Duration(1'000'000);
+  start(settings);
+  for (int i = 0; i <= 1000; ++i) {
+    engine->step(now);
+    now += Duration(1'000);
+  }
+  EXPECT_EQ(packet_io.take_sent().size(), 6U);  // at 0, 20, 60, 140, 300 and 620 ms
+  ASSERT_TRUE(engine->failure());
+  EXPECT_EQ(engine->failure()->kind, Failure::Kind::kDeadline);
+  EXPECT_NE(engine->failure()->message.find("10.0.0.1:48865"), std::string::npos);
+}
+
+TEST_F(EngineTest, NamesTheFieldAndBothValuesOfARefusedConfiguration) {
+  start(two_workers());
+  engine->step(now);
+  wire::Header header = header_of(packet_io.take_sent()[0]);
+  header.message_type = static_cast<std::uint8_t>(MessageType::kError);
+  header.num_workers = 4;
+  wire::ErrorPayload payload{};
+  payload.reason = static_cast<std::uint16_t>(ErrorReason::kConfigMismatch);
+  payload.field = static_cast<std::uint16_t>(wire::ConfigField::kNumWorkers);
+  arrive(make_datagram(header, payload));
+  ASSERT_TRUE(engine->failure());
+  EXPECT_EQ(engine->failure()->kind, Failure::Kind::kRefused);
+  EXPECT_NE(engine->failure()->message.find("num_workers of worker 0 differs from the job's (this worker: 2, job: 4)"),
+            std::string::npos)
+      << engine->failure()->message;
+}
+
+TEST_F(EngineTest, NumbersPacketsBySlotAndRound) {
+  // 8 CODES slots, the first after 2 NORM slots: 8 packets fly, the ninth waits for its slot.
+  const auto packets = join_and_push(two_workers(), 64 * 20);
+  ASSERT_EQ(packets.size(), 8U);
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const wire::Header header = header_of(packets[i]);
+    EXPECT_EQ(header.slot, 2 + i);
+    EXPECT_EQ(header.round, 1U);
+    EXPECT_EQ(header.chunk, i);
+    EXPECT_EQ(header.partition, 3U);
+    EXPECT_EQ(header.payload_count, 64U);
+    EXPECT_EQ(header.epoch, 5U);
+    EXPECT_EQ(header.flags, 0U);
+  }
+  arrive(aggregate_of(packets[1], 1));  // slot 3 is free, but packet 8 wants slot 2
+  EXPECT_TRUE(packet_io.take_sent().empty());
+  arrive(aggregate_of(packets[0], 1));
+  const auto next = packet_io.take_sent();
+  ASSERT_EQ(next.size(), 2U);
+  EXPECT_EQ(header_of(next[0]).slot, 2U);
+  EXPECT_EQ(header_of(next[0]).round, 2U);
+  EXPECT_EQ(header_of(next[0]).chunk, 8U);
+}
+
+TEST_F(EngineTest, KeepsToTheWindow) {
+  SessionConfig settings = two_workers();
+  settings.window_bytes = 3 * (32 + 32) + 1;  // three packets of 64 4-bit codes
+  EXPECT_EQ(join_and_push(settings, 64 * 20).size(), 3U);
+}
+
+TEST_F(EngineTest, RepeatsAPacketAsItselfWithBackOff) {
+  const auto packets = join_and_push(two_workers(), 64 * 2);
+  arrive(aggregate_of(packets[0], 1));
+  std::vector<TimePoint> times;
+  while (times.size() < 4) {
+    pass(Duration(1'000));
+    for (const Datagram& again : packet_io.take_sent()) {
+      times.push_back(now);
+      wire::Header header = header_of(again);
+      EXPECT_EQ(header.flags, wire::kFlagRetransmit);
+      header.flags = 0;
+      Datagram plain = again;
+      std::memcpy(plain.data(), &header, sizeof(header));
+      EXPECT_EQ(plain, packets[1]);
+    }
+  }
+  EXPECT_GE(times[2] - times[1], 2 * (times[1] - times[0]) - Duration(1'000));
+  EXPECT_GE(times[3] - times[2], 2 * (times[2] - times[1]) - Duration(1'000));
+  arrive(aggregate_of(packets[1], 2));
+  EXPECT_TRUE(push->operation->done());
+  EXPECT_EQ(push->aggregate[63], 1U);
+  EXPECT_EQ(push->aggregate[64], 2U);
+  EXPECT_EQ(push->contributions, std::vector<std::uint8_t>({2, 2}));
+}
+
+TEST_F(EngineTest, SendsAgainSoonWhatTheBackEndRefused) {
+  join(two_workers());
+  packet_io.refuse_sends = 1;
+  push = std::make_unique<Push>(std::uint16_t{0}, 64, *config, 1);
+  engine->submit(push->operation, now);
+  engine->step(now);
+  EXPECT_TRUE(packet_io.take_sent().empty());
+  EXPECT_LE(engine->next_timer(), now + Duration(1'000));
+  pass(Duration(1'000));
+  EXPECT_EQ(packet_io.take_sent().size(), 1U);
+}
+
+TEST_F(EngineTest, DeadlineNamesSlotRoundAndMissingWorkers) {
+  const auto packets = join_and_push(two_workers(), 64);
+  pass(Duration(20'000));
+  const auto again = packet_io.take_sent();
+  ASSERT_EQ(again.size(), 1U);
+  arrive(error(header_of(again[0]), ErrorReason::kIncomplete, 0b01));
+  EXPECT_EQ(count(Count::kIncompleteReceived), 1U);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(push->operation->done());
+  ASSERT_TRUE(push->operation->failure());
+  const Failure& failure = *push->operation->failure();
+  EXPECT_EQ(failure.kind, Failure::Kind::kDeadline);
+  EXPECT_EQ(failure.slot, 2U);
+  EXPECT_EQ(failure.round, 1U);
+  EXPECT_EQ(failure.missing_workers, 0b10U);
+  EXPECT_NE(failure.message.find("missing worker 1"), std::string::npos) << failure.message;
+  // The session is broken: what comes later ends at once with the same cause.
+  Push later(1, 64, *config, 2);
+  engine->submit(later.operation, now);
+  engine->step(now);
+  ASSERT_TRUE(later.operation->done());
+  EXPECT_EQ(later.operation->failure()->message, failure.message);
+}
+
+TEST_F(EngineTest, DeadlineTellsThatTheServerIsSilent) {
+  join_and_push(two_workers(), 64);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(engine->failure());
+  EXPECT_NE(engine->failure()->message.find("the server does not answer"), std::string::npos);
+}
+
+TEST_F(EngineTest, WaitingForPeersSlowsRepetitionDown) {
+  const auto packets = join_and_push(two_workers(), 64);
+  std::size_t repeated = 0;
+  for (int ms = 0; ms < 2'000; ++ms) {
+    pass(Duration(1'000));
+    for (const Datagram& again : packet_io.take_sent()) {
+      ++repeated;
+      arrive(error(header_of(again), ErrorReason::kIncomplete, 0b01));
+    }
+  }
+  EXPECT_GE(repeated, 5U);
+  EXPECT_LE(repeated, 16U);
+}
+
+TEST_F(EngineTest, JoinsAgainAndRepeatsEverythingWhenTheServerForgotTheJob) {
+  const auto packets = join_and_push(two_workers(), 64 * 3);
+  arrive(aggregate_of(packets[1], 9));
+  arrive(error(header_of(packets[0]), ErrorReason::kUnknownJob));
+  auto sent = packet_io.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(type_of(sent[0]), MessageType::kHello);
+  arrive(error(header_of(packets[2]), ErrorReason::kUnknownJob));  // late answer to the old epoch
+  EXPECT_EQ(count(Count::kRejoins), 1U);
+  packet_io.take_sent();
+  arrive(welcome(0, 1, 10, 6));
+  pass(Duration(1'000));
+  sent = packet_io.take_sent();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(header_of(sent[0]).slot, 2U);
+  EXPECT_EQ(header_of(sent[1]).slot, 4U);
+  EXPECT_EQ(header_of(sent[1]).epoch, 6U);
+  arrive(aggregate_of(sent[0], 7));
+  arrive(aggregate_of(sent[1], 8));
+  ASSERT_TRUE(push->operation->done());
+  EXPECT_FALSE(push->operation->failure());
+  EXPECT_EQ(push->aggregate[0], 7U);
+  EXPECT_EQ(push->aggregate[64], 9U);
+  EXPECT_EQ(push->aggregate[128], 8U);
+}
+
+TEST_F(EngineTest, RestartErrorWhenTheServerComesBackWithOtherSlots) {
+  const auto packets = join_and_push(two_workers(), 64);
+  arrive(error(header_of(packets[0]), ErrorReason::kUnknownJob));
+  arrive(welcome(0, 1, 20, 6));
+  ASSERT_TRUE(push->operation->failure());
+  EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
+}
+
+TEST_F(EngineTest, RefusalsEndTheSession) {
+  const std::vector<std::pair<ErrorReason, Failure::Kind>> refusals = {
+      {ErrorReason::kStaleEpoch, Failure::Kind::kRestart},
+      {ErrorReason::kOrderMismatch, Failure::Kind::kTransport},
+      {ErrorReason::kDraining, Failure::Kind::kTransport},
+      {ErrorReason::kDuplicateWorker, Failure::Kind::kRefused}};
+  for (const auto& [reason, kind] : refusals) {
+    const auto packets = join_and_push(two_workers(), 64);
+    arrive(error(header_of(packets[0]), reason));
+    ASSERT_TRUE(push->operation->done());
+    ASSERT_TRUE(push->operation->failure());
+    EXPECT_EQ(push->operation->failure()->kind, kind);
+  }
+}
+
+TEST_F(EngineTest, StragglerMeansALostRoundUnlessThereIsAQuorum) {
+  auto packets = join_and_push(two_workers(), 64);
+  wire::Header header = header_of(packets[0]);
+  header.message_type = static_cast<std::uint8_t>(MessageType::kStraggler);
+  header.payload_count = 0;
+  const Datagram straggler(reinterpret_cast<const std::uint8_t*>(&header),
+                           reinterpret_cast<const std::uint8_t*>(&header + 1));
+  arrive(straggler);
+  ASSERT_TRUE(push->operation->failure());
+  EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
+
+  SessionConfig quorum = two_workers();
+  quorum.quorum = 1;
+  join_and_push(quorum, 64);
+  arrive(straggler);
+  ASSERT_TRUE(push->operation->done());
+  EXPECT_FALSE(push->operation->failure());
+  EXPECT_EQ(push->contributions[0], 0U);
+  EXPECT_EQ(push->aggregate, std::vector<std::uint8_t>(64, 0));
+}
+
+TEST_F(EngineTest, LossTolerantGivesUpCodesButNeverNorms) {
+  SessionConfig tolerant = two_workers();
+  tolerant.delivery = Delivery::kLossTolerant;
+  const auto packets = join_and_push(tolerant, 64 * 2);
+  std::vector<float> norms{1, 2};
+  std::vector<float> max_norms(2);
+  const auto norm_stage = Operation::norms(4, norms, max_norms, 16);
+  engine->submit(norm_stage, now);
+  engine->step(now);
+  arrive(aggregate_of(packets[1], 5));
+  packet_io.take_sent();
+  pass(tolerant.loss_timeout);
+  ASSERT_TRUE(push->operation->done());
+  EXPECT_FALSE(push->operation->failure());
+  EXPECT_EQ(push->contributions, std::vector<std::uint8_t>({0, 2}));
+  EXPECT_EQ(push->aggregate[0], 0U);
+  EXPECT_EQ(push->aggregate[64], 5U);
+  EXPECT_EQ(count(Count::kGivenUp), 1U);
+  EXPECT_FALSE(norm_stage->done());
+  const auto again = packet_io.take_sent();
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(type_of(again[0]), MessageType::kNorm);
+}
+
+TEST_F(EngineTest, TakesAResultOnlyOnce) {
+  const auto packets = join_and_push(two_workers(), 64 * 2);
+  arrive(aggregate_of(packets[0], 1));
+  arrive(aggregate_of(packets[0], 2));
+  EXPECT_EQ(count(Count::kDuplicates), 1U);
+  EXPECT_EQ(push->aggregate[0], 1U);
+}
+
+TEST_F(EngineTest, DropsAndCountsWhatIsNotForIt) {
+  const auto packets = join_and_push(two_workers(), 64);
+  const Datagram good = aggregate_of(packets[0], 1);
+  const auto with = [&](auto change) {
+    wire::Header header = header_of(good);
+    change(header);
+    Datagram changed = good;
+    std::memcpy(changed.data(), &header, sizeof(header));
+    return changed;
+  };
+  std::vector<Datagram> bad = {
+      with([](wire::Header& h) { h.version = 2; }),
+      with([](wire::Header& h) { h.message_type = 0; }),
+      with([](wire::Header& h) { h.message_type = 200; }),
+      with([](wire::Header& h) { h.message_type = static_cast<std::uint8_t>(MessageType::kCodes); }),
+      with([](wire::Header& h) { h.message_type = static_cast<std::uint8_t>(MessageType::kMaxNorm); }),
+      with([](wire::Header& h) { h.job_id = 8; }),
+      with([](wire::Header& h) { h.worker_id = 1; }),
+      with([](wire::Header& h) { h.num_workers = 3; }),
+      with([](wire::Header& h) { h.code_bits = 3; }),
+      with([](wire::Header& h) { h.value_bits = 16; }),
+      with([](wire::Header& h) { h.contributions = 1; }),  // less than the quorum
+      with([](wire::Header& h) { h.contributions = 3; }),  // more than the workers
+      with([](wire::Header& h) { h.slot = 0; }),           // a NORM slot
+      with([](wire::Header& h) { h.slot = 10; }),
+      with([](wire::Header& h) { h.slot = 0xffffffff; }),
+      with([](wire::Header& h) { h.chunk = 1; }),
+      with([](wire::Header& h) { h.partition = 4; }),
+      with([](wire::Header& h) { h.payload_count = 63; }),
+      {},
+      Datagram(31)};
+  bad.push_back(good);
+  bad.back().push_back(0);
+  bad.push_back(good);
+  bad.back().pop_back();
+  bad.push_back(with([](wire::Header& h) { h.payload_count = 32; }));
+  bad.back().resize(sizeof(wire::Header) + 32);  // consistent, but not this chunk's length
+  for (const Datagram& datagram : bad) {
+    arrive(datagram);
+    EXPECT_FALSE(push->operation->done());
+  }
+  EXPECT_EQ(count(Count::kMalformed) + count(Count::kStale), bad.size());
+
+  arrive(with([](wire::Header& h) { h.epoch = 4; }));
+  arrive(with([](wire::Header& h) { h.round = 2; }));
+  arrive(with([](wire::Header& h) { h.round = 0; }));
+  EXPECT_EQ(count(Count::kMalformed) + count(Count::kStale), bad.size() + 3);
+  arrive(good, {kServer.ip, 1});
+  arrive(good, {kServer.ip + 1, kServer.port});
+  EXPECT_EQ(count(Count::kForeign), 2U);
+  EXPECT_EQ(push->aggregate, std::vector<std::uint8_t>(64, 0xee));
+  arrive(good);
+  EXPECT_TRUE(push->operation->done());
+}
+
+TEST_F(EngineTest, IgnoresAnImpossibleWelcome) {
+  start(two_workers());
+  engine->step(now);
+  for (const Datagram& impossible :
+       {welcome(0, 0), welcome(0, 1000), welcome(0, 1, 2), welcome(0, 1, 0xffffffff), welcome(1, 2)}) {
+    arrive(impossible);
+    EXPECT_FALSE(engine->connected());
+  }
+  arrive(welcome(0));
+  EXPECT_TRUE(engine->connected());
+}
+
+TEST_F(EngineTest, AnEmptyPartitionIsDoneAtOnce) {
+  EXPECT_TRUE(join_and_push(two_workers(), 0).empty());
+  EXPECT_TRUE(push->operation->done());
+  EXPECT_FALSE(push->operation->failure());
+}
+
+TEST_F(EngineTest, EndFailsWhatIsInFlightAndSaysGoodbye) {
+  join_and_push(two_workers(), 64);
+  engine->end({Failure::Kind::kTransport, "the session is closed"});
+  EXPECT_EQ(push->operation->failure()->message, "the session is closed");
+  const auto sent = packet_io.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(type_of(sent[0]), MessageType::kGoodbye);
+}
+
+}  // namespace
+}  // namespace thc::testing

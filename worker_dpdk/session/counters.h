@@ -1,0 +1,71 @@
+// What a session counts. One writer (the polling thread), readers anywhere.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace thc {
+
+enum class Count : std::size_t {
+  kHelloSent,
+  kNormSent,         ///< NORM packets, repeated ones included
+  kCodesSent,        ///< CODES packets, repeated ones included
+  kRetransmissions,  ///< NORM and CODES packets sent again
+  kBytesSent,        ///< headers and payloads of NORM and CODES
+  kSendFailures,     ///< packets the back end had no room for (sent again later)
+  kMaxNormReceived,
+  kAggregateReceived,
+  kBytesReceived,       ///< headers and payloads of accepted results
+  kPartialReceived,     ///< results of fewer than all workers
+  kIncompleteReceived,  ///< notices that a packet arrived and other workers are missing
+  kStragglerReceived,   ///< notices that a round went on without this worker
+  kDuplicates,          ///< results of a packet that has its result
+  kStale,               ///< messages of an earlier round or epoch
+  kMalformed,           ///< wrong version, type, length or job
+  kForeign,             ///< datagrams from an address that is no server of this session
+  kGivenUp,             ///< packets without a result within the loss timeout (loss-tolerant mode)
+  kRejoins,             ///< times a server had lost the job and was joined again
+  kSmoothedRttUs,       ///< not a count: last smoothed round-trip time, microseconds
+  kEnd
+};
+
+inline constexpr std::size_t kCounts = static_cast<std::size_t>(Count::kEnd);
+
+inline constexpr std::array<std::string_view, kCounts> kCountNames = {"hello_sent",
+                                                                      "norm_sent",
+                                                                      "codes_sent",
+                                                                      "retransmissions",
+                                                                      "bytes_sent",
+                                                                      "send_failures",
+                                                                      "max_norm_received",
+                                                                      "aggregate_received",
+                                                                      "bytes_received",
+                                                                      "partial_received",
+                                                                      "incomplete_received",
+                                                                      "straggler_received",
+                                                                      "duplicates",
+                                                                      "stale",
+                                                                      "malformed",
+                                                                      "foreign",
+                                                                      "given_up",
+                                                                      "rejoins",
+                                                                      "smoothed_rtt_us"};
+
+class Counters {
+ public:
+  /// Polling thread only: a plain load and store, no locked instruction.
+  void add(Count count, std::uint64_t amount = 1) noexcept { set(count, (*this)[count] + amount); }
+  void set(Count count, std::uint64_t value) noexcept { at(count).store(value, std::memory_order_relaxed); }
+  std::uint64_t operator[](Count count) const noexcept {
+    return values_[static_cast<std::size_t>(count)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::uint64_t>& at(Count count) noexcept { return values_[static_cast<std::size_t>(count)]; }
+  std::array<std::atomic<std::uint64_t>, kCounts> values_{};
+};
+
+}  // namespace thc

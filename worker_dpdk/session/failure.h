@@ -1,0 +1,35 @@
+// Why an operation or a session ended, as a value: it is made on the polling thread and thrown on any other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "thc/errors.h"
+
+namespace thc {
+
+struct Failure {
+  enum class Kind : std::uint8_t { kTransport, kRefused, kRestart, kDeadline };
+
+  Kind kind = Kind::kTransport;
+  std::string message;
+  std::uint32_t slot = 0;
+  std::uint32_t round = 0;
+  std::uint64_t missing_workers = 0;
+
+  [[noreturn]] void raise() const {
+    switch (kind) {
+      case Kind::kRefused:
+        throw ServerRefusedError(message);
+      case Kind::kRestart:
+        throw RestartError(message);
+      case Kind::kDeadline:
+        throw DeadlineError(message, slot, round, missing_workers);
+      case Kind::kTransport:
+        break;
+    }
+    throw TransportError(message);
+  }
+};
+
+}  // namespace thc

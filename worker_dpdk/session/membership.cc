@@ -1,0 +1,110 @@
+#include "session/membership.h"
+
+#include <algorithm>
+
+namespace thc {
+namespace {
+
+constexpr Duration kFirstHelloInterval{20'000};
+constexpr Duration kLastHelloInterval{500'000};
+
+bool is_possible(const wire::WelcomePayload& shape) noexcept {
+  return shape.slots <= Membership::kMaxSlots && shape.norm_slots >= 1 && shape.norm_slots < shape.slots &&
+         shape.shards >= 1 && shape.shards <= Membership::kMaxShards;
+}
+
+bool is_same(const wire::WelcomePayload& a, const wire::WelcomePayload& b) noexcept {
+  return a.slots == b.slots && a.norm_slots == b.norm_slots && a.shards == b.shards;
+}
+
+std::span<const std::uint8_t> bytes_of(const wire::Header& header) noexcept {
+  return {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)};
+}
+
+}  // namespace
+
+Membership::Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
+                       std::uint64_t nonce, TimePoint now)
+    : server_(server),
+      io_(packet_io),
+      counters_(counters),
+      hello_(make_header(wire::MessageType::kHello, config)),
+      goodbye_(make_header(wire::MessageType::kGoodbye, config)),
+      hello_payload_(make_hello_payload(config, nonce)),
+      shards_(1, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
+      waiting_(1) {}
+
+Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
+  const auto shape = payload_of<wire::WelcomePayload>(message);
+  const std::uint32_t shard = message.header.slot;
+  if (!is_possible(shape) || shard >= shards_.size() || shards_[shard].joined) {
+    return Welcome::kIgnored;
+  }
+  if (has_shape_ && !is_same(shape, shape_)) {
+    return Welcome::kChanged;
+  }
+  accept(shards_[shard], message.header.epoch);
+  if (has_shape_) {
+    return Welcome::kShard;
+  }
+  shape_ = shape;
+  has_shape_ = true;
+  shards_.resize(shape.shards, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval});
+  waiting_ += shards_.size() - 1;
+  return Welcome::kShape;
+}
+
+void Membership::accept(Shard& shard, std::uint32_t epoch) noexcept {
+  shard.joined = true;
+  shard.epoch = epoch;
+  --waiting_;
+}
+
+bool Membership::lose(std::uint32_t slot, TimePoint now) noexcept {
+  Shard& shard = shards_[slot % shards_.size()];
+  if (!shard.joined) {
+    return false;
+  }
+  shard = {.joined = false, .epoch = shard.epoch, .next_hello = now, .hello_interval = kFirstHelloInterval};
+  ++waiting_;
+  return true;
+}
+
+void Membership::run_timers(TimePoint now) noexcept {
+  if (waiting_ == 0) {
+    return;
+  }
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    Shard& shard = shards_[i];
+    if (shard.joined || shard.next_hello > now) {
+      continue;
+    }
+    hello_.slot = static_cast<std::uint32_t>(i);
+    io_.send(server_, bytes_of(hello_), hello_payload_);
+    counters_.add(Count::kHelloSent);
+    shard.next_hello = now + shard.hello_interval;
+    shard.hello_interval = std::min(2 * shard.hello_interval, kLastHelloInterval);
+  }
+}
+
+TimePoint Membership::next_timer() const noexcept {
+  TimePoint next = TimePoint::max();
+  if (waiting_ != 0) {
+    for (const Shard& shard : shards_) {
+      next = std::min(next, shard.joined ? TimePoint::max() : shard.next_hello);
+    }
+  }
+  return next;
+}
+
+void Membership::send_goodbye() noexcept {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].joined) {
+      goodbye_.slot = static_cast<std::uint32_t>(i);
+      goodbye_.epoch = shards_[i].epoch;
+      io_.send(server_, bytes_of(goodbye_), {});
+    }
+  }
+}
+
+}  // namespace thc

@@ -1,0 +1,73 @@
+// Being a member of a job on the shards of one server: HELLO until WELCOME, epochs, joining again after a restart.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "io/packet_io.h"
+#include "session/counters.h"
+#include "session/messages.h"
+#include "session/session_config.h"
+
+namespace thc {
+
+class Membership {
+ public:
+  // What a session is ready to allocate because a datagram says so.
+  static constexpr std::uint32_t kMaxSlots = 1U << 20;
+  static constexpr std::uint32_t kMaxShards = 256;
+
+  enum class Welcome : std::uint8_t {
+    kIgnored,  ///< not expected (again), or impossible values
+    kShape,    ///< first of all: slots() and window_bytes() are known
+    kShard,    ///< one more shard joined, or joined again
+    kChanged,  ///< the server is back with other slots or shards; packets in flight cannot be continued
+  };
+
+  Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
+             std::uint64_t nonce, TimePoint now);
+
+  io::Endpoint server() const noexcept { return server_; }
+  bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
+  bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined; }
+  std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch; }
+  bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
+
+  std::uint32_t slots() const noexcept { return shape_.slots; }
+  std::uint32_t norm_slots() const noexcept { return shape_.norm_slots; }
+  std::uint32_t window_bytes() const noexcept { return shape_.window_bytes; }
+  std::uint16_t shards() const noexcept { return static_cast<std::uint16_t>(shards_.size()); }
+
+  Welcome take_welcome(const ServerMessage& message, TimePoint now);
+  /// The shard of `slot` does not know the job (any more): say HELLO there until it answers. False if it does already.
+  bool lose(std::uint32_t slot, TimePoint now) noexcept;
+
+  /// Sends what is due of HELLO.
+  void run_timers(TimePoint now) noexcept;
+  TimePoint next_timer() const noexcept;
+  void send_goodbye() noexcept;
+
+ private:
+  struct Shard {
+    bool joined = false;
+    std::uint32_t epoch = 0;
+    TimePoint next_hello{};
+    Duration hello_interval{0};
+  };
+
+  const Shard& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
+  void accept(Shard& shard, std::uint32_t epoch) noexcept;
+
+  const io::Endpoint server_;
+  io::PacketIo& io_;
+  Counters& counters_;
+  wire::Header hello_;
+  wire::Header goodbye_;
+  std::vector<std::uint8_t> hello_payload_;
+  wire::WelcomePayload shape_{};
+  bool has_shape_ = false;
+  std::vector<Shard> shards_;
+  std::size_t waiting_ = 0;  ///< shards that have not answered HELLO
+};
+
+}  // namespace thc

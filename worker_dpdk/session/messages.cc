@@ -1,0 +1,96 @@
+#include "session/messages.h"
+
+#include <cstring>
+
+namespace thc {
+namespace {
+
+/// Payload bytes the header announces; nothing for a type no server sends.
+std::optional<std::size_t> announced_bytes(const wire::Header& header, const SessionConfig& config) noexcept {
+  const std::size_t count = header.payload_count;
+  switch (static_cast<wire::MessageType>(std::uint8_t{header.message_type})) {
+    case wire::MessageType::kWelcome:
+      return sizeof(wire::WelcomePayload);
+    case wire::MessageType::kMaxNorm:
+      return count * sizeof(float);
+    case wire::MessageType::kAggregate:
+      return count * config.value_bits / 8;
+    case wire::MessageType::kStraggler:
+      return 0;
+    case wire::MessageType::kError:
+      return sizeof(wire::ErrorPayload);
+    default:
+      return std::nullopt;
+  }
+}
+
+/// An ERROR that refuses HELLO may carry the job's values instead of ours.
+bool agrees(const wire::Header& header, const SessionConfig& config) noexcept {
+  return static_cast<wire::MessageType>(std::uint8_t{header.message_type}) == wire::MessageType::kError ||
+         (header.num_workers == config.num_workers && header.code_bits == config.table.bits() &&
+          header.value_bits == config.value_bits);
+}
+
+}  // namespace
+
+std::optional<ServerMessage> parse_server_message(std::span<const std::uint8_t> datagram,
+                                                  const SessionConfig& config) noexcept {
+  ServerMessage message;
+  if (datagram.size() < sizeof(message.header)) {
+    return std::nullopt;
+  }
+  std::memcpy(&message.header, datagram.data(), sizeof(message.header));
+  const wire::Header& header = message.header;
+  if (header.version != wire::kVersion || header.job_id != config.job_id || header.worker_id != config.worker_id ||
+      !agrees(header, config)) {
+    return std::nullopt;
+  }
+  message.payload = datagram.subspan(sizeof(message.header));
+  if (announced_bytes(header, config) != message.payload.size()) {
+    return std::nullopt;
+  }
+  message.type = static_cast<wire::MessageType>(std::uint8_t{header.message_type});
+  return message;
+}
+
+template <typename Payload>
+Payload payload_of(const ServerMessage& message) noexcept {
+  Payload payload;
+  std::memcpy(&payload, message.payload.data(), sizeof(payload));
+  return payload;
+}
+template wire::WelcomePayload payload_of(const ServerMessage&) noexcept;
+template wire::ErrorPayload payload_of(const ServerMessage&) noexcept;
+
+wire::Header make_header(wire::MessageType type, const SessionConfig& config) noexcept {
+  wire::Header header{};
+  header.version = wire::kVersion;
+  header.message_type = static_cast<std::uint8_t>(type);
+  header.code_bits = static_cast<std::uint8_t>(config.table.bits());
+  header.value_bits = static_cast<std::uint8_t>(config.value_bits);
+  header.worker_id = config.worker_id;
+  header.num_workers = config.num_workers;
+  header.job_id = config.job_id;
+  return header;
+}
+
+std::vector<std::uint8_t> make_hello_payload(const SessionConfig& config, std::uint64_t nonce) {
+  wire::HelloPayload hello{};
+  hello.table_hash = config.table.hash();
+  hello.nonce = nonce;
+  hello.granularity = config.table.granularity();
+  hello.codes_per_packet = static_cast<std::uint16_t>(config.codes_per_packet);
+  hello.slots = config.slots;
+  hello.quorum = config.quorum;
+  std::vector<std::uint8_t> payload(sizeof(hello) + config.table.size() * sizeof(be16_t));
+  std::memcpy(payload.data(), &hello, sizeof(hello));
+  std::uint8_t* to = payload.data() + sizeof(hello);
+  for (const std::uint16_t value : config.table.values()) {
+    const be16_t value_be = value;
+    std::memcpy(to, &value_be, sizeof(value_be));
+    to += sizeof(value_be);
+  }
+  return payload;
+}
+
+}  // namespace thc

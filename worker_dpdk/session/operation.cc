@@ -1,0 +1,93 @@
+#include "session/operation.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "thc/byte_order.h"
+
+namespace thc {
+namespace {
+
+/// Integers in network byte order from and to unaligned memory; compilers vectorise the loops.
+template <typename T>
+void swap_bytes(const std::uint8_t* from, std::size_t count, std::uint8_t* to) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+    value = to_big_endian(value);
+    std::memcpy(to + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+}  // namespace
+
+Operation::Operation(Stage stage, std::uint16_t partition, std::size_t count, std::size_t per_packet)
+    : stage_(stage),
+      partition_(partition),
+      count_(count),
+      per_packet_(per_packet),
+      chunks_((count + per_packet - 1) / per_packet),
+      remaining_(chunks_) {}
+
+std::shared_ptr<Operation> Operation::norms(std::uint16_t partition, std::span<const float> norms,
+                                            std::span<float> max_norms, std::size_t per_packet) {
+  std::shared_ptr<Operation> operation(new Operation(Stage::kNorm, partition, norms.size(), per_packet));
+  operation->norms_be_.resize(norms.size_bytes());
+  swap_bytes<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(norms.data()), norms.size(),
+                            operation->norms_be_.data());
+  operation->payload_ = operation->norms_be_.data();
+  operation->result_ = reinterpret_cast<std::uint8_t*>(max_norms.data());
+  return operation;
+}
+
+std::shared_ptr<Operation> Operation::codes(std::uint16_t partition, const std::uint8_t* codes, std::size_t count,
+                                            void* aggregate, std::uint8_t* contributions, const SessionConfig& config) {
+  std::shared_ptr<Operation> operation(new Operation(Stage::kCodes, partition, count, config.codes_per_packet));
+  operation->payload_ = codes;
+  operation->bits_up_ = config.table.bits();
+  operation->bytes_down_ = config.value_bits / 8;
+  operation->result_ = static_cast<std::uint8_t*>(aggregate);
+  operation->contributions_ = contributions;
+  return operation;
+}
+
+std::size_t Operation::chunk_count(std::size_t chunk) const noexcept {
+  return std::min(per_packet_, count_ - chunk * per_packet_);
+}
+
+std::span<const std::uint8_t> Operation::chunk_payload(std::size_t chunk) const noexcept {
+  return {payload_ + chunk * per_packet_ * bits_up_ / 8, (chunk_count(chunk) * bits_up_ + 7) / 8};
+}
+
+void Operation::store(std::size_t chunk, const std::uint8_t* payload, std::uint8_t contributions) noexcept {
+  const std::size_t count = chunk_count(chunk);
+  std::uint8_t* to = result_ + chunk * per_packet_ * bytes_down_;
+  if (bytes_down_ == 1) {
+    std::memcpy(to, payload, count);
+  } else if (bytes_down_ == 2) {
+    swap_bytes<std::uint16_t>(payload, count, to);
+  } else {
+    swap_bytes<std::uint32_t>(payload, count, to);
+  }
+  if (contributions_ != nullptr) {
+    contributions_[chunk] = contributions;
+  }
+  --remaining_;
+}
+
+void Operation::store_nothing(std::size_t chunk) noexcept {
+  std::memset(result_ + chunk * per_packet_ * bytes_down_, 0, chunk_count(chunk) * bytes_down_);
+  if (contributions_ != nullptr) {
+    contributions_[chunk] = 0;
+  }
+  --remaining_;
+}
+
+void Operation::finish(std::optional<Failure> failure) {
+  failure_ = std::move(failure);
+  done_.store(true, std::memory_order_release);
+}
+
+}  // namespace thc

@@ -1,0 +1,81 @@
+// One stage of one partition: buffers of the caller, cut into packets.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "session/failure.h"
+#include "session/session_config.h"
+
+namespace thc {
+
+/// Preliminary stage (norms) or main stage (codes).
+enum class Stage : std::uint8_t { kNorm, kCodes };
+
+/// The buffers belong to the caller, who leaves them alone until done().
+class Operation {
+ public:
+  /// norms[i] up, max_norms[i] down; sizes are equal. `per_packet` norms fit a packet.
+  static std::shared_ptr<Operation> norms(std::uint16_t partition, std::span<const float> norms,
+                                          std::span<float> max_norms, std::size_t per_packet);
+
+  /// `count` codes of `code_bits` up, aggregates of `value_bits` down (host byte order), contributions[chunk] workers
+  /// in them. code_bits * per_packet is a multiple of 8.
+  static std::shared_ptr<Operation> codes(std::uint16_t partition, const std::uint8_t* codes, std::size_t count,
+                                          void* aggregate, std::uint8_t* contributions, const SessionConfig& config);
+
+  Stage stage() const noexcept { return stage_; }
+  std::uint16_t partition() const noexcept { return partition_; }
+  std::size_t chunks() const noexcept { return chunks_; }
+  /// Elements of one packet: all are full but the last.
+  std::size_t chunk_count(std::size_t chunk) const noexcept;
+  std::span<const std::uint8_t> chunk_payload(std::size_t chunk) const noexcept;
+
+  /// Stores the result of a chunk; `payload` holds exactly its elements in network byte order.
+  void store(std::size_t chunk, const std::uint8_t* payload, std::uint8_t contributions) noexcept;
+  /// Gives a chunk up: zeros.
+  void store_nothing(std::size_t chunk) noexcept;
+
+  /// Any thread. After true, the results may be read and the buffers reused.
+  bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+  /// Valid when done: why there is no result.
+  const std::optional<Failure>& failure() const noexcept { return failure_; }
+
+  // Polling thread.
+  void finish(std::optional<Failure> failure);
+  TimePoint deadline() const noexcept { return deadline_; }
+  void set_deadline(TimePoint deadline) noexcept { deadline_ = deadline; }
+  /// Chunks without a result.
+  std::size_t remaining() const noexcept { return remaining_; }
+  /// Chunks handed out so far; the caller numbers the next one with it.
+  std::size_t sent() const noexcept { return sent_; }
+  std::size_t take_chunk() noexcept { return sent_++; }
+
+ private:
+  Operation(Stage stage, std::uint16_t partition, std::size_t count, std::size_t per_packet);
+
+  const Stage stage_;
+  const std::uint16_t partition_;
+  const std::size_t count_;
+  const std::size_t per_packet_;
+  const std::size_t chunks_;
+  const std::uint8_t* payload_ = nullptr;
+  std::size_t bits_up_ = 32;
+  std::size_t bytes_down_ = 4;
+  std::uint8_t* result_ = nullptr;
+  std::uint8_t* contributions_ = nullptr;
+  std::vector<std::uint8_t> norms_be_;
+
+  TimePoint deadline_{};
+  std::size_t remaining_;
+  std::size_t sent_ = 0;
+  std::optional<Failure> failure_;
+  std::atomic<bool> done_{false};
+};
+
+}  // namespace thc

@@ -1,0 +1,155 @@
+#include "session/refusal.h"
+
+#include <string>
+
+#include "io/address.h"
+
+namespace thc {
+namespace {
+
+std::string name_of(wire::ConfigField field) {
+  switch (field) {
+    case wire::ConfigField::kNumWorkers:
+      return "num_workers";
+    case wire::ConfigField::kCodeBits:
+      return "code_bits";
+    case wire::ConfigField::kValueBits:
+      return "value_bits";
+    case wire::ConfigField::kGranularity:
+      return "granularity";
+    case wire::ConfigField::kTable:
+      return "table";
+    case wire::ConfigField::kCodesPerPacket:
+      return "codes_per_packet";
+    case wire::ConfigField::kQuorum:
+      return "quorum";
+    case wire::ConfigField::kWorkerId:
+      return "worker_id";
+    case wire::ConfigField::kSlots:
+      return "slots";
+    case wire::ConfigField::kNone:
+      break;
+  }
+  return "configuration";
+}
+
+/// " (this worker: 4, job: 8)". The job's value is in the header of ERROR for fields the header has.
+std::string values_of(wire::ConfigField field, const wire::Header& theirs, const SessionConfig& config) {
+  const auto both = [](std::uint64_t ours, std::uint64_t job) {
+    return " (this worker: " + std::to_string(ours) + (ours != job ? ", job: " + std::to_string(job) : "") + ")";
+  };
+  const auto one = [](std::uint64_t ours) { return " (this worker: " + std::to_string(ours) + ")"; };
+  switch (field) {
+    case wire::ConfigField::kNumWorkers:
+      return both(config.num_workers, theirs.num_workers);
+    case wire::ConfigField::kCodeBits:
+      return both(config.table.bits(), theirs.code_bits);
+    case wire::ConfigField::kValueBits:
+      return both(config.value_bits, theirs.value_bits);
+    case wire::ConfigField::kGranularity:
+      return one(config.table.granularity());
+    case wire::ConfigField::kCodesPerPacket:
+      return one(config.codes_per_packet);
+    case wire::ConfigField::kQuorum:
+      return one(config.quorum);
+    case wire::ConfigField::kWorkerId:
+      return one(config.worker_id);
+    case wire::ConfigField::kSlots:
+      return one(config.slots);
+    default:
+      return "";
+  }
+}
+
+std::string list_of(std::uint64_t workers) {
+  std::string list;
+  for (unsigned worker = 0; worker < wire::kMaxWorkers; ++worker) {
+    if (((workers >> worker) & 1U) != 0) {
+      list += (list.empty() ? "" : ", ") + std::to_string(worker);
+    }
+  }
+  return list;
+}
+
+std::string seconds(Duration duration) {
+  std::string text = std::to_string(static_cast<double>(duration.count()) * 1e-6);
+  text.erase(text.find_last_not_of('0') + 1);
+  return text + (text.back() == '.' ? "0 s" : " s");
+}
+
+std::uint64_t all_workers(const SessionConfig& config) {
+  return config.num_workers == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << config.num_workers) - 1;
+}
+
+}  // namespace
+
+Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config) {
+  const auto error = payload_of<wire::ErrorPayload>(message);
+  const auto field = static_cast<wire::ConfigField>(std::uint16_t{error.field});
+  const std::string who = "server " + io::to_string(server) + ", job " + std::to_string(config.job_id) + ": ";
+  const std::string worker = "worker " + std::to_string(config.worker_id);
+  switch (static_cast<wire::ErrorReason>(std::uint16_t{error.reason})) {
+    case wire::ErrorReason::kStaleEpoch:
+      return {Failure::Kind::kRestart, who + "the job was started anew by another worker; restart this one as well"};
+    case wire::ErrorReason::kDuplicateWorker:
+      return {Failure::Kind::kRefused,
+              who + worker + " is already there, in another live process; give every process its own worker id"};
+    case wire::ErrorReason::kConfigMismatch:
+      return {Failure::Kind::kRefused, who + name_of(field) + " of " + worker + " differs from the job's" +
+                                           values_of(field, message.header, config) +
+                                           "; start all workers with the same settings"};
+    case wire::ErrorReason::kOverflow:
+      return {Failure::Kind::kRefused, who + "granularity times workers overflows value_bits"};
+    case wire::ErrorReason::kTooManyJobs:
+      return {Failure::Kind::kRefused, who + "the server has no slots left for another job"};
+    case wire::ErrorReason::kOrderMismatch:
+      return {Failure::Kind::kTransport, who + worker + " pushed another partition than the other workers at slot " +
+                                             std::to_string(message.header.slot) + " round " +
+                                             std::to_string(message.header.round) +
+                                             "; all workers must push the same partitions in the same order"};
+    case wire::ErrorReason::kDraining:
+      return {Failure::Kind::kTransport, who + "the server is shutting down"};
+    case wire::ErrorReason::kBadConfig:
+      return {Failure::Kind::kRefused,
+              who + "the server does not take " + name_of(field) + values_of(field, message.header, config)};
+    default:
+      return {Failure::Kind::kTransport, who + "unknown error reason " + std::to_string(std::uint16_t{error.reason})};
+  }
+}
+
+Failure no_welcome(io::Endpoint server, const SessionConfig& config) {
+  return {Failure::Kind::kDeadline, "server " + io::to_string(server) + " did not answer HELLO within " +
+                                        seconds(config.connect_timeout) +
+                                        "; is thc-ps running there, and does UDP reach it?"};
+}
+
+Failure no_result(const Operation& operation, const InFlight* packet, io::Endpoint server, const SessionConfig& config,
+                  bool server_answered, bool rejoined) {
+  Failure failure{Failure::Kind::kDeadline, "partition " + std::to_string(operation.partition()) + " has no " +
+                                                (operation.stage() == Stage::kNorm ? "maximum norms" : "aggregate") +
+                                                " from server " + io::to_string(server) + " within " +
+                                                seconds(config.operation_timeout)};
+  if (packet != nullptr) {
+    failure.slot = packet->slot;
+    failure.round = packet->round;
+    failure.message += " (slot " + std::to_string(packet->slot) + " round " + std::to_string(packet->round) + ")";
+  }
+  if (packet != nullptr && packet->seen_workers != 0) {
+    failure.missing_workers = all_workers(config) & ~packet->seen_workers;
+    failure.message += ": missing worker " + list_of(failure.missing_workers);
+  } else {
+    failure.message +=
+        server_answered ? ": the server answers, but did not say who is missing" : ": the server does not answer";
+  }
+  if (rejoined) {
+    failure.kind = Failure::Kind::kRestart;
+    failure.message += "; the server was restarted meanwhile, some workers may have had the result before";
+  }
+  return failure;
+}
+
+Failure lost_round(io::Endpoint server, const std::string& why) {
+  return {Failure::Kind::kRestart, "server " + io::to_string(server) + " was restarted: " + why};
+}
+
+}  // namespace thc

@@ -1,0 +1,29 @@
+// Retransmission timeout from round-trip times, as TCP does it (RFC 6298).
+#pragma once
+
+#include "session/session_config.h"
+
+namespace thc {
+
+/// Round trips include waiting for the other workers, so the estimate follows the slowest of them.
+class RttEstimator {
+ public:
+  explicit RttEstimator(const RttBounds& bounds) noexcept : bounds_(bounds), timeout_(bounds.initial) {}
+
+  /// Only of packets sent once: the result of a repeated one may answer either copy (Karn's algorithm).
+  void sample(Duration round_trip) noexcept;
+
+  /// Timeout after that many doublings, at most bounds.max.
+  Duration timeout(unsigned doublings) const noexcept;
+
+  /// Smoothed round trip; zero before the first sample.
+  Duration smoothed() const noexcept { return smoothed_; }
+
+ private:
+  RttBounds bounds_;
+  Duration timeout_;
+  Duration smoothed_{0};
+  Duration variation_{0};
+};
+
+}  // namespace thc

@@ -1,0 +1,315 @@
+#include "session/server_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "session/refusal.h"
+
+namespace thc {
+namespace {
+
+// Repeated packets compete with new ones and with the peers that are late: at most this much per period.
+constexpr std::size_t kRepeatBudgetBytes = 128 * 1024;
+constexpr Duration kRepeatPeriod{1'000};
+
+Duration elapsed(TimePoint since, TimePoint now) noexcept { return std::chrono::duration_cast<Duration>(now - since); }
+
+/// What the settings allow in flight, and what this end can take when all results come at once.
+std::size_t own_window_bytes(const LinkContext& context) noexcept {
+  const SessionConfig& config = context.config;
+  const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
+  const std::size_t window_bytes =
+      results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits());
+  return config.window_bytes == 0 ? window_bytes : std::min<std::size_t>(config.window_bytes, window_bytes);
+}
+
+}  // namespace
+
+ServerLink::ServerLink(io::Endpoint server, LinkContext& context, std::uint64_t nonce, TimePoint now)
+    : context_(context),
+      membership_(server, context.config, context.packet_io, context.counters, nonce, now),
+      rtt_(context.config.rtt),
+      norm_header_(make_header(wire::MessageType::kNorm, context.config)),
+      codes_header_(make_header(wire::MessageType::kCodes, context.config)) {}
+
+void ServerLink::enqueue(std::shared_ptr<Operation> operation) {
+  SlotStream& stream = operation->stage() == Stage::kNorm ? norms_ : codes_;
+  stream.enqueue(std::move(operation));
+}
+
+void ServerLink::take(const ServerMessage& message, TimePoint now) {
+  heard_at_ = now;
+  switch (message.type) {
+    case wire::MessageType::kWelcome:
+      return take_welcome(message, now);
+    case wire::MessageType::kError:
+      return take_error(message, now);
+    case wire::MessageType::kStraggler:
+      return take_straggler(message, now);
+    default:
+      return take_result(message, now);
+  }
+}
+
+void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
+  switch (membership_.take_welcome(message, now)) {
+    case Membership::Welcome::kIgnored:
+      context_.counters.add(Count::kStale);
+      return;
+    case Membership::Welcome::kChanged:
+      return fail(lost_round(server(), "it has another number of slots or shards now"));
+    case Membership::Welcome::kShape: {
+      norms_.open(0, membership_.norm_slots());
+      codes_.open(membership_.norm_slots(), membership_.slots() - membership_.norm_slots());
+      window_bytes_ = std::min<std::size_t>(membership_.window_bytes(), own_window_bytes(context_));
+      return;
+    }
+    case Membership::Welcome::kShard:
+      return resend_shard(message.header.slot, now);
+  }
+}
+
+void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
+  const auto error = payload_of<wire::ErrorPayload>(message);
+  const auto reason = static_cast<wire::ErrorReason>(std::uint16_t{error.reason});
+  if (message.header.epoch == 0 && !joined()) {  // an answer to HELLO
+    return fail(refusal(message, server(), context_.config));
+  }
+  if (!membership_.joined(message.header.slot) || message.header.epoch != membership_.epoch(message.header.slot)) {
+    context_.counters.add(Count::kStale);
+    return;
+  }
+  if (reason == wire::ErrorReason::kUnknownJob) {
+    return rejoin(message.header.slot, now);
+  }
+  if (reason != wire::ErrorReason::kIncomplete) {
+    return fail(refusal(message, server(), context_.config));
+  }
+  context_.counters.add(Count::kIncompleteReceived);
+  if (InFlight* packet = match(message); packet != nullptr) {
+    packet->seen_workers = error.worker_bitmap;
+    if (now >= next_doubling_) {
+      ++peer_doublings_;
+      next_doubling_ = now + rtt_.timeout(peer_doublings_);
+    }
+  }
+}
+
+InFlight* ServerLink::match(const ServerMessage& message) noexcept {
+  const wire::Header& header = message.header;
+  InFlight* packet = stream_of(header.slot).find(header.slot);
+  if (packet == nullptr) {
+    context_.counters.add(Count::kMalformed);
+    return nullptr;
+  }
+  if (header.epoch != membership_.epoch(header.slot) || header.round != packet->round) {
+    context_.counters.add(Count::kStale);
+    return nullptr;
+  }
+  if (packet->operation == nullptr) {
+    context_.counters.add(Count::kDuplicates);
+    return nullptr;
+  }
+  return packet;
+}
+
+void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
+  InFlight* packet = match(message);
+  if (packet == nullptr) {
+    return;
+  }
+  SlotStream& stream = stream_of(packet->slot);
+  const wire::Header& header = message.header;
+  const auto expected = stream.stage() == Stage::kNorm ? wire::MessageType::kMaxNorm : wire::MessageType::kAggregate;
+  if (message.type != expected || header.partition != packet->operation->partition() || header.chunk != packet->chunk ||
+      header.payload_count != packet->operation->chunk_count(packet->chunk) ||
+      header.contributions < context_.config.quorum || header.contributions > context_.config.num_workers) {
+    context_.counters.add(Count::kMalformed);
+    return;
+  }
+  packet->operation->store(packet->chunk, message.payload.data(), header.contributions);
+  context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
+  context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
+  context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
+  if (packet->retransmissions == 0) {
+    rtt_.sample(elapsed(packet->sent_at, now));
+    context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
+  }
+  if (peer_doublings_ != 0) {
+    peer_doublings_ = 0;
+    next_check_ = now;
+  }
+  release(stream, *packet);
+}
+
+void ServerLink::take_straggler(const ServerMessage& message, TimePoint /*now*/) {
+  InFlight* packet = match(message);
+  if (packet == nullptr) {
+    return;
+  }
+  context_.counters.add(Count::kStragglerReceived);
+  SlotStream& stream = stream_of(packet->slot);
+  const SessionConfig& config = context_.config;
+  const bool may_be_left_behind = config.quorum < config.num_workers ||
+                                  (config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes);
+  if (!may_be_left_behind) {
+    return fail(lost_round(server(), "the other workers are already past slot " + std::to_string(packet->slot) +
+                                         " round " + std::to_string(packet->round)));
+  }
+  packet->operation->store_nothing(packet->chunk);
+  release(stream, *packet);
+}
+
+void ServerLink::release(SlotStream& stream, InFlight& packet) {
+  in_flight_bytes_ -= packet.bytes;
+  if (std::shared_ptr<Operation> done = stream.release(packet); done != nullptr) {
+    context_.finished.push_back(std::move(done));
+  }
+}
+
+void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
+  if (membership_.lose(slot, now)) {
+    rejoined_at_ = now;
+    context_.counters.add(Count::kRejoins);
+  }
+}
+
+void ServerLink::resend_shard(std::uint32_t slot, TimePoint now) noexcept {
+  const auto mark = [&](InFlight& packet) {
+    if (membership_.same_shard(slot, packet.slot)) {
+      packet.unsent = true;
+      packet.seen_workers = 0;
+    }
+  };
+  norms_.for_each_in_flight(mark);
+  codes_.for_each_in_flight(mark);
+  next_check_ = now;
+}
+
+void ServerLink::send_new(TimePoint now) noexcept {
+  send_new(norms_, now);
+  send_new(codes_, now);
+}
+
+void ServerLink::send_new(SlotStream& stream, TimePoint now) noexcept {
+  for (auto next = stream.next(); next && membership_.joined(next->slot); next = stream.next()) {
+    if (in_flight_bytes_ != 0 && in_flight_bytes_ + next->bytes > window_bytes_) {
+      return;
+    }
+    InFlight* packet = stream.take_next(now);
+    in_flight_bytes_ += packet->bytes;
+    send(stream, *packet, now);
+    next_check_ = std::min(next_check_, repeat_time(stream, *packet));
+  }
+}
+
+void ServerLink::send(const SlotStream& stream, InFlight& packet, TimePoint now) noexcept {
+  const bool is_norm = stream.stage() == Stage::kNorm;
+  wire::Header& header = is_norm ? norm_header_ : codes_header_;
+  header.flags = packet.retransmissions > 0 ? wire::kFlagRetransmit : std::uint8_t{0};
+  header.payload_count = static_cast<std::uint16_t>(packet.operation->chunk_count(packet.chunk));
+  header.epoch = membership_.epoch(packet.slot);
+  header.round = packet.round;
+  header.slot = packet.slot;
+  header.partition = packet.operation->partition();
+  header.chunk = static_cast<std::uint16_t>(packet.chunk);
+  packet.sent_at = now;
+  packet.unsent = !context_.packet_io.send(server(), {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
+                                           packet.operation->chunk_payload(packet.chunk));
+  context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
+  context_.counters.add(Count::kBytesSent, packet.bytes);
+  context_.counters.add(Count::kSendFailures, packet.unsent ? 1 : 0);
+}
+
+TimePoint ServerLink::repeat_time(const SlotStream& stream, const InFlight& packet) const noexcept {
+  if (packet.unsent) {
+    return packet.sent_at + kRepeatPeriod;
+  }
+  if (context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes) {
+    return packet.first_sent_at + context_.config.loss_timeout;
+  }
+  return packet.sent_at + rtt_.timeout(std::max<unsigned>(packet.retransmissions, peer_doublings_));
+}
+
+bool ServerLink::is_lost(const SlotStream& stream, const InFlight& packet, TimePoint now) const noexcept {
+  return context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes &&
+         now >= packet.first_sent_at + context_.config.loss_timeout;
+}
+
+void ServerLink::give_up(SlotStream& stream, InFlight& packet) {
+  context_.counters.add(Count::kGivenUp);
+  packet.operation->store_nothing(packet.chunk);
+  release(stream, packet);
+}
+
+void ServerLink::run_timers(TimePoint now) {
+  membership_.run_timers(now);
+  check_deadline(norms_, now);
+  check_deadline(codes_, now);
+  if (now < next_check_ || context_.failure) {
+    return;
+  }
+  next_check_ = TimePoint::max();
+  repeat_budget_bytes_ = kRepeatBudgetBytes;
+  check_packets(norms_, now);
+  check_packets(codes_, now);
+}
+
+void ServerLink::check_packets(SlotStream& stream, TimePoint now) {
+  stream.for_each_in_flight([&](InFlight& packet) {
+    if (is_lost(stream, packet, now)) {
+      return give_up(stream, packet);
+    }
+    if (!membership_.joined(packet.slot)) {
+      return;  // sent again when the shard has answered HELLO
+    }
+    TimePoint due = repeat_time(stream, packet);
+    if (due <= now && packet.bytes <= repeat_budget_bytes_) {
+      repeat_budget_bytes_ -= packet.bytes;
+      packet.retransmissions = static_cast<std::uint8_t>(std::min(packet.retransmissions + 1, 255));
+      context_.counters.add(Count::kRetransmissions);
+      send(stream, packet, now);
+      due = repeat_time(stream, packet);
+    }
+    next_check_ = std::min(next_check_, std::max(due, now + kRepeatPeriod));
+  });
+}
+
+void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
+  if (stream.operations().empty() || now < stream.operations().front()->deadline()) {
+    return;
+  }
+  const Operation& operation = *stream.operations().front();
+  const TimePoint started_at = operation.deadline() - context_.config.operation_timeout;
+  const InFlight* oldest = stream.oldest();
+  const bool answered = heard_at_ > (oldest != nullptr ? oldest->first_sent_at : started_at);
+  fail(no_result(operation, oldest, server(), context_.config, answered, rejoined_at_ >= started_at));
+}
+
+TimePoint ServerLink::next_timer() const noexcept {
+  TimePoint next = std::min(next_check_, membership_.next_timer());
+  for (const SlotStream* stream : {&norms_, &codes_}) {
+    if (!stream->operations().empty()) {
+      next = std::min(next, stream->operations().front()->deadline());
+    }
+  }
+  return next;
+}
+
+void ServerLink::abandon() {
+  for (SlotStream* stream : {&norms_, &codes_}) {
+    for (std::shared_ptr<Operation>& operation : stream->abandon()) {
+      context_.finished.push_back(std::move(operation));
+    }
+  }
+  in_flight_bytes_ = 0;
+  next_check_ = TimePoint::max();
+}
+
+void ServerLink::fail(Failure failure) {
+  if (!context_.failure) {  // the first cause is the one to tell
+    context_.failure = std::move(failure);
+  }
+}
+
+}  // namespace thc

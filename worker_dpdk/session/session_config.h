@@ -1,0 +1,61 @@
+// Settings of a session, and the rules that make them whole.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "io/packet_io.h"
+#include "thc/lookup_table.h"
+
+namespace thc {
+
+/// The clock of all session timers.
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+using Duration = std::chrono::microseconds;
+
+/// What happens to a packet without a result.
+enum class Delivery : std::uint8_t {
+  kReliable,      ///< sent again until the operation's deadline
+  kLossTolerant,  ///< CODES: given up after the loss timeout, coordinates count as zero (paper, section 6). NORM:
+                  ///< reliable
+};
+
+/// Retransmission timeout: start value and bounds.
+struct RttBounds {
+  Duration initial{10'000};
+  Duration min{2'000};
+  Duration max{200'000};
+};
+
+struct SessionConfig {
+  std::vector<io::Endpoint> servers{};  ///< partition p goes to servers[p mod servers.size()]
+  std::uint16_t job_id = 0;
+  std::uint8_t worker_id = 0;    ///< 0 .. num_workers - 1
+  std::uint8_t num_workers = 1;  ///< n
+  LookupTable table;
+  unsigned value_bits = 0;  ///< 8 or 16 bits of an aggregate coordinate; 0: the narrowest that cannot overflow
+  std::uint32_t codes_per_packet = 0;  ///< multiple of 64; 0: the largest that fits the path to every server
+  std::uint8_t quorum = 0;             ///< contributions that complete a slot; 0: all workers
+  std::uint32_t slots = 0;             ///< slots asked for; 0: the server decides
+  std::uint32_t window_bytes = 0;      ///< limit of bytes in flight below the one the server gives; 0: the server's
+  Delivery delivery = Delivery::kReliable;
+  Duration connect_timeout{10'000'000};
+  Duration operation_timeout{60'000'000};
+  Duration loss_timeout{20'000};
+  RttBounds rtt{};
+};
+
+/// Codes of a full packet when none are given: what fits the path both as codes and as aggregate, in multiples of the
+/// switch's 1024 (of 64 where less than 1024 fit), at most kAutoCodesPerPacket.
+std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned code_bits, unsigned value_bits) noexcept;
+
+/// More codes a packet save system calls, fewer keep more packets in flight in the same buffers.
+inline constexpr std::uint32_t kAutoCodesPerPacket = 16384;
+
+/// Fills in the zeros of `config`. Throws ConfigurationError naming the setting that is out of range.
+SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes);
+
+}  // namespace thc

@@ -1,0 +1,59 @@
+// The worker's side of the protocol over a PacketIo: single-threaded, told the time, so that tests drive it step by
+// step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "io/packet_io.h"
+#include "session/server_link.h"
+
+namespace thc {
+
+class SessionEngine {
+ public:
+  /// `config` must be resolved. `nonce` is random per process. The connect timeout counts from `now`.
+  SessionEngine(SessionConfig config, io::PacketIo& packet_io, std::uint64_t nonce, TimePoint now);
+
+  /// Whether every shard of every server has answered HELLO at least once.
+  bool connected() const noexcept { return connected_; }
+  /// Set once; nothing is sent any more and every operation ends with it.
+  const std::optional<Failure>& failure() const noexcept { return context_.failure; }
+  const Counters& counters() const noexcept { return context_.counters; }
+  const SessionConfig& config() const noexcept { return config_; }
+
+  /// Starts the operation's deadline. An operation without chunks ends in the next step.
+  void submit(std::shared_ptr<Operation> operation, TimePoint now);
+
+  struct Step {
+    bool received;  ///< datagrams were there, so there may be more
+    bool changed;   ///< operations ended, the session connected or failed
+  };
+  /// Takes what has arrived, runs timers, sends what the windows allow.
+  Step step(TimePoint now);
+  /// When step() has something to do although nothing arrives.
+  TimePoint next_timer() const noexcept;
+
+  /// Says GOODBYE; what is in flight ends with `failure` unless there was one before.
+  void end(Failure failure);
+
+ private:
+  bool receive(TimePoint now);
+  void take(const io::RxPacket& packet, TimePoint now);
+  void check_connected(TimePoint now);
+  void abandon();
+  bool publish_finished();
+
+  const SessionConfig config_;
+  LinkContext context_;
+  std::vector<ServerLink> links_;
+  std::array<io::RxPacket, 64> received_{};
+  TimePoint connect_deadline_;
+  bool connected_ = false;
+  bool failure_published_ = false;
+};
+
+}  // namespace thc

@@ -1,0 +1,79 @@
+// The packets of one stage to one server: numbered in submission order, one slot each, at most one in flight per slot.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "session/operation.h"
+
+namespace thc {
+
+/// A packet without a result. Packet number k of S slots is in slot first + k mod S, round k div S + 1.
+struct InFlight {
+  Operation* operation = nullptr;  ///< null: the slot is free
+  std::uint32_t slot = 0;
+  std::uint32_t round = 0;  ///< of the packet in flight, or of the last one that was
+  std::uint32_t chunk = 0;
+  std::uint32_t bytes = 0;
+  bool unsent = false;  ///< the back end had no room or the shard was lost: send as soon as possible
+  std::uint8_t retransmissions = 0;
+  TimePoint first_sent_at{};
+  TimePoint sent_at{};
+  std::uint64_t seen_workers = 0;  ///< bitmap of the last incomplete notice; 0: none
+};
+
+class SlotStream {
+ public:
+  explicit SlotStream(Stage stage) noexcept : stage_(stage) {}
+
+  Stage stage() const noexcept { return stage_; }
+
+  /// Called once, when the server has said how many slots there are.
+  void open(std::uint32_t first_slot, std::uint32_t slots);
+
+  void enqueue(std::shared_ptr<Operation> operation) { operations_.push_back(std::move(operation)); }
+
+  /// Takes the next packet into its slot; null when no packet waits or an earlier one is in that slot.
+  InFlight* take_next(TimePoint now) noexcept;
+  struct Next {
+    std::uint32_t slot;
+    std::uint32_t bytes;  ///< header and payload
+  };
+  /// What take_next would take; nothing likewise.
+  std::optional<Next> next() const noexcept;
+
+  /// The state of that slot; null when it is not one of this stream.
+  InFlight* find(std::uint32_t slot) noexcept;
+
+  /// Frees the slot, whose chunk has been stored. Returns the operation when that was its last one.
+  std::shared_ptr<Operation> release(InFlight& packet) noexcept;
+  /// Frees all slots and returns all operations.
+  std::deque<std::shared_ptr<Operation>> abandon() noexcept;
+
+  const std::deque<std::shared_ptr<Operation>>& operations() const noexcept { return operations_; }
+  /// Calls visit(InFlight&) for every packet in flight, lowest number first. `visit` may release it.
+  template <typename Visit>
+  void for_each_in_flight(Visit visit) {
+    for (std::size_t i = 0; i < packets_.size(); ++i) {
+      InFlight& packet = packets_[(next_ + i) % packets_.size()];
+      if (packet.operation != nullptr) {
+        visit(packet);
+      }
+    }
+  }
+  /// Packet with the lowest number that has no result; null when none is in flight.
+  const InFlight* oldest() const noexcept;
+
+ private:
+  Stage stage_;
+  std::uint64_t next_ = 0;  ///< number of the next packet
+  std::uint32_t first_slot_ = 0;
+  std::vector<InFlight> packets_;                      ///< by slot - first_slot_
+  std::deque<std::shared_ptr<Operation>> operations_;  ///< in submission order; the first `sending_` are sent
+  std::size_t sending_ = 0;
+};
+
+}  // namespace thc
