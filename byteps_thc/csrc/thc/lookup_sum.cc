@@ -1,21 +1,147 @@
 #include "thc/lookup_sum.h"
 
+#include <array>
+#include <cstring>
+
+#include "thc/bit_stream.h"
+#include "thc/byte_order.h"
+#include "thc/instruction_set.h"
 #include "thc/lookup_sum_naive.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "thc/lookup_sum.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace thc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D8 = hn::ScalableTag<std::uint8_t>;
+using D16 = hn::ScalableTag<std::uint16_t>;
+using D32 = hn::ScalableTag<std::uint32_t>;
+using V8 = hn::Vec<D8>;
+using V16 = hn::Vec<D16>;
+
+/// One byte (0: lower, 1: upper) of up to 16 table values in every 128-bit block, for byte shuffles.
+HWY_INLINE V8 table_bytes(const LookupTable& table, unsigned byte) {
+  std::array<std::uint8_t, 16> bytes{};
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    bytes[i] = static_cast<std::uint8_t>(table.values()[i] >> (8 * byte));
+  }
+  return hn::LoadDup128(D8(), bytes.data());
+}
+
+/// Lanes(D8) consecutive codes, one per byte.
+template <unsigned kBits>
+HWY_INLINE V8 load_codes(const std::uint8_t* packed) {
+  if constexpr (kBits == 4) {
+    const hn::Rebind<std::uint8_t, D16> half;
+    const V16 byte = hn::PromoteTo(D16(), hn::LoadU(half, packed));
+    const V16 second = hn::And(hn::ShiftLeft<8>(byte), hn::Set(D16(), 0x0f00));
+    return hn::BitCast(D8(), hn::Or(hn::ShiftRight<4>(byte), second));
+  } else {
+    static_assert(kBits == 2);
+    const hn::Rebind<std::uint8_t, D32> quarter;
+    const auto byte = hn::PromoteTo(D32(), hn::LoadU(quarter, packed));
+    const auto pairs = hn::Or(hn::ShiftRight<4>(byte), hn::ShiftLeft<16>(byte));
+    const auto ordered = hn::Or(hn::ShiftRight<2>(pairs), hn::ShiftLeft<8>(pairs));
+    return hn::BitCast(D8(), hn::And(ordered, hn::Set(D32(), 0x03030303)));
+  }
+}
+
+template <bool kAdd>
+HWY_INLINE void accumulate(V8 values, std::uint8_t* aggregate) {
+  const D8 d;
+  hn::StoreU(kAdd ? hn::Add(values, hn::LoadU(d, aggregate)) : values, d, aggregate);
+}
+
+template <bool kAdd>
+HWY_INLINE void accumulate(V16 values, std::uint16_t* aggregate) {
+  const D16 d;
+  hn::StoreU(kAdd ? hn::Add(values, hn::LoadU(d, aggregate)) : values, d, aggregate);
+}
+
+/// Sums whole vectors of codes; returns how many codes were done.
+template <unsigned kBits, bool kAdd>
+HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
+                                   std::uint8_t* aggregate) {
+  const V8 low_bytes = table_bytes(table, 0);
+  std::size_t i = 0;
+  for (; i + hn::Lanes(D8()) <= count; i += hn::Lanes(D8())) {
+    accumulate<kAdd>(hn::TableLookupBytes(low_bytes, load_codes<kBits>(codes + i * kBits / 8)), aggregate + i);
+  }
+  return i;
+}
+
+/// The same for 16-bit lanes: values are looked up a byte at a time, then widened and joined.
+template <unsigned kBits, bool kAdd>
+HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
+                                   std::uint16_t* aggregate) {
+  const V8 low_bytes = table_bytes(table, 0);
+  const V8 high_bytes = table_bytes(table, 1);
+  const hn::Half<D8> half;
+  const auto widen = [](auto low, auto high)
+                         HWY_ATTR { return hn::Or(hn::PromoteTo(D16(), low), hn::ShiftLeft<8>(hn::PromoteTo(D16(), high))); };
+  std::size_t i = 0;
+  for (; i + hn::Lanes(D8()) <= count; i += hn::Lanes(D8())) {
+    const V8 code = load_codes<kBits>(codes + i * kBits / 8);
+    const V8 low = hn::TableLookupBytes(low_bytes, code);
+    const V8 high = hn::TableLookupBytes(high_bytes, code);
+    accumulate<kAdd>(widen(hn::LowerHalf(half, low), hn::LowerHalf(half, high)), aggregate + i);
+    accumulate<kAdd>(widen(hn::UpperHalf(half, low), hn::UpperHalf(half, high)), aggregate + i + hn::Lanes(D16()));
+  }
+  return i;
+}
+
+template <bool kAdd, class Lane>
+HWY_INLINE void sum_codes(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
+                          Lane* aggregate) {
+  const std::size_t done = table.bits() == 4   ? sum_vectors<4, kAdd>(codes, count, table, aggregate)
+                           : table.bits() == 2 ? sum_vectors<2, kAdd>(codes, count, table, aggregate)
+                                               : 0;
+  naive::lookup_sum(codes + done * table.bits() / 8, count - done, table, mode, aggregate + done);
+}
+
+HWY_ATTR void lookup_sum_8(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
+                           std::uint8_t* aggregate) {
+  mode == Accumulate::kAdd ? sum_codes<true>(codes, count, table, mode, aggregate)
+                           : sum_codes<false>(codes, count, table, mode, aggregate);
+}
+
+HWY_ATTR void lookup_sum_16(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
+                            std::uint16_t* aggregate) {
+  mode == Accumulate::kAdd ? sum_codes<true>(codes, count, table, mode, aggregate)
+                           : sum_codes<false>(codes, count, table, mode, aggregate);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thc {
+
+HWY_EXPORT(lookup_sum_8);
+HWY_EXPORT(lookup_sum_16);
 
 void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                 std::uint8_t* aggregate) noexcept {
-  naive::lookup_sum(codes, count, table, mode, aggregate);
+  naive_selected() ? naive::lookup_sum(codes, count, table, mode, aggregate)
+                   : HWY_DYNAMIC_DISPATCH(lookup_sum_8)(codes, count, table, mode, aggregate);
 }
 
 void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                 std::uint16_t* aggregate) noexcept {
-  naive::lookup_sum(codes, count, table, mode, aggregate);
+  naive_selected() ? naive::lookup_sum(codes, count, table, mode, aggregate)
+                   : HWY_DYNAMIC_DISPATCH(lookup_sum_16)(codes, count, table, mode, aggregate);
 }
 
+// One float per rotation block: too few for vectors to matter, so there is no twin.
 void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mode, std::uint8_t* maximum_be) noexcept {
   naive::max_norms_be(norms_be, count, mode, maximum_be);
 }
 
 }  // namespace thc
+#endif

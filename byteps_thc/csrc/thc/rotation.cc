@@ -81,14 +81,6 @@ struct LoadScaled {
   }
 };
 
-struct StoreWithSigns {
-  float* x;
-  const std::uint8_t* signs;
-  HWY_INLINE void operator()(std::size_t i, VF v) const {
-    hn::StoreU(flip_signs(DF(), v, signs, i), DF(), x + i);
-  }
-};
-
 /// Whole fp32 blocks are read in place; others are first converted or padded into `staging[size]`.
 HWY_INLINE BlockInput block_input(ConstFloats gradient, const float* residual, const BlockLayout& layout,
                                   std::size_t offset, std::size_t size, float* staging) {

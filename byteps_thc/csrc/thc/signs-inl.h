@@ -77,6 +77,17 @@ HWY_INLINE hn::Vec<D> flip_signs(D d, hn::Vec<D> v, const std::uint8_t* bits, st
   }
 }
 
+/// Stores vectors of a block with their signs flipped.
+struct StoreWithSigns {
+  float* x;
+  const std::uint8_t* signs;
+  template <class V>
+  HWY_INLINE void operator()(std::size_t i, V v) const {
+    const hn::DFromV<V> d;
+    hn::StoreU(flip_signs(d, v, signs, i), d, x + i);
+  }
+};
+
 }  // namespace HWY_NAMESPACE
 }  // namespace thc
 HWY_AFTER_NAMESPACE();

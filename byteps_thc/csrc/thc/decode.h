@@ -1,0 +1,37 @@
+// From an aggregate back to the average gradient (paper, section 5.4): one affine map and the inverse rotation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "thc/block_layout.h"
+#include "thc/float_format.h"
+#include "thc/philox.h"
+
+namespace thc {
+
+/// Sums of table values of one partition, as they came from the aggregator.
+struct Aggregate {
+  const void* sums;                   // layout.padded() lanes in host order, any alignment
+  unsigned value_bits;                // 8 or 16
+  const std::uint8_t* contributions;  // workers summed in each chunk
+  std::size_t codes_per_chunk;        // a multiple of 64; the last chunk may be shorter
+  std::uint16_t granularity;
+  float threshold;         // of quantize
+  const float* max_norms;  // layout.blocks()
+};
+
+/// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,
+/// NaN where the max norm is not finite.
+void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated);
+
+/// out[layout.coordinates()] = average gradient: dequantize and inverse_rotate in one pass per block.
+void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
+
+namespace naive {
+
+void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated);
+void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
+
+}  // namespace naive
+}  // namespace thc

@@ -1,0 +1,239 @@
+#include "thc/quantization.h"
+
+#include <cstring>
+
+#include "thc/bit_stream.h"
+#include "thc/clamp_range.h"
+#include "thc/instruction_set.h"
+#include "thc/interval_table.h"
+#include "thc/pack.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "thc/quantization.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "thc/philox-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DI = hn::ScalableTag<std::int32_t>;
+using DU = hn::ScalableTag<std::uint32_t>;
+using D64 = hn::ScalableTag<std::uint64_t>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
+inline constexpr std::size_t kGroup = 64;  // coordinates that share eight Philox blocks
+
+/// 16 words of some type, looked up by lane index: in registers where they hold it, else by gathers.
+template <class D>
+class SixteenWords {
+ public:
+  HWY_INLINE explicit SixteenWords(const hn::TFromD<D>* words)
+      : low_(hn::LoadU(D(), words)), high_(hn::LoadU(D(), words + kLanes % 16)) {}
+  /// words[index], index in 0..15.
+  HWY_INLINE hn::Vec<D> operator[](VI index) const {
+    if constexpr (kLanes == 16) {
+      return hn::TableLookupLanes(low_, hn::IndicesFromVec(D(), index));
+    } else {
+      const auto lane = hn::IndicesFromVec(D(), hn::And(index, hn::Set(DI(), 7)));
+      const auto in_high = hn::RebindMask(D(), hn::Gt(index, hn::Set(DI(), 7)));
+      return hn::IfThenElse(in_high, hn::TableLookupLanes(high_, lane), hn::TableLookupLanes(low_, lane));
+    }
+  }
+
+ private:
+  hn::Vec<D> low_;
+  hn::Vec<D> high_;  // words 8..15 where a vector has 8 lanes
+};
+
+/// Looks intervals up in registers. Needs IntervalTable::fits_registers() and 8 or 16 lanes.
+class RegisterLookup {
+ public:
+  HWY_INLINE explicit RegisterLookup(const IntervalTable& table)
+      : values_(table.values()), inverse_gaps_(table.inverse_gaps()), nibbles_(signed_words(table)) {}
+  HWY_INLINE VI interval(VI floor) const {
+    const VI word = nibbles_[hn::ShiftRight<3>(floor)];
+    const VI shift = hn::ShiftLeft<2>(hn::And(floor, hn::Set(DI(), 7)));
+    return hn::And(hn::BitCast(DI(), hn::BitCast(DU(), word) >> hn::BitCast(DU(), shift)), hn::Set(DI(), 15));
+  }
+  HWY_INLINE VF value(VI code) const { return values_[code]; }
+  HWY_INLINE VF inverse_gap(VI interval) const { return inverse_gaps_[interval]; }
+
+ private:
+  static const std::int32_t* signed_words(const IntervalTable& table) {
+    return reinterpret_cast<const std::int32_t*>(table.interval_nibbles());
+  }
+  SixteenWords<DF> values_;
+  SixteenWords<DF> inverse_gaps_;
+  SixteenWords<DI> nibbles_;
+};
+
+/// Looks intervals up in memory: any table.
+class GatherLookup {
+ public:
+  HWY_INLINE explicit GatherLookup(const IntervalTable& table) : table_(table) {}
+  HWY_INLINE VI interval(VI floor) const { return hn::GatherIndex(DI(), table_.interval_of(), floor); }
+  HWY_INLINE VF value(VI code) const { return hn::GatherIndex(DF(), table_.values(), code); }
+  HWY_INLINE VF inverse_gap(VI interval) const { return hn::GatherIndex(DF(), table_.inverse_gaps(), interval); }
+
+ private:
+  const IntervalTable& table_;
+};
+
+/// (r + 0.5) / 2^16 for 16 random bits r per lane; even lanes take the lower bits of each 64-bit lane, odd ones the next.
+HWY_INLINE VF uniform_from(hn::Vec<D64> word) {
+  // r as the top mantissa bits of a float in [1, 2), and the half as the bit below; subtracting 1 is exact.
+  const auto even = hn::And(hn::ShiftLeft<7>(word), hn::Set(D64(), 0x007fff80));
+  const auto odd = hn::And(hn::ShiftLeft<23>(word), hn::Set(D64(), 0x007fff8000000000));
+  const auto bits = hn::BitCast(DU(), hn::Or(even, odd));
+  const auto one_to_two = hn::Or(bits, hn::Set(DU(), 0x3f800040));
+  return hn::Sub(hn::BitCast(DF(), one_to_two), hn::Set(DF(), 1.0F));
+}
+
+/// Packs codes of four bits in 32-bit lanes, first code in the upper nibble.
+HWY_INLINE void store_nibbles(VI codes, std::uint8_t* packed) {
+  const auto pairs = hn::BitCast(D64(), codes);
+  const auto bytes = hn::Or(hn::ShiftLeft<4>(pairs), hn::ShiftRight<32>(pairs));
+  const hn::Rebind<std::uint8_t, D64> d8;
+  hn::StoreU(hn::TruncateTo(d8, bytes), d8, packed);
+}
+
+/// Quantizes coordinates of one block.
+template <class Lookup, bool kKeepError>
+class BlockQuantizer {
+ public:
+  HWY_INLINE BlockQuantizer(const IntervalTable& table, const ClampRange& range)
+      : lookup_(table), range_(range), granularity_(table.granularity()) {}
+
+  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKeepError.
+  HWY_INLINE VI operator()(float* at, hn::Vec<D64> random) {
+    const DF d;
+    const VF x = hn::LoadU(d, at);
+    const VF position = hn::Add(hn::Mul(x, hn::Set(d, range_.scale)), hn::Set(d, granularity_ * 0.5F));
+    const VF u = hn::Min(hn::Max(position, hn::Zero(d)), hn::Set(d, granularity_));
+    clamped_ += hn::CountTrue(d, hn::Gt(hn::Abs(x), hn::Set(d, range_.limit)));
+    const VI z = lookup_.interval(hn::ConvertTo(DI(), u));
+    const VF fraction = hn::Mul(hn::Sub(u, lookup_.value(z)), lookup_.inverse_gap(z));
+    const auto up = hn::RebindMask(DI(), hn::Lt(uniform_from(random), fraction));
+    const VI code = hn::Sub(z, hn::VecFromMask(DI(), up));
+    if constexpr (kKeepError) {
+      const VF quantized = hn::Sub(hn::Mul(lookup_.value(code), hn::Set(d, range_.step)), hn::Set(d, range_.limit));
+      hn::StoreU(hn::Sub(x, quantized), d, at);
+    }
+    return code;
+  }
+
+  std::size_t clamped() const { return clamped_; }
+
+ private:
+  Lookup lookup_;
+  ClampRange range_;
+  float granularity_;
+  std::size_t clamped_ = 0;
+};
+
+/// A block and the coordinate of the partition it starts at.
+struct BlockPosition {
+  float* x;
+  std::size_t offset;
+  std::size_t size;
+};
+
+/// Calls store(coordinate within the block, codes) for every vector of the block.
+template <class Quantizer, class Store>
+HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& block, const QuantizeOptions& options,
+                                 Store store) {
+  const D64 d64;
+  constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
+  for (std::size_t group = 0; group < block.size; group += kGroup) {
+    const auto first_index = static_cast<std::uint32_t>((block.offset + group) / 8);
+    for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
+      const auto random = philox_lanes<kRoundingRounds>(d64, options.key, rounding_domain(options.worker),
+                                                        first_index + static_cast<std::uint32_t>(part));
+#pragma GCC unroll 4
+      for (std::size_t w = 0; w < 4; ++w) {
+        const std::size_t i = group + 16 * w + 2 * part;
+        store(i, quantizer(block.x + i, random.word[w]));
+      }
+    }
+  }
+}
+
+template <class Lookup, bool kKeepError>
+HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
+                                        const BlockPosition& block, const QuantizeOptions& options,
+                                        std::uint8_t* codes) {
+  BlockQuantizer<Lookup, kKeepError> quantizer(intervals, range);
+  if (bits == 4) {
+    quantize_vectors(quantizer, block, options,
+                     [codes](std::size_t i, VI code) HWY_ATTR { store_nibbles(code, codes + i / 2); });
+    return quantizer.clamped();
+  }
+  std::uint8_t group[kGroup];
+  quantize_vectors(quantizer, block, options, [&](std::size_t i, VI code) HWY_ATTR {
+    const hn::Rebind<std::uint8_t, DI> d8;
+    hn::StoreU(hn::DemoteTo(d8, code), d8, group + i % kGroup);
+    if ((i + kLanes) % kGroup == 0) {  // the last vector of a group also comes last
+      thc::pack(group, kGroup, bits, codes + (i / kGroup) * 8 * bits);
+    }
+  });
+  return quantizer.clamped();
+}
+
+template <class Lookup>
+HWY_INLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
+                                      const BlockPosition& block, const QuantizeOptions& options,
+                                      std::uint8_t* codes) {
+  return options.keep_error ? quantize_block<Lookup, true>(intervals, bits, range, block, options, codes)
+                            : quantize_block<Lookup, false>(intervals, bits, range, block, options, codes);
+}
+
+HWY_ATTR std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout,
+                              const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes) {
+  const IntervalTable intervals(table);
+  std::size_t clamped = 0;
+  for (std::size_t b = 0; b < layout.blocks(); ++b) {
+    const BlockPosition block{rotated + layout.offset(b), layout.offset(b), layout.size(b)};
+    std::uint8_t* block_codes = codes + code_bytes(block.offset, table.bits());
+    float max_norm = 0;
+    std::memcpy(&max_norm, max_norms + b, sizeof(max_norm));
+    const ClampRange range(max_norm, options.threshold, table.granularity());
+    if (!range.finite) {
+      std::memset(block_codes, 0, code_bytes(block.size, table.bits()));
+      if (options.keep_error) {
+        std::memset(static_cast<void*>(block.x), 0, block.size * sizeof(float));
+      }
+      continue;
+    }
+    if constexpr (kLanes >= 8) {
+      if (intervals.fits_registers()) {
+        clamped += quantize_block<RegisterLookup>(intervals, table.bits(), range, block, options, block_codes);
+        continue;
+      }
+    }
+    clamped += quantize_block<GatherLookup>(intervals, table.bits(), range, block, options, block_codes);
+  }
+  return clamped;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thc {
+
+HWY_EXPORT(quantize);
+
+std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
+                     const QuantizeOptions& options, std::uint8_t* codes) {
+  return naive_selected() ? naive::quantize(rotated, max_norms, layout, table, options, codes)
+                          : HWY_DYNAMIC_DISPATCH(quantize)(rotated, max_norms, layout, table, options, codes);
+}
+
+}  // namespace thc
+#endif

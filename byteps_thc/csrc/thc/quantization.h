@@ -1,0 +1,34 @@
+// Clamping and stochastic quantization of rotated blocks to packed codes (paper, sections 5.2 and 5.3).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "thc/block_layout.h"
+#include "thc/lookup_table.h"
+#include "thc/philox.h"
+
+namespace thc {
+
+/// What decides the codes besides the coordinates.
+struct QuantizeOptions {
+  float threshold;       // coordinates are clamped to +-threshold * max norm
+  RandomKey key;         // with `worker`, selects the rounding bits
+  std::uint32_t worker;  // id of this worker
+  bool keep_error;       // overwrite rotated with rotated - quantized
+};
+
+/// codes[code_bytes(layout.padded(), table.bits())] = packed codes of rotated[layout.padded()]; max_norms[blocks()].
+/// A coordinate between two table values is rounded up with the probability that keeps its expectation. Blocks with a
+/// zero max norm get the middle codes; with a non-finite one code 0 and no error. Returns the number of coordinates
+/// that were clamped.
+std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
+                     const QuantizeOptions& options, std::uint8_t* codes);
+
+namespace naive {
+
+std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
+                     const QuantizeOptions& options, std::uint8_t* codes);
+
+}  // namespace naive
+}  // namespace thc
