@@ -8,4 +8,9 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "CPU kernels of byteps_thc (see _core.pyi)";
   thc::python::register_exceptions(module);
   thc::python::register_layout(module);
+  thc::python::register_rotation(module);
+  thc::python::register_quantization(module);
+  thc::python::register_aggregation(module);
+  thc::python::register_decode(module);
+  thc::python::register_instruction_sets(module);
 }

@@ -138,9 +138,13 @@ void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable&
                    : HWY_DYNAMIC_DISPATCH(lookup_sum_16)(codes, count, table, mode, aggregate);
 }
 
-// One float per rotation block: too few for vectors to matter, so there is no twin.
+// One float per rotation block: too few for vectors to matter, so the naive version serves all.
 void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mode, std::uint8_t* maximum_be) noexcept {
   naive::max_norms_be(norms_be, count, mode, maximum_be);
+}
+
+void max_norms(const float* norms, std::size_t count, Accumulate mode, float* maximum) noexcept {
+  naive::max_norms(norms, count, mode, maximum);
 }
 
 }  // namespace thc

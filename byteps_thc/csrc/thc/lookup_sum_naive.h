@@ -13,5 +13,6 @@ void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable&
 void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                 std::uint16_t* aggregate) noexcept;
 void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mode, std::uint8_t* maximum_be) noexcept;
+void max_norms(const float* norms, std::size_t count, Accumulate mode, float* maximum) noexcept;
 
 }  // namespace thc::naive

@@ -1,0 +1,62 @@
+#include "thc/quantization.h"
+
+#include <cmath>
+
+#include "python/arrays.h"
+#include "python/register.h"
+#include "python/table_input.h"
+#include "thc/bit_stream.h"
+#include "thc/errors.h"
+#include "thc/pack.h"
+
+namespace thc::python {
+namespace {
+
+std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::array codes, std::size_t coordinates,
+                           std::size_t rotation_block, const py::array& values, unsigned bits, float threshold,
+                           std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, std::uint32_t worker,
+                           bool keep_error) {
+  const BlockLayout layout(coordinates, rotation_block);
+  const LookupTable table = table_input(values, bits);
+  if (!(threshold > 0.0F) || !std::isfinite(threshold)) {
+    throw ConfigurationError("threshold must be positive and finite, got " + std::to_string(threshold));
+  }
+  float* in = keep_error ? output<float>(rotated, "rotated", layout.padded())
+                         : const_cast<float*>(input<float>(rotated, "rotated", layout.padded()));
+  const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
+  auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
+  const py::gil_scoped_release unlocked;
+  return quantize(in, norms, layout, table, {threshold, {seed, tensor, round}, worker, keep_error}, packed);
+}
+
+void pack_array(const py::array& codes, py::array packed, unsigned bits) {
+  const auto count = static_cast<std::size_t>(codes.size());
+  const auto* in = input<std::uint8_t>(codes, "codes", count);
+  auto* out = output<std::uint8_t>(packed, "packed", code_bytes(count, checked_bits(bits)));
+  const py::gil_scoped_release unlocked;
+  pack(in, count, bits, out);
+}
+
+void unpack_array(const py::array& packed, py::array codes, unsigned bits) {
+  const auto count = static_cast<std::size_t>(codes.size());
+  const auto* in = input<std::uint8_t>(packed, "packed", code_bytes(count, checked_bits(bits)));
+  auto* out = output<std::uint8_t>(codes, "codes", count);
+  const py::gil_scoped_release unlocked;
+  unpack(in, count, bits, out);
+}
+
+}  // namespace
+
+void register_quantization(py::module_& module) {
+  module.def(
+      "code_bytes", [](std::size_t count, unsigned bits) { return code_bytes(count, checked_bits(bits)); },
+      py::arg("count"), py::arg("bits"));
+  module.def("pack", &pack_array, py::arg("codes"), py::arg("packed"), py::kw_only(), py::arg("bits"));
+  module.def("unpack", &unpack_array, py::arg("packed"), py::arg("codes"), py::kw_only(), py::arg("bits"));
+  module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
+             py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
+             py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),
+             py::arg("keep_error"));
+}
+
+}  // namespace thc::python

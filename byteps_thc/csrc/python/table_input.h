@@ -1,0 +1,29 @@
+// Lookup tables and code widths as arguments.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "python/arrays.h"
+#include "thc/errors.h"
+#include "thc/lookup_table.h"
+
+namespace thc::python {
+
+inline unsigned checked_bits(unsigned bits) {
+  if (!(bits >= 1 && bits <= 4) && bits != 8) {
+    throw ConfigurationError("bits must be 1, 2, 3, 4 or 8, got " + std::to_string(bits));
+  }
+  return bits;
+}
+
+inline LookupTable table_input(const py::array& values, unsigned bits) {
+  const std::size_t size = std::size_t{1} << checked_bits(bits);
+  const auto* data = input<std::uint16_t>(values, "values", size);
+  std::vector<std::uint16_t> aligned(size);
+  std::memcpy(aligned.data(), data, size * sizeof(std::uint16_t));
+  return LookupTable(bits, aligned);
+}
+
+}  // namespace thc::python
