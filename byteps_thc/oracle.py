@@ -128,7 +128,7 @@ def max_norms(norms: list[F32]) -> F32:
 
 
 class ClampRange(NamedTuple):
-    """A block is clamped to +-limit; table value t stands for t * step - limit. scale: g / (2 limit), 0 if that is inf."""
+    """A block is clamped to +-limit; table value t stands for t * step - limit; scale is g / (2 limit) or 0."""
 
     limit: np.float32
     step: np.float32
