@@ -97,13 +97,18 @@ def loss_of(model: Gpt, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def validation_loss(model: Gpt, tokens: Tensor, context: int, windows: int, batch_size: int = 16) -> float:
-    """Mean loss over the first `windows` non-overlapping windows of the held-out text."""
-    windows = min(windows, (len(tokens) - 1) // context)
-    inputs = tokens[: windows * context].view(windows, context)
-    targets = tokens[1 : windows * context + 1].view(windows, context)
+def window_losses(
+    model: Gpt, tokens: Tensor, context: int, windows: int | None, first: int, stride: int, batch_size: int = 32
+) -> tuple[float, int]:
+    """Sum of the losses of every stride-th of the first `windows` (None: all) windows of the text, and their number.
+
+    Windows are `context` characters long and do not overlap; a window's loss is its mean per character, in nats.
+    """
+    available = (len(tokens) - 1) // context
+    available = available if windows is None else min(windows, available)
+    inputs = tokens[: available * context].view(available, context)[first::stride]
+    targets = tokens[1 : available * context + 1].view(available, context)[first::stride]
     total = 0.0
-    for start in range(0, windows, batch_size):
-        stop = min(start + batch_size, windows)
-        total += float(loss_of(model, inputs[start:stop], targets[start:stop])) * (stop - start)
-    return total / windows
+    for batch_inputs, batch_targets in zip(inputs.split(batch_size), targets.split(batch_size), strict=True):
+        total += float(loss_of(model, batch_inputs, batch_targets)) * len(batch_inputs)
+    return total, len(inputs)

@@ -1,0 +1,1 @@
+"""The demo: a small GPT trained by several workers, uncompressed, with Uniform THC and with THC (`thc demo`)."""

@@ -1,0 +1,132 @@
+"""The ways to average gradients that the demo compares, behind one method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+
+from byteps_thc.averager import GradientAverager
+from byteps_thc.compressor import Compressor
+from byteps_thc.demo.settings import DemoSettings, RunResult, Scheme, Traffic
+from byteps_thc.session import Session
+from byteps_thc.wire.layout import Header
+
+Gradients = dict[str, npt.NDArray[np.float32]]
+
+IP_UDP_HEADER_BYTES = 20 + 8
+
+
+class Averaging(Protocol):
+    """Replaces every array by its average over the workers."""
+
+    def average(self, gradients: Gradients) -> None:
+        """In place; collective: every worker calls it with the same names and shapes."""
+
+    def record(self, result: RunResult) -> None:
+        """Append the costs of the last average() to `result`."""
+
+    def finish(self, result: RunResult) -> None:
+        """Write totals into `result` and let go of the network."""
+
+
+class GlooAveraging:
+    """fp32 sum by torch.distributed's gloo all-reduce, the usual way without a parameter server."""
+
+    def __init__(self) -> None:
+        self._communicate_ms = 0.0
+
+    def average(self, gradients: Gradients) -> None:
+        """See Averaging."""
+        start = time.perf_counter()
+        for gradient in gradients.values():
+            tensor = torch.from_numpy(gradient)
+            dist.all_reduce(tensor)
+            tensor.div_(dist.get_world_size())
+        self._communicate_ms = (time.perf_counter() - start) * 1e3
+
+    def record(self, result: RunResult) -> None:
+        """See Averaging."""
+        result.encode_ms.append(0.0)
+        result.communicate_ms.append(self._communicate_ms)
+        result.decode_ms.append(0.0)
+
+    def finish(self, result: RunResult) -> None:
+        """See Averaging. Traffic is what fp32 through a parameter server takes: 4 bytes a coordinate, up and down."""
+        fp32_bytes = 4.0 * result.coordinates
+        result.traffic = Traffic(fp32_bytes, fp32_bytes, fp32_bytes, fp32_bytes)
+
+
+class ThcAveraging:
+    """THC or Uniform THC through thc-ps."""
+
+    def __init__(
+        self, scheme: Scheme, settings: DemoSettings, servers: tuple[str, ...], *, job: int, worker: int
+    ) -> None:
+        config = settings.thc_config(scheme)
+        compressor = Compressor(config, workers=settings.workers, worker=worker)
+        self._session = Session(
+            servers=servers,
+            job=job,
+            worker=worker,
+            workers=settings.workers,
+            config=config,
+            loss_tolerant=settings.loss_tolerant,
+            drop=settings.drop,
+            backend=settings.backend,
+        )
+        self._averager = GradientAverager(self._session, compressor)
+        self._steps = 0
+        table = config.resolve(settings.workers)
+        self._configuration = {
+            "bits": config.bits,
+            "value_bits": table.value_bits,
+            "granularity": table.table.granularity,
+            "p": table.table.p,
+            "codes_per_packet": self._session.codes_per_packet,
+        }
+
+    def average(self, gradients: Gradients) -> None:
+        """See Averaging."""
+        self._averager.average(gradients, out=gradients)
+        self._steps += 1
+
+    def record(self, result: RunResult) -> None:
+        """See Averaging."""
+        stats = self._averager.stats
+        result.encode_ms.append(stats.encode_ms)
+        result.communicate_ms.append(stats.communicate_ms)
+        result.decode_ms.append(stats.decode_ms)
+
+    def finish(self, result: RunResult) -> None:
+        """See Averaging. Bytes are those the session counted, retransmissions included."""
+        counters = self._session.counters()
+        self._session.close()
+        result.counters = counters
+        result.configuration = self._configuration
+        packets_up = counters["norm_sent"] + counters["codes_sent"]
+        packets_down = counters["max_norm_received"] + counters["aggregate_received"]
+
+        def per_step(size_bytes: int, packets: int, header_bytes: int) -> float:
+            return (size_bytes + packets * header_bytes) / self._steps
+
+        result.traffic = Traffic(
+            payload_up=per_step(counters["bytes_sent"], packets_up, -Header.SIZE_BYTES),
+            payload_down=per_step(counters["bytes_received"], packets_down, -Header.SIZE_BYTES),
+            wire_up=per_step(counters["bytes_sent"], packets_up, IP_UDP_HEADER_BYTES),
+            wire_down=per_step(counters["bytes_received"], packets_down, IP_UDP_HEADER_BYTES),
+        )
+
+
+def make_averaging(
+    scheme: Scheme, settings: DemoSettings, servers: tuple[str, ...], *, job: int, worker: int
+) -> Averaging:
+    """Return the averaging that `scheme` names; a scheme on thc-ps joins `job` there."""
+    if scheme is Scheme.UNCOMPRESSED:
+        return GlooAveraging()
+    return ThcAveraging(scheme, settings, servers, job=job, worker=worker)

@@ -1,0 +1,123 @@
+"""What the demo is asked to do, and what a run of it brings back. Free of torch, so that `thc --help` is fast."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Literal
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+
+
+class Scheme(enum.StrEnum):
+    """How the workers average their gradients."""
+
+    UNCOMPRESSED = "uncompressed"
+    UNIFORM_THC = "uniform-thc"
+    THC = "thc"
+
+    @property
+    def title(self) -> str:
+        """Name in tables and plots."""
+        return {"uncompressed": "uncompressed fp32", "uniform-thc": "Uniform THC", "thc": "THC"}[self.value]
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """Options of `thc demo`. Raises ConfigurationError where they cannot work."""
+
+    workers: int = 4
+    steps: int = 300
+    #: sequences per worker and step
+    batch_size: int = 8
+    #: characters of a sequence
+    context: int = 64
+    learning_rate: float = 3e-3
+    seed: int = 1
+    bits: int = 4
+    granularity: int | Literal["auto"] = "auto"
+    #: probability mass outside the clamp; None: chosen with the granularity
+    p: float | None = None
+    loss_tolerant: bool = False
+    #: probability with which each end drops a packet it should send
+    drop: float = 0.0
+    backend: Literal["udp", "dpdk"] = "udp"
+    servers: int = 1
+    validate_every: int = 25
+    nmse_every: int = 10
+    #: steps between broadcasts of rank 0's parameters (loss-tolerant mode; the paper does it every epoch)
+    synchronize_every: int = 50
+    #: seconds without any message from the workers after which the demo gives up
+    stall_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ConfigurationError(f"--workers must be at least 1, not {self.workers}")
+        if self.steps < 1:
+            raise ConfigurationError(f"--steps must be at least 1, not {self.steps}")
+        if self.batch_size < 1:
+            raise ConfigurationError(f"--batch-size must be at least 1, not {self.batch_size}")
+        if self.servers < 1:
+            raise ConfigurationError(f"--servers must be at least 1, not {self.servers}")
+        if not 0 <= self.drop < 0.5:
+            raise ConfigurationError(f"--drop is a probability below 0.5, not {self.drop}")
+        for scheme in (Scheme.UNIFORM_THC, Scheme.THC):
+            self.thc_config(scheme).resolve(self.workers)
+
+    def thc_config(self, scheme: Scheme) -> ThcConfig:
+        """Return the configuration of THC or Uniform THC that the options ask for."""
+        p = "auto" if self.p is None else self.p
+        if scheme is Scheme.UNIFORM_THC:
+            return ThcConfig(bits=self.bits, uniform_table=True, p=p, seed=self.seed)
+        return ThcConfig(bits=self.bits, granularity=self.granularity, p=p, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One finished step, as rank 0 saw it."""
+
+    scheme: Scheme
+    #: 1 .. settings.steps
+    step: int
+    #: mean over the workers, nats per character
+    training_loss: float
+    #: set every settings.validate_every steps
+    validation_loss: float | None
+
+
+@dataclass
+class Traffic:
+    """Bytes of one worker per step. payload: codes and norms, or aggregates; wire: with THC, UDP and IP headers."""
+
+    payload_up: float
+    payload_down: float
+    wire_up: float
+    wire_down: float
+
+
+@dataclass
+class RunResult:
+    """One training run; what rank 0 measured, per step where a list."""
+
+    scheme: Scheme
+    coordinates: int
+    training_loss: list[float] = field(default_factory=list)
+    #: (step, loss on a part of the held-out text)
+    validation_loss: list[tuple[int, float]] = field(default_factory=list)
+    #: loss on all of the held-out text after the last step
+    final_validation_loss: float = float("nan")
+    traffic: Traffic = field(default_factory=lambda: Traffic(0, 0, 0, 0))
+    encode_ms: list[float] = field(default_factory=list)
+    communicate_ms: list[float] = field(default_factory=list)
+    decode_ms: list[float] = field(default_factory=list)
+    #: from gradient to average gradient, waiting for the slowest worker included
+    average_ms: list[float] = field(default_factory=list)
+    #: (step, normalised mean square error of the average gradient)
+    nmse: list[tuple[int, float]] = field(default_factory=list)
+    wall_s: float = 0.0
+    #: every worker ended with the same parameters, bit for bit
+    workers_agree: bool = False
+    #: the lookup table's granularity and clamp, the codes per packet
+    configuration: dict[str, float | int | str] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,81 @@
+"""The `thc` command: what it prints, and how it fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from byteps_thc.cli import app
+from byteps_thc.errors import ConfigurationError
+
+runner = CliRunner()
+
+
+def thc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed command."""
+    command = [str(Path(sys.executable).parent / "thc"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_version() -> None:
+    result = runner.invoke(app, ["version"])
+    assert result.exit_code == 0
+    assert result.output == f"byteps_thc {version('byteps_thc')}\n"
+
+
+@pytest.mark.parametrize("command", ["demo", "tables", "ps", "version"])
+def test_help_names_every_command(command: str) -> None:
+    result = runner.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert command in result.output
+
+
+def test_help_does_not_import_torch() -> None:
+    code = "import sys; import byteps_thc.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_an_error_is_one_line_without_traceback() -> None:
+    result = runner.invoke(app, ["demo", "--workers", "0"])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == "thc: --workers must be at least 1, not 0\n"
+
+
+def test_debug_raises_the_error() -> None:
+    result = runner.invoke(app, ["--debug", "demo", "--workers", "0"])
+    assert isinstance(result.exception, ConfigurationError)
+
+
+def test_ps_passes_its_arguments_to_thc_ps() -> None:
+    through_thc = thc("ps", "--help")
+    assert through_thc.returncode == 0
+    assert "--listen" in through_thc.stdout
+
+
+def test_ps_returns_the_exit_code_of_thc_ps() -> None:
+    assert thc("ps", "--no-such-option").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--steps", "0"], "--steps must be at least 1"),
+        (["--drop", "0.7"], "--drop is a probability below 0.5"),
+        (["--servers", "0"], "--servers must be at least 1"),
+        (["--batch-size", "0"], "--batch-size must be at least 1"),
+        (["--bits", "5"], "bits"),
+        (["--workers", "65"], "workers must be in 1 .. 64"),
+        (["--granularity", "3"], "granularity must be at least 15"),
+        (["--loss-tolerant", "--granularity", "x"], "an integer or 'auto'"),
+    ],
+)
+def test_demo_refuses_what_cannot_work(arguments: list[str], message: str) -> None:
+    result = runner.invoke(app, ["demo", *arguments])
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr

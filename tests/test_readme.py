@@ -1,0 +1,50 @@
+"""The README's example does what the README says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from byteps_thc.launch import ParameterServer
+
+README = Path(__file__).parents[1] / "README.md"
+DEFAULT_ADDRESS = "127.0.0.1:48865"
+
+
+def example() -> str:
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(blocks) == 1
+    return str(blocks[0])
+
+
+def test_example_is_ten_lines() -> None:
+    assert len([line for line in example().splitlines() if line]) <= 10
+
+
+def test_two_workers_print_the_same_average(thc_ps: ParameterServer, tmp_path: Path) -> None:
+    assert DEFAULT_ADDRESS in example()
+    script = tmp_path / "average.py"
+    script.write_text(example().replace(DEFAULT_ADDRESS, thc_ps.address), encoding="utf-8")
+    workers = [
+        subprocess.Popen([sys.executable, "-P", str(script), str(rank)], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    try:
+        outputs = [worker.communicate(timeout=60)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, 0]
+    averages = [output[: output.index("]")] for output in outputs]
+    assert averages[0] == averages[1]
+    assert averages[0].startswith("[")
+
+
+def test_links_lead_to_files() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
+    local = [link for link in links if not link.startswith("http")]
+    assert local
+    missing = [link for link in local if not (README.parent / link).exists()]
+    assert not missing
