@@ -1,0 +1,123 @@
+#include "thc/decode.h"
+
+#include <cmath>
+#include <limits>
+
+#include "csrc/kernel_fixture.h"
+#include "thc/lookup_sum.h"
+#include "thc/quantization.h"
+#include "thc/rotation.h"
+
+namespace thc::testing {
+namespace {
+
+class Decode : public EveryInstructionSet {};
+THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Decode);
+
+/// An aggregate with random sums; every fifth chunk has no contributions.
+struct RandomAggregate {
+  RandomAggregate(const BlockLayout& layout, unsigned value_bits, std::size_t codes_per_chunk, std::size_t misalignment)
+      : sums(random_bytes(layout.padded() * value_bits / 8), misalignment),
+        contributions((layout.padded() + codes_per_chunk - 1) / codes_per_chunk),
+        max_norms(normal_floats(layout.blocks())) {
+    for (std::size_t i = 0; i < contributions.size(); ++i) {
+      contributions[i] = static_cast<std::uint8_t>(i % 5);
+    }
+    for (float& norm : max_norms) {
+      norm = std::fabs(norm);
+    }
+    view = {sums.data(), value_bits, contributions.data(), codes_per_chunk, 30, 2.15F, max_norms.data()};
+  }
+  Misaligned<std::uint8_t> sums;
+  std::vector<std::uint8_t> contributions;
+  std::vector<float> max_norms;
+  Aggregate view;
+};
+
+TEST_P(Decode, EqualsNaive) {
+  for (const std::size_t size : kSizes) {
+    for (const std::size_t block : {64UL, 256UL, 1024UL, 8192UL}) {
+      for (const unsigned value_bits : {8U, 16U}) {
+        for (const std::size_t chunk : {64UL, 192UL, 1024UL, 10048UL}) {
+          SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block) + ", chunk " +
+                       std::to_string(chunk));
+          const BlockLayout layout(size, block);
+          const RandomAggregate aggregate(layout, value_bits, chunk, size % 3);
+          expect_same<std::vector<std::uint32_t>>([&] {
+            Misaligned<float> rotated(layout.padded(), 2);
+            dequantize(aggregate.view, layout, rotated.data());
+            return bits_of(rotated.values());
+          });
+          for (const FloatFormat format : {FloatFormat::kFp32, FloatFormat::kFp16, FloatFormat::kBf16}) {
+            expect_same<std::vector<std::uint8_t>>([&] {
+              Misaligned<std::uint8_t> out(size * float_bytes(format), 1);
+              decode(aggregate.view, layout, kKey, {out.data(), format});
+              return out.values();
+            });
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Decode, IsDequantizeThenInverseRotate) {
+  use_instruction_set(GetParam());
+  const BlockLayout layout(21000, kDefaultRotationBlock);
+  const RandomAggregate aggregate(layout, 8, 1024, 0);
+  std::vector<float> rotated(layout.padded());
+  std::vector<float> expected(layout.coordinates());
+  std::vector<float> decoded(layout.coordinates());
+  dequantize(aggregate.view, layout, rotated.data());
+  inverse_rotate(rotated.data(), layout, kKey, expected.data());
+  decode(aggregate.view, layout, kKey, {decoded.data(), FloatFormat::kFp32});
+  EXPECT_EQ(bits_of(decoded), bits_of(expected));
+}
+
+TEST_P(Decode, NonFiniteAndZeroNorms) {
+  use_instruction_set(GetParam());
+  const BlockLayout layout(256, 64);
+  const std::vector<std::uint8_t> sums(256, 30);
+  const std::vector<std::uint8_t> contributions = {2, 2, 2, 0};
+  const std::vector<float> norms = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
+                                    0.0F, 1.0F};
+  std::vector<float> rotated(256);
+  dequantize({sums.data(), 8, contributions.data(), 64, 30, 2.15F, norms.data()}, layout, rotated.data());
+  for (std::size_t j = 0; j < 128; ++j) {
+    EXPECT_TRUE(std::isnan(rotated[j]));
+    EXPECT_EQ(rotated[128 + j], 0.0F);
+  }
+}
+
+TEST_P(Decode, RoundTripOfFourWorkersIsCloseToTheirAverage) {
+  use_instruction_set(GetParam());
+  const LookupTable table = identity_table(4);
+  const BlockLayout layout(21000, 8192);
+  constexpr unsigned kWorkers = 4;
+  std::vector<float> rotated(layout.padded());
+  std::vector<float> norms(layout.blocks());
+  std::vector<std::uint8_t> codes(layout.padded() / 2);
+  std::vector<std::uint8_t> sums(layout.padded(), 0);
+  const std::vector<float> gradient = normal_floats(layout.coordinates());  // the same on all workers
+  for (std::uint32_t worker = 0; worker < kWorkers; ++worker) {
+    rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data(), norms.data());
+    quantize(rotated.data(), norms.data(), layout, table, {3.0F, kKey, worker, false}, codes.data());
+    lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
+  }
+  const std::vector<std::uint8_t> contributions(layout.padded() / 64, kWorkers);
+  std::vector<float> average(layout.coordinates());
+  decode({sums.data(), 8, contributions.data(), 64, table.granularity(), 3.0F, norms.data()}, layout, kKey,
+         {average.data(), FloatFormat::kFp32});
+  double error = 0;
+  double energy = 0;
+  for (std::size_t j = 0; j < gradient.size(); ++j) {
+    error += std::pow(average[j] - gradient[j], 2);
+    energy += std::pow(gradient[j], 2);
+  }
+  // Uniform steps of 2 * 3 / 15: at most step^2 / 4 per worker, averaged over four independent roundings.
+  EXPECT_LT(error / energy, 0.4 * 0.4 / 4 / kWorkers);
+  EXPECT_GT(error / energy, 0.0);
+}
+
+}  // namespace
+}  // namespace thc::testing

@@ -1,0 +1,61 @@
+#include "thc/float_format.h"
+
+#include <cmath>
+
+#include "csrc/kernel_fixture.h"
+
+namespace thc::testing {
+namespace {
+
+class FloatFormats : public EveryInstructionSet {};
+THC_INSTANTIATE_EVERY_INSTRUCTION_SET(FloatFormats);
+
+TEST_P(FloatFormats, EveryHalfPrecisionValueSurvives) {
+  use_instruction_set(GetParam());
+  std::vector<std::uint16_t> all(65536);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<std::uint16_t>(i);
+  }
+  for (const FloatFormat format : {FloatFormat::kFp16, FloatFormat::kBf16}) {
+    std::vector<float> wide(all.size());
+    std::vector<std::uint16_t> back(all.size());
+    to_fp32({all.data(), format}, all.size(), wide.data());
+    from_fp32(wide.data(), wide.size(), {back.data(), format});
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!std::isnan(wide[i])) {
+        ASSERT_EQ(back[i], all[i]);
+      }
+    }
+    EXPECT_TRUE(std::isnan(wide[0x7fff]));
+  }
+}
+
+TEST_P(FloatFormats, RoundingEqualsNaive) {
+  std::vector<float> values;
+  for (std::uint32_t upper = 0; upper < 65536; ++upper) {
+    for (const std::uint32_t lower : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xefffU, 0xffffU}) {
+      const float value = std::bit_cast<float>((upper << 16) | lower);
+      values.push_back(std::isnan(value) ? 0.0F : value);
+    }
+  }
+  for (const FloatFormat format : {FloatFormat::kFp16, FloatFormat::kBf16}) {
+    expect_same<std::vector<std::uint16_t>>([&] {
+      std::vector<std::uint16_t> out(values.size());
+      from_fp32(values.data(), values.size(), {out.data(), format});
+      return out;
+    });
+  }
+}
+
+TEST(FloatFormat, KnownRoundings) {
+  EXPECT_EQ(naive::fp32_to_fp16(1.0F), 0x3c00);
+  EXPECT_EQ(naive::fp32_to_fp16(65519.0F), 0x7bff);
+  EXPECT_EQ(naive::fp32_to_fp16(65520.0F), 0x7c00);
+  EXPECT_EQ(naive::fp32_to_fp16(0x1p-25F), 0x0000);  // halfway to the smallest value: to even
+  EXPECT_EQ(naive::fp32_to_fp16(-0x1.8p-25F), 0x8001);
+  EXPECT_EQ(naive::fp32_to_bf16(1.0F + 0x1p-8F), 0x3f80);
+  EXPECT_EQ(naive::fp32_to_bf16(1.0F + 0x1.8p-8F), 0x3f81);
+}
+
+}  // namespace
+}  // namespace thc::testing

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "thc/block_layout.h"
+#include "thc/errors.h"
+#include "thc/instruction_set.h"
+#include "thc/lookup_table.h"
+
+namespace thc {
+namespace {
+
+std::vector<std::size_t> sizes_of(const BlockLayout& layout) {
+  std::vector<std::size_t> sizes;
+  for (std::size_t i = 0; i < layout.blocks(); ++i) {
+    sizes.push_back(layout.size(i));
+  }
+  return sizes;
+}
+
+TEST(BlockLayout, CutsIntoPowersOfTwo) {
+  EXPECT_EQ(sizes_of(BlockLayout(21000, 8192)), (std::vector<std::size_t>{8192, 8192, 4096, 512, 64}));
+  EXPECT_EQ(sizes_of(BlockLayout(0, 8192)), std::vector<std::size_t>{});
+  EXPECT_EQ(sizes_of(BlockLayout(1, 8192)), std::vector<std::size_t>{64});
+  EXPECT_EQ(sizes_of(BlockLayout(8192, 8192)), std::vector<std::size_t>{8192});
+}
+
+TEST(BlockLayout, BlocksAreAdjacentAndCoverThePaddedPartition) {
+  for (const std::size_t rotation_block : {64UL, 1024UL, 8192UL, 1048576UL}) {
+    for (std::size_t coordinates = 0; coordinates < 20000; coordinates += 37) {
+      const BlockLayout layout(coordinates, rotation_block);
+      std::size_t end = 0;
+      for (std::size_t i = 0; i < layout.blocks(); ++i) {
+        ASSERT_EQ(layout.offset(i), end);
+        end += layout.size(i);
+      }
+      ASSERT_EQ(end, layout.padded());
+      ASSERT_LT(layout.padded() - coordinates, kMinRotationBlock);
+    }
+  }
+}
+
+TEST(BlockLayout, RefusesOddBlocks) {
+  for (const std::size_t rotation_block : {0UL, 32UL, 100UL, 2097152UL}) {
+    EXPECT_THROW(BlockLayout(10, rotation_block), ConfigurationError);
+  }
+}
+
+TEST(LookupTable, RefusesTablesThatAreNotIncreasing) {
+  const std::vector<std::uint16_t> good = {0, 1, 3, 4};
+  EXPECT_EQ(LookupTable(2, good).granularity(), 4);
+  EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{0, 1, 1, 4}), ConfigurationError);
+  EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{1, 2, 3, 4}), ConfigurationError);
+  EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{0, 1, 4}), ConfigurationError);
+  EXPECT_THROW(LookupTable(5, good), ConfigurationError);
+}
+
+TEST(LookupTable, ValueBitsHoldTheSumOfAllWorkers) {
+  const LookupTable table(1, std::vector<std::uint16_t>{0, 30});
+  EXPECT_EQ(table.value_bits_for(8), 8U);
+  EXPECT_EQ(table.value_bits_for(9), 16U);
+  EXPECT_THROW(static_cast<void>(table.value_bits_for(2185)), ConfigurationError);
+}
+
+TEST(LookupTable, HashTellsTablesApart) {
+  const LookupTable one(1, std::vector<std::uint16_t>{0, 30});
+  const LookupTable other(1, std::vector<std::uint16_t>{0, 31});
+  EXPECT_EQ(one.hash(), LookupTable(1, std::vector<std::uint16_t>{0, 30}).hash());
+  EXPECT_NE(one.hash(), other.hash());
+}
+
+TEST(InstructionSet, NaiveIsLastAndUnknownNamesAreRefused) {
+  EXPECT_EQ(instruction_sets().back(), "naive");
+  EXPECT_FALSE(naive_selected());
+  EXPECT_THROW(use_instruction_set("mmx"), ConfigurationError);
+  use_instruction_set("naive");
+  EXPECT_TRUE(naive_selected());
+  use_instruction_set(std::nullopt);
+  EXPECT_FALSE(naive_selected());
+}
+
+}  // namespace
+}  // namespace thc
