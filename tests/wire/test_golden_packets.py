@@ -1,0 +1,66 @@
+"""tests/vectors/golden_packets.toml against the generated Python layout."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byteps_thc import oracle
+from byteps_thc.tables import LookupTable
+from byteps_thc.wire.layout import ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+
+VECTORS = Path(__file__).parents[1] / "vectors/golden_packets.toml"
+PACKETS: list[dict[str, Any]] = tomllib.loads(VECTORS.read_text())["packet"]
+STRUCTS = {"hello": HelloPayload, "welcome": WelcomePayload, "error": ErrorPayload}
+
+
+def numbers(fields: dict[str, int | str]) -> dict[str, int]:
+    """64-bit fields are written as hexadecimal text: TOML integers are signed."""
+    return {name: int(value, 16) if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def payload(packet: dict[str, Any]) -> bytes:
+    """Encode the payload that the packet's fields describe."""
+    data = b"".join(struct(**numbers(packet[name])).pack() for name, struct in STRUCTS.items() if name in packet)
+    data += np.array(packet.get("values", []), ">u2").tobytes()
+    data += np.array(packet.get("norms", []), ">f4").tobytes()
+    data += np.array(packet.get("aggregate", []), f">u{packet['header']['value_bits'] // 8}").tobytes()
+    return data + oracle.pack(np.array(packet.get("codes", []), np.uint8), packet["header"]["code_bits"]).tobytes()
+
+
+@pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: packet["name"])
+def test_encodes_to_the_bytes_and_back(packet):
+    data = bytes.fromhex(packet["bytes"])
+    header = Header(**packet["header"])
+    assert header.pack() + payload(packet) == data
+    assert Header.unpack(data) == header
+    for name, struct in STRUCTS.items():
+        if name in packet:
+            assert struct.unpack(data[Header.SIZE_BYTES :]) == struct(**numbers(packet[name]))
+
+
+@pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: packet["name"])
+def test_truncated_packets_are_refused(packet):
+    data = bytes.fromhex(packet["bytes"])
+    with pytest.raises(ValueError, match="needs 32 bytes"):
+        Header.unpack(data[: Header.SIZE_BYTES - 1])
+
+
+def test_every_message_type_has_a_packet():
+    assert {packet["header"]["message_type"] for packet in PACKETS} == set(MessageType)
+
+
+def test_aggregate_is_what_the_codes_sum_to():
+    packets = {packet["name"]: packet for packet in PACKETS}
+    values = packets["hello"]["values"]
+    codes = np.array(packets["codes"]["codes"], np.uint8)
+    total = oracle.lookup_sum([codes, np.full_like(codes, 3)], tuple(values))
+    assert total.tolist() == packets["aggregate"]["aggregate"]
+
+
+def test_hello_carries_the_hash_of_the_table():
+    hello = next(packet for packet in PACKETS if packet["name"] == "hello")
+    table = LookupTable(2, 4, 1 / 32, tuple(hello["values"]), 0.0)
+    assert f"{table.hash:016x}" == hello["hello"]["table_hash"]
