@@ -1,0 +1,94 @@
+"""A worker's session with thc-ps or a switch (C++20, worker_dpdk). Use byteps_thc.session, which wraps it.
+
+Arrays are NumPy, C-contiguous and of exactly the dtype given; anything else raises InputError. Times are seconds.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+
+def has_dpdk() -> bool:
+    """Whether this build has the DPDK back end."""
+
+class SessionConfig:
+    """Settings; Session checks them and raises ConfigurationError."""
+
+    value_bits: int
+    """8 or 16; 0: the narrowest that cannot overflow"""
+    codes_per_packet: int
+    """multiple of 64 in 64 .. 32768; 0: the largest that fits the path to every server"""
+    slots: int
+    """0: the server decides"""
+    window_bytes: int
+    """most bytes in flight to one server; 0: what the server allows"""
+    loss_tolerant: bool
+
+    def __init__(self, *, bits: int, table: list[int]) -> None: ...
+    def set_servers(self, servers: list[str]) -> None:
+        """IP or IP:PORT each; partition p goes to servers[p mod len(servers)]."""
+
+    def set_job(self, *, job: int, worker: int, workers: int, quorum: int) -> None:
+        """quorum 0: all workers."""
+
+    def set_timeouts(self, *, connect_s: float, operation_s: float, loss_s: float) -> None: ...
+    def set_retransmission(self, *, initial_s: float, min_s: float, max_s: float) -> None: ...
+    @property
+    def quorum(self) -> int: ...
+
+class IoConfig:
+    """Which packet back end, and its settings; kernel UDP on any port by default."""
+
+    def __init__(self) -> None: ...
+    def use_udp(self, *, local: str, gso: bool, gro: bool) -> None:
+        """local: IP or IP:PORT to bind; port 0 is any free one."""
+
+    def use_dpdk(
+        self,
+        *,
+        local: str,
+        eal_args: list[str],
+        devices: list[str],
+        prefix_length: int,
+        gateway: str,
+        neighbours: list[tuple[str, str]],
+        mtu_bytes: int,
+        verify_udp_checksum: bool,
+    ) -> None:
+        """See byteps_thc.session.DpdkConfig."""
+
+    def add_faults(self, *, drop: float, duplicate: float, reorder: float, seed: int) -> None:
+        """See byteps_thc.session.FaultConfig."""
+
+class Handle:
+    """A stage in flight."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the results are there, or the stage failed: Session.wait tells."""
+
+class Session:
+    """See byteps_thc.session.Session. Blocks until every server has welcomed the worker."""
+
+    def __init__(self, config: SessionConfig, io: IoConfig) -> None: ...
+    def push_norms(self, partition: int, norms: F32, max_norms: F32) -> Handle:
+        """Start the preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers."""
+
+    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Handle:
+        """Start the main stage: len(aggregate) packed codes up, their sums down.
+
+        contributions[ceil(len(aggregate) / codes_per_packet)]: workers in each packet of the aggregate.
+        """
+
+    def wait(self, handle: Handle, timeout_s: float | None) -> bool:
+        """True when done; False when the time is over first. Raises why the stage failed."""
+
+    def close(self) -> None:
+        """Say GOODBYE; what is in flight fails."""
+
+    def counters(self) -> dict[str, int]: ...
+    @property
+    def config(self) -> SessionConfig:
+        """Settings with nothing left to choose."""

@@ -1,0 +1,296 @@
+"""A worker's session with parameter servers: norms and codes up, maximum norms and aggregates down.
+
+    with Session(["10.0.0.1"], job=1, worker=rank, workers=4, config=ThcConfig()) as session:
+        handle = session.push_pull(0, norms, lambda max_norms: compressor.quantize(partition, max_norms))
+        result = session.wait(handle)
+
+All workers must push the same partitions in the same order, as with NCCL: packets are numbered in that order, and the
+server refuses (TransportError) to add different partitions to each other. One polling thread sends and receives; the
+other methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from byteps_thc import _comm
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError, DeadlineError
+
+F32 = npt.NDArray[np.float32]
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+#: Packed codes of a partition, or what makes them once the maximum norms are known.
+Codes = U8 | Callable[[F32], U8]
+
+
+@dataclass(frozen=True)
+class UdpConfig:
+    """Kernel UDP."""
+
+    local: str = "0.0.0.0:0"
+    """IP or IP:PORT to bind; port 0: any free port"""
+    gso: bool = True
+    """send bursts in one system call where the kernel can"""
+    gro: bool = True
+    """receive bursts in one system call where the kernel can"""
+
+
+@dataclass(frozen=True)
+class DpdkConfig:
+    """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
+
+    local: str
+    """own IP or IP:PORT; port 0: any"""
+    eal_args: Sequence[str] = ()
+    """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""
+    devices: Sequence[str] = ()
+    """names or PCI addresses; empty: all that EAL has"""
+    prefix_length: int = 24
+    gateway: str = ""
+    """next hop of other networks; empty: none"""
+    neighbours: Sequence[tuple[str, str]] = ()
+    """(IP, MAC) of next hops; others are found by ARP"""
+    mtu_bytes: int = 1500
+    verify_udp_checksum: bool = True
+    """False for peers behind veth with checksum offload"""
+
+
+@dataclass(frozen=True)
+class FaultConfig:
+    """Faults put in on purpose, for tests and demonstrations: probabilities of a datagram, up and down each."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds. RTO: retransmission timeout, which follows the round-trip times between min and max."""
+
+    connect_s: float = 10.0
+    operation_s: float = 60.0
+    """from the push to its last result"""
+    loss_s: float = 0.02
+    """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
+    rto_initial_s: float = 0.01
+    rto_min_s: float = 0.002
+    rto_max_s: float = 0.2
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a push_pull got."""
+
+    max_norms: F32 | None
+    """float32[B], maximum of the norms over the workers; None when push_pull got no norms"""
+    aggregate: U8 | U16
+    """sum of table values of each coordinate (value_bits)"""
+    contributions: U8
+    """workers in each chunk of codes_per_packet coordinates; 0: lost, the coordinates are zero"""
+
+
+@dataclass
+class Handle:
+    """A push_pull in flight."""
+
+    partition: int
+    count: int
+    _codes: Codes
+    _norm_stage: _comm.Handle | None
+    _max_norms: F32 | None
+    _code_stage: _comm.Handle | None = None
+    _aggregate: U8 | U16 | None = None
+    _contributions: U8 | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Session:
+    """A connection of one worker to the servers of a job; a context manager.
+
+    servers: "IP" or "IP:PORT" each; partition p goes to servers[p mod len(servers)]. job: 16 bits, the same for all
+    workers and different from other jobs on the servers. worker: 0 .. workers - 1. config: the same on all workers.
+    codes_per_packet: codes in a packet; "auto": the most that fit the path; None: what `config` says. quorum: workers
+    that complete a sum, None for all; the rest is left behind. slots, window_bytes: limits of what is in flight, 0 for
+    the server's. loss_tolerant: codes are not repeated but given up after timeouts.loss_s and count as zero (section 6
+    of the paper); norms are always repeated, because workers that quantize with different norms add up wrong sums.
+    backend: kernel UDP or DPDK with its settings. faults: for tests.
+
+    Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
+    a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
+    job's, a worker id that is taken.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        *,
+        job: int,
+        worker: int,
+        workers: int,
+        config: ThcConfig,
+        codes_per_packet: int | Literal["auto"] | None = None,
+        quorum: int | None = None,
+        slots: int = 0,
+        window_bytes: int = 0,
+        loss_tolerant: bool = False,
+        timeouts: Timeouts | None = None,
+        backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp",
+        faults: FaultConfig | None = None,
+    ) -> None:
+        resolved = config.resolve(workers)
+        wanted = config.codes_per_packet if codes_per_packet is None else codes_per_packet
+        settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
+        settings.set_servers(list(servers))
+        settings.set_job(job=job, worker=worker, workers=workers, quorum=quorum or 0)
+        settings.value_bits = resolved.value_bits
+        settings.codes_per_packet = 0 if wanted == "auto" else wanted
+        settings.slots = slots
+        settings.window_bytes = window_bytes
+        settings.loss_tolerant = loss_tolerant
+        _set_timeouts(settings, timeouts or Timeouts())
+        self._session = _comm.Session(settings, _io_config(UdpConfig() if backend == "udp" else backend, faults))
+        #: codes in a full packet, which is a chunk of `contributions`
+        self.codes_per_packet = self._session.config.codes_per_packet
+        #: bits of a code
+        self.code_bits = config.bits
+        #: bits of a coordinate of an aggregate
+        self.value_bits = resolved.value_bits
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def push_norms(self, partition: int, norms: F32, max_norms: F32) -> _comm.Handle:
+        """Start the preliminary stage alone.
+
+        norms: float32[B], copied. max_norms: float32[B], not to be touched until wait_stage(); becomes the maximum
+        over the workers. Raises InputError, or why the session ended.
+        """
+        return self._session.push_norms(partition, norms, max_norms)
+
+    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> _comm.Handle:
+        """Start the main stage alone.
+
+        codes: packed, code_bits each. aggregate: uint8 or uint16 (value_bits), one element for every code.
+        contributions: uint8[chunks(len(aggregate))]. None of them may be touched until wait_stage(). Raises InputError,
+        or why the session ended.
+        """
+        return self._session.push_codes(partition, codes, aggregate, contributions)
+
+    def wait_stage(self, stage: _comm.Handle, timeout: float | None = None) -> None:
+        """Wait for push_norms() or push_codes(). Raises why it failed, or DeadlineError after `timeout` seconds; the
+        stage is still in flight then, and fails itself after timeouts.operation_s."""
+        if not self._session.wait(stage, timeout):
+            raise DeadlineError(f"not done after {timeout} s; still in flight")
+
+    def push_pull(self, partition: int, norms: F32 | None, codes: Codes, *, count: int | None = None) -> Handle:
+        """Start pushing a partition; wait() returns what comes back.
+
+        norms: float32[B], or None when the preliminary stage is over or not needed. codes: packed codes, or a function
+        of the maximum norms (float32[B]) that returns them; it is called by the thread that calls wait(), so that other
+        partitions are in flight meanwhile. Partitions must then be waited for in the same order on all workers, since
+        the main stage starts there. count: codes in the partition; None: all that fit into `codes`, or for a function
+        into what it returns. Raises InputError, or why the session ended.
+        """
+        if norms is None:
+            if callable(codes):
+                raise ConfigurationError("a function of the maximum norms needs norms")
+            handle = Handle(partition, self._count(codes, count), codes, None, None)
+            self._start_codes(handle, codes)
+            return handle
+        max_norms = np.empty_like(norms)
+        stage = self._session.push_norms(partition, norms, max_norms)
+        return Handle(partition, -1 if count is None else count, codes, stage, max_norms)
+
+    def test(self, handle: Handle) -> bool:
+        """Whether wait() would return, or raise, without blocking. Does not start the main stage."""
+        return handle._code_stage is not None and handle._code_stage.done
+
+    def wait(self, handle: Handle, timeout: float | None = None) -> Result:
+        """Return what push_pull() got; may be called again.
+
+        Raises why it failed (DeadlineError naming slot, round and missing workers, RestartError, TransportError), or
+        DeadlineError after `timeout` seconds, which leaves it in flight.
+        """
+        with handle._lock:
+            if handle._code_stage is None:
+                assert handle._norm_stage is not None
+                assert handle._max_norms is not None
+                self.wait_stage(handle._norm_stage, timeout)
+                codes = handle._codes(handle._max_norms) if callable(handle._codes) else handle._codes
+                handle.count = self._count(codes, None if handle.count < 0 else handle.count)
+                self._start_codes(handle, codes)
+            stage = handle._code_stage
+        assert stage is not None
+        assert handle._aggregate is not None
+        assert handle._contributions is not None
+        self.wait_stage(stage, timeout)
+        return Result(handle._max_norms, handle._aggregate, handle._contributions)
+
+    def chunks(self, count: int) -> int:
+        """Packets, and elements of `contributions`, of a partition of `count` codes."""
+        return -(-count // self.codes_per_packet)
+
+    def counters(self) -> dict[str, int]:
+        """What this session sent, received, repeated and dropped since it began. Bytes include the 32-byte headers."""
+        return self._session.counters()
+
+    def close(self) -> None:
+        """Leave the job; what is in flight fails with TransportError. May be called again."""
+        self._session.close()
+
+    def _count(self, codes: U8, count: int | None) -> int:
+        return codes.size * 8 // self.code_bits if count is None else count
+
+    def _start_codes(self, handle: Handle, codes: U8) -> None:
+        handle._aggregate = np.empty(handle.count, np.uint8 if self.value_bits == 8 else np.uint16)
+        handle._contributions = np.empty(self.chunks(handle.count), np.uint8)
+        handle._code_stage = self.push_codes(handle.partition, codes, handle._aggregate, handle._contributions)
+
+
+def has_dpdk() -> bool:
+    """Whether this build has the DPDK back end."""
+    return _comm.has_dpdk()
+
+
+def _set_timeouts(settings: _comm.SessionConfig, timeouts: Timeouts) -> None:
+    settings.set_timeouts(connect_s=timeouts.connect_s, operation_s=timeouts.operation_s, loss_s=timeouts.loss_s)
+    settings.set_retransmission(
+        initial_s=timeouts.rto_initial_s, min_s=timeouts.rto_min_s, max_s=timeouts.rto_max_s
+    )
+
+
+def _io_config(backend: UdpConfig | DpdkConfig, faults: FaultConfig | None) -> _comm.IoConfig:
+    io = _comm.IoConfig()
+    if isinstance(backend, UdpConfig):
+        io.use_udp(local=backend.local, gso=backend.gso, gro=backend.gro)
+    elif isinstance(backend, DpdkConfig):
+        io.use_dpdk(
+            local=backend.local,
+            eal_args=list(backend.eal_args),
+            devices=list(backend.devices),
+            prefix_length=backend.prefix_length,
+            gateway=backend.gateway,
+            neighbours=list(backend.neighbours),
+            mtu_bytes=backend.mtu_bytes,
+            verify_udp_checksum=backend.verify_udp_checksum,
+        )
+    else:
+        raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")
+    if faults is not None:
+        io.add_faults(drop=faults.drop, duplicate=faults.duplicate, reorder=faults.reorder, seed=faults.seed)
+    return io

@@ -1,0 +1,95 @@
+#include "python/bound_session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "python/arrays.h"
+
+namespace thc::python {
+namespace {
+
+constexpr Duration kSlice{100'000};
+
+/// Runs `attempt(slice)` without the GIL until it is true or the time is over, with signal handlers in between.
+template <typename Attempt>
+bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
+  using Seconds = std::chrono::duration<double>;
+  const TimePoint start = Clock::now();
+  while (true) {
+    Duration slice = kSlice;
+    if (timeout_s) {
+      const Seconds left = Seconds(*timeout_s) - (Clock::now() - start);
+      slice = std::chrono::ceil<Duration>(std::clamp(left, Seconds(0), Seconds(kSlice)));
+    }
+    {
+      const py::gil_scoped_release release;
+      if (attempt(slice)) {
+        return true;
+      }
+    }
+    if (PyErr_CheckSignals() != 0) {
+      throw py::error_already_set();
+    }
+    if (timeout_s && Clock::now() - start >= Seconds(*timeout_s)) {
+      return false;
+    }
+  }
+}
+
+}  // namespace
+
+BoundSession::BoundSession(SessionConfig config, std::unique_ptr<io::PacketIo> packet_io)
+    : session_(std::move(config), std::move(packet_io)) {
+  wait_in_slices(std::nullopt, [this](Duration slice) { return session_.wait_connected(slice); });
+}
+
+BoundHandle BoundSession::push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms) {
+  const auto count = static_cast<std::size_t>(norms.size());
+  const float* up = input<float>(norms, "norms", count);
+  float* down = output<float>(max_norms, "max_norms", count);
+  auto handle = session_.push_norms(partition, {up, count}, {down, count});
+  return keep(std::move(handle), py::list(py::make_tuple(std::move(max_norms))));
+}
+
+BoundHandle BoundSession::push_codes(std::uint16_t partition, py::array codes, py::array aggregate,
+                                     py::array contributions) {
+  const auto count = static_cast<std::size_t>(aggregate.size());
+  const std::size_t code_bytes = (count * config().table.bits() + 7) / 8;
+  const std::uint8_t* packed = input<std::uint8_t>(codes, "codes", code_bytes);
+  const std::size_t chunks = session_.chunks(count);
+  std::uint8_t* workers = output<std::uint8_t>(contributions, "contributions", chunks);
+  void* sums = config().value_bits == 8 ? static_cast<void*>(output<std::uint8_t>(aggregate, "aggregate", count))
+                                        : output<std::uint16_t>(aggregate, "aggregate", count);
+  auto handle = session_.push_codes(partition, {packed, code_bytes}, count, sums, {workers, chunks});
+  return keep(std::move(handle),
+              py::list(py::make_tuple(std::move(codes), std::move(aggregate), std::move(contributions))));
+}
+
+bool BoundSession::wait(const BoundHandle& handle, std::optional<double> timeout_s) {
+  return wait_in_slices(timeout_s, [&](Duration slice) { return session_.wait(handle.operation, slice); });
+}
+
+void BoundSession::close() {
+  {
+    const py::gil_scoped_release release;
+    session_.close();
+  }
+  in_flight_.clear();
+}
+
+py::dict BoundSession::counters() const {
+  py::dict counters;
+  for (std::size_t i = 0; i < kCounts; ++i) {
+    counters[py::str(kCountNames[i].data(), kCountNames[i].size())] = session_.count(static_cast<Count>(i));
+  }
+  return counters;
+}
+
+BoundHandle BoundSession::keep(Session::Handle handle, py::list arrays) {
+  std::erase_if(in_flight_, [](const auto& entry) { return entry.first->done(); });
+  in_flight_.emplace_back(handle, std::move(arrays));
+  return {std::move(handle)};
+}
+
+}  // namespace thc::python

@@ -1,0 +1,70 @@
+#include "python/packet_io_factory.h"
+
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/address.h"
+
+namespace thc::python {
+namespace {
+
+namespace py = pybind11;
+
+void use_udp(IoConfig& config, const std::string& local, bool gso, bool gro) {
+  config.back_end = io::UdpConfig{.local = io::parse_endpoint(local, 0), .gso = gso, .gro = gro};
+}
+
+/// neighbours: (ip, mac) each.
+void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::string> eal_args,
+              std::vector<std::string> devices, unsigned prefix_length, const std::string& gateway,
+              const std::vector<std::pair<std::string, std::string>>& neighbours, std::uint16_t mtu_bytes,
+              bool verify_udp_checksum) {
+  io::DpdkConfig dpdk;
+  dpdk.eal_args = std::move(eal_args);
+  dpdk.devices = std::move(devices);
+  dpdk.local = io::parse_endpoint(local, 0);
+  dpdk.prefix_length = static_cast<std::uint8_t>(prefix_length);
+  dpdk.gateway_ip = gateway.empty() ? 0 : io::parse_ipv4(gateway);
+  for (const auto& [ip, mac] : neighbours) {
+    dpdk.neighbours.push_back({.ip = io::parse_ipv4(ip), .mac = io::parse_mac(mac), .device_index = 0});
+  }
+  dpdk.mtu_bytes = mtu_bytes;
+  dpdk.verify_udp_checksum = verify_udp_checksum;
+  config.back_end = std::move(dpdk);
+}
+
+void add_faults(IoConfig& config, double drop, double duplicate, double reorder, std::uint64_t seed) {
+  const io::FaultRates rates{.drop = drop, .duplicate = duplicate, .reorder = reorder};
+  config.faults = io::FaultConfig{.send = rates, .receive = rates, .seed = seed};
+}
+
+std::unique_ptr<io::PacketIo> make_back_end(const IoConfig& config) {
+  if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
+    return io::make_dpdk_io(*dpdk);
+  }
+  return io::make_udp_io(std::get<io::UdpConfig>(config.back_end));
+}
+
+}  // namespace
+
+std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config) {
+  std::unique_ptr<io::PacketIo> back_end = make_back_end(config);
+  return config.faults ? std::make_unique<io::FaultyIo>(std::move(back_end), *config.faults) : std::move(back_end);
+}
+
+void register_io_config(py::module_& module) {
+  module.def("has_dpdk", &io::dpdk_available);
+  py::class_<IoConfig>(module, "IoConfig")
+      .def(py::init<>())
+      .def("use_udp", &use_udp, py::kw_only(), py::arg("local"), py::arg("gso"), py::arg("gro"))
+      .def("use_dpdk", &use_dpdk, py::kw_only(), py::arg("local"), py::arg("eal_args"), py::arg("devices"),
+           py::arg("prefix_length"), py::arg("gateway"), py::arg("neighbours"), py::arg("mtu_bytes"),
+           py::arg("verify_udp_checksum"))
+      .def("add_faults", &add_faults, py::kw_only(), py::arg("drop"), py::arg("duplicate"), py::arg("reorder"),
+           py::arg("seed"));
+}
+
+}  // namespace thc::python

@@ -1,0 +1,27 @@
+// Which packet back end a session uses, and its settings.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <optional>
+#include <variant>
+
+#include "io/dpdk_io.h"
+#include "io/faulty_io.h"
+#include "io/packet_io.h"
+#include "io/udp_io.h"
+
+namespace thc::python {
+
+struct IoConfig {
+  std::variant<io::UdpConfig, io::DpdkConfig> back_end;
+  std::optional<io::FaultConfig> faults;
+};
+
+/// Throws TransportError or DpdkUnavailableError.
+std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config);
+
+void register_io_config(pybind11::module_& module);
+
+}  // namespace thc::python
