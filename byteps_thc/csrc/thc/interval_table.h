@@ -16,6 +16,8 @@ class IntervalTable {
   /// Tables of up to 16 values on a grid this small fit vector registers.
   static constexpr std::size_t kRegisterValues = 16;
   static constexpr std::size_t kRegisterGrid = 128;
+  /// Grids this small fit one register of bytes.
+  static constexpr std::size_t kByteGrid = 64;
 
   explicit IntervalTable(const LookupTable& table)
       : granularity_(static_cast<float>(table.granularity())), interval_of_(table.granularity() + std::size_t{1}) {
@@ -35,6 +37,9 @@ class IntervalTable {
     for (std::size_t i = 0; fits_registers_ && i < interval_of_.size(); ++i) {
       nibbles_[i / 8] |= static_cast<std::uint32_t>(interval_of_[i]) << (4 * (i % 8));
     }
+    for (std::size_t i = 0; fits_bytes() && i < interval_of_.size(); ++i) {
+      bytes_[i] = static_cast<std::uint8_t>(interval_of_[i]);
+    }
   }
 
   float granularity() const noexcept { return granularity_; }
@@ -44,6 +49,9 @@ class IntervalTable {
   /// Interval of each integer 0..g.
   const std::int32_t* interval_of() const noexcept { return interval_of_.data(); }
   bool fits_registers() const noexcept { return fits_registers_; }
+  bool fits_bytes() const noexcept { return fits_registers_ && interval_of_.size() <= kByteGrid; }
+  /// interval_of() as bytes, 64 of them; only if fits_bytes().
+  const std::uint8_t* interval_bytes() const noexcept { return bytes_.data(); }
   /// interval_of() at four bits each, 16 words; only if fits_registers().
   const std::uint32_t* interval_nibbles() const noexcept { return nibbles_.data(); }
 
@@ -53,6 +61,7 @@ class IntervalTable {
   std::array<float, 256> inverse_gap_{};
   std::vector<std::int32_t> interval_of_;
   std::array<std::uint32_t, kRegisterGrid / 8> nibbles_{};
+  std::array<std::uint8_t, kByteGrid> bytes_{};
   bool fits_registers_ = false;
 };
 

@@ -28,6 +28,17 @@ using VI = hn::Vec<DI>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
 inline constexpr std::size_t kGroup = 64;  // coordinates that share eight Philox blocks
 
+/// Integer part of values in 0..65535; spares the check for overflow of hn::ConvertTo.
+HWY_INLINE VI integer_part(VF u) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return VI{_mm512_cvttps_epi32(u.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VI{_mm256_cvttps_epi32(u.raw)};
+#else
+  return hn::ConvertTo(DI(), u);
+#endif
+}
+
 /// 16 words of some type, looked up by lane index: in registers where they hold it, else by gathers.
 template <class D>
 class SixteenWords {
@@ -71,6 +82,24 @@ class RegisterLookup {
   SixteenWords<DF> inverse_gaps_;
   SixteenWords<DI> nibbles_;
 };
+
+#if HWY_TARGET == HWY_AVX3_DL
+/// The same on grids of up to 64 points, with one byte permutation for the interval.
+class ByteLookup {
+ public:
+  HWY_INLINE explicit ByteLookup(const IntervalTable& table)
+      : values_(table.values()), inverse_gaps_(table.inverse_gaps()), bytes_{_mm512_loadu_si512(table.interval_bytes())} {}
+  // The three upper bytes of a lane are zero and look up interval 0, so the result needs no mask.
+  HWY_INLINE VI interval(VI floor) const { return VI{_mm512_permutexvar_epi8(floor.raw, bytes_.raw)}; }
+  HWY_INLINE VF value(VI code) const { return values_[code]; }
+  HWY_INLINE VF inverse_gap(VI interval) const { return inverse_gaps_[interval]; }
+
+ private:
+  SixteenWords<DF> values_;
+  SixteenWords<DF> inverse_gaps_;
+  VI bytes_;
+};
+#endif
 
 /// Looks intervals up in memory: any table.
 class GatherLookup {
@@ -116,10 +145,10 @@ class BlockQuantizer {
     const VF position = hn::Add(hn::Mul(x, hn::Set(d, range_.scale)), hn::Set(d, granularity_ * 0.5F));
     const VF u = hn::Min(hn::Max(position, hn::Zero(d)), hn::Set(d, granularity_));
     clamped_ += hn::CountTrue(d, hn::Gt(hn::Abs(x), hn::Set(d, range_.limit)));
-    const VI z = lookup_.interval(hn::ConvertTo(DI(), u));
+    const VI z = lookup_.interval(integer_part(u));
     const VF fraction = hn::Mul(hn::Sub(u, lookup_.value(z)), lookup_.inverse_gap(z));
     const auto up = hn::RebindMask(DI(), hn::Lt(uniform_from(random), fraction));
-    const VI code = hn::Sub(z, hn::VecFromMask(DI(), up));
+    const VI code = hn::IfThenElse(up, hn::Add(z, hn::Set(DI(), 1)), z);
     if constexpr (kKeepError) {
       const VF quantized = hn::Sub(hn::Mul(lookup_.value(code), hn::Set(d, range_.step)), hn::Set(d, range_.limit));
       hn::StoreU(hn::Sub(x, quantized), d, at);
@@ -149,11 +178,11 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
                                  Store store) {
   const D64 d64;
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
+  const PhiloxStream<kRoundingRounds> stream(options.key, rounding_domain(options.worker));
   for (std::size_t group = 0; group < block.size; group += kGroup) {
     const auto first_index = static_cast<std::uint32_t>((block.offset + group) / 8);
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
-      const auto random = philox_lanes<kRoundingRounds>(d64, options.key, rounding_domain(options.worker),
-                                                        first_index + static_cast<std::uint32_t>(part));
+      const auto random = stream.blocks(d64, first_index + static_cast<std::uint32_t>(part));
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < 4; ++w) {
         const std::size_t i = group + 16 * w + 2 * part;
@@ -209,6 +238,12 @@ HWY_ATTR std::size_t quantize(float* rotated, const float* max_norms, const Bloc
       }
       continue;
     }
+#if HWY_TARGET == HWY_AVX3_DL
+    if (intervals.fits_bytes()) {
+      clamped += quantize_block<ByteLookup>(intervals, table.bits(), range, block, options, block_codes);
+      continue;
+    }
+#endif
     if constexpr (kLanes >= 8) {
       if (intervals.fits_registers()) {
         clamped += quantize_block<RegisterLookup>(intervals, table.bits(), range, block, options, block_codes);

@@ -19,23 +19,10 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sign bits of Philox blocks first_index .. first_index + count - 1, rounded up to whole vectors; 16 bytes per block.
-HWY_INLINE void generate_signs(const RandomKey& key, std::uint32_t first_index, std::size_t count, std::uint8_t* bits) {
-  const hn::ScalableTag<std::uint64_t> d;
-  const auto lower_half = hn::Set(d, 0xffffffffU);
-  for (std::size_t i = 0; i < count; i += hn::Lanes(d)) {
-    const auto words =
-        philox_lanes<kSignRounds>(d, key, kSignDomain, first_index + static_cast<std::uint32_t>(i));
-    const auto low = hn::Or(hn::And(words.word[0], lower_half), hn::ShiftLeft<32>(words.word[1]));
-    const auto high = hn::Or(hn::And(words.word[2], lower_half), hn::ShiftLeft<32>(words.word[3]));
-    hn::StoreInterleaved2(low, high, d, reinterpret_cast<std::uint64_t*>(bits + 16 * i));
-  }
-}
-
 /// Sign bits of a moving window of coordinates.
 class SignWindow {
  public:
-  explicit SignWindow(const RandomKey& key) : key_(key) {}
+  explicit SignWindow(const RandomKey& key) : stream_(key, kSignDomain) {}
 
   /// Bit k of the result: sign of coordinate offset + k, k < size. Valid until the next call. offset and size are
   /// multiples of 64.
@@ -49,16 +36,25 @@ class SignWindow {
  private:
   // Small blocks share a window: the generator makes at least a vector of Philox blocks at a time.
   static constexpr std::size_t kMinWindow = 8192;
+  static constexpr std::size_t kBlockBytes = kSignsPerPhiloxBlock / 8;
 
   void generate(std::size_t offset, std::size_t size) {
     begin_ = offset / kSignsPerPhiloxBlock * kSignsPerPhiloxBlock;
-    const std::size_t blocks = (offset - begin_ + std::max(size, kMinWindow)) / kSignsPerPhiloxBlock + 1;
+    const std::size_t blocks = (offset - begin_ + std::max(size, kMinWindow)) / kSignsPerPhiloxBlock;
     end_ = begin_ + blocks * kSignsPerPhiloxBlock;
-    bits_.resize(std::max(bits_.size(), (blocks + hn::MaxLanes(hn::ScalableTag<std::uint64_t>())) * 16));
-    generate_signs(key_, static_cast<std::uint32_t>(begin_ / kSignsPerPhiloxBlock), blocks, bits_.data());
+    const hn::ScalableTag<std::uint64_t> d;
+    bits_.resize(std::max(bits_.size(), (blocks + hn::Lanes(d)) * kBlockBytes));
+    const auto lower_half = hn::Set(d, 0xffffffffU);
+    const auto first_index = static_cast<std::uint32_t>(begin_ / kSignsPerPhiloxBlock);
+    for (std::size_t i = 0; i < blocks; i += hn::Lanes(d)) {  // the last vector may go beyond the window
+      const auto words = stream_.blocks(d, first_index + static_cast<std::uint32_t>(i));
+      const auto low = hn::Or(hn::And(words.word[0], lower_half), hn::ShiftLeft<32>(words.word[1]));
+      const auto high = hn::Or(hn::And(words.word[2], lower_half), hn::ShiftLeft<32>(words.word[3]));
+      hn::StoreInterleaved2(low, high, d, reinterpret_cast<std::uint64_t*>(bits_.data() + kBlockBytes * i));
+    }
   }
 
-  RandomKey key_;
+  PhiloxStream<kSignRounds> stream_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::vector<std::uint8_t> bits_;
