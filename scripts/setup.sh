@@ -12,7 +12,7 @@ readonly stamps=$venv/.stamps
 
 # Debian package names; python3-venv and python3-dev are added below if the interpreter needs them.
 packages=(g++ cmake ninja-build pkg-config ccache
-  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev libcpp-httplib-dev libdpdk-dev)
+  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libdpdk-dev)
 extras=demo
 case $purpose in
   demo) ;;

@@ -1,0 +1,63 @@
+#include "front_end.h"
+
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "io/address.h"
+#include "io/dpdk_io.h"
+#include "io/udp_io.h"
+#include "thc/errors.h"
+
+namespace thc::ps {
+namespace {
+
+io::DpdkNeighbour parse_neighbour(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    throw ConfigurationError("--dpdk-neighbour takes IP=MAC, for example 10.0.0.1=02:00:00:00:00:01, not " + text);
+  }
+  return {
+      .ip = io::parse_ipv4(text.substr(0, equals)), .mac = io::parse_mac(text.substr(equals + 1)), .device_index = 0};
+}
+
+std::unique_ptr<io::PacketIo> open_dpdk(const Options& options) {
+  io::DpdkConfig config;
+  std::istringstream eal_args(options.dpdk.eal_args);
+  for (std::string argument; eal_args >> argument;) config.eal_args.push_back(argument);
+  if (!options.dpdk.device.empty()) config.devices.push_back(options.dpdk.device);
+  config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
+  config.prefix_length = static_cast<std::uint8_t>(options.dpdk.prefix_length);
+  if (!options.dpdk.gateway.empty()) config.gateway_ip = io::parse_ipv4(options.dpdk.gateway);
+  for (const std::string& neighbour : options.dpdk.neighbours) config.neighbours.push_back(parse_neighbour(neighbour));
+  config.mtu_bytes = options.dpdk.mtu_bytes;
+  config.verify_udp_checksum = options.dpdk.verify_udp_checksum;
+  return io::make_dpdk_io(config);
+}
+
+std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
+  io::UdpConfig config;
+  config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
+  config.receive_buffer_bytes = options.receive_buffer_bytes;
+  std::vector<std::unique_ptr<io::PacketIo>> ios;
+  if (options.threads == 1) {
+    ios.push_back(io::make_udp_io(config));
+    return ios;
+  }
+  for (auto& shard : io::make_udp_shards(config, options.threads)) ios.push_back(std::move(shard));
+  return ios;
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options) {
+  std::vector<std::unique_ptr<io::PacketIo>> ios;
+  if (options.dpdk.enabled) {
+    ios.push_back(open_dpdk(options));
+  } else {
+    ios = open_udp(options);
+  }
+  return ios;
+}
+
+}  // namespace thc::ps

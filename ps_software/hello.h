@@ -1,0 +1,49 @@
+// HELLO: from bytes to a checked job configuration.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <variant>
+
+#include "thc/lookup_table.h"
+#include "thc/wire_layout.h"
+
+namespace thc::ps {
+
+/// What the first HELLO of a job fixes.
+struct JobConfig {
+  std::uint8_t num_workers;
+  std::uint8_t value_bits;
+  std::uint8_t quorum;
+  std::uint16_t codes_per_packet;
+  std::uint32_t slots_asked;  ///< 0: the server decides
+  LookupTable table;
+};
+
+struct Hello {
+  std::uint16_t job_id;
+  std::uint8_t worker_id;
+  std::uint64_t nonce;
+  JobConfig config;
+};
+
+/// Why a HELLO is refused: what ERROR says.
+struct Refusal {
+  wire::ErrorReason reason;
+  wire::ConfigField field = wire::ConfigField::kNone;
+  std::uint64_t worker_bitmap = 0;
+};
+
+/// Nothing: not even the length is right, so no answer is due.
+using ParsedHello = std::variant<std::monostate, Hello, Refusal>;
+
+/// Checks everything in a HELLO that does not depend on the server. `datagram` has at least a header, whose version and
+/// type were checked. `max_datagram_bytes`: the largest result that reaches the sender unfragmented.
+ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_datagram_bytes) noexcept;
+
+/// The first field in which two configurations differ.
+std::optional<wire::ConfigField> difference(const JobConfig& a, const JobConfig& b) noexcept;
+
+}  // namespace thc::ps

@@ -1,0 +1,65 @@
+#include "job_table.h"
+
+#include <algorithm>
+#include <new>
+
+namespace thc::ps {
+
+JobTable::JobTable(const JobLimits& limits)
+    : limits_(limits),
+      jobs_(limits.max_jobs),
+      counters_(std::make_unique<JobCounters[]>(limits.max_jobs)),
+      random_(std::random_device{}()) {}
+
+Job* JobTable::create(const Hello& hello, TimePoint now) noexcept {
+  const auto place = std::ranges::find_if(jobs_, [](const auto& job) { return job == nullptr; });
+  if (place == jobs_.end()) return nullptr;
+  const std::uint32_t asked = hello.config.slots_asked;
+  const std::uint32_t slots = asked == 0 ? limits_.slots : std::min(asked, limits_.slots);
+  const std::size_t bytes = Job::memory_bytes(hello.config, slots, limits_.share);
+  if (bytes > limits_.max_memory_bytes - memory_bytes_) return nullptr;
+  const auto index = static_cast<std::size_t>(place - jobs_.begin());
+  try {
+    *place =
+        std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, new_epoch(), counters_[index], now);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(index + 1);
+  memory_bytes_ += bytes;
+  ++size_;
+  return place->get();
+}
+
+void JobTable::remove(std::uint16_t job_id) noexcept {
+  std::unique_ptr<Job>& place = jobs_[place_plus_one_[job_id] - 1U];
+  memory_bytes_ -= Job::memory_bytes(place->config(), place->slots(), limits_.share);
+  place.reset();
+  place_plus_one_[job_id] = 0;
+  --size_;
+}
+
+bool JobTable::has_idle(TimePoint now) const noexcept {
+  return std::ranges::any_of(jobs_,
+                             [&](const auto& job) { return job && now - job->last_heard() > limits_.idle_timeout; });
+}
+
+void JobTable::remove_idle(TimePoint now) noexcept {
+  for (const auto& job : jobs_) {
+    if (job && now - job->last_heard() > limits_.idle_timeout) remove(job->id());
+  }
+}
+
+void JobTable::publish() noexcept {
+  for (const auto& job : jobs_) {
+    if (job) job->counters().slots_in_use.set(job->pool().slots_in_use());
+  }
+}
+
+std::uint32_t JobTable::new_epoch() noexcept {
+  std::uint32_t epoch = 0;
+  while (epoch == 0) epoch = static_cast<std::uint32_t>(random_());
+  return epoch;
+}
+
+}  // namespace thc::ps

@@ -1,0 +1,66 @@
+// The jobs of one shard, in a table of fixed size, with admission limits.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "counters.h"
+#include "hello.h"
+#include "job.h"
+
+namespace thc::ps {
+
+struct JobLimits {
+  ShardShare share;
+  std::uint32_t max_jobs = 16;
+  std::uint32_t slots = 512;                            ///< most slots of a job on the whole server
+  std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
+  std::chrono::milliseconds idle_timeout{30'000};
+};
+
+class JobTable {
+ public:
+  explicit JobTable(const JobLimits& limits);
+
+  /// nullptr when there is none.
+  Job* find(std::uint16_t job_id) const noexcept {
+    const std::uint16_t place = place_plus_one_[job_id];
+    return place == 0 ? nullptr : jobs_[place - 1].get();
+  }
+
+  /// Starts a job without workers. nullptr when there is no room for it.
+  Job* create(const Hello& hello, TimePoint now) noexcept;
+  void remove(std::uint16_t job_id) noexcept;
+
+  /// Whether some job was silent for the idle timeout.
+  bool has_idle(TimePoint now) const noexcept;
+  void remove_idle(TimePoint now) noexcept;
+
+  /// Copies gauges to the counters.
+  void publish() noexcept;
+
+  /// Random and not zero; differs from any epoch that packets under way could carry, in all likelihood.
+  std::uint32_t new_epoch() noexcept;
+
+  std::uint32_t size() const noexcept { return size_; }
+  const JobLimits& limits() const noexcept { return limits_; }
+  /// One for each place in the table. Any thread.
+  std::span<const JobCounters> counters() const noexcept { return {counters_.get(), limits_.max_jobs}; }
+
+ private:
+  const JobLimits limits_;
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::unique_ptr<JobCounters[]> counters_;
+  std::array<std::uint16_t, 65536> place_plus_one_{};  // by job id
+  std::size_t memory_bytes_ = 0;
+  std::uint32_t size_ = 0;
+  std::mt19937 random_;
+};
+
+}  // namespace thc::ps

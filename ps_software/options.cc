@@ -1,0 +1,123 @@
+#include "options.h"
+
+#include <limits>
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "toml_config.h"
+
+namespace thc::ps {
+namespace {
+
+constexpr const char* kDescription =
+    "THC parameter server: sums the packed gradient codes of workers by table look-up and sends the sums back.\n"
+    "It needs no configuration: jobs are described by the workers that join. Stop it with SIGTERM.";
+
+constexpr const char* kFooter =
+    "Sizes take units (64MiB, 1GiB). --config FILE reads TOML whose keys are the long names above, for example\n"
+    "  port = 48865\n  threads = 4\n  max-memory = \"4GiB\"\n"
+    "Flags win over the file; unknown keys are errors.";
+
+const CLI::Validator kProbability = CLI::Range(0.0, 1.0);
+const CLI::Validator kSeconds = CLI::Range(0.001, 1e6);
+
+CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
+
+void add_network(CLI::App& app, Options& o) {
+  app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
+  app.add_option("--port", o.port, "UDP port; 0 picks a free one");
+  app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")->check(CLI::Range(1, 256));
+  app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
+      ->transform(size_units());
+  app.add_option("--ready-file", o.ready_file, "Write IP:PORT to this file when ready");
+}
+
+void add_limits(CLI::App& app, Options& o) {
+  const auto group = "Limits";
+  app.add_option("--max-jobs", o.max_jobs, "Jobs at a time")->check(CLI::Range(1, 4096))->group(group);
+  app.add_option("--slots", o.slots, "Most slots of a job (packets in flight)")
+      ->check(CLI::Range(2, 1 << 20))
+      ->group(group);
+  app.add_option("--max-memory", o.max_memory_bytes, "Memory for the slots of all jobs")
+      ->transform(size_units())
+      ->group(group);
+  app.add_option("--idle-timeout", o.idle_timeout_s, "Seconds of silence after which a job is dropped")
+      ->check(kSeconds)
+      ->group(group);
+  app.add_option("--drain-timeout", o.drain_timeout_s, "Seconds to finish what is in flight after SIGTERM")
+      ->check(kSeconds)
+      ->group(group);
+}
+
+void add_observation(CLI::App& app, Options& o) {
+  const auto group = "Observation";
+  app.add_option("--metrics-port", o.metrics_port, "TCP port of the Prometheus endpoint /metrics; 0: none")
+      ->group(group);
+  app.add_option("--metrics-listen", o.metrics_listen, "Address of the Prometheus endpoint")
+      ->check(CLI::ValidIPV4)
+      ->group(group);
+  app.add_option("--log-level", o.log_level, "What to log on standard error")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+      ->group(group);
+}
+
+void add_dpdk(CLI::App& app, DpdkOptions& o) {
+  const auto group = "DPDK";
+  app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP (one thread)")->group(group);
+  app.add_option("--eal-args", o.eal_args, "Arguments of the DPDK EAL, in one string: \"-a 0000:3b:00.0\"")
+      ->group(group);
+  app.add_option("--dpdk-device", o.device, "Device name or PCI address; default: the only one there is")->group(group);
+  app.add_option("--dpdk-prefix", o.prefix_length, "Prefix length of the local network")
+      ->check(CLI::Range(0, 32))
+      ->group(group);
+  app.add_option("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4)->group(group);
+  app.add_option("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated")
+      ->group(group);
+  app.add_option("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(CLI::Range(576, 9978))->group(group);
+  app.add_option("--dpdk-verify-checksum", o.verify_udp_checksum,
+                 "false: for peers behind veth, whose frames carry none")
+      ->group(group);
+}
+
+void add_faults(CLI::App& app, FaultOptions& o) {
+  const auto group = "Faults, for tests";
+  app.add_option("--fault-drop", o.drop, "Probability to lose a datagram, each way")->check(kProbability)->group(group);
+  app.add_option("--fault-duplicate", o.duplicate, "Probability to copy it")->check(kProbability)->group(group);
+  app.add_option("--fault-reorder", o.reorder, "Probability to delay it")->check(kProbability)->group(group);
+  app.add_option("--fault-seed", o.seed, "Seed of the faults")->group(group);
+}
+
+void check_together(const Options& o) {
+  if (o.dpdk.enabled && o.threads != 1) {
+    throw CLI::ValidationError("--threads", "a DPDK server has one packet thread; start one server for each device");
+  }
+  if (o.dpdk.enabled && o.listen == "0.0.0.0") {
+    throw CLI::ValidationError("--listen", "--dpdk needs the address this server has on the DPDK device");
+  }
+}
+
+}  // namespace
+
+std::optional<int> parse_options(int argc, char** argv, Options& options) {
+  CLI::App app(kDescription, "thc-ps");
+  app.footer(kFooter);
+  app.option_defaults()->always_capture_default();
+  app.set_version_flag("--version", "thc-ps " THC_VERSION);
+  app.config_formatter(std::make_shared<TomlConfig>());
+  app.set_config("--config", "", "TOML file with options")->expected(1);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  add_network(app, options);
+  add_limits(app, options);
+  add_observation(app, options);
+  add_dpdk(app, options.dpdk);
+  add_faults(app, options.faults);
+  app.final_callback([&] { check_together(options); });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return std::nullopt;
+}
+
+}  // namespace thc::ps

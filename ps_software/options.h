@@ -1,0 +1,56 @@
+// Command line and configuration file of thc-ps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "thc/wire_layout.h"
+
+namespace thc::ps {
+
+struct DpdkOptions {
+  bool enabled = false;
+  std::string eal_args;  ///< separated by blanks
+  std::string device;
+  std::uint16_t prefix_length = 24;
+  std::string gateway;
+  std::vector<std::string> neighbours;  ///< "IP=MAC"
+  std::uint16_t mtu_bytes = 1500;
+  bool verify_udp_checksum = true;
+};
+
+/// Faults put in on purpose, for tests: probabilities of a datagram in each direction.
+struct FaultOptions {
+  double drop = 0;
+  double duplicate = 0;
+  double reorder = 0;
+  std::uint64_t seed = 1;
+  bool any() const noexcept { return drop > 0 || duplicate > 0 || reorder > 0; }
+};
+
+struct Options {
+  std::string listen = "0.0.0.0";
+  std::uint16_t port = wire::kUdpPort;
+  std::uint16_t threads = 1;
+  std::size_t receive_buffer_bytes = std::size_t{64} << 20;
+  std::uint32_t max_jobs = 16;
+  std::uint32_t slots = 512;
+  std::size_t max_memory_bytes = std::size_t{1} << 30;
+  double idle_timeout_s = 30;
+  double drain_timeout_s = 5;
+  std::string metrics_listen = "127.0.0.1";
+  std::uint16_t metrics_port = 0;
+  std::string ready_file;
+  std::string log_level = "info";
+  FaultOptions faults;
+  DpdkOptions dpdk;
+};
+
+/// Reads flags and the file of --config. Exit code to end with after --help, --version or an error (already printed),
+/// nullopt to go on.
+std::optional<int> parse_options(int argc, char** argv, Options& options);
+
+}  // namespace thc::ps

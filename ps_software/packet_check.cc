@@ -1,0 +1,61 @@
+#include "packet_check.h"
+
+#include <cstdint>
+
+namespace thc::ps {
+namespace {
+
+bool is_norm(const wire::Header& header) noexcept {
+  return header.message_type == static_cast<std::uint8_t>(wire::MessageType::kNorm);
+}
+
+/// Fields that no packet of a worker may set.
+bool has_clean_header(const wire::Header& header) noexcept {
+  return (header.flags & ~wire::kFlagRetransmit) == 0 && header.contributions == 0 && header.switch_pass == 0 &&
+         header.switch_verdict == 0 && header.switch_state == 0;
+}
+
+bool agrees_with(const wire::Header& header, const Job& job) noexcept {
+  return header.code_bits == job.config().table.bits() && header.value_bits == job.config().value_bits &&
+         header.num_workers == job.config().num_workers && header.worker_id < job.config().num_workers;
+}
+
+}  // namespace
+
+std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes) noexcept {
+  const std::size_t count = header.payload_count;
+  const std::size_t payload_bytes = is_norm(header) ? 4 * count : (count * header.code_bits + 7) / 8;
+  if (count == 0 || header.code_bits < 1 || header.code_bits > wire::kMaxCodeBits) return Drop::kLength;
+  if (datagram_bytes != sizeof(header) + payload_bytes) return Drop::kLength;
+  return std::nullopt;
+}
+
+std::optional<Drop> check_contribution(const wire::Header& header, io::Endpoint from, const Job& job,
+                                       ShardShare share) noexcept {
+  if (!has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
+  if (!job.is_registered(header.worker_id, from)) return Drop::kSender;
+  const std::uint32_t slot = header.slot;
+  if (slot >= job.slots() || !share.owns(slot) || is_norm(header) != (slot < job.norm_slots()) || header.round == 0) {
+    return Drop::kSlot;
+  }
+  if (header.payload_count > job.pool().max_count(share.local(slot))) return Drop::kLength;
+  return std::nullopt;
+}
+
+std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare share) noexcept {
+  if (!has_clean_header(header) || header.epoch != 0) return Drop::kHeader;
+  if (header.slot != share.shard) return Drop::kSlot;
+  return std::nullopt;
+}
+
+std::optional<Drop> check_goodbye(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
+                                  const Job* job) noexcept {
+  if (datagram_bytes != sizeof(header)) return Drop::kLength;
+  if (job == nullptr || header.epoch != job->epoch() || !has_clean_header(header) || !agrees_with(header, *job)) {
+    return Drop::kHeader;
+  }
+  if (!job->is_registered(header.worker_id, from)) return Drop::kSender;
+  return std::nullopt;
+}
+
+}  // namespace thc::ps

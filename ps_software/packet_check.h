@@ -1,0 +1,27 @@
+// Checks of every field of a worker's packet before any of them is used. nullopt: sound.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "counters.h"
+#include "io/packet_io.h"
+#include "job.h"
+#include "thc/wire_layout.h"
+
+namespace thc::ps {
+
+/// NORM and CODES: whether the datagram is as long as its own header says.
+std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes) noexcept;
+
+/// NORM and CODES of the right length and epoch, against the job.
+std::optional<Drop> check_contribution(const wire::Header& header, io::Endpoint from, const Job& job,
+                                       ShardShare share) noexcept;
+
+std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare share) noexcept;
+
+/// `job`: nullptr when there is none.
+std::optional<Drop> check_goodbye(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
+                                  const Job* job) noexcept;
+
+}  // namespace thc::ps

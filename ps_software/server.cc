@@ -1,0 +1,103 @@
+#include "server.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "front_end.h"
+#include "thc/errors.h"
+
+namespace thc::ps {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTimerInterval{50};
+constexpr std::chrono::milliseconds kQuietTime{100};  // a drain ends when no worker contributed for this long
+
+steady_clock::duration seconds(double value) {
+  return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
+}
+
+JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shards) {
+  return {.share = {.shard = static_cast<std::uint16_t>(shard), .shards = static_cast<std::uint16_t>(shards)},
+          .max_jobs = options.max_jobs,
+          .slots = options.slots,
+          .max_memory_bytes = options.max_memory_bytes / shards,
+          .idle_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(seconds(options.idle_timeout_s))};
+}
+
+}  // namespace
+
+Server::Server(const Options& options)
+    : ios_(open_front_end(options)), drain_timeout_(seconds(options.drain_timeout_s)) {
+  for (std::size_t i = 0; i < ios_.size(); ++i) {
+    shards_.push_back(std::make_unique<Shard>(limits_of(options, i, ios_.size()), *ios_[i]));
+  }
+  start_metrics(options);
+  logged_jobs_.resize(options.max_jobs);
+  for (std::size_t i = 0; i < ios_.size(); ++i) {
+    threads_.emplace_back([this, i] { run_shard(*shards_[i], *ios_[i]); });
+  }
+}
+
+Server::~Server() {
+  drain_timeout_ = {};
+  drain();
+}
+
+void Server::start_metrics(const Options& options) {
+  if (options.metrics_port == 0) return;
+  std::vector<const Shard*> shards;
+  for (const auto& shard : shards_) shards.push_back(shard.get());
+  collector_ = std::make_shared<MetricsCollector>(std::move(shards));
+  const std::string address = options.metrics_listen + ":" + std::to_string(options.metrics_port);
+  try {
+    exposer_ = std::make_unique<prometheus::Exposer>(address, 1);
+  } catch (const std::exception&) {
+    throw TransportError("cannot serve metrics on " + address +
+                         ": is the port in use? (choose another --metrics-port)");
+  }
+  exposer_->RegisterCollectable(collector_);
+  spdlog::info("metrics on http://{}/metrics", address);
+}
+
+void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
+  auto next_timer = steady_clock::now();
+  auto drain_deadline = steady_clock::time_point::max();
+  for (;;) {
+    const auto now = steady_clock::now();
+    if (shard.poll(now) == 0) packet_io.wait(kTimerInterval);
+    if (now >= next_timer) {
+      shard.run_timers(now);
+      next_timer = now + kTimerInterval;
+    }
+    if (!draining_.load(std::memory_order_acquire)) continue;
+    if (drain_deadline == steady_clock::time_point::max()) {
+      shard.drain();
+      drain_deadline = now + drain_timeout_;
+    }
+    if (now - shard.last_active() > kQuietTime || now >= drain_deadline) return;
+  }
+}
+
+void Server::drain() {
+  draining_.store(true, std::memory_order_release);
+  for (const auto& packet_io : ios_) packet_io->wake();
+  threads_.clear();  // joins
+}
+
+void Server::log_jobs() {
+  const auto jobs = shards_.front()->jobs();
+  for (std::size_t place = 0; place < jobs.size(); ++place) {
+    const std::uint64_t job = jobs[place].job_plus_one.get();
+    if (job == logged_jobs_[place]) continue;
+    if (logged_jobs_[place] != 0) spdlog::info("job {} ended", logged_jobs_[place] - 1);
+    if (job != 0) spdlog::info("job {} started", job - 1);
+    logged_jobs_[place] = job;
+  }
+}
+
+}  // namespace thc::ps

@@ -1,0 +1,49 @@
+// Packet threads, each with its shard, and the metrics endpoint.
+#pragma once
+
+#include <prometheus/exposer.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "io/packet_io.h"
+#include "metrics.h"
+#include "options.h"
+#include "shard.h"
+
+namespace thc::ps {
+
+class Server {
+ public:
+  /// Opens sockets or devices and starts the threads. Throws thc::Error: port in use, DPDK not there, ...
+  explicit Server(const Options& options);
+  /// Stops at once.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  io::Endpoint local() const noexcept { return ios_.front()->local(); }
+
+  /// Refuses new jobs, finishes what is in flight within the drain timeout, ends the threads.
+  void drain();
+
+  /// Writes jobs that came and went since the last call to the log.
+  void log_jobs();
+
+ private:
+  void run_shard(Shard& shard, io::PacketIo& packet_io) noexcept;
+  void start_metrics(const Options& options);
+
+  std::vector<std::unique_ptr<io::PacketIo>> ios_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::shared_ptr<MetricsCollector> collector_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::chrono::steady_clock::duration drain_timeout_;
+  std::atomic<bool> draining_{false};
+  std::vector<std::uint64_t> logged_jobs_;  // job_plus_one of shard 0 by place
+  std::vector<std::jthread> threads_;       // last: they end before what they use
+};
+
+}  // namespace thc::ps

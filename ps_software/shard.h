@@ -1,0 +1,89 @@
+// One packet thread's world: packets in, checks, slots, packets out. Shards share nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "counters.h"
+#include "hello.h"
+#include "io/packet_io.h"
+#include "job_table.h"
+#include "thc/wire_layout.h"
+
+namespace thc::ps {
+
+/// io::IoCounters where the metrics thread can read them.
+struct IoTotals {
+  Counter rx_packets, rx_bytes, rx_malformed, tx_packets, tx_bytes, tx_no_buffer, tx_errors, tx_no_neighbour;
+};
+
+class Shard {
+ public:
+  /// `packet_io` outlives the shard.
+  Shard(const JobLimits& limits, io::PacketIo& packet_io);
+
+  /// Handles one burst of the packets that are there; returns how many. Allocates for the HELLO of a new job only.
+  std::size_t poll(TimePoint now) noexcept;
+
+  /// Expires idle jobs and publishes gauges; call some ten times a second.
+  void run_timers(TimePoint now) noexcept;
+
+  /// From now on refuses new jobs and new workers.
+  void drain() noexcept { draining_ = true; }
+  /// When a contribution last had an effect.
+  TimePoint last_active() const noexcept { return last_active_; }
+
+  // Any thread may read these.
+  std::span<const JobCounters> jobs() const noexcept { return jobs_.counters(); }
+  /// Packets of no job.
+  const PacketCounters& strays() const noexcept { return strays_; }
+  const IoTotals& io_totals() const noexcept { return io_totals_; }
+
+ private:
+  static constexpr std::size_t kBurst = 64;
+
+  /// A packet with a complete header of our version.
+  struct Packet {
+    const wire::Header header;
+    std::span<const std::uint8_t> datagram;
+    io::Endpoint from;
+    Job* job;                  // nullptr: of no job
+    PacketCounters& counters;  // of the job, or strays
+  };
+
+  void prefetch(const io::RxPacket& packet) const noexcept;
+  void handle(const io::RxPacket& packet, TimePoint now) noexcept;
+  void handle_hello(const Packet& packet, TimePoint now) noexcept;
+  void handle_goodbye(const Packet& packet) noexcept;
+  void handle_contribution(const Packet& packet, TimePoint now) noexcept;
+  bool check_epoch(const Packet& packet) noexcept;
+  void contribute(const Packet& packet) noexcept;
+
+  void join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
+  std::uint32_t window_bytes(const Job& job, io::Endpoint to) const noexcept;
+
+  void send_welcome(const Packet& packet, const Job& job) noexcept;
+  void send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
+  void send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
+  void send_straggler(const Packet& packet) noexcept;
+  void send_error(const Packet& packet, const Refusal& refusal) noexcept;
+  void refuse_stranger(const Packet& packet, const Refusal& refusal) noexcept;
+  void flush() noexcept;
+  void publish_io_totals() noexcept;
+
+  io::PacketIo& io_;
+  JobTable jobs_;
+  PacketCounters strays_;
+  IoTotals io_totals_;
+  std::array<io::RxPacket, kBurst> burst_;
+  std::uint64_t flush_number_ = 1;  // 0 marks results that were never queued
+  bool draining_ = false;
+  TimePoint last_active_{};
+  // ERROR messages to senders that are no registered workers: so many until the next refill.
+  std::uint32_t stranger_budget_;
+  TimePoint next_refill_{};
+};
+
+}  // namespace thc::ps
