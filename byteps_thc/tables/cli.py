@@ -82,8 +82,9 @@ def show(
     table = _solved(bits, granularity, p)
     _print(table, as_json=False)
     console = Console()
-    width = min(console.width, 100)
-    console.print(escape(chart.terminal_chart(table, width)), highlight=False, no_wrap=True)
+    console.print(
+        escape(chart.terminal_chart(table, width=min(max(console.width, 40), 100))), highlight=False, no_wrap=True
+    )
     if png is not None:
         try:
             chart.save_png(table, png)

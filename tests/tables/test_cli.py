@@ -1,0 +1,61 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from byteps_thc.tables import LookupTable
+from byteps_thc.tables.chart import quantization_values, terminal_chart
+from byteps_thc.tables.cli import app
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_solve_prints_the_table():
+    assert "0 3 5 7 9 11 13 14 15 17 19 21 23 25 27 30" in run("solve")
+    assert json.loads(run("solve", "-b", "2", "-g", "4", "-p", "1/16", "--json"))["values"] == [0, 1, 2, 4]
+
+
+def test_auto_equals_the_library():
+    table = LookupTable.auto(4, 12)
+    assert json.loads(run("auto", "-n", "12", "--json"))["values"] == list(table.values)
+    assert "good for up to" in run("auto", "-n", "12")
+
+
+def test_list_filters():
+    assert run("list", "-b", "2", "-p", "1/32").count("1/32") == 49
+
+
+def test_show_draws_and_writes_a_png(tmp_path):
+    png = tmp_path / "table.png"
+    assert "█" in run("show", "--png", str(png))
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("width", [40, 79, 120])
+def test_chart_marks_every_quantization_value(width):
+    table = LookupTable.solve(2, 4, 1 / 32)
+    *bars, axis, marks, labels = terminal_chart(table, width).splitlines()
+    assert len(bars) == 10
+    assert len(axis) == width
+    assert marks.count("┃") == len(quantization_values(table))
+    assert labels.split() == [str(tick) for tick in range(-4, 5)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("solve", "-g", "3"),
+        ("solve", "-p", "x"),
+        ("auto", "-n", "18"),
+        ("list", "-b", "8"),
+        ("show", "--png", "/no/x.png"),
+    ],
+)
+def test_bad_input_is_a_usage_error(arguments):
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

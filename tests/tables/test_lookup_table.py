@@ -1,0 +1,42 @@
+import pytest
+
+from byteps_thc import _core
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tables import LookupTable
+
+
+@pytest.mark.parametrize(
+    ("values", "cost", "reason"),
+    [
+        ((0, 1, 3), 0.1, "has 4 values"),
+        ((1, 2, 3, 4), 0.1, "runs from 0"),
+        ((0, 1, 2, 3), 0.1, "to granularity 4"),
+        ((0, 3, 1, 4), 0.1, "increase strictly"),
+        ((0, 1, 1, 4), 0.1, "increase strictly"),
+        ((0, 1, 3, 4), float("nan"), "cost"),
+        ((0, 1, 3, 4), -1.0, "cost"),
+    ],
+)
+def test_invalid_tables_are_refused(values, cost, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        LookupTable(2, 4, 1 / 32, values, cost)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+def test_uniform_tables_are_the_identity(bits):
+    table = LookupTable.uniform(bits)
+    assert table.values == tuple(range(1 << bits))
+    assert table.is_uniform
+
+
+@pytest.mark.parametrize("table", [LookupTable.paper(), LookupTable.uniform(8), LookupTable.solve(1, 7, 0.1)])
+def test_hash_equals_that_of_the_kernels(table):
+    assert table.hash == _core.table_hash(table.bits, table.array)
+
+
+def test_paper_setting():
+    table = LookupTable.paper()
+    assert (table.bits, table.granularity, table.p) == (4, 30, 1 / 32)
+    assert table.threshold == pytest.approx(2.15387, abs=1e-5)
+    assert table.max_workers(8) == 8
+    assert not table.is_uniform
