@@ -90,7 +90,7 @@ class Compressor:
     """Compresses one worker's gradients and decodes the averages. THC and Uniform THC differ in their table only.
 
     config: the same on all workers. workers, worker: number of workers and this one's id. Raises ConfigurationError
-    when the settings cannot work for that many workers. Nothing is allocated after a partition's first round.
+    when the settings cannot work for that many workers. Buffers are allocated in a partition's first round.
     """
 
     def __init__(self, config: ThcConfig, *, workers: int, worker: int) -> None:
@@ -102,6 +102,11 @@ class Compressor:
         self.workers = workers
         self.worker = worker
         self._partitions: dict[str, Partition] = {}
+
+    def layout(self, coordinates: int) -> tuple[int, int]:
+        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
+        block = self.config.rotation_block
+        return len(_core.block_sizes(coordinates, block)), _core.padded_size(coordinates, block)
 
     def rotate(self, name: str, gradient: Any, *, tensor: int, round: int, bfloat16: bool = False) -> Partition:
         """Add the residual kept under `name`, rotate, and return the partition with its norms.
@@ -165,18 +170,26 @@ class Compressor:
         partition.stage = _Stage.RESIDUAL_KEPT
 
     def decode(
-        self, partition: Partition, aggregate: U8 | U16, contributions: U8, out: Any, *, bfloat16: bool = False
+        self,
+        partition: Partition,
+        aggregate: U8 | U16,
+        contributions: U8,
+        out: Any,
+        *,
+        codes_per_chunk: int | None = None,
+        bfloat16: bool = False,
     ) -> None:
         """Write the average gradient to `out`.
 
         aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8, how
-        many workers are in each chunk of config.codes_per_packet coordinates; 0 gives zeros. out: like the gradient.
-        Blocks whose max norm is not finite become NaN, so that a GradScaler sees them.
+        many workers are in each chunk of codes_per_chunk (default: config.codes_per_packet) coordinates; 0 gives
+        zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a GradScaler sees them.
         """
         partition.require(_Stage.QUANTIZED, _Stage.RESIDUAL_KEPT)
+        codes_per_chunk = codes_per_chunk or self.config.codes_per_packet
         value = np.uint8 if self.resolved.value_bits == 8 else np.uint16
         _check_array("aggregate", aggregate, value, partition.padded)
-        chunks = -(-partition.padded // self.config.codes_per_packet)
+        chunks = -(-partition.padded // codes_per_chunk)
         _check_array("contributions", contributions, np.uint8, chunks)
         flat = gradient_view(out, bfloat16=bfloat16)
         if flat.size != partition.coordinates or not flat.flags.writeable:
@@ -187,7 +200,7 @@ class Compressor:
             partition.max_norms,
             flat,
             coordinates=partition.coordinates,
-            codes_per_chunk=self.config.codes_per_packet,
+            codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block,
             granularity=self.table.granularity,
             threshold=self.table.threshold,
