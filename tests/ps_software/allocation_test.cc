@@ -1,0 +1,103 @@
+// The packet path allocates nothing: joined workers, every kind of outcome, with operator new counted.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "shard_fixture.h"
+
+namespace {
+std::atomic<std::size_t> allocations{0};
+}
+
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace thc::ps {
+namespace {
+
+/// Hands out the same packets again and again; sends into nothing.
+class ReplayIo final : public io::PacketIo {
+ public:
+  explicit ReplayIo(std::vector<std::pair<io::Endpoint, Bytes>> packets) : packets_(std::move(packets)) {}
+
+  std::size_t receive(std::span<io::RxPacket> packets) noexcept override {
+    std::size_t count = 0;
+    while (count < packets.size() && next_ < packets_.size()) {
+      const auto& [from, bytes] = packets_[next_++];
+      packets[count++] = {bytes.data(), static_cast<std::uint32_t>(bytes.size()), from};
+    }
+    return count;
+  }
+  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>) noexcept override {
+    ++sent;
+    std::memcpy(&last_header, header.data(), sizeof(last_header));
+    return true;
+  }
+  void flush() noexcept override {}
+  void wait(std::chrono::microseconds) noexcept override {}
+  void wake() noexcept override {}
+  io::Endpoint local() const noexcept override { return {}; }
+  std::size_t max_datagram_bytes(io::Endpoint) const noexcept override { return 9000; }
+  std::size_t receive_buffer_bytes() const noexcept override { return 1 << 20; }
+  const io::IoCounters& counters() const noexcept override { return counters_; }
+
+  void refill(std::vector<std::pair<io::Endpoint, Bytes>> packets) {
+    packets_ = std::move(packets);
+    next_ = 0;
+  }
+
+  std::size_t sent = 0;
+  wire::Header last_header{};
+
+ private:
+  std::vector<std::pair<io::Endpoint, Bytes>> packets_;
+  std::size_t next_ = 0;
+  io::IoCounters counters_;
+};
+
+class Allocation : public ShardTest {};
+
+TEST_F(Allocation, NoneOnThePacketPath) {
+  std::vector<std::pair<io::Endpoint, Bytes>> packets;
+  for (unsigned worker = 0; worker < kWorkers; ++worker)
+    packets.emplace_back(address(worker), make_hello(worker).bytes());
+  ReplayIo replay_io(packets);
+  shard.emplace(JobLimits{.share = {}, .max_jobs = 2, .slots = 16, .max_memory_bytes = 1 << 20, .idle_timeout = 30s},
+                replay_io);
+  const std::size_t before_hello = allocations;
+  shard->poll(now);
+  ASSERT_GT(allocations, before_hello) << "the counting itself works";
+  epoch = replay_io.last_header.epoch;
+
+  packets.clear();
+  for (std::uint32_t round = 1; round <= 50; ++round) {
+    for (unsigned worker = 0; worker < kWorkers; ++worker) {
+      packets.emplace_back(address(worker), make_codes(worker, round));             // absorbed, completed
+      packets.emplace_back(address(worker), with_header(make_codes(worker, round),  // incomplete, replay
+                                                        [](auto& h) { h.flags = wire::kFlagRetransmit; }));
+      packets.emplace_back(address(9), make_codes(worker, round));  // wrong sender
+      packets.emplace_back(address(worker), with_header(make_codes(worker, round), [](auto& h) {
+                             h.epoch = std::uint32_t{1};  // unknown
+                           }));
+    }
+    packets.emplace_back(address(0), make_codes(0, 1));  // replay, straggler
+    packets.emplace_back(address(0), Bytes(5));
+  }
+  replay_io.refill(std::move(packets));
+  replay_io.sent = 0;
+  const std::size_t before = allocations;
+  while (shard->poll(now) > 0) {
+  }
+  shard->run_timers(now);
+  EXPECT_EQ(allocations, before);
+  EXPECT_GT(replay_io.sent, 50U * kWorkers);
+  EXPECT_EQ(job_counters().completed.get(), 50U);
+}
+
+}  // namespace
+}  // namespace thc::ps
