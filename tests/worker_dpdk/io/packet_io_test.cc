@@ -1,0 +1,177 @@
+// What every back end must do, on each of them.
+#include "io/packet_io.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/udp_io.h"
+#include "test_network.h"
+
+namespace thc::io::test {
+namespace {
+
+using std::chrono::steady_clock;
+
+struct BackEnd {
+  std::string name;
+  std::function<std::string()> missing;
+  std::function<IoPair()> make_pair;
+};
+
+IoPair udp_pair(bool merged) {
+  UdpConfig config{.local = {0x7f000001, 0}};
+  config.gso = config.gro = merged;
+  auto first = make_udp_io(config);
+  return {std::move(first), make_udp_io(config)};
+}
+
+std::string not_missing() { return {}; }
+std::string dpdk_missing() { return TestNetwork::instance().dpdk_missing(); }
+std::string af_packet_missing() {
+  const TestNetwork& network = TestNetwork::instance();
+  return network.veth_missing().empty() ? network.dpdk_missing() : network.veth_missing();
+}
+
+const std::array kBackEnds{
+    BackEnd{"udp_gso_gro", not_missing, [] { return udp_pair(true); }},
+    BackEnd{"udp_plain", not_missing, [] { return udp_pair(false); }},
+    BackEnd{"memif", dpdk_missing, [] { return TestNetwork::instance().memif_pair(); }},
+    BackEnd{"af_packet", af_packet_missing, [] { return TestNetwork::instance().af_packet_pair(); }},
+};
+
+// Payload byte j of datagram i, so that a swapped, cut or mixed datagram shows.
+std::uint8_t pattern(std::size_t i, std::size_t j) { return static_cast<std::uint8_t>(i * 31 + j * 7 + (j >> 8)); }
+
+class PacketIoTest : public testing::TestWithParam<BackEnd> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = GetParam().missing(); !reason.empty()) {
+      GTEST_SKIP() << reason;
+    }
+    std::tie(a_, b_) = GetParam().make_pair();
+    connect();
+  }
+
+  // Until both know each other's MAC and a virtual link is up; UDP needs one try.
+  void connect() {
+    const auto deadline = steady_clock::now() + std::chrono::seconds(5);
+    const std::array<std::uint8_t, 3> hello{1, 2, 3};
+    std::array<RxPacket, 32> packets;
+    bool a_heard = false;
+    bool b_heard = false;
+    while (!(a_heard && b_heard)) {
+      ASSERT_LT(steady_clock::now(), deadline) << "the two ends never heard of each other";
+      a_->send(b_->local(), hello, {});
+      b_->send(a_->local(), hello, {});
+      a_->flush();
+      b_->flush();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      a_heard |= a_->receive(packets) > 0;
+      b_heard |= b_->receive(packets) > 0;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (a_->receive(packets) + b_->receive(packets) > 0) {
+    }
+  }
+
+  // Sends `count` datagrams of `size_bytes` from a to b, at most 64 unseen at a time, and expects them in order.
+  void exchange(std::size_t size_bytes, std::size_t count) {
+    const std::size_t header_bytes = std::min<std::size_t>(size_bytes, 32);
+    std::vector<std::vector<std::uint8_t>> sent(count, std::vector<std::uint8_t>(size_bytes));
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t j = 0; j < size_bytes; ++j) {
+        sent[i][j] = pattern(i, j);
+      }
+    }
+    std::array<RxPacket, 48> packets;
+    std::size_t next_sent = 0;
+    std::size_t next_received = 0;
+    const auto deadline = steady_clock::now() + std::chrono::seconds(10);
+    while (next_received < count) {
+      ASSERT_LT(steady_clock::now(), deadline) << next_received << " of " << count << " arrived";
+      for (; next_sent < count && next_sent < next_received + 64; ++next_sent) {
+        const std::span<const std::uint8_t> datagram = sent[next_sent];
+        ASSERT_TRUE(a_->send(b_->local(), datagram.first(header_bytes), datagram.subspan(header_bytes)));
+      }
+      a_->flush();
+      const std::size_t received = b_->receive(packets);
+      for (std::size_t k = 0; k < received; ++k, ++next_received) {
+        ASSERT_LT(next_received, count) << "more than was sent";
+        ASSERT_EQ(packets[k].from, a_->local());
+        const std::vector<std::uint8_t>& expected = sent[next_received];
+        ASSERT_TRUE(std::ranges::equal(std::span(packets[k].data, packets[k].size_bytes), expected))
+            << "datagram " << next_received << " of " << size_bytes << " bytes came as " << packets[k].size_bytes;
+      }
+      if (received == 0) {
+        b_->wait(std::chrono::milliseconds(10));
+      }
+    }
+  }
+
+  std::unique_ptr<PacketIo> a_;
+  std::unique_ptr<PacketIo> b_;
+};
+
+TEST_P(PacketIoTest, DeliversEverySizeAndCountInOrder) {
+  const std::size_t mtu_bytes = std::min<std::size_t>(a_->max_datagram_bytes(b_->local()), 9000 - 28);
+  for (const std::size_t size_bytes :
+       {std::size_t{1}, std::size_t{33}, std::size_t{512 + 32}, std::size_t{1024 + 32}, std::size_t{1471}, mtu_bytes}) {
+    for (const std::size_t count : {1, 33, 1000}) {
+      SCOPED_TRACE(std::to_string(count) + " x " + std::to_string(size_bytes) + " bytes");
+      ASSERT_NO_FATAL_FAILURE(exchange(size_bytes, count));
+    }
+  }
+  EXPECT_EQ(b_->counters().rx_malformed, 0U);
+  EXPECT_EQ(a_->counters().tx_no_buffer + a_->counters().tx_errors, 0U);
+}
+
+TEST_P(PacketIoTest, CountsDatagramsAndTheirBytes) {
+  const IoCounters sent_before = a_->counters();
+  const IoCounters received_before = b_->counters();
+  ASSERT_NO_FATAL_FAILURE(exchange(544, 100));
+  EXPECT_EQ(a_->counters().tx_packets - sent_before.tx_packets, 100U);
+  EXPECT_EQ(a_->counters().tx_bytes - sent_before.tx_bytes, 54400U);
+  EXPECT_EQ(b_->counters().rx_packets - received_before.rx_packets, 100U);
+  EXPECT_EQ(b_->counters().rx_bytes - received_before.rx_bytes, 54400U);
+}
+
+TEST_P(PacketIoTest, MixedSizesKeepTheirBorders) {
+  std::vector<std::string> sent;
+  for (std::size_t i = 0; i < 60; ++i) {
+    sent.emplace_back(1 + (i * 397) % 1400, static_cast<char>('a' + i % 26));
+  }
+  for (const std::string& text : sent) {
+    ASSERT_TRUE(a_->send(b_->local(), {}, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
+  }
+  a_->flush();
+  for (const std::string& text : sent) {
+    ASSERT_EQ(receive_one(*b_), text);
+  }
+}
+
+TEST_P(PacketIoTest, RefusesDatagramsThatCannotBeSent) {
+  const std::vector<std::uint8_t> too_long(65508);
+  EXPECT_FALSE(a_->send(b_->local(), {}, too_long));
+  EXPECT_FALSE(a_->send(b_->local(), std::span(too_long).first(PacketIo::kMaxHeaderBytes + 1), {}));
+  EXPECT_FALSE(a_->send(b_->local(), {}, {}));
+  EXPECT_EQ(a_->counters().tx_errors, 3U);
+}
+
+TEST_P(PacketIoTest, WaitEndsInTime) {
+  const auto start = steady_clock::now();
+  a_->wait(std::chrono::milliseconds(20));
+  EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(1));
+}
+
+INSTANTIATE_TEST_SUITE_P(BackEnds, PacketIoTest, testing::ValuesIn(kBackEnds),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace thc::io::test

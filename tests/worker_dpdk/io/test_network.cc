@@ -1,0 +1,110 @@
+#include "test_network.h"
+
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+
+#include "thc/errors.h"
+
+namespace thc::io::test {
+namespace {
+
+bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+/// The kernel leaves checksums of local traffic to the (absent) hardware of a veth; DPDK would see none.
+bool disable_checksum_offload(const char* interface) {
+  const int fd = socket(AF_INET, SOCK_DGRAM, 0);
+  ethtool_value off{ETHTOOL_STXCSUM, 0};
+  ifreq request{};
+  std::strncpy(request.ifr_name, interface, IFNAMSIZ - 1);
+  request.ifr_data = reinterpret_cast<char*>(&off);
+  const bool ok = ioctl(fd, SIOCETHTOOL, &request) == 0;
+  close(fd);
+  return ok;
+}
+
+}  // namespace
+
+const TestNetwork& TestNetwork::instance() {
+  static const TestNetwork network;
+  return network;
+}
+
+TestNetwork::TestNetwork() : veth_missing_(set_up_veth()) {
+  const std::string socket = ",id=0,socket-abstract=yes,socket=thc_io_test_" + std::to_string(getpid());
+  base_.eal_args = {"--no-huge", "-m", "256", "--vdev=net_memif0,role=server" + socket,
+                    "--vdev=net_memif1,role=client" + socket};
+  if (veth_missing_.empty()) {
+    base_.eal_args.insert(base_.eal_args.end(),
+                          {"--vdev=net_af_packet0,iface=thc_a", "--vdev=net_af_packet1,iface=thc_b",
+                           "--vdev=net_af_packet2,iface=thc_dpdk"});
+  }
+  try {
+    make_dpdk_io(dpdk_config("net_memif0", 97, 1));
+  } catch (const Error& error) {
+    dpdk_missing_ = error.what();
+  }
+}
+
+std::string TestNetwork::set_up_veth() {
+  if (unshare(CLONE_NEWNET) != 0) {
+    return std::string("cannot make a network namespace (needs root): ") + std::strerror(errno);
+  }
+  const bool up =
+      run("ip link set lo up && ip link add thc_a type veth peer name thc_b && "
+          "ip link add thc_dpdk type veth peer name thc_kernel && "
+          "for i in thc_a thc_b thc_dpdk thc_kernel; do ip link set $i up; done && "
+          "ip addr add 10.99.0.1/24 dev thc_kernel");
+  if (!up || !disable_checksum_offload(kKernelInterface)) {
+    return "cannot make veth interfaces (needs iproute2 and the veth module)";
+  }
+  return {};
+}
+
+DpdkConfig TestNetwork::dpdk_config(const std::string& device, std::uint8_t net, std::uint8_t host) const {
+  DpdkConfig config = base_;
+  config.devices = {device};
+  config.local = {10U << 24 | std::uint32_t{net} << 16 | host, 5000};
+  config.rx_descriptors = config.tx_descriptors = 1024;
+  return config;
+}
+
+IoPair TestNetwork::memif_pair() const {
+  auto server = make_dpdk_io(dpdk_config("net_memif0", 97, 1));
+  return {std::move(server), make_dpdk_io(dpdk_config("net_memif1", 97, 2))};
+}
+
+IoPair TestNetwork::af_packet_pair() const {
+  auto first = make_dpdk_io(dpdk_config("net_af_packet0", 98, 1));
+  return {std::move(first), make_dpdk_io(dpdk_config("net_af_packet1", 98, 2))};
+}
+
+std::unique_ptr<PacketIo> TestNetwork::af_packet_beside_kernel() const {
+  return make_dpdk_io(dpdk_config("net_af_packet2", 99, 2));
+}
+
+std::string receive_one(PacketIo& io, Endpoint* from) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  std::array<RxPacket, 1> packets;
+  while (std::chrono::steady_clock::now() < deadline) {
+    if (io.receive(packets) == 1) {
+      if (from != nullptr) {
+        *from = packets[0].from;
+      }
+      return {reinterpret_cast<const char*>(packets[0].data), packets[0].size_bytes};
+    }
+    io.wait(std::chrono::milliseconds(10));
+  }
+  return {};
+}
+
+}  // namespace thc::io::test

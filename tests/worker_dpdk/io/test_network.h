@@ -1,0 +1,47 @@
+// The network the I/O tests run on: a private network namespace with veth pairs, and EAL with the DPDK devices on it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "io/dpdk_io.h"
+#include "io/packet_io.h"
+
+namespace thc::io::test {
+
+using IoPair = std::pair<std::unique_ptr<PacketIo>, std::unique_ptr<PacketIo>>;
+
+/// Set up once, before the first test. What cannot be had here (no root, no iproute2, no DPDK) is told by the reasons.
+class TestNetwork {
+ public:
+  static const TestNetwork& instance();
+
+  /// Empty when devices of this kind work, else why not.
+  const std::string& veth_missing() const { return veth_missing_; }
+  const std::string& dpdk_missing() const { return dpdk_missing_; }
+
+  /// Two DPDK devices connected to each other.
+  IoPair memif_pair() const;
+  IoPair af_packet_pair() const;
+  /// 10.99.0.2 on a device whose other end, the kernel's interface "thc_kernel", has 10.99.0.1.
+  std::unique_ptr<PacketIo> af_packet_beside_kernel() const;
+
+  /// Configuration of one device at 10.`net`.0.`host`; add what the test is about.
+  DpdkConfig dpdk_config(const std::string& device, std::uint8_t net, std::uint8_t host) const;
+
+  static constexpr const char* kKernelInterface = "thc_kernel";
+
+ private:
+  TestNetwork();
+  static std::string set_up_veth();
+
+  std::string veth_missing_;
+  std::string dpdk_missing_;
+  DpdkConfig base_;
+};
+
+/// Next datagram within a second, copied; empty when none came.
+std::string receive_one(PacketIo& io, Endpoint* from = nullptr);
+
+}  // namespace thc::io::test

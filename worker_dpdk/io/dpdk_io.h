@@ -1,0 +1,59 @@
+// DPDK ethdev back end. This header needs no DPDK; without it, make_dpdk_io() throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/address.h"
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+/// A configured next hop: frames to `ip` go to `mac` through device number `device_index` of the configuration.
+struct DpdkNeighbour {
+  std::uint32_t ip = 0;
+  MacAddress mac{};
+  std::uint16_t device_index = 0;
+};
+
+enum class UdpChecksum : std::uint8_t {
+  kAuto,    ///< device offload, none on memif (shared memory, no wire), else in software
+  kAlways,  ///< device offload, else in software
+  kNever,   ///< 0, which IPv4 allows
+};
+
+struct DpdkConfig {
+  /// EAL arguments, for example {"--no-huge", "-m", "256", "--vdev=net_memif0,role=client,socket=/run/thc.sock"}. EAL
+  /// starts once in a process; later configurations must have the same. Added unless given: "--lcores" (all CPUs of the
+  /// process, one EAL thread), "--no-pci" (without "-a"), "--in-memory" or "--no-shconf" (without "--file-prefix"),
+  /// "--no-telemetry".
+  std::vector<std::string> eal_args;
+  std::vector<std::string> devices;  ///< names or PCI addresses, each used by one PacketIo; empty: all that EAL has
+  Endpoint local;                    ///< own address on every device; port 0: picked at random from 49152 up
+  std::uint8_t prefix_length = 24;   ///< of the local network
+  std::uint32_t gateway_ip = 0;      ///< next hop of other networks; 0: none
+  std::vector<DpdkNeighbour> neighbours;  ///< others are found by ARP
+  std::uint16_t mtu_bytes = 1500;         ///< of the IP packet
+  std::uint16_t rx_descriptors = 1024;
+  std::uint16_t tx_descriptors = 1024;
+  std::uint32_t mbufs = 0;  ///< packet buffers; 0: enough for all descriptors and bursts
+  UdpChecksum udp_checksum = UdpChecksum::kAuto;
+  bool verify_udp_checksum = true;  ///< turn off for peers behind veth with checksum offload, whose frames carry none
+  /// wait() after this many empty polls in a row yields the CPU, and after `polls_before_sleep` sleeps `sleep_us`. Set
+  /// polls_before_sleep to 2^32-1 where every thread has a core of its own.
+  std::uint32_t polls_before_yield = 256;
+  std::uint32_t polls_before_sleep = 4096;
+  std::uint32_t sleep_us = 20;
+};
+
+/// True when this build has DPDK.
+bool dpdk_available() noexcept;
+
+/// Starts EAL when it is not running, then the devices. Throws DpdkUnavailableError (DPDK not in this build, EAL or a
+/// device does not start), TransportError (no memory for packet buffers) or ConfigurationError.
+std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config);
+
+}  // namespace thc::io

@@ -1,0 +1,141 @@
+#include "io/dpdk_runtime.h"
+
+#include <pthread.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "thc/errors.h"
+
+namespace thc::io {
+namespace {
+
+bool has_option(const std::vector<std::string>& args, std::initializer_list<std::string_view> names) {
+  return std::any_of(args.begin(), args.end(), [&](std::string_view arg) {
+    return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+      const bool is_long = name.starts_with("--");
+      return is_long ? arg == name || (arg.starts_with(name) && arg.substr(name.size()).starts_with('='))
+                     : arg.starts_with(name) && !arg.starts_with("--");
+    });
+  });
+}
+
+/// One EAL thread (the caller) that may run on every CPU of the process.
+std::string single_lcore_option(const cpu_set_t& cpus) {
+  std::string list;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &cpus)) {
+      if (!list.empty()) {
+        list += ',';
+      }
+      list += std::to_string(cpu);
+    }
+  }
+  std::string option = "--lcores=0@(";
+  option += list;
+  return option += ")";
+}
+
+std::vector<std::string> complete_arguments(const std::vector<std::string>& args, const cpu_set_t& cpus) {
+  std::vector<std::string> full{"thc"};
+  full.insert(full.end(), args.begin(), args.end());
+  if (!has_option(args, {"-l", "-c", "--lcores"})) full.push_back(single_lcore_option(cpus));
+  if (!has_option(args, {"-a", "--allow", "-b", "--block", "--no-pci"})) full.emplace_back("--no-pci");
+  // Nothing of this process is shared with other DPDK processes. EAL refuses --in-memory together with --no-huge.
+  if (!has_option(args, {"--file-prefix", "--in-memory", "--no-shconf"})) {
+    full.emplace_back(has_option(args, {"--no-huge"}) ? "--no-shconf" : "--in-memory");
+  }
+  if (!has_option(args, {"--telemetry", "--no-telemetry"})) full.emplace_back("--no-telemetry");
+  if (!has_option(args, {"--log-level"})) full.emplace_back("--log-level=*:warning");
+  return full;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : " ") + word;
+  }
+  return text;
+}
+
+}  // namespace
+
+DpdkRuntime& DpdkRuntime::start(const std::vector<std::string>& eal_args) {
+  static DpdkRuntime runtime(eal_args);
+  if (runtime.eal_args_ != eal_args) {
+    throw DpdkUnavailableError("DPDK runs in this process already, with \"" + join(runtime.eal_args_) +
+                               "\"; EAL starts once, so give the same arguments (and all devices) from the start");
+  }
+  return runtime;
+}
+
+DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::move(eal_args)) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus);
+  std::vector<std::string> words = complete_arguments(eal_args_, cpus);
+  std::vector<char*> argv;
+  for (std::string& word : words) {
+    argv.push_back(word.data());
+  }
+  const int rc = rte_eal_init(static_cast<int>(argv.size()), argv.data());
+  const int error = rte_errno;
+  pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);  // EAL pins its caller; where threads run is not its call
+  if (rc < 0) {
+    throw DpdkUnavailableError(
+        "DPDK does not start (" + std::string(rte_strerror(error)) + ") with \"" + join(words) +
+        "\": see EAL's messages above; without huge pages add --no-huge -m 512, without root run "
+        "with --no-huge --in-memory");
+  }
+}
+
+DpdkRuntime::~DpdkRuntime() {
+  std::uint16_t port_id = 0;
+  RTE_ETH_FOREACH_DEV(port_id) {
+    rte_eth_dev_stop(port_id);
+    rte_eth_dev_close(port_id);
+  }
+  rte_eal_cleanup();
+}
+
+std::uint16_t DpdkRuntime::port_of(const std::string& device) {
+  std::uint16_t port_id = 0;
+  if (rte_eth_dev_get_port_by_name(device.c_str(), &port_id) != 0) {
+    throw DpdkUnavailableError("DPDK has no device \"" + device + "\"; it has: " + join(devices()) +
+                               ". Name it by --vdev=... or -a <PCI address> in the EAL arguments");
+  }
+  return port_id;
+}
+
+std::uint16_t DpdkRuntime::claim(const std::string& device) {
+  const std::lock_guard lock(mutex_);
+  const std::uint16_t port_id = port_of(device);
+  if (std::find(claimed_.begin(), claimed_.end(), port_id) != claimed_.end()) {
+    throw ConfigurationError("DPDK device \"" + device + "\" is in use by another session of this process");
+  }
+  claimed_.push_back(port_id);
+  return port_id;
+}
+
+void DpdkRuntime::release(std::uint16_t port_id) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(claimed_, port_id);
+}
+
+std::vector<std::string> DpdkRuntime::devices() {
+  std::vector<std::string> names;
+  std::uint16_t port_id = 0;
+  RTE_ETH_FOREACH_DEV(port_id) {
+    char name[RTE_ETH_NAME_MAX_LEN];
+    if (rte_eth_dev_get_name_by_port(port_id, name) == 0) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
+}  // namespace thc::io

@@ -1,0 +1,40 @@
+// The DPDK environment (EAL) of this process.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace thc::io {
+
+/// Starts EAL once and hands out its devices. Thread-safe.
+class DpdkRuntime {
+ public:
+  /// The running EAL, started now when it is not. Throws DpdkUnavailableError: EAL does not start, or runs with other
+  /// arguments already.
+  static DpdkRuntime& start(const std::vector<std::string>& eal_args);
+
+  /// The number of a device. Throws DpdkUnavailableError when there is none of this name.
+  static std::uint16_t port_of(const std::string& device);
+
+  /// Takes a device for one user. Throws ConfigurationError when it is taken, otherwise as port_of().
+  std::uint16_t claim(const std::string& device);
+  void release(std::uint16_t port_id) noexcept;
+
+  /// Names of all devices.
+  static std::vector<std::string> devices();
+
+  DpdkRuntime(const DpdkRuntime&) = delete;
+  DpdkRuntime& operator=(const DpdkRuntime&) = delete;
+
+ private:
+  explicit DpdkRuntime(std::vector<std::string> eal_args);
+  ~DpdkRuntime();
+
+  std::vector<std::string> eal_args_;
+  std::mutex mutex_;
+  std::vector<std::uint16_t> claimed_;
+};
+
+}  // namespace thc::io

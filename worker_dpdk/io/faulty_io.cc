@@ -1,0 +1,137 @@
+#include "io/faulty_io.h"
+
+#include <algorithm>
+#include <string>
+
+#include "thc/errors.h"
+#include "thc/wire_layout.h"
+
+namespace thc::io {
+namespace {
+
+void check(const FaultRates& rates, const char* direction) {
+  const bool valid = rates.drop >= 0 && rates.duplicate >= 0 && rates.reorder >= 0 &&
+                     rates.drop + rates.duplicate + rates.reorder <= 1;
+  if (!valid) {
+    throw ConfigurationError(std::string("fault rates for ") + direction +
+                             " must be probabilities: each from 0, together at most 1");
+  }
+}
+
+}  // namespace
+
+FaultyIo::Store::Store() : buffer_(kHeld * kMaxDatagramBytes) {}
+
+void FaultyIo::Store::add(Endpoint peer, std::span<const std::uint8_t> header,
+                          std::span<const std::uint8_t> payload) noexcept {
+  std::uint8_t* copy = buffer_.data() + used_ * kMaxDatagramBytes;
+  std::copy(header.begin(), header.end(), copy);
+  std::copy(payload.begin(), payload.end(), copy + header.size());
+  packets_[used_++] = {copy, static_cast<std::uint32_t>(header.size() + payload.size()), peer};
+}
+
+FaultyIo::FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config)
+    : inner_(std::move(inner)), config_(config), random_(config.seed) {
+  check(config.send, "sending");
+  check(config.receive, "receiving");
+}
+
+FaultyIo::Fault FaultyIo::draw(const FaultRates& rates, const Store& store, FaultCounters& counters) noexcept {
+  const double u = std::uniform_real_distribution<double>()(random_);
+  if (u < rates.drop) {
+    ++counters.dropped;
+    return Fault::kDrop;
+  }
+  if (u < rates.drop + rates.duplicate && !store.full()) {
+    ++counters.duplicated;
+    return Fault::kDuplicate;
+  }
+  if (u >= rates.drop + rates.duplicate && u < rates.drop + rates.duplicate + rates.reorder && !store.full()) {
+    ++counters.reordered;
+    return Fault::kReorder;
+  }
+  return Fault::kNone;
+}
+
+std::size_t FaultyIo::receive(std::span<RxPacket> packets) noexcept {
+  if (taken_ == held_receives_[1 - holding_].size()) {
+    held_receives_[1 - holding_].clear();
+    holding_ = 1 - holding_;
+    taken_ = 0;
+  }
+  // What earlier calls held back comes after what is new in this one.
+  const std::size_t late = std::min(packets.size(), held_receives_[1 - holding_].size() - taken_);
+  const std::size_t fresh = receive_fresh(packets.first(packets.size() - late));
+  for (std::size_t i = 0; i < late; ++i) {
+    packets[fresh + i] = held_receives_[1 - holding_][taken_++];
+  }
+  return fresh + late;
+}
+
+std::size_t FaultyIo::receive_fresh(std::span<RxPacket> packets) noexcept {
+  const std::size_t arrived = packets.empty() ? 0 : inner_->receive(packets);
+  Store& store = held_receives_[holding_];
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < arrived; ++i) {
+    const RxPacket packet = packets[i];
+    const Fault fault = draw(config_.receive, store, receive_faults_);
+    if (fault == Fault::kDuplicate || fault == Fault::kReorder) {
+      store.add(packet.from, {}, {packet.data, packet.size_bytes});
+    }
+    if (fault == Fault::kNone || fault == Fault::kDuplicate) {
+      packets[kept++] = packet;
+    }
+  }
+  return kept;
+}
+
+bool FaultyIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept {
+  if (header.size() + payload.size() > kMaxDatagramBytes) {
+    return inner_->send(to, header, payload);  // which refuses and counts it
+  }
+  switch (draw(config_.send, held_sends_, send_faults_)) {
+    case Fault::kDrop:
+      return true;  // the network lost it; a sender cannot know
+    case Fault::kReorder:
+      held_sends_.add(to, header, payload);
+      return true;
+    case Fault::kDuplicate:
+      held_sends_.add(to, header, payload);
+      return inner_->send(to, header, payload);
+    case Fault::kNone:
+      return inner_->send(to, header, payload);
+  }
+  return false;
+}
+
+void FaultyIo::flush() noexcept {
+  if (!held_sends_.empty() && ++flushes_held_ > 1) {
+    release_held_sends();
+  } else {
+    inner_->flush();
+  }
+}
+
+void FaultyIo::release_held_sends() noexcept {
+  for (std::size_t i = 0; i < held_sends_.size(); ++i) {
+    const RxPacket& held = held_sends_[i];
+    const std::span<const std::uint8_t> datagram{held.data, held.size_bytes};
+    const std::size_t header_bytes = std::min(datagram.size(), sizeof(wire::Header));  // back ends look into the header
+    inner_->send(held.from, datagram.first(header_bytes), datagram.subspan(header_bytes));
+  }
+  inner_->flush();  // the copies have to last until here
+  held_sends_.clear();
+  flushes_held_ = 0;
+}
+
+void FaultyIo::wait(std::chrono::microseconds timeout) noexcept {
+  if (!held_sends_.empty()) {
+    release_held_sends();  // nothing else may be sent for long
+  }
+  const bool waiting = !held_receives_[holding_].empty() || taken_ < held_receives_[1 - holding_].size();
+  if (!waiting) {
+    inner_->wait(timeout);
+  }
+}
+
+}  // namespace thc::io
