@@ -56,7 +56,9 @@ template <class Sum>
 HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out) {
   SignWindow signs(key);
   std::vector<AffineMap> maps(layout.rotation_block() / kAffineGroup);
-  float* scratch = block_scratch(layout.rotation_block());
+  const std::size_t block_floats = scratch_floats(layout.rotation_block());
+  float* scratch = block_scratch(block_floats + layout.rotation_block());
+  float* staging = scratch + block_floats;  // of blocks that cannot be written to `out` directly
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
@@ -64,10 +66,10 @@ HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout,
     fill_affine_maps(aggregate, block_range(aggregate, b), offset, size, 1.0F / static_cast<float>(size), maps.data());
     auto load = block_load<Sum>(aggregate, offset, maps.data());
     const bool direct = out.format == FloatFormat::kFp32 && used == size;
-    float* target = direct ? static_cast<float*>((out + offset).data) : scratch;
+    float* target = direct ? static_cast<float*>((out + offset).data) : staging;
     hadamard(size, load, scratch, StoreWithSigns{target, signs.bits(offset, size)});
     if (!direct) {
-      thc::from_fp32(scratch, used, out + offset);
+      thc::from_fp32(staging, used, out + offset);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "thc/block_layout.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -29,6 +30,13 @@ inline constexpr std::size_t kTileVectors = kLanes >= 16 ? 16 : 8;
 inline constexpr std::size_t kTile = kTileVectors * kLanes;
 /// Blocks up to this many coordinates are transformed in L2 before passes over the whole block.
 inline constexpr std::size_t kCachedCoordinates = std::size_t{1} << 15;
+
+/// Where coordinate i of a block lies in scratch memory. Rows of a pass are powers of two apart; a cache line between
+/// tiles spreads them over all sets of the L1 cache, which they would otherwise evict each other from.
+HWY_INLINE constexpr std::size_t scratch_index(std::size_t i) {
+  constexpr std::size_t kPadding = 16;
+  return i + i / kTile * kPadding;
+}
 
 /// a - b. As a fused multiply with 1 (exact), subtractions run on other ports than additions.
 HWY_INLINE VF subtract(VF a, VF b) {
@@ -94,9 +102,9 @@ HWY_INLINE void butterflies(VF (&v)[kCount]) {
   }
 }
 
-/// First pass: x[offset, offset + kCount * kLanes) from load(coordinate), all stages within.
+/// First pass: scratch of coordinates offset .. offset + kCount * kLanes - 1 from load(coordinate), all stages within.
 template <std::size_t kCount, class Load>
-HWY_INLINE void tile_pass(Load& load, std::size_t offset, float* x) {
+HWY_INLINE void tile_pass(Load& load, std::size_t offset, float* scratch) {
   const DF d;
   VF v[kCount];
 #pragma GCC unroll 16
@@ -106,20 +114,23 @@ HWY_INLINE void tile_pass(Load& load, std::size_t offset, float* x) {
   butterflies(v);
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kCount; ++i) {
-    hn::StoreU(v[i], d, x + offset + i * kLanes);
+    hn::StoreU(v[i], d, scratch + scratch_index(offset) + i * kLanes);
   }
 }
 
-/// Later pass: stages of distances half .. kRadix / 2 * half of x[size]; results go to store(coordinate, vector).
+/// Later pass over `size` coordinates from `start`: stages of distances half .. kRadix / 2 * half; results go to
+/// store(coordinate, vector).
 template <std::size_t kRadix, class Store>
-HWY_NOINLINE void far_pass(const float* x, std::size_t size, std::size_t half, Store store) {
+HWY_NOINLINE void far_pass(const float* scratch, std::size_t start, std::size_t size, std::size_t half, Store store) {
   const DF d;
-  for (std::size_t start = 0; start < size; start += kRadix * half) {
-    for (std::size_t k = start; k < start + half; k += kLanes) {
+  const std::size_t row = scratch_index(half);
+  for (std::size_t group = start; group < start + size; group += kRadix * half) {
+    for (std::size_t k = group; k < group + half; k += kLanes) {
+      const float* x = scratch + scratch_index(k);
       VF v[kRadix];
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < kRadix; ++r) {
-        v[r] = hn::LoadU(d, x + k + r * half);
+        v[r] = hn::LoadU(d, x + r * row);
       }
       butterflies(v);
 #pragma GCC unroll 16
@@ -130,27 +141,29 @@ HWY_NOINLINE void far_pass(const float* x, std::size_t size, std::size_t half, S
   }
 }
 
-/// far_pass of radix 32 with 16 vectors in registers: the lower half waits in x for the last stage.
+/// far_pass of radix 32 with 16 vectors in registers: the lower half waits in scratch for the last stage.
 template <class Store>
-HWY_NOINLINE void far_pass_32(float* x, std::size_t size, std::size_t half, Store store) {
+HWY_NOINLINE void far_pass_32(float* scratch, std::size_t start, std::size_t size, std::size_t half, Store store) {
   const DF d;
-  for (std::size_t start = 0; start < size; start += 32 * half) {
-    for (std::size_t k = start; k < start + half; k += kLanes) {
+  const std::size_t row = scratch_index(half);
+  for (std::size_t group = start; group < start + size; group += 32 * half) {
+    for (std::size_t k = group; k < group + half; k += kLanes) {
+      float* x = scratch + scratch_index(k);
       VF v[16];
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < 16; ++r) {
-        v[r] = hn::LoadU(d, x + k + r * half);
+        v[r] = hn::LoadU(d, x + r * row);
       }
       butterflies(v);
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < 16; ++r) {
-        hn::StoreU(v[r], d, x + k + r * half);
-        v[r] = hn::LoadU(d, x + k + (r + 16) * half);
+        hn::StoreU(v[r], d, x + r * row);
+        v[r] = hn::LoadU(d, x + (r + 16) * row);
       }
       butterflies(v);
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < 16; ++r) {
-        const VF low = hn::LoadU(d, x + k + r * half);
+        const VF low = hn::LoadU(d, x + r * row);
         store(k + r * half, hn::Add(low, v[r]));
         store(k + (r + 16) * half, subtract(low, v[r]));
       }
@@ -163,23 +176,29 @@ struct StoreTo {
   HWY_INLINE void operator()(std::size_t i, VF v) const { hn::StoreU(v, DF(), x + i); }
 };
 
-/// Runs the stages of distances half .. end / 2 on x[size]; the last pass, if there is one, stores through `store`.
+struct StoreToScratch {
+  float* scratch;
+  HWY_INLINE void operator()(std::size_t i, VF v) const { hn::StoreU(v, DF(), scratch + scratch_index(i)); }
+};
+
+/// Runs the stages of distances half .. size / 2 on coordinates start .. start + size - 1; the last pass, if there is
+/// one, stores through `store`.
 template <class Store>
-HWY_INLINE void far_stages(float* x, std::size_t size, std::size_t half, std::size_t end, Store store) {
+HWY_INLINE void far_stages(float* scratch, std::size_t start, std::size_t size, std::size_t half, Store store) {
   constexpr int kMaxStages = kTileVectors == 16 ? 4 : 3;
-  while (half < end) {
-    const int left = std::countr_zero(end) - std::countr_zero(half);
+  while (half < size) {
+    const int left = std::countr_zero(size) - std::countr_zero(half);
     if (kMaxStages == 4 && left == 5) {
-      far_pass_32(x, size, half, store);
+      far_pass_32(scratch, start, size, half, store);
       return;
     }
     const int stages = left > kMaxStages && left < 2 * kMaxStages ? (left + 1) / 2 : std::min(left, kMaxStages);
     const bool last = stages == left;
     const auto pass = [&](auto radix) HWY_ATTR {
       if (last) {
-        far_pass<radix()>(x, size, half, store);
+        far_pass<radix()>(scratch, start, size, half, store);
       } else {
-        far_pass<radix()>(x, size, half, StoreTo{x});
+        far_pass<radix()>(scratch, start, size, half, StoreToScratch{scratch});
       }
     };
     switch (stages) {
@@ -192,34 +211,36 @@ HWY_INLINE void far_stages(float* x, std::size_t size, std::size_t half, std::si
   }
 }
 
-/// Transforms load(0 .. size - 1) and hands every vector to store(coordinate, vector) once; x[size] is scratch. `load`
-/// is called once per vector in order of coordinates.
+/// Floats of scratch memory that transforms of up to `size` coordinates need.
+HWY_INLINE std::size_t scratch_floats(std::size_t size) { return scratch_index(size); }
+
+/// Transforms load(0 .. size - 1) and hands every vector to store(coordinate, vector) once. `load` is called once per
+/// vector in order of coordinates; all loads come before the first store, so both may use the same memory.
 template <class Load, class Store>
-HWY_INLINE void hadamard(std::size_t size, Load& load, float* x, Store store) {
-  const std::size_t tile = std::min(size, kTile);
-  const std::size_t cached = std::min(size, kCachedCoordinates);
-  for (std::size_t start = 0; start < size; start += cached) {
-    if (tile == kTile) {
-      for (std::size_t k = start; k < start + cached; k += kTile) {
-        tile_pass<kTileVectors>(load, k, x);
-      }
-    } else if (size == 2 * kMinRotationBlock) {  // only with 16 lanes a tile is more than the smallest block
-      tile_pass<2 * kMinRotationBlock / kLanes>(load, 0, x);
+HWY_INLINE void hadamard(std::size_t size, Load& load, float* scratch, Store store) {
+  if (size < kTile) {  // only with 16 lanes a tile is more than the smallest block
+    if (size == kMinRotationBlock) {
+      tile_pass<kMinRotationBlock / kLanes>(load, 0, scratch);
     } else {
-      tile_pass<kMinRotationBlock / kLanes>(load, 0, x);
+      tile_pass<std::max<std::size_t>(kTileVectors / 2, 1)>(load, 0, scratch);
     }
-    if (cached == size) {
-      break;
-    }
-    far_stages(x + start, cached, tile, cached, StoreTo{x + start});
   }
-  if (tile == size) {
+  const std::size_t cached = std::min(size, kCachedCoordinates);
+  for (std::size_t start = 0; start < size && size >= kTile; start += cached) {
+    for (std::size_t k = start; k < start + cached; k += kTile) {
+      tile_pass<kTileVectors>(load, k, scratch);
+    }
+    if (cached < size) {
+      far_stages(scratch, start, cached, kTile, StoreToScratch{scratch});
+    }
+  }
+  if (size <= kTile) {
     for (std::size_t i = 0; i < size; i += kLanes) {
-      store(i, hn::LoadU(DF(), x + i));
+      store(i, hn::LoadU(DF(), scratch + i));
     }
-    return;
+  } else {
+    far_stages(scratch, 0, size, cached == size ? kTile : cached, store);
   }
-  far_stages(x, size, cached == size ? tile : cached, size, store);
 }
 
 }  // namespace HWY_NAMESPACE

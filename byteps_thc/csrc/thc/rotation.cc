@@ -81,24 +81,33 @@ struct LoadScaled {
   }
 };
 
+/// staging[i] += residual[i]; neither is aligned.
+HWY_INLINE void add_residual(const float* residual, std::size_t count, float* staging) {
+  for (std::size_t i = 0; i < count; ++i) {
+    float value = 0;
+    float carried = 0;
+    std::memcpy(&value, staging + i, sizeof(value));
+    std::memcpy(&carried, residual + i, sizeof(carried));
+    value += carried;
+    std::memcpy(staging + i, &value, sizeof(value));
+  }
+}
+
 /// Whole fp32 blocks are read in place; others are first converted or padded into `staging[size]`.
 HWY_INLINE BlockInput block_input(ConstFloats gradient, const float* residual, const BlockLayout& layout,
                                   std::size_t offset, std::size_t size, float* staging) {
   const std::size_t used = std::min(size, layout.coordinates() - offset);
   const float* block_residual = residual == nullptr ? nullptr : residual + offset;
-  if (used == size) {
-    if (gradient.format == FloatFormat::kFp32) {
-      return {static_cast<const float*>((gradient + offset).data), block_residual};
-    }
-    thc::to_fp32(gradient + offset, used, staging);
-    return {staging, block_residual};
+  if (used == size && gradient.format == FloatFormat::kFp32) {
+    return {static_cast<const float*>((gradient + offset).data), block_residual};
   }
   thc::to_fp32(gradient + offset, used, staging);
-  std::fill(staging + used, staging + size, 0.0F);
-  for (std::size_t i = 0; block_residual != nullptr && i < used; ++i) {
-    float value = 0;
-    std::memcpy(&value, block_residual + i, sizeof(value));
-    staging[i] += value;
+  if (used == size) {
+    return {staging, block_residual};
+  }
+  std::memset(static_cast<void*>(staging + used), 0, (size - used) * sizeof(float));
+  if (block_residual != nullptr) {
+    add_residual(block_residual, used, staging);
   }
   return {staging, nullptr};
 }
@@ -122,11 +131,11 @@ HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const Blo
 HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
                      float* rotated, float* norms) {
   SignWindow signs(key);
-  float* scratch = block_scratch(layout.rotation_block());
+  float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
-    const BlockInput input = block_input(gradient, residual, layout, offset, size, scratch);
+    const BlockInput input = block_input(gradient, residual, layout, offset, size, rotated + offset);
     LoadWithSigns load{{input, {}}, signs.bits(offset, size)};
     hadamard(size, load, scratch, StoreTo{rotated + offset});
     store_float(load.sum.norm.norm(), norms + b);
@@ -135,16 +144,16 @@ HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLay
 
 HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
   SignWindow signs(key);
+  float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
     const std::size_t used = std::min(size, layout.coordinates() - offset);
-    float* block = rotated + offset;
-    LoadScaled load{block, 1.0F / static_cast<float>(size)};
-    float* target = used == size ? out + offset : block;
-    hadamard(size, load, block, StoreWithSigns{target, signs.bits(offset, size)});
+    LoadScaled load{rotated + offset, 1.0F / static_cast<float>(size)};
+    float* target = used == size ? out + offset : rotated + offset;
+    hadamard(size, load, scratch, StoreWithSigns{target, signs.bits(offset, size)});
     if (used != size) {
-      std::memcpy(out + offset, block, used * sizeof(float));
+      std::memcpy(out + offset, target, used * sizeof(float));
     }
   }
 }
