@@ -25,8 +25,8 @@ def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
     """
     if not isinstance(source, np.ndarray):
         source, bfloat16 = _from_torch(source)
-    expected = np.dtype(np.uint16) if bfloat16 else None
-    if source.dtype != expected and (bfloat16 or source.dtype not in (np.float32, np.float16)):
+    accepted: tuple[type, ...] = (np.uint16,) if bfloat16 else (np.float32, np.float16)
+    if source.dtype not in [np.dtype(kind) for kind in accepted]:
         wanted = "uint16 (bfloat16 bits)" if bfloat16 else "float32 or float16 (uint16 with bfloat16=True)"
         raise InputError(f"gradient has dtype {source.dtype}, not {wanted}")
     if not source.flags.c_contiguous:

@@ -1,0 +1,64 @@
+import pytest
+
+from byteps_thc import LookupTable, ThcConfig
+from byteps_thc.errors import ConfigurationError
+
+
+def test_paper_and_uniform():
+    paper = ThcConfig.paper().resolve(8)
+    assert (paper.table, paper.value_bits) == (LookupTable.paper(), 8)
+    assert ThcConfig.paper().resolve(9).value_bits == 16
+    uniform = ThcConfig.uniform(4, p=1 / 32).resolve(17)
+    assert uniform.table == LookupTable.uniform(4)
+    assert uniform.value_bits == 8
+
+
+@pytest.mark.parametrize("workers", [1, 4, 17, 18, 64])
+def test_default_is_the_automatic_choice(workers):
+    resolved = ThcConfig().resolve(workers)
+    assert resolved.value_bits == (8 if workers <= 17 else 16)
+    assert resolved.table == LookupTable.auto(4, workers, resolved.value_bits)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"bits": 5}, "bits: input should be 1, 2, 3, 4 or 8"),
+        ({"granularity": 14}, "at least 15"),
+        ({"granularity": "large"}, "granularity: .*'large'"),
+        ({"p": 0}, "p: .*greater than 0"),
+        ({"p": 1.0}, "p: .*less than 1"),
+        ({"rotation_block": 1000}, "power of two"),
+        ({"rotation_block": 32}, "power of two"),
+        ({"seed": -1}, "seed"),
+        ({"partition_bytes": 1000}, "multiple of 256"),
+        ({"codes_per_packet": 100}, "multiple of 256 and codes_per_packet of 64"),
+        ({"codes_per_packet": 64, "partition_bytes": 1 << 25}, "more than 65536 packets"),
+        ({"uniform_table": True, "granularity": 30}, "uniform table of 4 bits has granularity 15"),
+        ({"bit": 4}, "bit: extra inputs"),
+        ({"bits": 5, "seed": -1}, "bits.*; seed"),
+    ],
+)
+def test_bad_settings_are_named(settings, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        ThcConfig(**settings)
+
+
+def test_overflow_says_what_would_work():
+    with pytest.raises(ConfigurationError, match=r"at most 8 workers or granularity at most 28 or value_bits=16"):
+        ThcConfig.paper(value_bits=8).resolve(9)
+    with pytest.raises(ConfigurationError, match="at most 65535"):
+        ThcConfig(granularity=2000, p=1 / 32).resolve(33)
+
+
+@pytest.mark.parametrize("workers", [0, 65])
+def test_number_of_workers_is_checked(workers):
+    with pytest.raises(ConfigurationError, match=r"1 \.\. 64"):
+        ThcConfig().resolve(workers)
+
+
+def test_config_is_frozen_and_round_trips():
+    config = ThcConfig.paper(seed=2**64 - 1)
+    assert ThcConfig(**config.model_dump()) == config
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 1

@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byteps_thc import Compressor, ThcConfig
+from byteps_thc.errors import ConfigurationError
+
+
+def normal(size, seed):
+    return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
+
+
+@given(
+    config=st.sampled_from([ThcConfig(), ThcConfig.paper(), ThcConfig.uniform(1), ThcConfig(rotation_block=64)]),
+    size=st.integers(1, 2000),
+    rounds=st.integers(1, 6),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=30, deadline=None)
+def test_sent_plus_residual_is_the_sum_of_the_gradients(workers_of, config, size, rounds, seed):
+    workers = workers_of(config, 1)
+    gradients = [normal(size, [seed, r]) for r in range(rounds)]
+    sent = sum(workers.average([gradient], round=r).astype(np.float64) for r, gradient in enumerate(gradients))
+    total = np.sum(gradients, axis=0, dtype=np.float64)
+    np.testing.assert_allclose(sent + workers.compressors[0].residuals["w"], total, atol=1e-4 * rounds)
+
+
+def test_residual_of_each_name_is_its_own(workers_of):
+    workers = workers_of(ThcConfig(), 1)
+    for name, size in (("a", 100), ("b", 300)):
+        workers.encode([normal(size, size)], name=name)
+    residuals = workers.compressors[0].residuals
+    assert {name: residual.size for name, residual in residuals.items()} == {"a": 100, "b": 300}
+    assert all(residual.any() for residual in residuals.values())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e38])
+def test_non_finite_gradients_reach_everyone_and_leave_residuals_alone(workers_of, bad):
+    """Worker 1 overflows; worker 0 must see it too (GradScaler), and both go on cleanly."""
+    workers = workers_of(ThcConfig(rotation_block=1024), 2)
+    workers.encode([normal(4096, 0), normal(4096, 1)], round=0)
+    before = [compressor.residuals["w"].copy() for compressor in workers.compressors]
+    broken = normal(4096, 2)
+    broken[1500:1600] = bad
+    average = workers.average([normal(4096, 3), broken], round=1)
+    assert np.isnan(average[1024:2048]).all()
+    assert np.isfinite(average[:1024]).all()
+    assert np.isfinite(average[2048:]).all()
+    for compressor, residual in zip(workers.compressors, before, strict=True):
+        np.testing.assert_array_equal(compressor.residuals["w"], residual)
+    assert np.isfinite(workers.average([normal(4096, 4), normal(4096, 5)], round=2)).all()
+
+
+def test_gradients_near_overflow_leave_residuals_alone(workers_of):
+    workers = workers_of(ThcConfig(), 1)
+    workers.encode([normal(4096, 0)], round=0)
+    before = workers.compressors[0].residuals["w"].copy()
+    workers.encode([normal(4096, 1) * np.float32(1e36)], round=1)
+    np.testing.assert_array_equal(workers.compressors[0].residuals["w"], before)
+
+
+def test_zero_gradients_stay_zero(workers_of):
+    workers = workers_of(ThcConfig(), 2)
+    assert not workers.average([np.zeros(1000, np.float32)] * 2).any()
+    assert not workers.compressors[0].residuals["w"].any()
+
+
+def test_state_round_trip_continues_bit_for_bit(workers_of):
+    original, restored = workers_of(ThcConfig(), 1), workers_of(ThcConfig(), 1)
+    original.encode([normal(1000, 1)], round=1)
+    restored.compressors[0].load_state_dict(original.compressors[0].state_dict())
+    codes = [workers.encode([normal(1000, 2)], round=2)[0].codes.tobytes() for workers in (original, restored)]
+    assert codes[0] == codes[1]
+
+
+def test_state_is_a_copy(workers_of):
+    workers = workers_of(ThcConfig(), 1)
+    workers.encode([normal(1000, 1)])
+    state = workers.compressors[0].state_dict()
+    state["residuals"]["w"][:] = 7
+    assert not (workers.compressors[0].residuals["w"] == 7).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"worker": 1}, "its worker is 1"),
+        ({"config": ThcConfig(seed=9).model_dump()}, "its config"),
+        ({"version": 99}, "its version"),
+        ({"residuals": {"w": np.zeros(3)}}, "float32"),
+        ({"residuals": {"w": np.array([np.nan], np.float32)}}, "finite"),
+        ({"rounds": {}}, "round must be"),
+    ],
+)
+def test_state_that_does_not_fit_changes_nothing(workers_of, change, reason):
+    workers = workers_of(ThcConfig(), 2)
+    workers.encode([normal(100, 1), normal(100, 2)])
+    compressor = workers.compressors[0]
+    before = compressor.residuals["w"].copy()
+    with pytest.raises(ValueError, match=reason):
+        compressor.load_state_dict(compressor.state_dict() | change)
+    np.testing.assert_array_equal(compressor.residuals["w"], before)
+
+
+def test_incomplete_state_is_refused():
+    with pytest.raises(ConfigurationError, match="residuals, rounds missing"):
+        Compressor(ThcConfig(), workers=1, worker=0).load_state_dict(
+            {"version": 1, "worker": 0, "config": ThcConfig().model_dump()}
+        )
+
+
+def test_reset_and_no_error_feedback(workers_of):
+    workers = workers_of(ThcConfig(), 1)
+    workers.encode([normal(100, 1)])
+    workers.compressors[0].reset()
+    assert workers.compressors[0].residuals == {}
+    without = workers_of(ThcConfig(error_feedback=False), 1)
+    without.encode([normal(100, 1)])
+    assert without.compressors[0].residuals == {}
+    without.compressors[0].load_state_dict(without.compressors[0].state_dict())
+
+
+def test_statistics(workers_of):
+    workers = workers_of(ThcConfig.paper(), 1)
+    partition = workers.encode([normal(1 << 16, 1)])[0]
+    statistics = workers.compressors[0].statistics(partition)
+    table = workers.compressors[0].table
+    assert statistics.clamped_fraction == pytest.approx(1 / 32, rel=0.1)
+    assert statistics.relative_error == pytest.approx(table.cost + table.clamp_cost, rel=0.1)

@@ -1,0 +1,128 @@
+"""What Compressor takes and refuses."""
+
+import numpy as np
+import pytest
+import torch
+
+from byteps_thc import Compressor, ThcConfig
+from byteps_thc.errors import ConfigurationError, InputError
+
+X = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+
+
+@pytest.fixture
+def compressor():
+    return Compressor(ThcConfig(), workers=1, worker=0)
+
+
+def codes(compressor, gradient, **options):
+    compressor.reset()
+    partition = compressor.rotate("w", gradient, tensor=0, round=1, **options)
+    return compressor.quantize(partition, partition.norms).tobytes()
+
+
+def test_torch_tensors_are_read_in_place(compressor):
+    tensor = torch.from_numpy(X.copy()).requires_grad_()
+    assert codes(compressor, tensor) == codes(compressor, X)
+    assert codes(compressor, tensor.detach().reshape(10, 100)) == codes(compressor, X)
+    assert codes(compressor, tensor.detach().half()) == codes(compressor, X.astype(np.float16))
+    brain = tensor.detach().bfloat16()
+    assert codes(compressor, brain) == codes(compressor, brain.float())
+    assert codes(compressor, brain) == codes(compressor, brain.view(torch.uint16).numpy(), bfloat16=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_decode_writes_into_a_tensor(compressor, dtype):
+    gradient, out = torch.from_numpy(X).to(dtype), torch.zeros(1000, dtype=dtype)
+    partition = compressor.rotate("w", gradient, tensor=0, round=1)
+    compressor.quantize(partition, partition.norms)
+    aggregate = np.full(partition.padded, compressor.table.granularity, np.uint8)
+    compressor.decode(partition, aggregate, np.ones(1, np.uint8), out)
+    assert out.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("gradient", "reason"),
+    [
+        (X.astype(np.float64), "dtype float64"),
+        (X.astype(np.uint16), "bfloat16=True"),
+        (X.astype(">f4"), "dtype >f4"),
+        (X[::2], "not C-contiguous"),
+        (X.tolist(), "is a list"),
+        (torch.zeros(10, dtype=torch.float64), "torch.float64"),
+        (torch.zeros(10, 10).t()[:, :5], "not contiguous"),
+        (torch.zeros(10, device="meta"), "on meta"),
+        (torch.zeros(10).to_sparse(), "not contiguous"),
+    ],
+)
+def test_wrong_gradients_are_refused(compressor, gradient, reason):
+    with pytest.raises(InputError, match=reason):
+        compressor.rotate("w", gradient, tensor=0, round=1)
+
+
+def test_a_name_keeps_its_size(compressor):
+    compressor.rotate("w", X, tensor=0, round=1)
+    with pytest.raises(InputError, match="has 10 coordinates, and had 1000 before"):
+        compressor.rotate("w", X[:10], tensor=0, round=2)
+
+
+@pytest.mark.parametrize(
+    "key", [{"tensor": -1, "round": 0}, {"tensor": 0, "round": 1 << 32}, {"tensor": 0, "round": 1.5}]
+)
+def test_keys_have_32_bits(compressor, key):
+    with pytest.raises(InputError, match="integer of 32 bits"):
+        compressor.rotate("w", X, **key)
+
+
+def test_stages_come_in_order(compressor):
+    partition = compressor.rotate("w", X, tensor=0, round=1)
+    aggregate, ones, out = np.zeros(partition.padded, np.uint8), np.ones(1, np.uint8), np.zeros_like(X)
+    for too_early in (lambda: compressor.keep_residual(partition),
+                      lambda: compressor.decode(partition, aggregate, ones, out)):  # fmt: skip
+        with pytest.raises(InputError, match="is rotated"):
+            too_early()
+    compressor.quantize(partition, partition.norms)
+    compressor.keep_residual(partition)
+    with pytest.raises(InputError, match="residual kept"):
+        compressor.keep_residual(partition)
+    with pytest.raises(InputError, match="residual kept"):
+        compressor.quantize(partition, partition.norms)
+
+
+def test_wrong_exchange_buffers_are_refused(compressor):
+    partition = compressor.rotate("w", X, tensor=0, round=1)
+    for bad in (np.zeros(2, np.float32), partition.norms.astype(np.float64), [1.0]):
+        with pytest.raises(InputError, match="max_norms must be float32"):
+            compressor.quantize(partition, bad)
+    compressor.quantize(partition, partition.norms)
+    good, ones, out = np.zeros(partition.padded, np.uint8), np.ones(1, np.uint8), np.zeros_like(X)
+    read_only = np.zeros_like(X)
+    read_only.flags.writeable = False
+    for aggregate, contributions, target, reason in [
+        (good.astype(np.uint16), ones, out, "aggregate must be uint8"),
+        (good[:-1], ones, out, "aggregate must be uint8"),
+        (good, np.ones(2, np.uint8), out, "contributions must be uint8"),
+        (good, ones, out[:-1], "out must be"),
+        (good, ones, read_only, "writable"),
+        (np.zeros(2 * good.size, np.uint8)[::2], ones, out, "not contiguous"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            compressor.decode(partition, aggregate, contributions, target)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 65])
+def test_tiny_gradients(compressor, size):
+    partition = compressor.rotate("w", X[:size], tensor=0, round=1)
+    assert compressor.layout(size) == (len(partition.norms), partition.padded)
+    compressor.quantize(partition, partition.norms)
+    compressor.keep_residual(partition)
+    chunks = -(-partition.padded // compressor.config.codes_per_packet)
+    out = np.full(size, np.nan, np.float32)
+    compressor.decode(partition, np.zeros(partition.padded, np.uint8), np.ones(chunks, np.uint8), out)
+    assert np.isfinite(out).all()
+
+
+@pytest.mark.parametrize(("workers", "worker"), [(2, 2), (2, -1), (0, 0), (65, 0)])
+def test_worker_ids_are_checked(workers, worker):
+    with pytest.raises(ConfigurationError):
+        Compressor(ThcConfig(), workers=workers, worker=worker)
