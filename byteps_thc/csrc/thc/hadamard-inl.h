@@ -141,36 +141,6 @@ HWY_NOINLINE void far_pass(const float* scratch, std::size_t start, std::size_t 
   }
 }
 
-/// far_pass of radix 32 with 16 vectors in registers: the lower half waits in scratch for the last stage.
-template <class Store>
-HWY_NOINLINE void far_pass_32(float* scratch, std::size_t start, std::size_t size, std::size_t half, Store store) {
-  const DF d;
-  const std::size_t row = scratch_index(half);
-  for (std::size_t group = start; group < start + size; group += 32 * half) {
-    for (std::size_t k = group; k < group + half; k += kLanes) {
-      float* x = scratch + scratch_index(k);
-      VF v[16];
-#pragma GCC unroll 16
-      for (std::size_t r = 0; r < 16; ++r) {
-        v[r] = hn::LoadU(d, x + r * row);
-      }
-      butterflies(v);
-#pragma GCC unroll 16
-      for (std::size_t r = 0; r < 16; ++r) {
-        hn::StoreU(v[r], d, x + r * row);
-        v[r] = hn::LoadU(d, x + (r + 16) * row);
-      }
-      butterflies(v);
-#pragma GCC unroll 16
-      for (std::size_t r = 0; r < 16; ++r) {
-        const VF low = hn::LoadU(d, x + r * row);
-        store(k + r * half, hn::Add(low, v[r]));
-        store(k + (r + 16) * half, subtract(low, v[r]));
-      }
-    }
-  }
-}
-
 struct StoreTo {
   float* x;
   HWY_INLINE void operator()(std::size_t i, VF v) const { hn::StoreU(v, DF(), x + i); }
@@ -188,10 +158,6 @@ HWY_INLINE void far_stages(float* scratch, std::size_t start, std::size_t size, 
   constexpr int kMaxStages = kTileVectors == 16 ? 4 : 3;
   while (half < size) {
     const int left = std::countr_zero(size) - std::countr_zero(half);
-    if (kMaxStages == 4 && left == 5) {
-      far_pass_32(scratch, start, size, half, store);
-      return;
-    }
     const int stages = left > kMaxStages && left < 2 * kMaxStages ? (left + 1) / 2 : std::min(left, kMaxStages);
     const bool last = stages == left;
     const auto pass = [&](auto radix) HWY_ATTR {
