@@ -20,8 +20,8 @@ struct FaultRates {
 };
 
 struct FaultConfig {
-  FaultRates send;
-  FaultRates receive;
+  FaultRates send{};
+  FaultRates receive{};
   std::uint64_t seed = 1;
 };
 

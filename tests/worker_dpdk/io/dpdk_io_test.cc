@@ -1,0 +1,207 @@
+// What is particular to DPDK: ARP with a real kernel, broken frames from the wire, set-up errors.
+#include "io/dpdk_io.h"
+
+#include <gtest/gtest.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/address.h"
+#include "io/frame.h"
+#include "io/udp_io.h"
+#include "io/udp_socket.h"
+#include "test_network.h"
+#include "thc/errors.h"
+
+namespace thc::io::test {
+namespace {
+
+/// Puts frames on the wire as they are.
+class RawInterface {
+ public:
+  explicit RawInterface(const char* interface) : fd_(socket(AF_PACKET, SOCK_RAW, 0)) {
+    address_.sll_family = AF_PACKET;
+    address_.sll_ifindex = static_cast<int>(if_nametoindex(interface));
+  }
+  void send(std::span<const std::uint8_t> frame) {
+    ASSERT_EQ(
+        sendto(fd_.get(), frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&address_), sizeof address_),
+        static_cast<ssize_t>(frame.size()));
+  }
+
+ private:
+  FileDescriptor fd_;
+  sockaddr_ll address_{};
+};
+
+class DpdkBesideKernelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const TestNetwork& network = TestNetwork::instance();
+    for (const std::string& reason : {network.veth_missing(), network.dpdk_missing()}) {
+      if (!reason.empty()) {
+        GTEST_SKIP() << reason;
+      }
+    }
+    dpdk_ = network.af_packet_beside_kernel();
+    kernel_ = make_udp_io({.local = {parse_ipv4("10.99.0.1"), 0}});
+  }
+
+  // Datagrams both ways; the kernel finds our MAC by ARP and we find its.
+  void greet() {
+    const std::array<std::uint8_t, 5> hello{'h', 'e', 'l', 'l', 'o'};
+    Endpoint from;
+    std::string text;
+    for (int attempt = 0; attempt < 5 && text.empty(); ++attempt) {
+      kernel_->send(dpdk_->local(), hello, {});
+      kernel_->flush();
+      text = receive_one(*dpdk_, &from);
+    }
+    ASSERT_EQ(text, "hello");
+    ASSERT_EQ(from, kernel_->local());
+    ASSERT_TRUE(dpdk_->send(kernel_->local(), hello, {}));
+    dpdk_->flush();
+    ASSERT_EQ(receive_one(*kernel_, &from), "hello");
+    ASSERT_EQ(from, dpdk_->local());
+  }
+
+  // Polls until `counter` reached `value` or a second has passed.
+  void poll_until(const std::uint64_t& counter, std::uint64_t value) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    std::array<RxPacket, 32> packets;
+    while (counter < value && std::chrono::steady_clock::now() < deadline) {
+      EXPECT_EQ(dpdk_->receive(packets), 0U);
+    }
+    EXPECT_EQ(counter, value);
+  }
+
+  std::unique_ptr<PacketIo> dpdk_;
+  std::unique_ptr<UdpIo> kernel_;
+};
+
+TEST_F(DpdkBesideKernelTest, AnswersArpAndLearnsWhoSent) { greet(); }
+
+TEST_F(DpdkBesideKernelTest, AsksForAnUnknownNeighbourAndCountsWhatItCouldNotSend) {
+  const std::array<std::uint8_t, 5> data{};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  EXPECT_FALSE(dpdk_->send(kernel_->local(), data, {}));
+  EXPECT_EQ(dpdk_->counters().tx_no_neighbour, 1U);
+  std::array<RxPacket, 32> packets;
+  while (!dpdk_->send(kernel_->local(), data, {})) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "ARP was never answered";
+    dpdk_->receive(packets);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  dpdk_->flush();
+  EXPECT_EQ(receive_one(*kernel_).size(), data.size());
+}
+
+TEST_F(DpdkBesideKernelTest, CutAndBrokenFramesAreCountedAndDropped) {
+  greet();
+  const auto* packet_io = dpdk_.get();
+  // Our MAC, as the kernel just learned it, from a frame that the DPDK side accepts.
+  FileDescriptor sniffer(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(kEtherTypeIpv4)));
+  const std::array<std::uint8_t, 5> hello{};
+  std::array<std::uint8_t, 2048> sniffed;
+  ASSERT_TRUE(dpdk_->send(kernel_->local(), hello, {}));
+  dpdk_->flush();
+  ssize_t sniffed_bytes = -1;
+  for (int i = 0; i < 100 && sniffed_bytes < 42; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    sniffed_bytes = recv(sniffer.get(), sniffed.data(), sniffed.size(), 0);
+  }
+  ASSERT_GE(sniffed_bytes, 42);
+  MacAddress our_mac;
+  std::copy_n(sniffed.begin() + 6, our_mac.size(), our_mac.begin());
+
+  UdpFrameHeader header =
+      make_frame_template(MacAddress{2, 0, 0, 0, 0, 9}, {parse_ipv4("10.99.0.9"), 7}, our_mac, packet_io->local().ip);
+  complete_frame(header, packet_io->local().port, 100);
+  std::vector<std::uint8_t> good(sizeof header + 100);
+  std::copy_n(reinterpret_cast<const std::uint8_t*>(&header), sizeof header, good.begin());
+  RawInterface wire(TestNetwork::kKernelInterface);
+  const IoCounters& counters = packet_io->counters();
+
+  const std::uint64_t malformed = counters.rx_malformed;
+  std::uint64_t sent = 0;
+  for (std::size_t size_bytes = 15; size_bytes < good.size(); size_bytes += 3, ++sent) {  // 14: what a raw socket takes
+    wire.send({good.data(), size_bytes});
+  }
+  poll_until(counters.rx_malformed, malformed + sent);
+
+  const std::uint64_t other = counters.rx_other;
+  std::vector<std::uint8_t> other_port = good;
+  other_port[36] ^= 1;
+  wire.send(other_port);
+  poll_until(counters.rx_other, other + 1);
+
+  wire.send(good);
+  EXPECT_EQ(receive_one(*dpdk_).size(), 100U);
+}
+
+class DpdkSetUpTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!TestNetwork::instance().dpdk_missing().empty()) {
+      GTEST_SKIP() << TestNetwork::instance().dpdk_missing();
+    }
+  }
+
+  template <typename Error>
+  static void expect_refused(const DpdkConfig& config, const std::string& hint) {
+    try {
+      make_dpdk_io(config);
+      ADD_FAILURE() << "was accepted";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(hint), std::string::npos) << error.what();
+    }
+  }
+
+  DpdkConfig config_ = TestNetwork::instance().dpdk_config("net_memif0", 97, 1);
+};
+
+TEST_F(DpdkSetUpTest, UnknownDeviceListsWhatThereIs) {
+  config_.devices = {"net_nothing"};
+  expect_refused<DpdkUnavailableError>(config_, "net_memif0");
+}
+
+TEST_F(DpdkSetUpTest, ADeviceHasOneUser) {
+  const auto user = make_dpdk_io(config_);
+  expect_refused<ConfigurationError>(config_, "in use");
+}
+
+TEST_F(DpdkSetUpTest, EalStartsOnce) {
+  config_.eal_args.emplace_back("--vdev=net_null0");
+  expect_refused<DpdkUnavailableError>(config_, "already");
+}
+
+TEST_F(DpdkSetUpTest, OutOfMemoryForBuffersSaysWhatToDo) {
+  config_.mbufs = 4'000'000;
+  expect_refused<TransportError>(config_, "-m <MiB>");
+}
+
+TEST_F(DpdkSetUpTest, TooFewBuffersForTheRingsAreRefused) {
+  config_.mbufs = 100;
+  expect_refused<ConfigurationError>(config_, "less than");
+}
+
+TEST_F(DpdkSetUpTest, NeighboursMustBeBehindADevice) {
+  config_.neighbours = {{.ip = 0x0a610002, .mac = {2, 0, 0, 0, 0, 2}, .device_index = 1}};
+  expect_refused<ConfigurationError>(config_, "10.97.0.2");
+}
+
+TEST(DpdkAvailabilityTest, WithoutDpdkTheErrorSaysHowToGetIt) {
+  if (dpdk_available()) {
+    GTEST_SKIP() << "this build has DPDK";
+  }
+  EXPECT_THROW(make_dpdk_io({}), DpdkUnavailableError);
+}
+
+}  // namespace
+}  // namespace thc::io::test

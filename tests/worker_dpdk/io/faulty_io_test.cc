@@ -1,0 +1,111 @@
+// Injected faults have the asked rates, are the same for a seed, and never change a datagram.
+#include "io/faulty_io.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "io/udp_io.h"
+#include "thc/errors.h"
+
+namespace thc::io {
+namespace {
+
+constexpr std::uint32_t kLoopback = 0x7f000001;
+constexpr std::uint32_t kCount = 20000;
+
+struct Arrivals {
+  std::vector<std::uint32_t> numbers;
+  FaultCounters send;
+  FaultCounters receive;
+};
+
+/// Sends kCount numbered datagrams from one faulty end to the other in batches; checks contents, returns the numbers.
+Arrivals run(const FaultConfig& config) {
+  auto inner = make_udp_io({.local = {kLoopback, 0}});
+  const Endpoint to = inner->local();
+  FaultyIo receiver(std::move(inner), {.send = {}, .receive = config.receive, .seed = config.seed});
+  FaultyIo sender(make_udp_io({.local = {kLoopback, 0}}), {.send = config.send, .receive = {}, .seed = config.seed});
+  Arrivals arrivals;
+  std::array<RxPacket, 40> packets;
+  std::array<std::uint32_t, 100> payload{};
+  const auto drain = [&] {
+    for (std::size_t n = receiver.receive(packets); n > 0; n = receiver.receive(packets)) {
+      for (std::size_t i = 0; i < n; ++i) {
+        std::array<std::uint32_t, 101> words{};
+        ASSERT_EQ(packets[i].size_bytes, sizeof words);
+        std::memcpy(words.data(), packets[i].data, sizeof words);
+        ASSERT_EQ(words[100], words[0] * 3) << "payload changed";
+        arrivals.numbers.push_back(words[0]);
+      }
+    }
+  };
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    payload[99] = i * 3;
+    std::array<std::uint8_t, 4> header;
+    std::memcpy(header.data(), &i, sizeof i);
+    sender.send(to, header, {reinterpret_cast<const std::uint8_t*>(payload.data()), sizeof payload});
+    sender.flush();  // payload changes next
+    if (i % 32 == 31) {
+      drain();
+    }
+  }
+  sender.wait(std::chrono::microseconds(0));
+  drain();
+  arrivals.send = sender.send_faults();
+  arrivals.receive = receiver.receive_faults();
+  return arrivals;
+}
+
+void expect_rate(std::uint64_t count, double rate) {
+  const double expected = rate * kCount;
+  EXPECT_NEAR(static_cast<double>(count), expected, 5 * std::sqrt(expected) + 1);
+}
+
+TEST(FaultyIoTest, WithoutRatesNothingHappens) {
+  const Arrivals arrivals = run({});
+  ASSERT_EQ(arrivals.numbers.size(), kCount);
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(arrivals.numbers[i], i);
+  }
+}
+
+class FaultyDirectionTest : public testing::TestWithParam<bool> {};
+
+TEST_P(FaultyDirectionTest, RatesAreKeptAndEveryArrivalIsAccountedFor) {
+  const FaultRates rates{.drop = 0.02, .duplicate = 0.01, .reorder = 0.03};
+  FaultConfig config{.seed = 11};
+  (GetParam() ? config.send : config.receive) = rates;
+  const Arrivals arrivals = run(config);
+  const FaultCounters& faults = GetParam() ? arrivals.send : arrivals.receive;
+  expect_rate(faults.dropped, rates.drop);
+  expect_rate(faults.duplicated, rates.duplicate);
+  expect_rate(faults.reordered, rates.reorder);
+  EXPECT_EQ(arrivals.numbers.size(), kCount - faults.dropped + faults.duplicated);
+  std::vector<int> seen(kCount);
+  std::uint32_t overtaken = 0;
+  std::uint32_t highest = 0;
+  for (const std::uint32_t number : arrivals.numbers) {
+    ASSERT_LE(++seen[number], 2);
+    overtaken += number < highest ? 1 : 0;
+    highest = std::max(highest, number);
+  }
+  EXPECT_GT(overtaken, faults.reordered / 2);
+  EXPECT_EQ(run(config).numbers, arrivals.numbers) << "the same seed must give the same faults";
+}
+
+INSTANTIATE_TEST_SUITE_P(Directions, FaultyDirectionTest, testing::Bool(),
+                         [](const auto& test) { return test.param ? "send" : "receive"; });
+
+TEST(FaultyIoTest, RefusesRatesThatAreNoProbabilities) {
+  EXPECT_THROW(FaultyIo(make_udp_io({.local = {kLoopback, 0}}), {.send = {.drop = 0.6, .duplicate = 0.6}}),
+               ConfigurationError);
+  EXPECT_THROW(FaultyIo(make_udp_io({.local = {kLoopback, 0}}), {.receive = {.drop = -0.1}}), ConfigurationError);
+}
+
+}  // namespace
+}  // namespace thc::io

@@ -1,0 +1,199 @@
+// What is particular to kernel UDP: shards, merging, ports in use, waking up.
+#include "io/udp_io.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "io/address.h"
+#include "test_network.h"
+#include "thc/errors.h"
+#include "thc/wire_layout.h"
+
+namespace thc::io::test {
+namespace {
+
+constexpr std::uint32_t kLoopback = 0x7f000001;
+
+std::span<const std::uint8_t> bytes_of(const wire::Header& header) {
+  return {reinterpret_cast<const std::uint8_t*>(&header), sizeof header};
+}
+
+std::uint32_t slot_of(const RxPacket& packet) {
+  wire::Header header;
+  std::memcpy(&header, packet.data, sizeof header);
+  return header.slot;
+}
+
+TEST(UdpIoTest, PortInUseNamesThePortAndAWayOut) {
+  const auto holder = make_udp_io({.local = {kLoopback, 0}});
+  const std::string port = std::to_string(holder->local().port);
+  for (const std::uint32_t shards : {1U, 2U}) {
+    try {
+      make_udp_shards({.local = holder->local()}, shards);
+      FAIL() << "took a port that is in use, with " << shards << " shards";
+    } catch (const TransportError& error) {
+      EXPECT_NE(std::string(error.what()).find("port " + port), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("another port"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(UdpIoTest, RefusesAPortThatAnotherShardedServerHas) {
+  const auto group = make_udp_shards({.local = {kLoopback, 0}}, 2);
+  EXPECT_THROW(make_udp_shards({.local = group[0]->local()}, 2), TransportError);
+}
+
+TEST(UdpIoTest, RefusesAnAddressOfAnotherMachine) {
+  EXPECT_THROW(make_udp_io({.local = {parse_ipv4("192.0.2.1"), 0}}), TransportError);
+}
+
+class ShardTest : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(ShardTest, DatagramsGoToSlotModShards) {
+  const std::uint32_t shards = GetParam();
+  constexpr std::uint32_t kSlots = 240;
+  const auto group = make_udp_shards({.local = {kLoopback, 0}}, shards);
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  sender->set_shards(shards);
+  const std::array<std::uint8_t, 512> payload{};
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    wire::Header header;
+    header.slot = slot;
+    ASSERT_TRUE(sender->send(group[0]->local(), bytes_of(header), payload));
+  }
+  sender->flush();
+  std::uint32_t received = 0;
+  std::array<RxPacket, 64> packets;
+  for (std::uint32_t shard = 0; shard < shards; ++shard) {
+    group[shard]->wait(std::chrono::milliseconds(100));
+    for (std::size_t n = group[shard]->receive(packets); n > 0; n = group[shard]->receive(packets)) {
+      for (std::size_t i = 0; i < n; ++i, ++received) {
+        EXPECT_EQ(slot_of(packets[i]) % shards, shard);
+      }
+    }
+  }
+  EXPECT_EQ(received, kSlots);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, ShardTest, testing::Values(1, 2, 3, 8));
+
+TEST(UdpIoTest, DatagramsTooShortForASlotGoToShardZero) {
+  const auto group = make_udp_shards({.local = {kLoopback, 0}}, 2);
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  const std::array<std::uint8_t, 5> stub{};
+  ASSERT_TRUE(sender->send(group[0]->local(), stub, {}));
+  sender->flush();
+  EXPECT_EQ(receive_one(*group[0]).size(), stub.size());
+}
+
+TEST(UdpIoTest, InterleavedDestinationsStayInOrder) {
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  std::array<std::unique_ptr<UdpIo>, 4> receivers;
+  for (auto& receiver : receivers) {
+    receiver = make_udp_io({.local = {kLoopback, 0}});
+  }
+  const std::array<std::uint8_t, 1024> payload{};
+  for (std::uint32_t slot = 0; slot < 100; ++slot) {
+    wire::Header header;
+    header.slot = slot;
+    for (const auto& receiver : receivers) {
+      ASSERT_TRUE(sender->send(receiver->local(), bytes_of(header), payload));
+    }
+  }
+  sender->flush();
+  EXPECT_EQ(sender->counters().tx_packets, 400U);
+  std::array<RxPacket, 128> packets;
+  for (const auto& receiver : receivers) {
+    std::uint32_t expected = 0;
+    receiver->wait(std::chrono::milliseconds(100));
+    for (std::size_t n = receiver->receive(packets); n > 0; n = receiver->receive(packets)) {
+      for (std::size_t i = 0; i < n; ++i) {
+        EXPECT_EQ(slot_of(packets[i]), expected++);
+      }
+    }
+    EXPECT_EQ(expected, 100U);
+  }
+}
+
+TEST(UdpIoTest, AbsentReceiverHarmsNobody) {
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  const auto receiver = make_udp_io({.local = {kLoopback, 0}});
+  Endpoint nobody;
+  {
+    nobody = make_udp_io({.local = {kLoopback, 0}})->local();
+  }
+  const std::array<std::uint8_t, 40> data{};
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(sender->send(nobody, data, {}));
+    EXPECT_TRUE(sender->send(receiver->local(), data, {}));
+    sender->flush();
+  }
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(receive_one(*receiver).size(), data.size());
+  }
+  EXPECT_TRUE(sender->gso_active());
+}
+
+// Merged datagrams above the MTU of the way are refused by the kernel; they must still arrive, one by one.
+TEST(UdpIoTest, GivesUpMergingWhenTheKernelRefuses) {
+  if (const std::string& reason = TestNetwork::instance().veth_missing(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const auto sender = make_udp_io({.local = {0, 0}});
+  const std::array<std::uint8_t, 2000> payload{};  // above the 1500 of the veth
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(sender->send({parse_ipv4("10.99.0.77"), 9}, {}, payload));
+  }
+  sender->flush();
+  EXPECT_FALSE(sender->gso_active());
+  EXPECT_EQ(sender->counters().tx_packets, 3U);
+}
+
+TEST(UdpIoTest, WakeEndsAWait) {
+  const auto io = make_udp_io({.local = {kLoopback, 0}});
+  std::thread waker([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    io->wake();
+  });
+  const auto start = std::chrono::steady_clock::now();
+  io->wait(std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  waker.join();
+}
+
+TEST(UdpIoTest, LoopbackTakesTheLargestDatagramAndSaysSo) {
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  const auto receiver = make_udp_io({.local = {kLoopback, 0}});
+  EXPECT_EQ(sender->max_datagram_bytes(receiver->local()), 65507U);
+  const std::vector<std::uint8_t> largest(65507, 7);
+  ASSERT_TRUE(sender->send(receiver->local(), {}, largest));
+  sender->flush();
+  EXPECT_EQ(receive_one(*receiver).size(), largest.size());
+}
+
+TEST(UdpIoTest, TellsTheReceiveBufferItGot) {
+  const auto small = make_udp_io({.local = {kLoopback, 0}, .receive_buffer_bytes = 100'000});
+  EXPECT_GE(small->receive_buffer_bytes(), 100'000U);
+  EXPECT_LT(small->receive_buffer_bytes(), 300'000U);
+}
+
+TEST(AddressTest, ReadsAndRefuses) {
+  EXPECT_EQ(to_string(parse_endpoint("10.1.2.3:99", 1)), "10.1.2.3:99");
+  EXPECT_EQ(parse_endpoint("10.1.2.3", 48865).port, 48865);
+  EXPECT_EQ(to_string(parse_mac("02:00:5e:10:Ff:01")), "02:00:5e:10:ff:01");
+  for (const char* bad : {"", "10.1.2", "10.1.2.3:", "10.1.2.3:65536", "10.1.2.3:1x", "host:1"}) {
+    EXPECT_THROW(parse_endpoint(bad, 1), ConfigurationError) << bad;
+  }
+  for (const char* bad : {"", "02:00:5e:10:ff", "02:00:5e:10:ff:1", "02-00-5e-10-ff-01", "02:00:5e:10:ff:0g"}) {
+    EXPECT_THROW(parse_mac(bad), ConfigurationError) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace thc::io::test
