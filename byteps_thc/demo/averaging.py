@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch.distributed as dist
 
 from byteps_thc.averager import GradientAverager
 from byteps_thc.compressor import Compressor
+from byteps_thc.demo.network import Network
 from byteps_thc.demo.settings import DemoSettings, RunResult, Scheme, Traffic
 from byteps_thc.session import Session
 from byteps_thc.wire.layout import Header
@@ -65,25 +65,23 @@ class GlooAveraging:
 class ThcAveraging:
     """THC or Uniform THC through thc-ps."""
 
-    def __init__(
-        self, scheme: Scheme, settings: DemoSettings, servers: tuple[str, ...], *, job: int, worker: int
-    ) -> None:
+    def __init__(self, scheme: Scheme, settings: DemoSettings, network: Network, *, job: int, worker: int) -> None:
         config = settings.thc_config(scheme)
         compressor = Compressor(config, workers=settings.workers, worker=worker)
         self._session = Session(
-            servers=servers,
+            network.servers,
             job=job,
             worker=worker,
             workers=settings.workers,
             config=config,
+            codes_per_packet="auto",
             loss_tolerant=settings.loss_tolerant,
-            drop=settings.drop,
-            backend=settings.backend,
+            backend=network.worker_backend(worker),
         )
         self._averager = GradientAverager(self._session, compressor)
         self._steps = 0
         table = config.resolve(settings.workers)
-        self._configuration = {
+        self._configuration: dict[str, float | int | str] = {
             "bits": config.bits,
             "value_bits": table.value_bits,
             "granularity": table.table.granularity,
@@ -93,7 +91,7 @@ class ThcAveraging:
 
     def average(self, gradients: Gradients) -> None:
         """See Averaging."""
-        self._averager.average(gradients, out=gradients)
+        self._averager.average(gradients)
         self._steps += 1
 
     def record(self, result: RunResult) -> None:
@@ -123,10 +121,8 @@ class ThcAveraging:
         )
 
 
-def make_averaging(
-    scheme: Scheme, settings: DemoSettings, servers: tuple[str, ...], *, job: int, worker: int
-) -> Averaging:
+def make_averaging(scheme: Scheme, settings: DemoSettings, network: Network, *, job: int, worker: int) -> Averaging:
     """Return the averaging that `scheme` names; a scheme on thc-ps joins `job` there."""
     if scheme is Scheme.UNCOMPRESSED:
         return GlooAveraging()
-    return ThcAveraging(scheme, settings, servers, job=job, worker=worker)
+    return ThcAveraging(scheme, settings, network, job=job, worker=worker)

@@ -37,7 +37,7 @@ def demo(
         bool,
         typer.Option("--loss-tolerant", help="Give lost packets up after a timeout, as in the paper."),
     ] = False,
-    drop: Annotated[float, typer.Option(help="Probability with which workers and servers drop a packet.")] = 0.0,
+    drop: Annotated[float, typer.Option(help="Probability with which thc-ps loses a packet, each way.")] = 0.0,
     backend: Annotated[Backend, typer.Option(help="Packet I/O: kernel UDP, or DPDK over memif.")] = "udp",
     servers: Annotated[int, typer.Option(help="thc-ps processes to spread the gradient over.")] = DEFAULTS.servers,
     seed: Annotated[int, typer.Option(help="Selects initial parameters, batches and rounding.")] = DEFAULTS.seed,
@@ -71,7 +71,8 @@ def demo(
     console = Console(stderr=as_json)
     console.print(
         f"{workers} workers and {servers} thc-ps train a character-level GPT on the Python standard library's source, "
-        f"{steps} steps three times, from the same start and with the same batches."
+        f"{steps} steps three times, from the same start and with the same batches.",
+        soft_wrap=True,
     )
     live = report.LiveProgress(console, settings)
     with live.shown():

@@ -6,15 +6,15 @@ import contextlib
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from byteps_thc.demo.network import Network, start_servers
 from byteps_thc.demo.settings import DemoSettings, Progress, RunResult
 from byteps_thc.demo.worker import Failure, run_worker
 from byteps_thc.errors import ThcError
-from byteps_thc.launch import ParameterServer
 
 #: After one worker failed the others are given this long to say more (the first failure may be a consequence).
 FAILURE_GRACE_S = 1.0
@@ -28,22 +28,15 @@ class DemoError(ThcError):
 def run_demo(settings: DemoSettings, on_progress: Callable[[Progress], None]) -> list[RunResult]:
     """Train once per scheme with real worker processes and thc-ps; on_progress is called after every step."""
     with contextlib.ExitStack() as stack:
-        servers = tuple(stack.enter_context(server).address for server in start_servers(settings))
-        rendezvous = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thc-demo-"))) / "rendezvous"
-        workers, channels = start_workers(settings, servers, rendezvous)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thc-demo-")))
+        network = start_servers(settings, folder, stack)
+        workers, channels = start_workers(settings, network, folder / "rendezvous")
         stack.callback(end_workers, workers)
         return follow(workers, channels, settings, on_progress)
 
 
-def start_servers(settings: DemoSettings) -> Iterator[ParameterServer]:
-    """One thc-ps process per settings.servers."""
-    arguments = ["--drop", str(settings.drop)] if settings.drop else []
-    for _ in range(settings.servers):
-        yield ParameterServer(arguments)
-
-
 def start_workers(
-    settings: DemoSettings, servers: tuple[str, ...], rendezvous: Path
+    settings: DemoSettings, network: Network, rendezvous: Path
 ) -> tuple[list[BaseProcess], list[Connection]]:
     """Start the worker processes; returns them and the reading ends of their channels."""
     context = multiprocessing.get_context("spawn")
@@ -52,7 +45,7 @@ def start_workers(
     for index in range(settings.workers):
         reader, writer = context.Pipe(duplex=False)
         process = context.Process(
-            target=run_worker, args=(index, settings, servers, rendezvous, writer), name=f"worker {index}", daemon=True
+            target=run_worker, args=(index, settings, network, rendezvous, writer), name=f"worker {index}", daemon=True
         )
         process.start()
         writer.close()  # only the worker holds it now, so the reader sees the end of a worker that dies
@@ -113,7 +106,7 @@ def receive(channel: Connection, open_channels: dict[Connection, BaseProcess]) -
 
 def describe(failures: list[Failure]) -> str:
     """One line per worker, in the order of their failures: later ones are often the consequence of the first."""
-    first = {}
+    first: dict[str, str] = {}
     for failure in failures:  # a worker that reports its failure also ends with an exit code
         first.setdefault(failure.worker, failure.message)
     return "; ".join(f"{worker}: {message}" for worker, message in first.items())

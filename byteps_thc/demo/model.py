@@ -109,6 +109,7 @@ def window_losses(
     inputs = tokens[: available * context].view(available, context)[first::stride]
     targets = tokens[1 : available * context + 1].view(available, context)[first::stride]
     total = 0.0
-    for batch_inputs, batch_targets in zip(inputs.split(batch_size), targets.split(batch_size), strict=True):
-        total += float(loss_of(model, batch_inputs, batch_targets)) * len(batch_inputs)
+    for start in range(0, len(inputs), batch_size):
+        batch = inputs[start : start + batch_size]
+        total += float(loss_of(model, batch, targets[start : start + batch_size])) * len(batch)
     return total, len(inputs)

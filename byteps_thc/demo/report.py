@@ -27,9 +27,10 @@ SAVING_TOLERANCE = 0.05
 
 
 class LiveProgress:
-    """One bar per run with the losses and the speed."""
+    """One bar per run with the losses and the speed; on something else than a terminal, a line now and then."""
 
     def __init__(self, console: Console, settings: DemoSettings) -> None:
+        self._console = console
         self._bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<18}"),
@@ -38,9 +39,10 @@ class LiveProgress:
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             console=console,
+            disable=not console.is_terminal,
         )
         self._tasks = {
-            scheme: self._bars.add_task(scheme.title, total=settings.steps, start=False, note="") for scheme in Scheme
+            scheme: self._bars.add_task(scheme.label, total=settings.steps, start=False, note="") for scheme in Scheme
         }
         self._validation = ""
 
@@ -61,6 +63,8 @@ class LiveProgress:
         speed = self._bars.tasks[task].speed
         note = f"loss {progress.training_loss:.3f}{self._validation}" + (f", {speed:.1f} steps/s" if speed else "")
         self._bars.update(task, completed=progress.step, note=note)
+        if progress.validation_loss is not None and not self._console.is_terminal:
+            self._console.print(f"{progress.scheme.label}, step {progress.step}: {note}", soft_wrap=True)
 
 
 def median(values: list[float]) -> float:
@@ -79,7 +83,7 @@ def results_table(results: list[RunResult]) -> Table:
     table = Table(title="Final validation loss, and the cost of averaging the gradient per step and worker")
     table.add_column("")
     for result in results:
-        table.add_column(result.scheme.title, justify="right")
+        table.add_column(result.scheme.label, justify="right")
 
     def row(name: str, cells: list[str]) -> None:
         table.add_row(name, *cells)
@@ -158,7 +162,7 @@ def plot_losses(path: Path, results: list[RunResult]) -> Path:
         axes.plot(range(1, len(result.training_loss) + 1), result.training_loss, color=color, lw=0.6, alpha=0.5)
         steps = [step for step, _ in result.validation_loss]
         losses = [loss for _, loss in result.validation_loss]
-        axes.plot(steps, losses, "o-", color=color, ms=3, label=f"{result.scheme.title}, validation")
+        axes.plot(steps, losses, "o-", color=color, ms=3, label=f"{result.scheme.label}, validation")
     axes.set(xlabel="step", ylabel="loss (nats per character)", title="Training (thin) and validation loss")
     axes.grid(alpha=0.3)
     axes.legend()
@@ -172,7 +176,7 @@ def plot_bytes(path: Path, results: list[RunResult]) -> Path:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    names = [result.scheme.title for result in results]
+    names = [result.scheme.label for result in results]
     for offset, direction in ((-0.2, "up"), (0.2, "down")):
         kib = [getattr(result.traffic, f"wire_{direction}") / 1024 for result in results]
         bars = axes.bar([i + offset for i in range(len(results))], kib, width=0.38, label=direction)

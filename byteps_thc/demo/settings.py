@@ -18,7 +18,7 @@ class Scheme(enum.StrEnum):
     THC = "thc"
 
     @property
-    def title(self) -> str:
+    def label(self) -> str:
         """Name in tables and plots."""
         return {"uncompressed": "uncompressed fp32", "uniform-thc": "Uniform THC", "thc": "THC"}[self.value]
 
@@ -40,7 +40,7 @@ class DemoSettings:
     #: probability mass outside the clamp; None: chosen with the granularity
     p: float | None = None
     loss_tolerant: bool = False
-    #: probability with which each end drops a packet it should send
+    #: probability with which thc-ps loses a packet, each way
     drop: float = 0.0
     backend: Literal["udp", "dpdk"] = "udp"
     servers: int = 1
@@ -80,7 +80,7 @@ class Progress:
     scheme: Scheme
     #: 1 .. settings.steps
     step: int
-    #: mean over the workers, nats per character
+    #: of rank 0's batch, nats per character
     training_loss: float
     #: set every settings.validate_every steps
     validation_loss: float | None
@@ -102,6 +102,7 @@ class RunResult:
 
     scheme: Scheme
     coordinates: int
+    #: mean over the workers
     training_loss: list[float] = field(default_factory=list)
     #: (step, loss on a part of the held-out text)
     validation_loss: list[tuple[int, float]] = field(default_factory=list)

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from byteps_thc.demo.averaging import Averaging, Gradients, make_averaging
 from byteps_thc.demo.data import BatchSampler, Corpus, load_corpus
 from byteps_thc.demo.model import Gpt, GptShape, loss_of, window_losses
+from byteps_thc.demo.network import Network
 from byteps_thc.demo.settings import DemoSettings, Progress, RunResult, Scheme
 
 WARM_UP_STEPS = 20
@@ -40,9 +40,7 @@ class Failure:
     details: str
 
 
-def run_worker(
-    worker: int, settings: DemoSettings, servers: tuple[str, ...], rendezvous: Path, channel: Connection
-) -> None:
+def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous: Path, channel: Connection) -> None:
     """Train once per scheme; rank 0 sends Progress and RunResult, any rank a Failure, through `channel`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; the launcher ends the workers
     try:
@@ -51,7 +49,7 @@ def run_worker(
         dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=worker, world_size=settings.workers)
         corpus = load_corpus()
         for job, scheme in enumerate(Scheme):
-            averaging = make_averaging(scheme, settings, servers, job=job, worker=worker)
+            averaging = make_averaging(scheme, settings, network, job=job, worker=worker)
             training = Training(worker, scheme, settings, corpus, averaging)
             for progress in training.run():
                 if worker == 0:
@@ -101,6 +99,7 @@ class Training:
         if self._settings.loss_tolerant:
             self._broadcast_parameters()
         self.result.wall_s = time.perf_counter() - start
+        self.result.training_loss = mean_over_workers(self.result.training_loss)
         self.result.final_validation_loss = self._validate(None)
         self.result.workers_agree = self._workers_agree()
         self._averaging.finish(self.result)
@@ -111,7 +110,7 @@ class Training:
         for gradient in self._gradients.values():
             gradient.fill(0)  # keeps the parameters' .grad where they are: views of these arrays
         loss = loss_of(self._model, *self._sampler.next_batch())
-        loss.backward()
+        torch.autograd.backward(loss)
         measured = step % self._settings.nmse_every == 0 and self._scheme is not Scheme.UNCOMPRESSED
         exact = exact_average(self._gradients) if measured else None
         dist.barrier()  # so that the time is that of averaging, not of waiting for a slower forward pass
@@ -122,7 +121,7 @@ class Training:
         self._optimizer.step()
         if self._settings.loss_tolerant and step % self._settings.synchronize_every == 0:
             self._broadcast_parameters()
-        return mean_over_workers(loss.detach())
+        return float(loss.detach())
 
     def _average(self) -> None:
         start = time.perf_counter()
@@ -196,8 +195,9 @@ def nmse(estimate: Gradients, exact: Gradients) -> float:
     return error / energy
 
 
-def mean_over_workers(value: Tensor) -> float:
-    """Mean of a scalar; collective."""
-    total = value.clone()
+def mean_over_workers(values: list[float]) -> list[float]:
+    """Mean of each value over the workers; collective."""
+    total = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(total)
-    return float(total) / dist.get_world_size()
+    means: list[float] = (total / dist.get_world_size()).tolist()
+    return means
