@@ -6,6 +6,7 @@
 
 #include "io/address.h"
 #include "io/dpdk_io.h"
+#include "io/faulty_io.h"
 #include "io/udp_io.h"
 #include "thc/errors.h"
 
@@ -48,6 +49,15 @@ std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
   return ios;
 }
 
+/// Wraps every back end; each gets a seed of its own.
+void add_faults(std::vector<std::unique_ptr<io::PacketIo>>& ios, const FaultOptions& faults) {
+  const io::FaultRates rates{.drop = faults.drop, .duplicate = faults.duplicate, .reorder = faults.reorder};
+  for (std::size_t i = 0; i < ios.size(); ++i) {
+    const io::FaultConfig config{.send = rates, .receive = rates, .seed = faults.seed + i};
+    ios[i] = std::make_unique<io::FaultyIo>(std::move(ios[i]), config);
+  }
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options) {
@@ -57,6 +67,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options
   } else {
     ios = open_udp(options);
   }
+  if (options.faults.any()) add_faults(ios, options.faults);
   return ios;
 }
 

@@ -7,8 +7,8 @@ namespace thc::ps {
 
 JobTable::JobTable(const JobLimits& limits)
     : limits_(limits),
-      jobs_(limits.max_jobs),
       counters_(std::make_unique<JobCounters[]>(limits.max_jobs)),
+      jobs_(limits.max_jobs),
       random_(std::random_device{}()) {}
 
 Job* JobTable::create(const Hello& hello, TimePoint now) noexcept {

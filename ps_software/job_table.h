@@ -55,8 +55,8 @@ class JobTable {
 
  private:
   const JobLimits limits_;
+  std::unique_ptr<JobCounters[]> counters_;  // outlives the jobs, which write to it to the end
   std::vector<std::unique_ptr<Job>> jobs_;
-  std::unique_ptr<JobCounters[]> counters_;
   std::array<std::uint16_t, 65536> place_plus_one_{};  // by job id
   std::size_t memory_bytes_ = 0;
   std::uint32_t size_ = 0;

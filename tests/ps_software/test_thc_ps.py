@@ -1,0 +1,208 @@
+"""The protocol of docs/protocol.md, spoken to the real program over loopback."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from byteps_thc.launch import ParameterServer
+from byteps_thc.wire.layout import ConfigField, ErrorReason, Flag, MessageType
+
+if TYPE_CHECKING:
+    from .conftest import MakeWorker, Worker
+
+
+@pytest.fixture
+def trio(server: ParameterServer, make_worker: MakeWorker) -> list[Worker]:
+    workers = [make_worker(server.address, i) for i in range(3)]
+    for worker in workers:
+        worker.join()
+    return workers
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_aggregate_is_the_sum_of_table_values_in_every_slot(threads: int, make_worker: MakeWorker) -> None:
+    table = [0, 1, 3, 4, 6, 8, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30]
+    rng = random.Random(threads)
+    with ParameterServer(["--threads", str(threads)]) as server:
+        workers = [make_worker(server.address, i, table=table) for i in range(3)]
+        for worker in workers:
+            assert worker.join().shards == threads
+        shape = workers[0].shape
+        for slot in range(shape.norm_slots, shape.norm_slots + 8):
+            for round in (1, 2, 3):
+                codes = [[rng.randrange(16) for _ in range(63)] for _ in workers]
+                for worker, own in zip(workers, codes, strict=True):
+                    worker.send_codes(own, slot=slot, round=round)
+                expected = bytes(sum(table[own[i]] for own in codes) for i in range(63))
+                for worker in workers:
+                    reply = worker.receive()
+                    assert reply.header.message_type == MessageType.AGGREGATE
+                    assert (reply.header.slot, reply.header.round) == (slot, round)
+                    assert reply.header.contributions == 3
+                    assert reply.header.worker_id == worker.base.worker_id
+                    assert reply.payload == expected
+
+
+def test_maximum_of_norms(trio: list[Worker]) -> None:
+    for worker, norms in zip(trio, ([1.0, 0.0], [2.5, 0.5], [0.25, float("inf")]), strict=True):
+        worker.send_norms(norms)
+    for worker in trio:
+        reply = worker.receive()
+        assert reply.header.message_type == MessageType.MAX_NORM
+        assert struct.unpack(">2f", reply.payload) == (2.5, float("inf"))
+
+
+def test_lost_result_is_replayed_to_one_worker(trio: list[Worker]) -> None:
+    for worker in trio:
+        worker.send_codes([1, 2, 3])
+    results = [worker.receive().payload for worker in trio]
+    trio[1].retransmit([1, 2, 3])
+    assert trio[1].receive().payload == results[0] == bytes([3, 6, 9])
+    trio[0].expect_silence()
+
+
+def test_retransmission_learns_who_is_missing(trio: list[Worker]) -> None:
+    trio[2].send_codes([1])
+    trio[2].retransmit([1])
+    reply = trio[2].receive()
+    assert reply.reason == ErrorReason.INCOMPLETE
+    assert reply.error.worker_bitmap == 0b100
+
+
+def test_straggler(server: ParameterServer, make_worker: MakeWorker) -> None:
+    fast, slow = (make_worker(server.address, i, workers=2, quorum=1) for i in range(2))
+    fast.join()
+    slow.join()
+    for round in (1, 2, 3):
+        fast.send_codes([round], round=round)
+        partial = fast.receive()
+        assert partial.header.contributions == 1
+        assert partial.header.flags == Flag.PARTIAL
+    for _ in range(3):
+        slow.receive()  # results go to all workers
+    slow.send_codes([1], round=1)
+    assert slow.receive().header.message_type == MessageType.STRAGGLER
+
+
+def test_other_partition_in_a_slot_is_an_order_mismatch(trio: list[Worker]) -> None:
+    trio[0].send_codes([1], partition=4)
+    trio[1].send_codes([1], partition=5)
+    assert trio[1].receive().reason == ErrorReason.ORDER_MISMATCH
+
+
+def test_configuration_mismatch_names_the_field(server: ParameterServer, make_worker: MakeWorker) -> None:
+    make_worker(server.address, 0).join()
+    error = make_worker(server.address, 1, workers=4).say_hello().error
+    assert (error.reason, error.field) == (ErrorReason.CONFIG_MISMATCH, ConfigField.NUM_WORKERS)
+    error = make_worker(server.address, 1, table=[0, *range(2, 16), 20]).say_hello().error
+    assert (error.reason, error.field) == (ErrorReason.CONFIG_MISMATCH, ConfigField.GRANULARITY)
+
+
+def test_overflow_is_refused(server: ParameterServer, make_worker: MakeWorker) -> None:
+    table = [*range(15), 86]
+    assert make_worker(server.address, 0, table=table).say_hello().reason == ErrorReason.OVERFLOW
+    assert make_worker(server.address, 0, table=table, value_bits=16).say_hello().welcome
+
+
+def test_unknown_job(trio: list[Worker], server: ParameterServer, make_worker: MakeWorker) -> None:
+    stranger = make_worker(server.address, 0, job=9)
+    stranger.shape = trio[0].shape
+    stranger.epochs = {0: 5}
+    stranger.send_codes([1])
+    assert stranger.receive().reason == ErrorReason.UNKNOWN_JOB
+
+
+def test_live_worker_id_is_not_taken_over(trio: list[Worker], server: ParameterServer, make_worker: MakeWorker) -> None:
+    error = make_worker(server.address, 1, nonce=77).say_hello().error
+    assert (error.reason, error.worker_bitmap) == (ErrorReason.DUPLICATE_WORKER, 0b010)
+    trio[1].send_codes([1])
+    trio[1].retransmit([1])
+    assert trio[1].receive().reason == ErrorReason.INCOMPLETE, "the first process is still the worker"
+
+
+def test_restarted_worker_starts_the_job_over(
+    trio: list[Worker], server: ParameterServer, make_worker: MakeWorker
+) -> None:
+    time.sleep(1.1)
+    make_worker(server.address, 1, nonce=77).join()
+    trio[0].send_codes([1])
+    assert trio[0].receive().reason == ErrorReason.STALE_EPOCH
+
+
+def test_garbage_is_dropped(trio: list[Worker]) -> None:
+    rng = random.Random(5)
+    for size in (0, 1, 31, 32, 33, 60, 500):
+        trio[0].socket.send(rng.randbytes(size))
+    for worker in trio:
+        worker.send_codes([5])
+    assert trio[0].receive().payload == bytes([15])
+
+
+def test_goodbye_of_all_frees_the_job(trio: list[Worker]) -> None:
+    for worker in trio:
+        worker.say_goodbye()
+    trio[0].send_codes([1])
+    assert trio[0].receive().reason == ErrorReason.UNKNOWN_JOB
+
+
+def test_idle_job_expires(make_worker: MakeWorker) -> None:
+    with ParameterServer(["--idle-timeout", "0.3"]) as server:
+        worker = make_worker(server.address, 0)
+        worker.join()
+        time.sleep(0.6)
+        worker.send_codes([1])
+        assert worker.receive().reason == ErrorReason.UNKNOWN_JOB
+
+
+def test_job_limits(make_worker: MakeWorker) -> None:
+    with ParameterServer(["--max-jobs", "1", "--slots", "8"]) as server:
+        assert make_worker(server.address, 0).join().slots == 8
+        assert make_worker(server.address, 0, job=2).say_hello().reason == ErrorReason.TOO_MANY_JOBS
+    with ParameterServer(["--max-memory", "16KiB"]) as server:
+        assert make_worker(server.address, 0).say_hello().reason == ErrorReason.TOO_MANY_JOBS
+
+
+def test_injected_faults_do_not_change_sums(make_worker: MakeWorker) -> None:
+    faults = ["--fault-drop", "0.2", "--fault-duplicate", "0.2", "--fault-reorder", "0.1", "--fault-seed", "3"]
+    with ParameterServer(faults) as server:
+        pair = [make_worker(server.address, i, workers=2) for i in range(2)]
+        for worker in pair:
+            until_answered(worker)
+        for round in range(1, 21):
+            for worker in pair:
+                worker.send_codes([round % 16, 7], round=round)
+            assert results_of(pair, round) == [bytes([round % 16 * 2, 14])] * 2
+
+
+def until_answered(worker: Worker) -> None:
+    for _ in range(50):
+        try:
+            worker.join(timeout_s=0.1)
+        except TimeoutError:
+            continue
+        return
+    pytest.fail("no WELCOME")
+
+
+def results_of(workers: list[Worker], round: int) -> list[bytes]:
+    """Retransmit for all until all have a result: one may wait for what another lost."""
+    results: dict[int, bytes] = {}
+    for attempt in range(1000):
+        worker = workers[attempt % len(workers)]
+        if worker.base.worker_id in results:
+            continue
+        try:
+            reply = worker.receive(0.02)
+        except TimeoutError:
+            worker.retransmit([round % 16, 7], round=round)
+            continue
+        if reply.header.message_type == MessageType.AGGREGATE and reply.header.round == round:
+            results[worker.base.worker_id] = reply.payload
+            if len(results) == len(workers):
+                return [results[i] for i in range(len(workers))]
+    pytest.fail(f"no result of round {round}")

@@ -1,0 +1,207 @@
+"""The program around the protocol: flags, files, metrics, signals."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from byteps_thc.launch import ParameterServer, find_thc_ps
+from byteps_thc.wire.layout import ErrorReason
+
+if TYPE_CHECKING:
+    from .conftest import MakeWorker
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(find_thc_ps()), *arguments], capture_output=True, text=True, timeout=10, check=False)
+
+
+def free_tcp_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_help_and_version() -> None:
+    result = run("--help")
+    assert result.returncode == 0
+    for option in ("--listen", "--threads", "--metrics-port", "--dpdk", "--config", "--drain-timeout"):
+        assert option in result.stdout
+    assert re.fullmatch(r"thc-ps \d+\.\d+\.\d+\n", run("--version").stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "localhost"], "--listen"),
+        (["--threads", "0"], "--threads"),
+        (["--fault-drop", "1.5"], "--fault-drop"),
+        (["--dpdk"], "--listen"),
+        (["--dpdk", "--listen", "10.0.0.1", "--threads", "2"], "--threads"),
+        (["--no-such-flag"], "--no-such-flag"),
+    ],
+)
+def test_bad_flags_are_explained(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_flags_win_over_the_file(tmp_path: Path, make_worker: MakeWorker) -> None:
+    config = tmp_path / "thc-ps.toml"
+    config.write_text('slots = 8\nthreads = 2\nlog-level = "warning"\nmax-memory = "1MiB"\n')
+    with ParameterServer(["--config", str(config), "--threads", "1"]) as server:
+        shape = make_worker(server.address, 0).join()
+        assert (shape.slots, shape.shards) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no-such-key = 1\n", "no-such-key"),
+        ("threads = 0\n", "--threads"),
+        ("threads = \n", "line 1"),
+    ],
+)
+def test_bad_files_are_explained(tmp_path: Path, text: str, message: str) -> None:
+    config = tmp_path / "thc-ps.toml"
+    config.write_text(text)
+    result = run("--config", str(config))
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_missing_file_is_explained(tmp_path: Path) -> None:
+    result = run("--config", str(tmp_path / "absent.toml"))
+    assert result.returncode == 2
+    assert "absent.toml" in result.stderr
+
+
+def test_port_in_use() -> None:
+    with ParameterServer() as server:
+        port = server.address.split(":")[1]
+        result = run("--listen", "127.0.0.1", "--port", port)
+        assert result.returncode == 1
+        assert port in result.stderr
+
+
+def test_port_in_use_by_a_server_of_several_threads() -> None:
+    with ParameterServer(["--threads", "2"]) as server:
+        port = server.address.split(":")[1]
+        result = run("--listen", "127.0.0.1", "--port", port)
+        assert result.returncode == 1
+        assert port in result.stderr
+
+
+def test_metrics_port_in_use() -> None:
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", 0))
+        occupied.listen()
+        port = str(occupied.getsockname()[1])
+        result = run("--listen", "127.0.0.1", "--port", "0", "--metrics-port", port)
+    assert result.returncode == 1
+    assert "--metrics-port" in result.stderr
+
+
+def test_ready_file(tmp_path: Path) -> None:
+    path = tmp_path / "ready"
+    with ParameterServer(["--ready-file", str(path)]) as server:
+        deadline = time.monotonic() + 5
+        while not path.exists() or not path.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert path.read_text() == server.address + "\n"
+
+
+def test_metrics(make_worker: MakeWorker) -> None:
+    port = free_tcp_port()
+    with ParameterServer(["--metrics-port", str(port), "--threads", "2"]) as server:
+        workers = [make_worker(server.address, i, workers=2, job=5) for i in range(2)]
+        for worker in workers:
+            worker.join()
+        for worker in workers:
+            worker.send_codes([1])
+        for worker in workers:
+            worker.receive()
+        workers[0].send_codes([1])
+        workers[0].receive()
+        workers[0].socket.send(b"garbage")
+        time.sleep(0.2)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+            text = response.read().decode()
+    assert '\nthc_ps_completed_total{job="5"} 1\n' in text
+    assert '\nthc_ps_replays_total{job="5"} 1\n' in text
+    assert '\nthc_ps_workers{job="5"} 2\n' in text
+    assert "\nthc_ps_jobs 1\n" in text
+    assert '\nthc_ps_dropped_packets_total{job="none",reason="version"} 1\n' in text
+    assert '\nthc_ps_errors_sent_total{job="5",reason="unknown_job"} 0\n' in text
+    names = set(re.findall(r"^(thc_ps_\w+)", text, re.MULTILINE))
+    assert names == set(re.findall(r"^# TYPE (thc_ps_\w+) (?:counter|gauge)$", text, re.MULTILINE))
+    assert names == set(re.findall(r"^# HELP (thc_ps_\w+) \S", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_idle_server_stops_at_once(stop: signal.Signals) -> None:
+    server = ParameterServer()
+    server.process.send_signal(stop)
+    assert server.process.wait(1.0) == 0
+    server.stop()
+
+
+def test_drain_finishes_what_is_in_flight(make_worker: MakeWorker) -> None:
+    server = ParameterServer()
+    pair = [make_worker(server.address, i, workers=2) for i in range(2)]
+    for worker in pair:
+        worker.join()
+    pair[0].send_codes([1])
+    pair[0].retransmit([1])
+    pair[0].receive()
+    server.process.terminate()
+    time.sleep(0.02)
+    late = make_worker(server.address, 0, job=2)
+    pair[0].retransmit([1])  # keeps the server busy
+    pair[0].receive()
+    assert late.say_hello().reason == ErrorReason.DRAINING
+    pair[1].send_codes([2])
+    assert [worker.receive().payload for worker in pair] == [bytes([3])] * 2
+    assert server.process.wait(1.0) == 0
+    server.stop()
+
+
+def test_drain_is_bounded(make_worker: MakeWorker) -> None:
+    server = ParameterServer(["--drain-timeout", "0.3"])
+    worker = make_worker(server.address, 0)
+    worker.join()
+    started = time.monotonic()
+    server.process.terminate()
+    while server.process.poll() is None and time.monotonic() < started + 5:
+        try:
+            worker.send_codes([1])
+        except ConnectionRefusedError:  # it is gone
+            break
+        time.sleep(0.02)
+    assert server.process.wait(1.0) == 0
+    assert time.monotonic() - started < 2
+    server.stop()
+
+
+def test_idle_threads_sleep() -> None:
+    with ParameterServer(["--threads", "4"]) as server:
+        time.sleep(0.2)
+        before = cpu_ticks(server.process.pid)
+        time.sleep(1.0)
+        assert cpu_ticks(server.process.pid) - before <= 5, "50 ms of CPU time in a second at most"
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
