@@ -46,9 +46,9 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
 
     Raises DpdkUnavailableError when DPDK is asked for and not in this build, TransportError when thc-ps does not start.
     """
-    faults = ["--fault-drop", str(settings.drop)] if settings.drop else []
+    options = ["--log-level", "warning", "--fault-drop", str(settings.drop)]
     if settings.backend == "udp":
-        started = [stack.enter_context(ParameterServer(faults)) for _ in range(settings.servers)]
+        started = [stack.enter_context(ParameterServer(options)) for _ in range(settings.servers)]
         return Network(tuple(server.address for server in started))
     if not has_dpdk():
         raise DpdkUnavailableError("this build has no DPDK: install libdpdk-dev and build again, or use --backend udp")
@@ -56,7 +56,7 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
     started = [
         stack.enter_context(
             ParameterServer(
-                [*faults, "--dpdk", "--eal-args", " ".join(server_eal_arguments(socket, settings.workers))],
+                [*options, "--dpdk", "--eal-args", " ".join(server_eal_arguments(socket, settings.workers))],
                 ip=memif_address(1 + number),
                 port=UDP_PORT,
             )

@@ -80,28 +80,29 @@ def mean_nmse(result: RunResult) -> float | None:
 def results_table(results: list[RunResult]) -> Table:
     """One column per run."""
     reference = results[0]
-    table = Table(title="Final validation loss, and the cost of averaging the gradient per step and worker")
-    table.add_column("")
+    table = Table(title="Result of training; cost of averaging the gradient, per step and worker")
+    table.add_column("", no_wrap=True)
     for result in results:
-        table.add_column(result.scheme.label, justify="right")
+        table.add_column(result.scheme.label, justify="right", no_wrap=True)
 
     def row(name: str, cells: list[str]) -> None:
         table.add_row(name, *cells)
 
     def kib(size_bytes: float, reference_bytes: float) -> str:
-        return f"{size_bytes / 1024:,.1f} KiB ({reference_bytes / size_bytes:.2f}x)" if size_bytes else "none"
+        fewer = f" ({reference_bytes / size_bytes:.2f}x)" if size_bytes < reference_bytes else ""
+        return f"{size_bytes / 1024:,.1f}{fewer}"
 
-    row("validation loss (nats/char)", [f"{r.final_validation_loss:.4f}" for r in results])
+    row("validation loss (nats)", [f"{r.final_validation_loss:.4f}" for r in results])
     row("  against uncompressed", [f"{100 * excess_loss(r, reference):+.2f} %" for r in results])
-    row("bytes up, payload", [kib(r.traffic.payload_up, reference.traffic.payload_up) for r in results])
-    row("bytes up, with headers", [kib(r.traffic.wire_up, reference.traffic.wire_up) for r in results])
-    row("bytes down, payload", [kib(r.traffic.payload_down, reference.traffic.payload_down) for r in results])
-    row("bytes down, with headers", [kib(r.traffic.wire_down, reference.traffic.wire_down) for r in results])
+    row("KiB up, payload", [kib(r.traffic.payload_up, reference.traffic.payload_up) for r in results])
+    row("KiB up, with headers", [kib(r.traffic.wire_up, reference.traffic.wire_up) for r in results])
+    row("KiB down, payload", [kib(r.traffic.payload_down, reference.traffic.payload_down) for r in results])
+    row("KiB down, with headers", [kib(r.traffic.wire_down, reference.traffic.wire_down) for r in results])
     for name, field in (("encode", "encode_ms"), ("communicate", "communicate_ms"), ("decode", "decode_ms")):
-        row(f"{name} (ms, median)", [f"{median(getattr(r, field)):.2f}" for r in results])
-    row("gradient to average (ms, median)", [f"{median(r.average_ms):.2f}" for r in results])
-    row("NMSE of the average gradient", ["0" if (n := mean_nmse(r)) is None else f"{n:.4f}" for r in results])
-    row("workers end bit-identical", ["yes" if r.workers_agree else "no" for r in results])
+        row(f"{name} (median ms)", [f"{median(getattr(r, field)):.2f}" for r in results])
+    row("all of it (median ms)", [f"{median(r.average_ms):.2f}" for r in results])
+    row("NMSE of the average", ["0" if (n := mean_nmse(r)) is None else f"{n:.4f}" for r in results])
+    row("workers bit-identical", ["yes" if r.workers_agree else "no" for r in results])
     row("training time (s)", [f"{r.wall_s:.1f}" for r in results])
     return table
 
