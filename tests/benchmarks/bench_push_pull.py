@@ -23,7 +23,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from ratio import at_least, report
 
-from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
+from byteps_thc import Compressor, ThcConfig
+from byteps_thc.averager import GradientAverager
+from byteps_thc.session import Session
 from byteps_thc.launch import ParameterServer
 
 
@@ -62,9 +64,11 @@ def worker(rank: int, args: argparse.Namespace, server: str, port: int, results:
         dist.all_reduce(half)
         torch.div(half, args.workers, out=out)
 
-    config = ThcConfig(codes_per_packet=args.codes_per_packet, error_feedback=not args.no_error_feedback)
+    config = ThcConfig(error_feedback=not args.no_error_feedback)
     compressor = Compressor(config, workers=args.workers, worker=rank)
-    with Session(servers=[server], job=1, worker=rank, workers=args.workers, config=config) as session:
+    with Session(
+        [server], job=1, worker=rank, workers=args.workers, config=config, codes_per_packet=args.codes_per_packet
+    ) as session:
         averager = GradientAverager(session, compressor)
         flat, average = gradient.numpy(), out.numpy()
 

@@ -35,7 +35,9 @@ def encode(gradient: Tensor, signs: Tensor, table: Tensor, threshold: float, blo
     return (codes[0::2] << 4) | codes[1::2], norms
 
 
-def decode(aggregate: Tensor, workers: int, norms: Tensor, signs: Tensor, g: float, threshold: float, block: int) -> Tensor:
+def decode(
+    aggregate: Tensor, workers: int, norms: Tensor, signs: Tensor, g: float, threshold: float, block: int
+) -> Tensor:
     """aggregate uint8[n] -> average gradient float32[n]."""
     limit = (threshold * norms).unsqueeze(1)
     rotated = aggregate.view(-1, block).to(torch.float32) * (2 * limit / (g * workers)) - limit
