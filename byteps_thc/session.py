@@ -80,10 +80,10 @@ class Timeouts:
     connect_s: float = 10.0
     operation_s: float = 60.0
     """from the push to its last result"""
-    loss_s: float = 0.02
+    loss_s: float = 0.05
     """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
-    rto_initial_s: float = 0.01
-    rto_min_s: float = 0.002
+    rto_initial_s: float = 0.02
+    rto_min_s: float = 0.005
     rto_max_s: float = 0.2
 
 
@@ -269,9 +269,7 @@ def has_dpdk() -> bool:
 
 def _set_timeouts(settings: _comm.SessionConfig, timeouts: Timeouts) -> None:
     settings.set_timeouts(connect_s=timeouts.connect_s, operation_s=timeouts.operation_s, loss_s=timeouts.loss_s)
-    settings.set_retransmission(
-        initial_s=timeouts.rto_initial_s, min_s=timeouts.rto_min_s, max_s=timeouts.rto_max_s
-    )
+    settings.set_retransmission(initial_s=timeouts.rto_initial_s, min_s=timeouts.rto_min_s, max_s=timeouts.rto_max_s)
 
 
 def _io_config(backend: UdpConfig | DpdkConfig, faults: FaultConfig | None) -> _comm.IoConfig:

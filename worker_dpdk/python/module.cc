@@ -44,27 +44,30 @@ void register_config(py::module_& module) {
                config.servers.push_back(io::parse_endpoint(server, wire::kUdpPort));
              }
            })
-      .def("set_job",
-           [](SessionConfig& config, std::uint64_t job, std::uint64_t worker, std::uint64_t workers,
-              std::uint64_t quorum) {
-             config.job_id = narrow<std::uint16_t>(job, "job");
-             config.worker_id = narrow<std::uint8_t>(worker, "worker");
-             config.num_workers = narrow<std::uint8_t>(workers, "workers");
-             config.quorum = narrow<std::uint8_t>(quorum, "quorum");
-           },
-           py::kw_only(), py::arg("job"), py::arg("worker"), py::arg("workers"), py::arg("quorum"))
-      .def("set_timeouts",
-           [](SessionConfig& config, double connect_s, double operation_s, double loss_s) {
-             config.connect_timeout = from_seconds(connect_s);
-             config.operation_timeout = from_seconds(operation_s);
-             config.loss_timeout = from_seconds(loss_s);
-           },
-           py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
-      .def("set_retransmission",
-           [](SessionConfig& config, double initial_s, double min_s, double max_s) {
-             config.rtt = {from_seconds(initial_s), from_seconds(min_s), from_seconds(max_s)};
-           },
-           py::kw_only(), py::arg("initial_s"), py::arg("min_s"), py::arg("max_s"))
+      .def(
+          "set_job",
+          [](SessionConfig& config, std::uint64_t job, std::uint64_t worker, std::uint64_t workers,
+             std::uint64_t quorum) {
+            config.job_id = narrow<std::uint16_t>(job, "job");
+            config.worker_id = narrow<std::uint8_t>(worker, "worker");
+            config.num_workers = narrow<std::uint8_t>(workers, "workers");
+            config.quorum = narrow<std::uint8_t>(quorum, "quorum");
+          },
+          py::kw_only(), py::arg("job"), py::arg("worker"), py::arg("workers"), py::arg("quorum"))
+      .def(
+          "set_timeouts",
+          [](SessionConfig& config, double connect_s, double operation_s, double loss_s) {
+            config.connect_timeout = from_seconds(connect_s);
+            config.operation_timeout = from_seconds(operation_s);
+            config.loss_timeout = from_seconds(loss_s);
+          },
+          py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
+      .def(
+          "set_retransmission",
+          [](SessionConfig& config, double initial_s, double min_s, double max_s) {
+            config.rtt = {from_seconds(initial_s), from_seconds(min_s), from_seconds(max_s)};
+          },
+          py::kw_only(), py::arg("initial_s"), py::arg("min_s"), py::arg("max_s"))
       .def_property(
           "loss_tolerant", [](const SessionConfig& config) { return config.delivery == Delivery::kLossTolerant; },
           [](SessionConfig& config, bool tolerant) {

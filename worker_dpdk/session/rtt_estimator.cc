@@ -13,12 +13,22 @@ void RttEstimator::sample(Duration round_trip) noexcept {
     variation_ += (deviation - variation_) / 4;
     smoothed_ += (round_trip - smoothed_) / 8;
   }
+  doublings_ = 0;
   timeout_ = std::clamp(smoothed_ + 4 * variation_, bounds_.min, bounds_.max);
 }
 
-Duration RttEstimator::timeout(unsigned doublings) const noexcept {
+void RttEstimator::back_off(TimePoint now) noexcept {
+  if (now < next_doubling_) {
+    return;
+  }
+  ++doublings_;
+  next_doubling_ = now + timeout(0);
+}
+
+Duration RttEstimator::timeout(unsigned repetitions) const noexcept {
   constexpr unsigned kEnoughDoublings = 20;  // 1 us << 20 is past any sane maximum and far from overflow
-  return std::min(timeout_ * (std::int64_t{1} << std::min(doublings, kEnoughDoublings)), bounds_.max);
+  const unsigned doublings = std::min(std::max(repetitions, doublings_), kEnoughDoublings);
+  return std::min(timeout_ * (std::int64_t{1} << doublings), bounds_.max);
 }
 
 }  // namespace thc

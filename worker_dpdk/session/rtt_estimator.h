@@ -10,11 +10,17 @@ class RttEstimator {
  public:
   explicit RttEstimator(const RttBounds& bounds) noexcept : bounds_(bounds), timeout_(bounds.initial) {}
 
-  /// Only of packets sent once: the result of a repeated one may answer either copy (Karn's algorithm).
+  /// Only of packets sent once: the result of a repeated one may answer either copy (Karn's algorithm). Ends back-off.
   void sample(Duration round_trip) noexcept;
 
-  /// Timeout after that many doublings, at most bounds.max.
-  Duration timeout(unsigned doublings) const noexcept;
+  /// A timer ran out: doubles the timeout of all packets, at most once per timeout. Without this, round trips that
+  /// have grown past the timeout would have every packet repeated and never be measured.
+  void back_off(TimePoint now) noexcept;
+
+  bool backed_off() const noexcept { return doublings_ != 0; }
+
+  /// Timeout of a packet repeated `repetitions` times, at most bounds.max.
+  Duration timeout(unsigned repetitions) const noexcept;
 
   /// Smoothed round trip; zero before the first sample.
   Duration smoothed() const noexcept { return smoothed_; }
@@ -24,6 +30,8 @@ class RttEstimator {
   Duration timeout_;
   Duration smoothed_{0};
   Duration variation_{0};
+  unsigned doublings_ = 0;
+  TimePoint next_doubling_{};
 };
 
 }  // namespace thc

@@ -9,7 +9,7 @@ namespace thc {
 namespace {
 
 // Repeated packets compete with new ones and with the peers that are late: at most this much per period.
-constexpr std::size_t kRepeatBudgetBytes = 128 * 1024;
+constexpr std::size_t kRepeatBudgetBytes = 64 * 1024;
 constexpr Duration kRepeatPeriod{1'000};
 
 Duration elapsed(TimePoint since, TimePoint now) noexcept { return std::chrono::duration_cast<Duration>(now - since); }
@@ -88,10 +88,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
   context_.counters.add(Count::kIncompleteReceived);
   if (InFlight* packet = match(message); packet != nullptr) {
     packet->seen_workers = error.worker_bitmap;
-    if (now >= next_doubling_) {
-      ++peer_doublings_;
-      next_doubling_ = now + rtt_.timeout(peer_doublings_);
-    }
+    rtt_.back_off(now);
   }
 }
 
@@ -132,12 +129,11 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
   if (packet->retransmissions == 0) {
+    if (rtt_.backed_off()) {
+      next_check_ = now;  // timers get shorter again
+    }
     rtt_.sample(elapsed(packet->sent_at, now));
     context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
-  }
-  if (peer_doublings_ != 0) {
-    peer_doublings_ = 0;
-    next_check_ = now;
   }
   release(stream, *packet);
 }
@@ -228,7 +224,7 @@ TimePoint ServerLink::repeat_time(const SlotStream& stream, const InFlight& pack
   if (context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes) {
     return packet.first_sent_at + context_.config.loss_timeout;
   }
-  return packet.sent_at + rtt_.timeout(std::max<unsigned>(packet.retransmissions, peer_doublings_));
+  return packet.sent_at + rtt_.timeout(packet.retransmissions);
 }
 
 bool ServerLink::is_lost(const SlotStream& stream, const InFlight& packet, TimePoint now) const noexcept {
@@ -266,6 +262,7 @@ void ServerLink::check_packets(SlotStream& stream, TimePoint now) {
     TimePoint due = repeat_time(stream, packet);
     if (due <= now && packet.bytes <= repeat_budget_bytes_) {
       repeat_budget_bytes_ -= packet.bytes;
+      rtt_.back_off(now);
       packet.retransmissions = static_cast<std::uint8_t>(std::min(packet.retransmissions + 1, 255));
       context_.counters.add(Count::kRetransmissions);
       send(stream, packet, now);

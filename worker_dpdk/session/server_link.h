@@ -77,8 +77,6 @@ class ServerLink {
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
   TimePoint rejoined_at_{};
-  unsigned peer_doublings_ = 0;  ///< back-off while other workers are missing
-  TimePoint next_doubling_{};
 };
 
 }  // namespace thc

@@ -25,8 +25,8 @@ enum class Delivery : std::uint8_t {
 
 /// Retransmission timeout: start value and bounds.
 struct RttBounds {
-  Duration initial{10'000};
-  Duration min{2'000};
+  Duration initial{20'000};
+  Duration min{5'000};
   Duration max{200'000};
 };
 
@@ -44,7 +44,7 @@ struct SessionConfig {
   Delivery delivery = Delivery::kReliable;
   Duration connect_timeout{10'000'000};
   Duration operation_timeout{60'000'000};
-  Duration loss_timeout{20'000};
+  Duration loss_timeout{50'000};
   RttBounds rtt{};
 };
 
