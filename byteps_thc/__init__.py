@@ -7,7 +7,7 @@ from byteps_thc.errors import ThcError
 from byteps_thc.session import Session
 from byteps_thc.tables import LookupTable
 
-__all__ = ["Compressor", "GradientAverager", "LookupTable", "Partition", "ResolvedConfig", "Session", "ThcConfig"]
+__all__ = [
     "AverageStats",
     "Compressor",
     "GradientAverager",

@@ -132,8 +132,8 @@ class GradientAverager:
             source, target = gradient_view(gradient), gradient_view(out[name])
             if source.size != target.size or not target.flags.writeable:
                 raise InputError(f"out[{name!r}] must be a writable array of {source.size} elements")
-            for piece in self._pieces_of(name, source.size):
-                jobs.append(_Job(piece, source[piece.part], target[piece.part]))
+            pieces = self._pieces_of(name, source.size)
+            jobs += [_Job(piece, source[piece.part], target[piece.part]) for piece in pieces]
         return jobs
 
     def _pieces_of(self, name: str, size: int) -> list[_Piece]:
