@@ -25,8 +25,8 @@ from ratio import at_least, report
 
 from byteps_thc import Compressor, ThcConfig
 from byteps_thc.averager import GradientAverager
-from byteps_thc.session import Session
 from byteps_thc.launch import ParameterServer
+from byteps_thc.session import Session
 
 
 def free_port() -> int:
