@@ -191,6 +191,7 @@ int run(const Settings& settings) {
       "--no-huge", "-m", "128",
       "--vdev=net_memif0,role=client,id=0,socket-abstract=yes,mac=" + mac + ",socket=" + settings.memif_socket};
   config.local = {io::parse_ipv4("10.97.0.1"), 40000};
+  config.polls_before_yield = config.polls_before_sleep = UINT32_MAX;  // it has its core alone
   const bool forward = settings.mode == "forward";
   if (forward) {
     config.neighbours = {{.ip = config.local.ip, .mac = io::parse_mac(mac), .device_index = 0}};
