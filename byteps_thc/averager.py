@@ -153,13 +153,12 @@ class GradientAverager:
         if self._partitions == _MAX_PARTITIONS:
             raise ConfigurationError(f"more than {_MAX_PARTITIONS} partitions: raise ThcConfig.partition_bytes")
         blocks, padded = self._compressor.layout(part.stop - part.start)
-        dtype = np.uint8 if self._session.value_bits == 8 else np.uint16
         piece = _Piece(
             key=f"{name}[{part.start}:{part.stop}]",
             number=self._partitions,
             part=part,
             max_norms=np.zeros(blocks, np.float32),
-            aggregate=np.zeros(padded, dtype),
+            aggregate=np.zeros(padded, np.uint8) if self._session.value_bits == 8 else np.zeros(padded, np.uint16),
             contributions=np.zeros(self._session.chunks(padded), np.uint8),
         )
         self._partitions += 1
