@@ -113,8 +113,8 @@ class EveryInstructionSet : public ::testing::TestWithParam<std::string> {
   }
 };
 
-#define THC_INSTANTIATE_EVERY_INSTRUCTION_SET(suite)                                          \
-  INSTANTIATE_TEST_SUITE_P(All, suite, ::testing::ValuesIn(::thc::instruction_sets()),        \
+#define THC_INSTANTIATE_EVERY_INSTRUCTION_SET(suite)                                   \
+  INSTANTIATE_TEST_SUITE_P(All, suite, ::testing::ValuesIn(::thc::instruction_sets()), \
                            [](const ::testing::TestParamInfo<std::string>& set) { return set.param; })
 
 }  // namespace thc::testing

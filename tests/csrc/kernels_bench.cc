@@ -56,8 +56,8 @@ struct Partition {
     quantize_rotated(keep_error);
   }
   void decode_sums() {
-    const Aggregate aggregate{sums.data(), 8, contributions.data(), kCodesPerChunk, table.granularity(), kThreshold,
-                              norms.data()};
+    const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
+                              table.granularity(), kThreshold, norms.data()};
     decode(aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
   }
 
@@ -94,9 +94,9 @@ void run(benchmark::State& state, const std::string& instruction_set, Kernel ker
 
 template <typename Kernel>
 void add(const std::string& name, const std::string& instruction_set, Kernel kernel) {
-  benchmark::RegisterBenchmark((name + "/" + instruction_set).c_str(),
-                               [=](benchmark::State& state) { run(state, instruction_set, kernel); })
-      ->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark((name + "/" + instruction_set).c_str(), [=](benchmark::State& state) {
+    run(state, instruction_set, kernel);
+  })->Unit(benchmark::kMicrosecond);
 }
 
 void add_all(Partition& partition, Partition& large_blocks) {

@@ -54,8 +54,8 @@ TEST_P(Quantization, EqualsNaiveForAMillionCoordinates) {
 
 TEST_P(Quantization, EqualsNaiveForExtremeNorms) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const std::vector<float> extremes = {0.0F,   std::numeric_limits<float>::denorm_min(), 1e-38F, 3e38F, kInfinity,
-                                       std::numeric_limits<float>::quiet_NaN(), 1e-6F, 1e6F};
+  const std::vector<float> extremes = {0.0F,      std::numeric_limits<float>::denorm_min(), 1e-38F, 3e38F,
+                                       kInfinity, std::numeric_limits<float>::quiet_NaN(),  1e-6F,  1e6F};
   const BlockLayout layout(64 * extremes.size(), 64);
   std::vector<float> x = normal_floats(layout.padded());
   x[64 * 6 + 1] = kInfinity;

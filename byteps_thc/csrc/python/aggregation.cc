@@ -45,8 +45,8 @@ void register_aggregation(py::module_& module) {
   module.def(
       "table_hash", [](unsigned bits, const py::array& values) { return table_input(values, bits).hash(); },
       py::arg("bits"), py::arg("values"));
-  module.def("lookup_sum", &lookup_sum_array, py::arg("codes"), py::arg("values"), py::arg("aggregate"),
-             py::kw_only(), py::arg("bits"), py::arg("add"));
+  module.def("lookup_sum", &lookup_sum_array, py::arg("codes"), py::arg("values"), py::arg("aggregate"), py::kw_only(),
+             py::arg("bits"), py::arg("add"));
   module.def("max_norms", &max_norms_array, py::arg("norms"), py::arg("maximum"), py::kw_only(), py::arg("add"));
 }
 

@@ -53,8 +53,7 @@ void dequantize_array(const py::array& aggregate, const py::array& contributions
                       py::array rotated, std::size_t coordinates, std::size_t codes_per_chunk,
                       std::size_t rotation_block, std::size_t granularity, float threshold) {
   const BlockLayout layout(coordinates, rotation_block);
-  const Aggregate in =
-      checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold}, layout);
+  const Aggregate in = checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold}, layout);
   float* out = output<float>(rotated, "rotated", layout.padded());
   const py::gil_scoped_release unlocked;
   dequantize(in, layout, out);
@@ -65,8 +64,7 @@ void decode_array(const py::array& aggregate, const py::array& contributions, co
                   std::size_t granularity, float threshold, std::uint64_t seed, std::uint32_t tensor,
                   std::uint32_t round) {
   const BlockLayout layout(coordinates, rotation_block);
-  const Aggregate in =
-      checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold}, layout);
+  const Aggregate in = checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold}, layout);
   const Floats average = float_output(out, "out", layout.coordinates());
   const py::gil_scoped_release unlocked;
   decode(in, layout, {seed, tensor, round}, average);

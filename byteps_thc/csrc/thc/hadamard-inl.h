@@ -1,7 +1,7 @@
 // Walsh-Hadamard transform of one block in few passes over memory. No include guard: compiled once per target.
 //
-// Butterflies run stage by stage from distance 1 to size / 2. A pass keeps several vectors in registers and does several
-// stages on them; results do not depend on how stages are grouped, as every output keeps its expression tree.
+// Butterflies run stage by stage from distance 1 to size / 2. A pass keeps several vectors in registers and does
+// several stages on them; results do not depend on how stages are grouped, as every output keeps its expression tree.
 #if defined(THC_HADAMARD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef THC_HADAMARD_INL_H
 #undef THC_HADAMARD_INL_H
@@ -104,7 +104,7 @@ HWY_INLINE void butterflies(VF (&v)[kCount]) {
 
 /// First pass: scratch of coordinates offset .. offset + kCount * kLanes - 1 from load(coordinate), all stages within.
 template <std::size_t kCount, class Load>
-HWY_INLINE void tile_pass(Load& load, std::size_t offset, float* scratch) {
+HWY_NOINLINE void tile_pass(Load& load, std::size_t offset, float* scratch) {
   const DF d;
   VF v[kCount];
 #pragma GCC unroll 16
@@ -168,10 +168,18 @@ HWY_INLINE void far_stages(float* scratch, std::size_t start, std::size_t size, 
       }
     };
     switch (stages) {
-      case 1: pass(std::integral_constant<std::size_t, 2>()); break;
-      case 2: pass(std::integral_constant<std::size_t, 4>()); break;
-      case 3: pass(std::integral_constant<std::size_t, 8>()); break;
-      default: pass(std::integral_constant<std::size_t, kTileVectors>()); break;
+      case 1:
+        pass(std::integral_constant<std::size_t, 2>());
+        break;
+      case 2:
+        pass(std::integral_constant<std::size_t, 4>());
+        break;
+      case 3:
+        pass(std::integral_constant<std::size_t, 8>());
+        break;
+      default:
+        pass(std::integral_constant<std::size_t, kTileVectors>());
+        break;
     }
     half <<= stages;
   }

@@ -75,8 +75,9 @@ HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count,
   return i;
 }
 
-/// Hot case, four bits into 8-bit lanes, two vectors at a time: both nibbles of a byte are looked up where they are, and
-/// interleaving puts them in order, provided that its halves of every 128-bit block come from both halves of the vector.
+/// Hot case, four bits into 8-bit lanes, two vectors at a time: both nibbles of a byte are looked up where they are,
+/// and interleaving puts them in order, provided that its halves of every 128-bit block come from both halves of the
+/// vector.
 template <bool kAdd>
 HWY_INLINE std::size_t sum_nibbles(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
                                    std::uint8_t* aggregate) {
@@ -112,8 +113,9 @@ HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count,
   const V8 low_bytes = table_bytes(table, 0);
   const V8 high_bytes = table_bytes(table, 1);
   const hn::Half<D8> half;
-  const auto widen = [](auto low, auto high)
-                         HWY_ATTR { return hn::Or(hn::PromoteTo(D16(), low), hn::ShiftLeft<8>(hn::PromoteTo(D16(), high))); };
+  const auto widen = [](auto low, auto high) HWY_ATTR {
+    return hn::Or(hn::PromoteTo(D16(), low), hn::ShiftLeft<8>(hn::PromoteTo(D16(), high)));
+  };
   std::size_t i = 0;
   for (; i + hn::Lanes(D8()) <= count; i += hn::Lanes(D8())) {
     const V8 code = load_codes<kBits>(codes + i * kBits / 8);

@@ -21,7 +21,8 @@ class LookupTable {
   std::span<const std::uint16_t> values() const noexcept { return {values_.data(), size()}; }
   /// FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each); both ends compare it in HELLO.
   std::uint64_t hash() const noexcept;
-  /// 8 or 16: the narrowest aggregate lane that holds granularity * workers; throws ConfigurationError when neither does.
+  /// 8 or 16: the narrowest aggregate lane that holds granularity * workers; throws ConfigurationError when neither
+  /// does.
   unsigned value_bits_for(unsigned workers) const;
 
  private:

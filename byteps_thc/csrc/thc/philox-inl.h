@@ -14,8 +14,8 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Words of consecutive Philox blocks: lane l of `word[w]` holds word w of block `first + l` in its lower 32 bits. Upper
-/// halves are not zero: the multiplication ignores them, so clearing them each round would be wasted.
+/// Words of consecutive Philox blocks: lane l of `word[w]` holds word w of block `first + l` in its lower 32 bits.
+/// Upper halves are not zero: the multiplication ignores them, so clearing them each round would be wasted.
 template <class V64>
 struct PhiloxLanes {
   V64 word[4];

@@ -88,7 +88,9 @@ class RegisterLookup {
 class ByteLookup {
  public:
   HWY_INLINE explicit ByteLookup(const IntervalTable& table)
-      : values_(table.values()), inverse_gaps_(table.inverse_gaps()), bytes_{_mm512_loadu_si512(table.interval_bytes())} {}
+      : values_(table.values()),
+        inverse_gaps_(table.inverse_gaps()),
+        bytes_{_mm512_loadu_si512(table.interval_bytes())} {}
   // The three upper bytes of a lane are zero and look up interval 0, so the result needs no mask.
   HWY_INLINE VI interval(VI floor) const { return VI{_mm512_permutexvar_epi8(floor.raw, bytes_.raw)}; }
   HWY_INLINE VF value(VI code) const { return values_[code]; }
@@ -113,7 +115,8 @@ class GatherLookup {
   const IntervalTable& table_;
 };
 
-/// (r + 0.5) / 2^16 for 16 random bits r per lane; even lanes take the lower bits of each 64-bit lane, odd ones the next.
+/// (r + 0.5) / 2^16 for 16 random bits r per lane; even lanes take the lower bits of each 64-bit lane, odd ones the
+/// next.
 HWY_INLINE VF uniform_from(hn::Vec<D64> word) {
   // r as the top mantissa bits of a float in [1, 2), and the half as the bit below; subtracting 1 is exact.
   const auto even = hn::And(hn::ShiftLeft<7>(word), hn::Set(D64(), 0x007fff80));
@@ -215,8 +218,7 @@ HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned
 
 template <class Lookup>
 HWY_INLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
-                                      const BlockPosition& block, const QuantizeOptions& options,
-                                      std::uint8_t* codes) {
+                                      const BlockPosition& block, const QuantizeOptions& options, std::uint8_t* codes) {
   return options.keep_error ? quantize_block<Lookup, true>(intervals, bits, range, block, options, codes)
                             : quantize_block<Lookup, false>(intervals, bits, range, block, options, codes);
 }
