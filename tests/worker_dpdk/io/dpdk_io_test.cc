@@ -196,6 +196,27 @@ TEST_F(DpdkSetUpTest, NeighboursMustBeBehindADevice) {
   expect_refused<ConfigurationError>(config_, "10.97.0.2");
 }
 
+TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {
+  DpdkConfig peer = TestNetwork::instance().dpdk_config("net_memif1", 97, 2);
+  config_.mtu_bytes = peer.mtu_bytes = 9000;
+  const auto receiver = make_dpdk_io(config_);
+  const auto sender = make_dpdk_io(peer);
+  ASSERT_EQ(sender->max_datagram_bytes(receiver->local()), 8972U);
+  std::string text(8972, '?');
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    text[i] = static_cast<char>(i * 7 + i / 256);
+  }
+  std::string received;
+  for (int attempt = 0; attempt < 5 && received.empty(); ++attempt) {  // the link and ARP take a moment
+    sender->send(receiver->local(), {}, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+    sender->flush();
+    received = receive_one(*receiver);
+    std::array<RxPacket, 8> answers;
+    sender->receive(answers);
+  }
+  EXPECT_EQ(received, text);
+}
+
 TEST(DpdkAvailabilityTest, WithoutDpdkTheErrorSaysHowToGetIt) {
   if (dpdk_available()) {
     GTEST_SKIP() << "this build has DPDK";
