@@ -1,0 +1,119 @@
+"""Run all benchmarks and write their tables into docs/benchmarks.md (make bench).
+
+Every figure is a ratio to a named peer measured in the same run. The text around the tables is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs/benchmarks.md"
+BEGIN, END = "<!-- results: make bench -->", "<!-- end of results -->"
+OUTPUT = ROOT / "build/bench"
+BENCHMARKS = ROOT / "tests/benchmarks"
+
+
+def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a step; end with its exit code when it fails."""
+    print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
+    result = subprocess.run(command, cwd=ROOT, text=True, check=False, **options)
+    if result.returncode != 0:
+        sys.exit(result.returncode)
+    return result
+
+
+def rows_of(script: str, name: str, *options: str) -> list[dict[str, Any]]:
+    """Run a benchmark of tests/benchmarks and return its rows."""
+    path = OUTPUT / f"{name}.json"
+    run([sys.executable, str(BENCHMARKS / script), "--json", str(path), *options])
+    rows: list[dict[str, Any]] = json.loads(path.read_text())
+    return rows
+
+
+def memif_rows() -> list[dict[str, Any]]:
+    """thc-ps over DPDK memif against testpmd."""
+    run(["cmake", "--preset", "release"], stdout=subprocess.DEVNULL)
+    run(["cmake", "--build", "--preset", "release", "-j", str(os.cpu_count())], stdout=subprocess.DEVNULL)
+    result = run([sys.executable, str(ROOT / "scripts/bench_memif.py")], stdout=subprocess.PIPE)
+    measured = json.loads(result.stdout.splitlines()[-1])
+    return [
+        {
+            "what": "thc-ps over memif, per packet of 1024 codes",
+            "own_us": 1e6 / measured["thc_ps_packets_per_s"],
+            "peer": "testpmd io forwarding, same vdev",
+            "peer_us": 1e6 / measured["testpmd_packets_per_s"],
+            "target": f">= {measured['target']}x its packets/s",
+            "ratio": measured["ratio"],
+            "met": measured["ratio"] >= measured["target"],
+        }
+    ]
+
+
+def markdown(title: str, command: str, rows: list[dict[str, Any]]) -> list[str]:
+    """One section."""
+    lines = [f"### {title}", "", f"`{command}`", ""]
+    lines += ["| what | own | peer | peer's | ratio | target | met |", "| --- | ---: | --- | ---: | ---: | --- | --- |"]
+    for row in rows:
+        own, peer = (
+            f"{row[key]:,.1f} us" if row[key] < 1e4 else f"{row[key] / 1e3:,.1f} ms" for key in ("own_us", "peer_us")
+        )
+        met = "yes" if row["met"] else "**no**"
+        lines.append(
+            f"| {row['what']} | {own} | {row['peer']} | {peer} | {row['ratio']:.2f} | {row['target']} | {met} |"
+        )
+    return [*lines, ""]
+
+
+def machine() -> str:
+    """Where this ran."""
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(": ", 1)[1] for line in cpuinfo if line.startswith("model name")), platform.machine())
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True, capture_output=True, check=False
+    )
+    return (
+        f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}: {model}, {os.cpu_count()} cores, "
+        f"Linux {platform.release()}, Python {platform.python_version()}."
+    )
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    sections = [machine(), ""]
+    python = ".venv/bin/python"
+    kernels = f"{python} tests/benchmarks/bench_kernels.py"
+    sections += markdown("Kernels, one thread", kernels, rows_of("bench_kernels.py", "kernels"))
+    push_pull = f"{python} tests/benchmarks/bench_push_pull.py"
+    sections += markdown(
+        "push_pull on loopback, largest packets that fit",
+        push_pull,
+        rows_of("bench_push_pull.py", "push_pull", "--codes-per-packet", "auto"),
+    )
+    sections += markdown(
+        "push_pull on loopback, 1024 codes per packet as on Ethernet",
+        f"{push_pull} --codes-per-packet 1024",
+        rows_of("bench_push_pull.py", "push_pull_1024", "--codes-per-packet", "1024"),
+    )
+    if shutil.which("dpdk-testpmd"):
+        sections += markdown("DPDK over memif", f"{python} scripts/bench_memif.py", memif_rows())
+    else:
+        sections += ["DPDK over memif was not measured: dpdk-testpmd is not installed.", ""]
+    text = DOCUMENT.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    DOCUMENT.write_text("\n".join([before + BEGIN, "", *sections]) + END + after)
+    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
