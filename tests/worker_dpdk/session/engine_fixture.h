@@ -1,8 +1,6 @@
 // Workers, an aggregator and a clock that the test turns.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <numeric>
 #include <random>
