@@ -1,0 +1,382 @@
+"""Sessions against the real thc-ps on loopback. Workers are threads here; their polling threads are in C++ anyway."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from byteps_thc import _core
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import (
+    ConfigurationError,
+    DeadlineError,
+    DpdkUnavailableError,
+    InputError,
+    RestartError,
+    ServerRefusedError,
+    TransportError,
+)
+from byteps_thc.launch import ParameterServer
+from byteps_thc.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig, has_dpdk
+
+LOOPBACK = UdpConfig(local="127.0.0.1:0")
+FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
+FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ParameterServer]:
+    with ParameterServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sharded_server() -> Iterator[ParameterServer]:
+    with ParameterServer(["--threads", "2"]) as server:
+        yield server
+
+
+_next_job = iter(range(1, 1 << 16))
+
+
+def sessions(
+    stack: ExitStack, servers: list[str], workers: int, config: ThcConfig | None = None, **settings: object
+) -> list[Session]:
+    """Join all workers to a new job."""
+    job = next(_next_job)
+    return [
+        stack.enter_context(
+            Session(
+                servers,
+                job=job,
+                worker=worker,
+                workers=workers,
+                config=config or ThcConfig(),
+                backend=LOOPBACK,
+                **settings,  # type: ignore[arg-type]
+            )
+        )
+        for worker in range(workers)
+    ]
+
+
+def in_parallel(calls: list[Callable[[], object]]) -> list[object]:
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+def make_codes(config: ThcConfig, counts: list[int], seed: int) -> list[npt.NDArray[np.uint8]]:
+    random = np.random.default_rng(seed)
+    return [random.integers(0, 256, _core.code_bytes(count, config.bits), np.uint8) for count in counts]
+
+
+def expected_sum(config: ThcConfig, codes: list[npt.NDArray[np.uint8]], count: int) -> npt.NDArray[np.int64]:
+    values = np.asarray(config.resolve(len(codes)).table.values, np.int64)
+    total = np.zeros(count, np.int64)
+    for packed in codes:
+        unpacked = np.empty(count, np.uint8)
+        _core.unpack(packed, unpacked, bits=config.bits)
+        total += values[unpacked]
+    return total
+
+
+def push_all(session: Session, codes: list[npt.NDArray[np.uint8]], counts: list[int]) -> list[npt.NDArray[np.generic]]:
+    handles = [
+        session.push_pull(partition, None, packed, count=count)
+        for partition, (packed, count) in enumerate(zip(codes, counts, strict=True))
+    ]
+    results = [session.wait(handle, 60) for handle in handles]
+    for result in results:
+        assert (result.contributions == result.contributions.max(initial=0)).all()
+    return [result.aggregate for result in results]
+
+
+def check_sums(joined: list[Session], config: ThcConfig, counts: list[int], steps: int = 1) -> None:
+    """Every worker pushes random codes; every aggregate must be the exact sum on every worker."""
+    for step in range(steps):
+        codes = [make_codes(config, counts, 1000 * step + worker) for worker in range(len(joined))]
+        aggregates = in_parallel(
+            [lambda s=s, c=c: push_all(s, c, counts) for s, c in zip(joined, codes, strict=True)]  # type: ignore[misc]
+        )
+        for partition, count in enumerate(counts):
+            expected = expected_sum(config, [own[partition] for own in codes], count)
+            for own in aggregates:
+                np.testing.assert_array_equal(own[partition], expected)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+def test_exact_sums(sharded_server: ParameterServer, bits: int, workers: int) -> None:
+    config = ThcConfig(bits=bits)
+    with ExitStack() as stack:
+        joined = sessions(stack, [sharded_server.address], workers, config)
+        check_sums(joined, config, [0, 1, 63, 64, 1023, 1024, 1025, 100_001])
+
+
+@pytest.mark.parametrize("value_bits", [8, 16])
+def test_value_bits(server: ParameterServer, value_bits: int) -> None:
+    config = ThcConfig(value_bits=value_bits)
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2, config, codes_per_packet="auto")
+        check_sums(joined, config, [1, 70_001, 1 << 20])
+
+
+def test_partitions_are_spread_over_servers(server: ParameterServer, sharded_server: ParameterServer) -> None:
+    config = ThcConfig()
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address, sharded_server.address], 2, config)
+        check_sums(joined, config, [5000, 10_000, 3000, 64, 0, 20_000], steps=3)
+
+
+def test_bit_identical_with_faults_in_each_direction() -> None:
+    config = ThcConfig()
+    with ParameterServer(FAULT_FLAGS) as faulty, ExitStack() as stack:
+        joined = sessions(stack, [faulty.address], 4, config, faults=FaultConfig(**FAULTS))
+        check_sums(joined, config, [200_000, 1025, 50_000], steps=3)
+        assert all(session.counters()["retransmissions"] > 0 for session in joined)
+
+
+def test_norms_then_codes(server: ParameterServer) -> None:
+    norms = np.random.default_rng(0).random((2, 1000), np.float32)
+    norms[0, 5] = np.inf
+    seen: list[npt.NDArray[np.float32]] = []
+
+    def push(session: Session, own: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
+        def quantize(max_norms: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+            seen.append(max_norms)
+            return np.zeros(2048 // 2, np.uint8)
+
+        handle = session.push_pull(0, own, quantize)
+        result = session.wait(handle, 30)
+        assert session.test(handle)
+        assert result.max_norms is seen[0] or result.max_norms is seen[-1]
+        return result.aggregate
+
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2)
+        in_parallel([lambda s=s, o=o: push(s, o) for s, o in zip(joined, norms, strict=True)])  # type: ignore[misc]
+    assert len(seen) == 2
+    for max_norms in seen:
+        np.testing.assert_array_equal(max_norms, norms.max(axis=0))
+
+
+def test_server_down_at_start() -> None:
+    start = time.monotonic()
+    with pytest.raises(DeadlineError, match=r"127\.0\.0\.1:9 did not answer HELLO"):
+        Session(
+            ["127.0.0.1:9"],
+            job=1,
+            worker=0,
+            workers=1,
+            config=ThcConfig(),
+            backend=LOOPBACK,
+            timeouts=Timeouts(connect_s=0.5),
+        )
+    assert time.monotonic() - start < 5
+
+
+def test_different_table_is_refused(server: ParameterServer) -> None:
+    with (
+        Session([server.address], job=60_000, worker=0, workers=2, config=ThcConfig(granularity=20), backend=LOOPBACK),
+        pytest.raises(ServerRefusedError, match="granularity of worker 1 differs"),
+    ):
+        Session([server.address], job=60_000, worker=1, workers=2, config=ThcConfig(granularity=21), backend=LOOPBACK)
+
+
+def test_different_number_of_workers_names_both(server: ParameterServer) -> None:
+    config = ThcConfig(granularity=20, value_bits=16)
+    with (
+        Session([server.address], job=60_001, worker=0, workers=2, config=config, backend=LOOPBACK),
+        pytest.raises(ServerRefusedError, match="num_workers of worker 1 differs"),
+    ):
+        Session([server.address], job=60_001, worker=1, workers=3, config=config, backend=LOOPBACK)
+
+
+def test_duplicate_worker_is_refused(server: ParameterServer) -> None:
+    with (
+        Session([server.address], job=60_002, worker=0, workers=2, config=ThcConfig(), backend=LOOPBACK),
+        pytest.raises(ServerRefusedError, match="worker 0 is already there"),
+    ):
+        Session([server.address], job=60_002, worker=0, workers=2, config=ThcConfig(), backend=LOOPBACK)
+
+
+def test_different_order_is_an_error_not_a_sum(server: ParameterServer) -> None:
+    codes = np.zeros(512, np.uint8)
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2, timeouts=Timeouts(operation_s=5))
+        handles = [joined[worker].push_pull(worker, None, codes) for worker in range(2)]
+        with pytest.raises(TransportError, match="same order"):
+            joined[1].wait(handles[1], 10)
+        with pytest.raises(TransportError, match="same order"):  # the session is over, for the same reason
+            joined[1].push_pull(0, None, codes)
+
+
+def test_missing_worker_is_named(server: ParameterServer) -> None:
+    codes = np.zeros(512, np.uint8)
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 3, timeouts=Timeouts(operation_s=1))
+        handles = [session.push_pull(0, None, codes) for session in joined[:2]]
+        for session, handle in zip(joined[:2], handles, strict=True):
+            with pytest.raises(DeadlineError, match="missing worker 2") as caught:
+                session.wait(handle, 10)
+            assert caught.value.missing_workers == (2,)
+            assert caught.value.round == 1
+
+
+def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
+    config = ThcConfig()
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 3, config, quorum=2)
+        joined[2].close()
+        codes = [make_codes(config, [3000], worker)[0] for worker in range(2)]
+        results = [s.push_pull(0, None, c, count=3000) for s, c in zip(joined[:2], codes, strict=True)]
+        table = np.asarray(config.resolve(3).table.values)
+        unpacked = np.empty((2, 3000), np.uint8)
+        for packed, out in zip(codes, unpacked, strict=True):
+            _core.unpack(packed, out, bits=config.bits)
+        for session, handle in zip(joined[:2], results, strict=True):
+            result = session.wait(handle, 10)
+            np.testing.assert_array_equal(result.aggregate, table[unpacked].sum(axis=0))
+            assert (result.contributions == 2).all()
+
+
+def test_loss_tolerant_zero_fills() -> None:
+    config = ThcConfig()
+    count = 1024 * 400
+    with ParameterServer(["--fault-drop", "0.02"]) as faulty, ExitStack() as stack:
+        joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True)
+        codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
+        handles = [s.push_pull(0, None, c) for s, c in zip(joined, codes, strict=True)]
+        expected = expected_sum(config, codes, count).reshape(-1, 1024)
+        for session, handle in zip(joined, handles, strict=True):
+            result = session.wait(handle, 30)
+            got = result.contributions != 0
+            assert 0 < np.count_nonzero(~got) < 200
+            np.testing.assert_array_equal(result.aggregate.reshape(-1, 1024), expected * got[:, None])
+
+
+def test_server_killed_and_started_again() -> None:
+    """A right sum or a clear error in time, never a wrong sum, wherever the kill hits."""
+    config = ThcConfig()
+    port = 0
+    outcomes: list[bool] = []
+    for delay_s in (0.0, 0.002, 0.01):
+        with ExitStack() as stack:
+            first = ParameterServer(port=port)
+            stack.callback(first.stop)
+            joined = sessions(stack, [first.address], 2, config, timeouts=Timeouts(operation_s=6))
+            codes = [make_codes(config, [8 << 20], worker)[0] for worker in range(2)]
+            handles = [s.push_pull(0, None, c) for s, c in zip(joined, codes, strict=True)]
+            time.sleep(delay_s)
+            first.process.kill()
+            first.process.wait(10)
+            stack.enter_context(ParameterServer(port=int(first.address.rpartition(":")[2])))
+            expected = expected_sum(config, codes, 8 << 20)
+            for session, handle in zip(joined, handles, strict=True):
+                try:
+                    np.testing.assert_array_equal(session.wait(handle, 30).aggregate, expected)
+                    outcomes.append(True)
+                except (RestartError, DeadlineError):
+                    outcomes.append(False)
+    assert len(outcomes) == 6
+
+
+@pytest.mark.parametrize(
+    ("codes", "aggregate", "contributions", "message"),
+    [
+        (np.zeros(512, np.int8), np.zeros(1024, np.uint8), np.zeros(1, np.uint8), "codes"),
+        (np.zeros(511, np.uint8), np.zeros(1024, np.uint8), np.zeros(1, np.uint8), "codes"),
+        (np.zeros(1024, np.uint8)[::2], np.zeros(1024, np.uint8), np.zeros(1, np.uint8), "contiguous"),
+        (np.zeros(512, np.uint8), np.zeros(1024, np.uint16), np.zeros(1, np.uint8), "aggregate"),
+        (np.zeros(512, np.uint8), np.zeros(1024, np.uint8), np.zeros(2, np.uint8), "contributions"),
+        (np.zeros(512, np.uint8), np.frombuffer(bytes(1024), np.uint8), np.zeros(1, np.uint8), "aggregate"),
+    ],
+)
+def test_unsuitable_arrays(
+    server: ParameterServer,
+    codes: npt.NDArray[np.uint8],
+    aggregate: npt.NDArray[np.uint8],
+    contributions: npt.NDArray[np.uint8],
+    message: str,
+) -> None:
+    with ExitStack() as stack:
+        (session,) = sessions(stack, [server.address], 1, ThcConfig(value_bits=8))
+        with pytest.raises(InputError, match=message):
+            session.push_codes(0, codes, aggregate, contributions)
+
+
+def test_wait_has_a_deadline_and_can_go_on(server: ParameterServer) -> None:
+    codes = np.zeros(512, np.uint8)
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2)
+        handle = joined[0].push_pull(0, None, codes)
+        with pytest.raises(DeadlineError, match="still in flight"):
+            joined[0].wait(handle, 0.05)
+        joined[1].push_pull(0, None, codes)
+        assert joined[0].wait(handle, 10).contributions[0] == 2
+
+
+def test_keyboard_interrupt_ends_a_wait(server: ParameterServer) -> None:
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2)
+        handle = joined[0].push_pull(0, None, np.zeros(512, np.uint8))
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            joined[0].wait(handle, 30)
+        timer.join()
+
+
+def test_closing_fails_what_is_in_flight(server: ParameterServer) -> None:
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2)
+        handle = joined[0].push_pull(0, None, np.zeros(512, np.uint8))
+        joined[0].close()
+        joined[0].close()
+        with pytest.raises(TransportError, match="closed"):
+            joined[0].wait(handle, 5)
+        with pytest.raises(TransportError, match="closed"):
+            joined[0].push_pull(1, None, np.zeros(512, np.uint8))
+
+
+def test_buffers_are_kept_alive_while_in_flight(server: ParameterServer) -> None:
+    with ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2)
+        for partition in range(50):
+            for session in joined:
+                session.push_pull(partition, None, np.zeros(50_000, np.uint8))  # nobody keeps the handle
+        last = [session.push_pull(50, None, np.zeros(512, np.uint8)) for session in joined]
+        for session, handle in zip(joined, last, strict=True):
+            session.wait(handle, 30)
+
+
+def test_settings_out_of_range(server: ParameterServer) -> None:
+    def join(**settings: object) -> None:
+        Session([server.address], **({"job": 1, "worker": 0, "workers": 2, "config": ThcConfig()} | settings))  # type: ignore[arg-type]
+
+    for settings, message in [
+        ({"worker": 2}, "worker id 2"),
+        ({"job": 1 << 16}, "job"),
+        ({"codes_per_packet": 100}, "multiple of 64"),
+        ({"quorum": 3}, "quorum"),
+        ({"backend": "carrier pigeon"}, "backend"),
+        ({"timeouts": Timeouts(rto_min_s=1.0)}, "timeouts"),
+    ]:
+        with pytest.raises(ConfigurationError, match=message):
+            join(**settings)
+    with pytest.raises(ConfigurationError):
+        Session([], job=1, worker=0, workers=2, config=ThcConfig())
+
+
+@pytest.mark.skipif(has_dpdk(), reason="this build has DPDK")
+def test_dpdk_missing() -> None:
+    with pytest.raises(DpdkUnavailableError, match="DPDK"):
+        Session(["10.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), backend=DpdkConfig(local="10.0.0.2"))
