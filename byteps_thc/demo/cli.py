@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +10,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from byteps_thc.demo import report
+from byteps_thc.demo.launcher import run_demo
 from byteps_thc.demo.settings import DemoSettings
 from byteps_thc.errors import ConfigurationError
 
@@ -59,15 +62,9 @@ def demo(
         servers=servers,
         seed=seed,
     )
-    try:
-        import matplotlib  # noqa: F401
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError(f"the demo needs {error.name}: pip install 'byteps_thc[demo]'") from error
-    # These import torch, which takes seconds; `thc --help` and the other commands do without.
-    from byteps_thc.demo import report
-    from byteps_thc.demo.launcher import run_demo
-
+    for package in ("torch", "matplotlib"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigurationError(f"the demo needs {package}: pip install 'byteps_thc[demo]'")
     console = Console(stderr=as_json)
     console.print(
         f"{workers} workers and {servers} thc-ps train a character-level GPT on the Python standard library's source, "

@@ -12,8 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from byteps_thc.demo.network import Network, start_servers
-from byteps_thc.demo.settings import DemoSettings, Progress, RunResult
-from byteps_thc.demo.worker import Failure, run_worker
+from byteps_thc.demo.settings import DemoSettings, Failure, Progress, RunResult
 from byteps_thc.errors import ThcError
 
 #: After one worker failed the others are given this long to say more (the first failure may be a consequence).
@@ -52,6 +51,13 @@ def start_workers(
         workers.append(process)
         channels.append(reader)
     return workers, channels
+
+
+def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous: Path, channel: Connection) -> None:
+    """Entry point of a worker process."""
+    from byteps_thc.demo import worker as implementation  # imports torch, which this process does without
+
+    implementation.run_worker(worker, settings, network, rendezvous, channel)
 
 
 def follow(

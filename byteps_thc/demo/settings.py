@@ -20,7 +20,7 @@ class Scheme(enum.StrEnum):
     @property
     def label(self) -> str:
         """Name in tables and plots."""
-        return {"uncompressed": "uncompressed fp32", "uniform-thc": "Uniform THC", "thc": "THC"}[self.value]
+        return {"uncompressed": "uncompressed", "uniform-thc": "Uniform THC", "thc": "THC"}[self.value]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,17 @@ class Progress:
     training_loss: float
     #: set every settings.validate_every steps
     validation_loss: float | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a worker ended."""
+
+    #: name of the worker's process
+    worker: str
+    message: str
+    #: traceback
+    details: str
 
 
 @dataclass

@@ -8,7 +8,6 @@ import signal
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -20,24 +19,13 @@ from byteps_thc.demo.averaging import Averaging, Gradients, make_averaging
 from byteps_thc.demo.data import BatchSampler, Corpus, load_corpus
 from byteps_thc.demo.model import Gpt, GptShape, loss_of, window_losses
 from byteps_thc.demo.network import Network
-from byteps_thc.demo.settings import DemoSettings, Progress, RunResult, Scheme
+from byteps_thc.demo.settings import DemoSettings, Failure, Progress, RunResult, Scheme
 
 WARM_UP_STEPS = 20
 FINAL_LEARNING_RATE_FRACTION = 0.05
 MAX_GRADIENT_NORM = 1.0
 #: windows of held-out text for the curve; the final loss takes all
 CURVE_WINDOWS = 64
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a worker ended."""
-
-    #: name of the worker's process
-    worker: str
-    message: str
-    #: traceback
-    details: str
 
 
 def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous: Path, channel: Connection) -> None:

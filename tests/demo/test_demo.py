@@ -16,6 +16,9 @@ import pytest
 THC = str(Path(sys.executable).parent / "thc")
 PNG_SIGNATURE = b"\x89PNG"
 
+# Seconds each when the machine is idle; a busy one may take much longer.
+pytestmark = pytest.mark.timeout(240)
+
 
 def command(folder: Path, *arguments: str) -> list[str]:
     return [THC, "demo", "--workers", "2", "--out", str(folder), *arguments]
@@ -24,7 +27,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def run_demo(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Run to the end; returns the process and demo-out/results.json."""
     finished = subprocess.run(
-        command(folder, "--batch-size", "2", *arguments), capture_output=True, text=True, timeout=100, check=False
+        command(folder, "--batch-size", "2", *arguments), capture_output=True, text=True, timeout=200, check=False
     )
     assert (folder / "results.json").exists(), finished.stderr
     return finished, json.loads((folder / "results.json").read_text(encoding="utf-8"))
@@ -37,7 +40,7 @@ def runs_by_scheme(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_trains_three_ways_and_writes_everything(tmp_path: Path) -> None:
     finished, results = run_demo(tmp_path, "--steps", "12", "--no-check")
     assert finished.returncode == 0, finished.stderr
-    for title in ("uncompressed fp32", "Uniform THC", "THC", "validation loss", "NMSE"):
+    for title in ("uncompressed", "Uniform THC", "THC", "validation loss", "NMSE"):
         assert title in finished.stdout
     assert (tmp_path / "loss.png").read_bytes().startswith(PNG_SIGNATURE)
     assert (tmp_path / "bytes.png").read_bytes().startswith(PNG_SIGNATURE)
