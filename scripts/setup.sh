@@ -85,14 +85,14 @@ install_project() {
   [[ $state == "$(cat "$stamps/project" 2>/dev/null)" ]] && return
   if [[ ! -e $stamps/build-tools ]]; then
     say "Installing Python build tools into $venv"
-    "$venv/bin/pip" install --quiet 'scikit-build-core>=0.10' 'pybind11>=3'
+    "$venv/bin/pip" install -qq 'scikit-build-core>=0.10' 'pybind11>=3'
     touch "$stamps/build-tools"
   fi
   say "Building byteps_thc and thc-ps, installing them and what they need ($extras) into $venv (a few minutes the first time)"
   if command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache  # the tests compile the same files again
   fi
-  "$venv/bin/pip" install --quiet --no-build-isolation --constraint scripts/constraints.txt ".[$extras]"
+  "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt ".[$extras]"
   echo "$state" >"$stamps/project"
 }
 
