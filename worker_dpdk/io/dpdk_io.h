@@ -39,7 +39,8 @@ struct DpdkConfig {
   std::uint16_t mtu_bytes = 1500;         ///< of the IP packet
   std::uint16_t rx_descriptors = 1024;
   std::uint16_t tx_descriptors = 1024;
-  std::uint32_t mbufs = 0;  ///< packet buffers; 0: enough for all descriptors and bursts
+  std::uint32_t mbufs = 0;                ///< packet buffers; 0: enough for all descriptors and bursts
+  std::uint32_t start_timeout_ms = 5000;  ///< how long a memif client waits for its server
   UdpChecksum udp_checksum = UdpChecksum::kAuto;
   bool verify_udp_checksum = true;  ///< turn off for peers behind veth with checksum offload, whose frames carry none
   /// wait() after this many empty polls in a row yields the CPU, and after `polls_before_sleep` sleeps `sleep_us`. Set

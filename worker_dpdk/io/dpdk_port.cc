@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <thread>
 
 #include "io/frame.h"
 #include "thc/errors.h"
@@ -15,6 +16,7 @@
 namespace thc::io {
 namespace {
 
+constexpr std::string_view kMemifDriver = "net_memif";
 constexpr int kFullRingSpins = 64;
 constexpr int kFullRingYields = 16;
 constexpr std::uint32_t kPoolCache = 256;
@@ -93,15 +95,30 @@ void DpdkPort::configure(const DpdkConfig& config, rte_mempool* pool) {
   const auto socket = static_cast<unsigned>(SOCKET_ID_ANY);
   check(rte_eth_rx_queue_setup(port_id_, 0, rx, socket, nullptr, pool), device_, "setting up the receive queue");
   check(rte_eth_tx_queue_setup(port_id_, 0, tx, socket, nullptr), device_, "setting up the transmit queue");
-  check(rte_eth_dev_start(port_id_), device_, "starting");
+  start(info.driver_name, std::chrono::milliseconds(config.start_timeout_ms));
   rte_ether_addr address{};
   check(rte_eth_macaddr_get(port_id_, &address), device_, "reading its MAC address");
   std::memcpy(mac_.data(), address.addr_bytes, mac_.size());
 }
 
-void DpdkPort::choose_checksums(const DpdkConfig& config, const char* driver, std::uint64_t tx_offloads) noexcept {
+/// A memif client fails to start until its server is there, which may be starting at the same time.
+void DpdkPort::start(const std::string& driver, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  int rc = rte_eth_dev_start(port_id_);
+  while (rc < 0 && driver == kMemifDriver && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    rc = rte_eth_dev_start(port_id_);
+  }
+  if (rc < 0 && driver == kMemifDriver) {
+    throw DpdkUnavailableError("memif device \"" + device_ + "\" finds no server on its socket within " +
+                               std::to_string(timeout.count()) + " ms: start the role=server side (thc-ps) first");
+  }
+  check(rc, device_, "starting");
+}
+
+void DpdkPort::choose_checksums(const DpdkConfig& config, std::string_view driver, std::uint64_t tx_offloads) noexcept {
   constexpr std::uint64_t kWanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-  const bool shared_memory = std::string_view(driver) == "net_memif";
+  const bool shared_memory = driver == kMemifDriver;
   const bool wanted =
       config.udp_checksum == UdpChecksum::kAlways || (config.udp_checksum == UdpChecksum::kAuto && !shared_memory);
   const bool offload = wanted && (tx_offloads & kWanted) == kWanted;

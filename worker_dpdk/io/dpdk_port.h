@@ -4,10 +4,12 @@
 #include <rte_mbuf.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "io/address.h"
 #include "io/dpdk_io.h"
@@ -41,7 +43,8 @@ class DpdkPort {
 
  private:
   void configure(const DpdkConfig& config, rte_mempool* pool);
-  void choose_checksums(const DpdkConfig& config, const char* driver, std::uint64_t tx_offloads) noexcept;
+  void start(const std::string& driver, std::chrono::milliseconds timeout);
+  void choose_checksums(const DpdkConfig& config, std::string_view driver, std::uint64_t tx_offloads) noexcept;
 
   DpdkRuntime& runtime_;
   std::string device_;

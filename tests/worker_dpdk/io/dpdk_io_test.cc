@@ -196,6 +196,14 @@ TEST_F(DpdkSetUpTest, NeighboursMustBeBehindADevice) {
   expect_refused<ConfigurationError>(config_, "10.97.0.2");
 }
 
+TEST_F(DpdkSetUpTest, MemifClientWithoutServerEndsInTime) {
+  DpdkConfig client = TestNetwork::instance().dpdk_config("net_memif2", 97, 2);
+  client.start_timeout_ms = 300;
+  const auto start = std::chrono::steady_clock::now();
+  expect_refused<DpdkUnavailableError>(client, "role=server");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+}
+
 TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {
   DpdkConfig peer = TestNetwork::instance().dpdk_config("net_memif1", 97, 2);
   config_.mtu_bytes = peer.mtu_bytes = 9000;

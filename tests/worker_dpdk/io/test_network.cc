@@ -41,8 +41,12 @@ const TestNetwork& TestNetwork::instance() {
 
 TestNetwork::TestNetwork() : veth_missing_(set_up_veth()) {
   const std::string socket = ",id=0,socket-abstract=yes,socket=thc_io_test_" + std::to_string(getpid());
-  base_.eal_args = {"--no-huge", "-m", "256", "--vdev=net_memif0,role=server" + socket,
-                    "--vdev=net_memif1,role=client" + socket};
+  base_.eal_args = {"--no-huge",
+                    "-m",
+                    "256",
+                    "--vdev=net_memif0,role=server" + socket,
+                    "--vdev=net_memif1,role=client" + socket,
+                    "--vdev=net_memif2,role=client" + socket + "_absent"};
   if (veth_missing_.empty()) {
     base_.eal_args.insert(base_.eal_args.end(),
                           {"--vdev=net_af_packet0,iface=thc_a", "--vdev=net_af_packet1,iface=thc_b",
