@@ -257,9 +257,12 @@ class Session:
         return codes.size * 8 // self.code_bits if count is None else count
 
     def _start_codes(self, handle: Handle, codes: U8) -> None:
-        handle._aggregate = np.empty(handle.count, np.uint8 if self.value_bits == 8 else np.uint16)
-        handle._contributions = np.empty(self.chunks(handle.count), np.uint8)
-        handle._code_stage = self.push_codes(handle.partition, codes, handle._aggregate, handle._contributions)
+        aggregate: U8 | U16 = (
+            np.empty(handle.count, np.uint8) if self.value_bits == 8 else np.empty(handle.count, np.uint16)
+        )
+        contributions = np.empty(self.chunks(handle.count), np.uint8)
+        handle._code_stage = self.push_codes(handle.partition, codes, aggregate, contributions)
+        handle._aggregate, handle._contributions = aggregate, contributions
 
 
 def has_dpdk() -> bool:

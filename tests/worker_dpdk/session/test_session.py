@@ -13,6 +13,7 @@ from contextlib import ExitStack
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from byteps_thc import _core
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import (

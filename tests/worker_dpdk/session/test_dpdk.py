@@ -1,0 +1,143 @@
+"""Sessions over the DPDK back end: memif between processes, and af_packet on veth between network namespaces."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byteps_thc import _core
+from byteps_thc.config import ThcConfig
+from byteps_thc.launch import ParameterServer, find_thc_ps
+from byteps_thc.session import has_dpdk
+
+pytestmark = [
+    pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="DPDK without huge pages needs root here"),
+    pytest.mark.timeout(120),
+]
+
+WORKERS = 2
+COUNTS = [200_064, 1024, 64, 50_048]
+EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
+RATES = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
+FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
+
+
+def expected_digest() -> str:
+    """What every worker must print: the exact sums, computed here."""
+    table = np.asarray(ThcConfig().resolve(WORKERS).table.values, np.uint8)
+    generators = [np.random.default_rng(worker) for worker in range(WORKERS)]
+    digest = hashlib.sha256()
+    for count in COUNTS:
+        total = np.zeros(count, np.uint8)
+        for random in generators:
+            codes = np.empty(count, np.uint8)
+            _core.unpack(random.integers(0, 256, count // 2, np.uint8), codes, bits=4)
+            total += table[codes]
+        digest.update(total.tobytes())
+    return digest.hexdigest()
+
+
+def run_workers(server: str, dpdk: list[dict[str, Any]], faults: dict[str, float], prefix: list[list[str]]) -> None:
+    """Start all workers, each behind its command prefix; compare what they got."""
+    script = str(Path(__file__).with_name("dpdk_worker.py"))
+    with ExitStack() as stack:
+        workers = []
+        for worker in range(WORKERS):
+            settings = {"server": server, "worker": worker, "workers": WORKERS, "counts": COUNTS}
+            settings |= {"dpdk": dpdk[worker], "faults": faults}
+            command = [*prefix[worker], sys.executable, "-P", script, json.dumps(settings)]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            workers.append(process)
+        results = []
+        for process in workers:
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "")
+            results.append(next((json.loads(line) for line in lines if line.startswith("{")), None))
+        for process in workers:
+            process.communicate("\n", timeout=20)
+            assert process.returncode == 0
+    expected = expected_digest()
+    for result in results:
+        assert result is not None
+        assert result["digest"] == expected
+        if faults:
+            assert result["counters"]["retransmissions"] > 0
+
+
+@pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
+def test_memif(tmp_path: Path, faults: bool) -> None:
+    socket = tmp_path / "memif.sock"
+
+    def devices(role: str, ids: range) -> list[str]:
+        return [f"--vdev=net_memif{i},role={role},id={i},socket={socket},socket-abstract=no" for i in ids]
+
+    def eal(name: str) -> list[str]:
+        return [*EAL, f"--file-prefix=thc-test-{os.getpid()}-{name}"]
+
+    arguments = ["--dpdk", "--eal-args", " ".join(eal("ps") + devices("server", range(WORKERS)))]
+    if faults:
+        arguments += FAULT_FLAGS
+    with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
+        dpdk = [
+            {"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}") + devices("client", range(w, w + 1))}
+            for w in range(WORKERS)
+        ]
+        run_workers(server.address, dpdk, RATES if faults else {}, [[], []])
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=10)
+
+
+@pytest.fixture
+def veth_namespaces() -> Iterator[list[str]]:
+    """Namespaces of server and workers, joined by a bridge in a namespace of its own. Each has eth0."""
+    names = [f"thct{os.getpid()}{suffix}" for suffix in ("s", "a", "b")]
+    bridge = f"thct{os.getpid()}br"
+    with ExitStack() as stack:
+        try:
+            for name in (bridge, *names):
+                ip("netns", "add", name)
+                stack.callback(subprocess.run, ["ip", "netns", "del", name], check=False, timeout=10)
+            ip("-n", bridge, "link", "add", "br0", "type", "bridge")
+            ip("-n", bridge, "link", "set", "br0", "up")
+            for i, name in enumerate(names):
+                ip("-n", bridge, "link", "add", f"p{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
+                ip("-n", bridge, "link", "set", f"p{i}", "master", "br0", "up")
+                ip("-n", name, "link", "set", "eth0", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no network namespaces here: {error}")
+        yield names
+
+
+@pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
+def test_af_packet_on_veth(
+    veth_namespaces: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool
+) -> None:
+    server_namespace, *worker_namespaces = veth_namespaces
+
+    def eal(name: str) -> list[str]:
+        return [*EAL, f"--file-prefix=thc-test-{os.getpid()}-{name}", "--vdev=net_af_packet0,iface=eth0"]
+
+    launcher = tmp_path / "thc-ps"
+    launcher.write_text(f'#!/bin/sh\nexec ip netns exec {server_namespace} {find_thc_ps()} "$@"\n')
+    launcher.chmod(0o755)
+    monkeypatch.setenv("THC_PS", str(launcher))
+    arguments = ["--dpdk", "--eal-args", " ".join(eal("ps")), *(FAULT_FLAGS if faults else [])]
+    with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
+        dpdk = [{"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}")} for w in range(WORKERS)]
+        prefix = [["ip", "netns", "exec", name] for name in worker_namespaces]
+        run_workers(server.address, dpdk, RATES if faults else {}, prefix)
