@@ -121,7 +121,7 @@ class ThcAveraging:
         )
 
 
-def make_averaging(scheme: Scheme, settings: DemoSettings, network: Network, *, job: int, worker: int) -> Averaging:
+def make_averaging(scheme: Scheme, settings: DemoSettings, network: Network, job: int, worker: int) -> Averaging:
     """Return the averaging that `scheme` names; a scheme on thc-ps joins `job` there."""
     if scheme is Scheme.UNCOMPRESSED:
         return GlooAveraging()

@@ -73,7 +73,7 @@ def median(values: list[float]) -> float:
 
 
 def mean_nmse(result: RunResult) -> float | None:
-    """Mean over the steps at which it was measured; None for the run that is exact."""
+    """Mean over the steps at which it was measured; None without any."""
     return statistics.fmean(value for _, value in result.nmse) if result.nmse else None
 
 
@@ -101,7 +101,8 @@ def results_table(results: list[RunResult]) -> Table:
     for name, field in (("encode", "encode_ms"), ("communicate", "communicate_ms"), ("decode", "decode_ms")):
         row(f"{name} (median ms)", [f"{median(getattr(r, field)):.2f}" for r in results])
     row("all of it (median ms)", [f"{median(r.average_ms):.2f}" for r in results])
-    row("NMSE of the average", ["0" if (n := mean_nmse(r)) is None else f"{n:.4f}" for r in results])
+    exact = {True: "0", False: "not measured"}
+    row("NMSE of the average", [exact[r is reference] if (n := mean_nmse(r)) is None else f"{n:.4f}" for r in results])
     row("workers bit-identical", ["yes" if r.workers_agree else "no" for r in results])
     row("training time (s)", [f"{r.wall_s:.1f}" for r in results])
     return table

@@ -37,17 +37,23 @@ def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous
         dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=worker, world_size=settings.workers)
         corpus = load_corpus()
         for job, scheme in enumerate(Scheme):
-            averaging = make_averaging(scheme, settings, network, job=job, worker=worker)
-            training = Training(worker, scheme, settings, corpus, averaging)
-            for progress in training.run():
-                if worker == 0:
-                    channel.send(progress)
-            if worker == 0:
-                channel.send(training.result)
+            # The session lives inside: a DPDK device is free for the next one when it is gone.
+            _train(worker, scheme, settings, corpus, make_averaging(scheme, settings, network, job, worker), channel)
         dist.destroy_process_group()
     except Exception as error:
         channel.send(Failure(f"worker {worker}", f"{type(error).__name__}: {error}", traceback.format_exc()))
         raise SystemExit(1) from None
+
+
+def _train(
+    worker: int, scheme: Scheme, settings: DemoSettings, corpus: Corpus, averaging: Averaging, channel: Connection
+) -> None:
+    training = Training(worker, scheme, settings, corpus, averaging)
+    for progress in training.run():
+        if worker == 0:
+            channel.send(progress)
+    if worker == 0:
+        channel.send(training.result)
 
 
 class Training:
