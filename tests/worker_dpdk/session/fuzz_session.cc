@@ -1,8 +1,8 @@
 // Whatever servers send, a session neither crashes nor takes a result that does not fit. libFuzzer target.
 //
-// Input: a sequence of (length u16 be, flags u8, bytes). Flags select how much of a valid header is put in front, so that
-// the fuzzer gets past the first checks: bit 0 a valid header of a packet in flight, bit 1 a foreign address, bit 2 time
-// passes.
+// Input: a sequence of (length u16 be, flags u8, bytes). Flags select how much of a valid header is put in front, so
+// that the fuzzer gets past the first checks: bit 0 a valid header of a packet in flight, bit 1 a foreign address, bit
+// 2 time passes.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -41,7 +41,8 @@ void run(std::span<const std::uint8_t> input) {
   SessionEngine engine(config, packet_io, 1, now);
   engine.step(now);
   for (const Datagram& hello : packet_io.take_sent()) {
-    server.handle(hello, [&](std::uint8_t, Datagram answer) { packet_io.arriving.push_back({kServer, std::move(answer)}); });
+    server.handle(hello,
+                  [&](std::uint8_t, Datagram answer) { packet_io.arriving.push_back({kServer, std::move(answer)}); });
   }
   engine.step(now);
   require(engine.connected());

@@ -1,0 +1,145 @@
+// Sessions with their polling threads over kernel UDP, against the server's packet handling in a thread of this
+// process.
+#include "session/session.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "io/faulty_io.h"
+#include "io/udp_io.h"
+#include "shard.h"
+
+namespace thc {
+namespace {
+
+constexpr io::Endpoint kLoopback{0x7f000001, 0};
+constexpr Duration kLongEnough{30'000'000};
+
+/// The packet thread of thc-ps.
+class Server {
+ public:
+  Server() : io_(io::make_udp_io({.local = kLoopback})), thread_([this] { run(); }) {}
+  ~Server() {
+    stop_ = true;
+    io_->wake();
+    thread_.join();
+  }
+  io::Endpoint address() const { return io_->local(); }
+
+ private:
+  void run() {
+    ps::Shard shard(ps::JobLimits{}, *io_);
+    while (!stop_) {
+      if (shard.poll(Clock::now()) == 0) {
+        io_->wait(Duration(10'000));
+      }
+    }
+  }
+
+  std::unique_ptr<io::UdpIo> io_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+SessionConfig config_of(const Server& server, std::uint8_t worker, std::uint8_t workers) {
+  std::vector<std::uint16_t> values(16);
+  std::iota(values.begin(), values.end(), std::uint16_t{0});
+  SessionConfig config{.table = LookupTable(4, values)};
+  config.servers = {server.address()};
+  config.job_id = 1;
+  config.worker_id = worker;
+  config.num_workers = workers;
+  config.codes_per_packet = 1024;
+  return config;
+}
+
+std::unique_ptr<io::PacketIo> udp(double fault_rate = 0) {
+  auto packet_io = io::make_udp_io({.local = kLoopback});
+  const io::FaultRates rates{.drop = fault_rate, .duplicate = fault_rate, .reorder = fault_rate};
+  return std::make_unique<io::FaultyIo>(std::move(packet_io), io::FaultConfig{.send = rates, .receive = rates});
+}
+
+/// All workers push partitions of the code `worker + 1` everywhere and check the sums.
+void push_and_check(const Server& server, std::uint8_t workers, double fault_rate) {
+  std::vector<std::thread> threads;
+  for (std::uint8_t worker = 0; worker < workers; ++worker) {
+    threads.emplace_back([&, worker] {
+      Session session(config_of(server, worker, workers), udp(fault_rate));
+      ASSERT_TRUE(session.wait_connected(kLongEnough));
+      constexpr std::size_t kCount = 100'000;
+      const std::vector<std::uint8_t> codes(kCount / 2, static_cast<std::uint8_t>((worker + 1) * 0x11));
+      std::vector<std::vector<std::uint8_t>> sums(4, std::vector<std::uint8_t>(kCount));
+      std::vector<std::vector<std::uint8_t>> contributions(4, std::vector<std::uint8_t>(session.chunks(kCount)));
+      const std::vector<float> norms(100, static_cast<float>(worker));
+      std::vector<float> max_norms(100);
+      std::vector<Session::Handle> handles = {session.push_norms(0, norms, max_norms)};
+      for (std::uint16_t p = 0; p < 4; ++p) {
+        handles.push_back(session.push_codes(p, codes, kCount, sums[p].data(), contributions[p]));
+      }
+      for (const Session::Handle& handle : handles) {
+        ASSERT_TRUE(session.wait(handle, kLongEnough));
+      }
+      const auto sum = static_cast<std::uint8_t>(workers * (workers + 1) / 2);
+      for (const auto& own : sums) {
+        EXPECT_EQ(own, std::vector<std::uint8_t>(kCount, sum));
+      }
+      EXPECT_EQ(max_norms, std::vector<float>(100, static_cast<float>(workers - 1)));
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+TEST(Session, ExactSums) {
+  const Server server;
+  push_and_check(server, 4, 0);
+}
+
+TEST(Session, ExactSumsWithFaultsInEachDirection) {
+  const Server server;
+  push_and_check(server, 3, 0.01);
+}
+
+TEST(Session, CloseFailsWhatIsInFlightFromAnotherThread) {
+  const Server server;
+  Session session(config_of(server, 0, 2), udp());
+  ASSERT_TRUE(session.wait_connected(kLongEnough));
+  const std::vector<std::uint8_t> codes(512);
+  std::vector<std::uint8_t> sums(1024);
+  std::vector<std::uint8_t> contributions(1);
+  const auto handle = session.push_codes(0, codes, 1024, sums.data(), contributions);
+  EXPECT_FALSE(session.wait(handle, Duration(1'000)));
+  std::thread closer([&] { session.close(); });
+  EXPECT_THROW(session.wait(handle, kLongEnough), TransportError);
+  closer.join();
+  EXPECT_THROW(session.push_codes(1, codes, 1024, sums.data(), contributions), TransportError);
+}
+
+TEST(Session, NoServerIsADeadlineError) {
+  std::unique_ptr<io::UdpIo> silent = io::make_udp_io({.local = kLoopback});
+  std::vector<std::uint16_t> values{0, 1};
+  SessionConfig config{.table = LookupTable(1, values)};
+  config.servers = {silent->local()};
+  config.connect_timeout = Duration(200'000);
+  Session session(config, udp());
+  EXPECT_THROW(session.wait_connected(kLongEnough), DeadlineError);
+}
+
+TEST(Session, RefusesBuffersThatDoNotFit) {
+  const Server server;
+  Session session(config_of(server, 0, 1), udp());
+  const std::vector<std::uint8_t> codes(512);
+  std::vector<std::uint8_t> sums(1024);
+  std::vector<std::uint8_t> contributions(2);
+  EXPECT_THROW(session.push_codes(0, codes, 1022, sums.data(), {contributions.data(), 1}), InputError);
+  EXPECT_THROW(session.push_codes(0, codes, 1024, sums.data(), contributions), InputError);
+}
+
+}  // namespace
+}  // namespace thc
