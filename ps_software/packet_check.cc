@@ -35,7 +35,7 @@ std::optional<Drop> check_contribution(const wire::Header& header, io::Endpoint 
   if (!has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
   if (!job.is_registered(header.worker_id, from)) return Drop::kSender;
   const std::uint32_t slot = header.slot;
-  if (slot >= job.slots() || !share.owns(slot) || is_norm(header) != (slot < job.norm_slots()) || header.round == 0) {
+  if (slot >= job.slots() || !share.owns(slot) || is_norm(header) != (slot < job.norm_slots())) {
     return Drop::kSlot;
   }
   if (header.payload_count > job.pool().max_count(share.local(slot))) return Drop::kLength;

@@ -149,7 +149,7 @@ class Header:
     epoch: int = 0
     """incarnation of the job on this server, handed out in WELCOME and echoed in every packet; 0 in HELLO"""
     round: int = 0
-    """how often this slot was used, counted from 1; decides what is stale"""
+    """how often this slot was used, from 1, a serial number that wraps around; decides what is stale"""
     slot: int = 0
     """slot of the job, 0 .. slots - 1"""
     partition: int = 0

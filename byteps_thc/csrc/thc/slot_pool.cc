@@ -20,6 +20,9 @@ std::size_t stride_bytes(const SlotPoolConfig& config) noexcept {
   return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
 }
 
+/// Serial number arithmetic (RFC 1982): at full rate the 32 bits of a round wrap around within days.
+bool is_later(std::uint32_t round, std::uint32_t than) noexcept { return static_cast<std::int32_t>(round - than) > 0; }
+
 void require(bool condition, const char* message) {
   if (!condition) throw ConfigurationError(message);
 }
@@ -94,13 +97,13 @@ void SlotPool::prefetch(std::uint32_t slot, std::uint32_t round) const noexcept 
 
 bool SlotPool::starts_over(std::uint32_t slot, std::uint32_t round) const noexcept {
   if (slot >= config_.slots) return false;
-  const Version* versions = slots_[slot].versions;
-  return round > std::max(versions[0].round, versions[1].round);
+  return std::ranges::all_of(slots_[slot].versions, [round](const Version& version) {
+    return !version.used || is_later(round, version.round);
+  });
 }
 
 bool SlotPool::valid(const Contribution& c) const noexcept {
-  return c.slot < config_.slots && c.round >= 1 && c.worker < config_.workers && c.count >= 1 &&
-         c.count <= max_count(c.slot);
+  return c.slot < config_.slots && c.worker < config_.workers && c.count >= 1 && c.count <= max_count(c.slot);
 }
 
 SlotReply SlotPool::contribute(const Contribution& c) noexcept {
@@ -110,7 +113,7 @@ SlotReply SlotPool::contribute(const Contribution& c) noexcept {
     start_over(version, c);
     return add(version, c);
   }
-  if (c.round != version.round) return {SlotOutcome::kStraggler, 0, 0, {}};
+  if (!version.used || c.round != version.round) return {SlotOutcome::kStraggler, 0, 0, {}};
   if (c.partition != version.partition || c.chunk != version.chunk || c.count != version.count) {
     return {SlotOutcome::kOrderMismatch, version.contributions, version.bitmap, {}};
   }
@@ -120,7 +123,7 @@ SlotReply SlotPool::contribute(const Contribution& c) noexcept {
 
 void SlotPool::start_over(Version& version, const Contribution& c) noexcept {
   // A round that was given up (restart, loss-tolerant workers) never completes.
-  const bool was_in_use = version.round != 0 && !version.complete;
+  const bool was_in_use = version.used && !version.complete;
   slots_in_use_ += was_in_use ? 0 : 1;
   version = {.bitmap = 0,
              .round = c.round,
@@ -128,7 +131,8 @@ void SlotPool::start_over(Version& version, const Contribution& c) noexcept {
              .chunk = c.chunk,
              .count = c.count,
              .contributions = 0,
-             .complete = false};
+             .complete = false,
+             .used = true};
 }
 
 SlotReply SlotPool::add(Version& version, const Contribution& c) noexcept {

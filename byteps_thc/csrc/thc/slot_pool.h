@@ -23,7 +23,7 @@ struct SlotPoolConfig {
 /// One worker's packet for one slot.
 struct Contribution {
   std::uint32_t slot = 0;
-  std::uint32_t round = 0;  ///< from 1
+  std::uint32_t round = 0;  ///< a serial number: wraps around
   std::uint8_t worker = 0;
   bool retransmit = false;
   std::uint16_t partition = 0;
@@ -87,12 +87,13 @@ class SlotPool {
   /// One use of a slot.
   struct Version {
     std::uint64_t bitmap;
-    std::uint32_t round;  // 0: never used
+    std::uint32_t round;
     std::uint16_t partition;
     std::uint16_t chunk;
     std::uint16_t count;
     std::uint8_t contributions;
     bool complete;
+    bool used;  // since construction or reset
   };
   /// A round's version is picked by its lowest bit. One cache line.
   struct alignas(64) Slot {

@@ -73,7 +73,7 @@ struct Header {
   be16_t job_id;  ///< training job; many jobs share one server
   be16_t payload_count;  ///< codes, aggregate coordinates or norms in the payload
   be32_t epoch;  ///< incarnation of the job on this server, handed out in WELCOME and echoed in every packet; 0 in HELLO
-  be32_t round;  ///< how often this slot was used, counted from 1; decides what is stale
+  be32_t round;  ///< how often this slot was used, from 1, a serial number that wraps around; decides what is stale
   be32_t slot;  ///< slot of the job, 0 .. slots - 1
   be16_t partition;  ///< partition the payload belongs to; workers that push in different orders are told so
   be16_t chunk;  ///< packet position inside the partition
