@@ -74,9 +74,8 @@ inline std::vector<std::uint8_t> expected_aggregate(const std::vector<const Push
   if (config.value_bits == 8) {
     return {sums.begin(), sums.end()};
   }
-  std::vector<std::uint8_t> bytes(count * 2);
-  std::memcpy(bytes.data(), sums.data(), bytes.size());
-  return bytes;
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(sums.data());
+  return {bytes, bytes + count * sizeof(sums[0])};
 }
 
 /// Engines of all workers of a job.
