@@ -1,4 +1,4 @@
-"""One worker process of test_dpdk.py: EAL starts once per process. Pushes random codes, prints a hash of the aggregates."""
+"""One worker process of test_dpdk.py (EAL starts once per process): prints a hash of the aggregates it got."""
 
 from __future__ import annotations
 
