@@ -4,7 +4,7 @@ Every stage gives the same bits as byteps_thc._core (float32 arithmetic, one rou
 are those of _core.pyi, with results returned instead of written. Meant to be read in order:
 
     block_sizes, signs -> rotate, norms -> max_norms -> quantize (rounding_bits) -> pack
-    -> lookup_sum -> dequantize -> inverse_rotate
+    -> lookup_sum -> dequantize -> inverse_rotate (or decode for both)
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MIN_ROTATION_BLOCK = 64
 _SIGN_DOMAIN, _SIGN_ROUNDS = 0, 10
 _ROUNDING_DOMAIN, _ROUNDING_ROUNDS = 1, 7  # domain 1 + worker
 _NORM_LANES = 16
+_MAX_EXACT_BLOCK = 1 << 16  # 8-bit sums of so many coordinates add up to less than 2^24
 
 
 @dataclass(frozen=True)
@@ -240,10 +241,42 @@ def dequantize(
     return rotated
 
 
-def inverse_rotate(rotated: F32, coordinates: int, rotation_block: int, key: Key, *, normalised: bool = False) -> F32:
-    """(1/d) D H per block, padding cut off. normalised: `rotated` has the factor 1/d already."""
+def inverse_rotate(rotated: F32, coordinates: int, rotation_block: int, key: Key) -> F32:
+    """(1/d) D H per block, padding cut off."""
     out = np.zeros(len(rotated), np.float32)
     for block in _blocks(coordinates, rotation_block):
-        factor = np.float32(1 if normalised else 1 / (block.stop - block.start))
-        out[block] = hadamard(rotated[block]) * factor
+        out[block] = hadamard(rotated[block] * np.float32(1 / (block.stop - block.start)))
+    return (out * signs(len(out), key))[:coordinates]
+
+
+def decode(
+    aggregate: npt.NDArray[np.integer],
+    contributions: U8,
+    maxima: F32,
+    coordinates: int,
+    codes_per_chunk: int,
+    rotation_block: int,
+    granularity: int,
+    threshold: float,
+    key: Key,
+) -> F32:
+    """inverse_rotate(dequantize(...)), the factor 1/d moved to the first step: a power of two, and so exact.
+
+    Blocks of 8-bit sums whose chunks all have the same contributions are transformed before they are mapped: t = H sums
+    is then exact, rounding leaves t * slope, and H maps the constant limit to coordinate 0 alone.
+    """
+    out = np.zeros(len(aggregate), np.float32)
+    shape = (coordinates, codes_per_chunk, rotation_block, granularity, threshold)
+    mapped = dequantize(aggregate, contributions, maxima, *shape, normalise=True)
+    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+        size = block.stop - block.start
+        clamp = ClampRange.of(max_norm, threshold, granularity)
+        workers = np.unique(contributions[block.start // codes_per_chunk : (block.stop - 1) // codes_per_chunk + 1])
+        exact = aggregate.dtype == np.uint8 and size <= _MAX_EXACT_BLOCK and len(workers) == 1 and workers[0] > 0
+        if clamp is None or not exact:
+            out[block] = hadamard(mapped[block])
+            continue
+        slope = clamp.step / np.float32(workers[0]) * np.float32(1 / size)
+        out[block] = hadamard(aggregate[block].astype(np.float32)) * slope
+        out[block.start] -= clamp.limit
     return (out * signs(len(out), key))[:coordinates]

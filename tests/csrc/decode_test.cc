@@ -1,5 +1,6 @@
 #include "thc/decode.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -14,23 +15,37 @@ namespace {
 class Decode : public EveryInstructionSet {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Decode);
 
-/// An aggregate with random sums; every fifth chunk has no contributions.
+enum class Loss { kNone, kSome };
+
+/// Contributions of `chunks` chunks: three everywhere, or all of 0..4.
+std::vector<std::uint8_t> chunk_contributions(std::size_t chunks, Loss loss) {
+  std::vector<std::uint8_t> contributions(chunks, 3);
+  for (std::size_t i = 0; loss == Loss::kSome && i < chunks; ++i) {
+    contributions[i] = static_cast<std::uint8_t>(i % 5);
+  }
+  return contributions;
+}
+
+std::vector<float> random_norms(std::size_t count) {
+  std::vector<float> norms = normal_floats(count);
+  for (float& norm : norms) {
+    norm = std::fabs(norm);
+  }
+  return norms;
+}
+
+/// An aggregate with random sums over the whole range of a lane.
 struct RandomAggregate {
-  RandomAggregate(const BlockLayout& layout, unsigned value_bits, std::size_t codes_per_chunk, std::size_t misalignment)
+  RandomAggregate(const BlockLayout& layout, unsigned value_bits, std::size_t codes_per_chunk, std::size_t misalignment,
+                  Loss loss = Loss::kSome)
       : sums(random_bytes(layout.padded() * value_bits / 8), misalignment),
-        contributions((layout.padded() + codes_per_chunk - 1) / codes_per_chunk),
-        max_norms(normal_floats(layout.blocks())) {
-    for (std::size_t i = 0; i < contributions.size(); ++i) {
-      contributions[i] = static_cast<std::uint8_t>(i % 5);
-    }
-    for (float& norm : max_norms) {
-      norm = std::fabs(norm);
-    }
+        contributions(chunk_contributions((layout.padded() + codes_per_chunk - 1) / codes_per_chunk, loss)),
+        max_norms(random_norms(layout.blocks()), misalignment) {
     view = {sums.data(), value_bits, contributions.data(), codes_per_chunk, 30, 2.15F, max_norms.data()};
   }
   Misaligned<std::uint8_t> sums;
   std::vector<std::uint8_t> contributions;
-  std::vector<float> max_norms;
+  Misaligned<float> max_norms;
   Aggregate view;
 };
 
@@ -42,7 +57,8 @@ TEST_P(Decode, EqualsNaive) {
           SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block) + ", chunk " +
                        std::to_string(chunk));
           const BlockLayout layout(size, block);
-          const RandomAggregate aggregate(layout, value_bits, chunk, size % 3);
+          const Loss loss = (block + size) % 2 == 0 ? Loss::kNone : Loss::kSome;
+          const RandomAggregate aggregate(layout, value_bits, chunk, size % 3, loss);
           expect_same<std::vector<std::uint32_t>>([&] {
             Misaligned<float> rotated(layout.padded(), 2);
             dequantize(aggregate.view, layout, rotated.data());
@@ -61,17 +77,60 @@ TEST_P(Decode, EqualsNaive) {
   }
 }
 
-TEST_P(Decode, IsDequantizeThenInverseRotate) {
+TEST_P(Decode, EqualsNaiveForAMillionCoordinates) {
+  for (const std::size_t block : {std::size_t{8192}, std::size_t{1} << 16, std::size_t{1} << 17}) {
+    for (const Loss loss : {Loss::kNone, Loss::kSome}) {
+      const BlockLayout layout((std::size_t{1} << 20) + 12345, block);
+      const RandomAggregate aggregate(layout, 8, 1024, 1, loss);
+      expect_same<std::vector<std::uint32_t>>([&] {
+        Misaligned<float> out(layout.coordinates(), 1);
+        decode(aggregate.view, layout, kKey, {out.data(), FloatFormat::kFp32});
+        return bits_of(out.values());
+      });
+    }
+  }
+}
+
+/// All sums 0 or 255, in the pattern of one row of the Hadamard matrix: the largest transforms there are.
+TEST_P(Decode, LargestSumsDoNotOverflow) {
+  use_instruction_set(GetParam());
+  constexpr std::size_t kSize = 8192;
+  const BlockLayout layout(kSize, kSize);
+  const std::vector<std::uint8_t> contributions(kSize / 1024, 1);
+  const float norm = 1.0F;
+  for (const std::size_t row : {std::size_t{0}, std::size_t{1}, std::size_t{64}, std::size_t{4096}, kSize - 1}) {
+    for (const bool inverted : {false, true}) {
+      std::vector<std::uint8_t> sums(kSize);
+      for (std::size_t j = 0; j < kSize; ++j) {
+        const bool minus = std::popcount(row & j) % 2 != 0;
+        sums[j] = minus != inverted ? 0 : 255;
+      }
+      std::vector<float> out(kSize);
+      decode({sums.data(), 8, contributions.data(), 1024, 255, 0.5F, &norm}, layout, kKey,
+             {out.data(), FloatFormat::kFp32});
+      // Sums of 0 and 255 stand for -1/2 and 1/2.
+      for (std::size_t k = 0; k < kSize; ++k) {
+        ASSERT_NEAR(std::fabs(out[k]), k == row ? 0.5F : 0.0F, 1e-6F) << "row " << row << ", coordinate " << k;
+      }
+    }
+  }
+}
+
+TEST_P(Decode, IsDequantizeThenInverseRotateUpToRounding) {
   use_instruction_set(GetParam());
   const BlockLayout layout(21000, kDefaultRotationBlock);
-  const RandomAggregate aggregate(layout, 8, 1024, 0);
-  std::vector<float> rotated(layout.padded());
-  std::vector<float> expected(layout.coordinates());
-  std::vector<float> decoded(layout.coordinates());
-  dequantize(aggregate.view, layout, rotated.data());
-  inverse_rotate(rotated.data(), layout, kKey, expected.data());
-  decode(aggregate.view, layout, kKey, {decoded.data(), FloatFormat::kFp32});
-  EXPECT_EQ(bits_of(decoded), bits_of(expected));
+  for (const Loss loss : {Loss::kNone, Loss::kSome}) {
+    const RandomAggregate aggregate(layout, 8, 1024, 0, loss);
+    std::vector<float> rotated(layout.padded());
+    std::vector<float> expected(layout.coordinates());
+    std::vector<float> decoded(layout.coordinates());
+    dequantize(aggregate.view, layout, rotated.data());
+    inverse_rotate(rotated.data(), layout, kKey, expected.data());
+    decode(aggregate.view, layout, kKey, {decoded.data(), FloatFormat::kFp32});
+    for (std::size_t j = 0; j < decoded.size(); ++j) {
+      ASSERT_NEAR(decoded[j], expected[j], 1e-5F) << "coordinate " << j;  // of values up to 2.15 * 255 / 30 / 3
+    }
+  }
 }
 
 TEST_P(Decode, NonFiniteAndZeroNorms) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 
@@ -47,6 +48,19 @@ inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range
     std::fill(maps + (j - offset) / kAffineGroup, maps + (end - offset) / kAffineGroup, map);
     j = end;
   }
+}
+
+/// Sums of 8 bits in blocks up to this size add up to less than 2^24: their transform is exact in fp32.
+inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
+
+/// Whether decode transforms the sums of the block first and maps them after, see decode(): exact and cheaper, but only
+/// possible if all coordinates have the same map.
+inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
+                            std::size_t size) noexcept {
+  const std::uint8_t* first = aggregate.contributions + offset / aggregate.codes_per_chunk;
+  const std::uint8_t* last = aggregate.contributions + (offset + size - 1) / aggregate.codes_per_chunk;
+  return aggregate.value_bits == 8 && size <= kMaxExactBlock && range.finite && *first > 0 &&
+         std::all_of(first, last + 1, [first](std::uint8_t workers) { return workers == *first; });
 }
 
 }  // namespace thc

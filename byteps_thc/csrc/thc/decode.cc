@@ -12,6 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
+#include "thc/integer_hadamard-inl.h"
 #include "thc/signs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,6 +34,44 @@ struct LoadDequantized {
     return hn::Sub(hn::Mul(value, hn::Set(DF(), map.slope)), hn::Set(DF(), map.shift));
   }
 };
+
+/// Loads 8-bit sums as they are.
+struct LoadSums {
+  const std::uint8_t* sums;
+  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+    const hn::Rebind<std::uint8_t, DF> dsum;
+    return hn::ConvertTo(DF(), hn::PromoteTo(hn::RebindToSigned<DF>(), hn::LoadU(dsum, sums + i)));
+  }
+};
+
+/// Maps exact transforms of sums to averages and stores them with their signs flipped.
+struct StoreMapped {
+  StoreWithSigns target;
+  float slope;
+  float limit;
+  float offset;  // what the transform left out of coordinate 0
+  HWY_INLINE void operator()(std::size_t i, VF v) const {
+    VF average = hn::Mul(v, hn::Set(DF(), slope));
+    if (HWY_UNLIKELY(i == 0)) {
+      average = hn::InsertLane(average, 0, (hn::GetLane(v) + offset) * slope - limit);
+    }
+    target(i, average);
+  }
+};
+
+/// Averages of one block that decodes_exactly().
+HWY_INLINE void decode_exact_block(const std::uint8_t* sums, std::size_t size, const AffineMap& map, float limit,
+                                   float* scratch, StoreWithSigns target) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  if (size == kIntegerBlock) {
+    integer_hadamard_block(sums, reinterpret_cast<std::int16_t*>(scratch),
+                           StoreMapped{target, map.slope, limit, kIntegerOffset});
+    return;
+  }
+#endif
+  LoadSums load{sums};
+  hadamard(size, load, scratch, StoreMapped{target, map.slope, limit, 0.0F});
+}
 
 template <class Sum>
 HWY_INLINE LoadDequantized<Sum> block_load(const Aggregate& aggregate, std::size_t offset, const AffineMap* maps) {
@@ -63,11 +102,16 @@ HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout,
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
     const std::size_t used = std::min(size, layout.coordinates() - offset);
-    fill_affine_maps(aggregate, block_range(aggregate, b), offset, size, 1.0F / static_cast<float>(size), maps.data());
-    auto load = block_load<Sum>(aggregate, offset, maps.data());
     const bool direct = out.format == FloatFormat::kFp32 && used == size;
-    float* target = direct ? static_cast<float*>((out + offset).data) : staging;
-    hadamard(size, load, scratch, StoreWithSigns{target, signs.bits(offset, size)});
+    const StoreWithSigns target{direct ? static_cast<float*>((out + offset).data) : staging, signs.bits(offset, size)};
+    const ClampRange range = block_range(aggregate, b);
+    fill_affine_maps(aggregate, range, offset, size, 1.0F / static_cast<float>(size), maps.data());
+    auto load = block_load<Sum>(aggregate, offset, maps.data());
+    if (decodes_exactly(aggregate, range, offset, size)) {
+      decode_exact_block(load.sums, size, maps[0], range.limit, scratch, target);
+    } else {
+      hadamard(size, load, scratch, target);
+    }
     if (!direct) {
       thc::from_fp32(staging, used, out + offset);
     }

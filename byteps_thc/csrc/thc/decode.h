@@ -25,7 +25,9 @@ struct Aggregate {
 /// NaN where the max norm is not finite.
 void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated);
 
-/// out[layout.coordinates()] = average gradient: dequantize and inverse_rotate in one pass per block.
+/// out[layout.coordinates()] = average gradient: dequantize and inverse_rotate in one pass per block, the factor 1/d in
+/// the map. Blocks of up to 2^16 8-bit sums whose chunks all have the same contributions are transformed as integers:
+/// t * slope with t = H sums exactly, less the limit at coordinate 0 alone, as H maps a constant to d * e0.
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 
 namespace naive {

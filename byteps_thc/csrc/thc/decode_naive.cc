@@ -30,6 +30,30 @@ std::vector<float> dequantize_block(const Aggregate& aggregate, const BlockLayou
   return block;
 }
 
+/// Average of the block before its signs are restored.
+std::vector<float> inverse_hadamard(const Aggregate& aggregate, const BlockLayout& layout, std::size_t b) {
+  const ClampRange range = block_range(aggregate, b);
+  const std::size_t offset = layout.offset(b);
+  const std::size_t size = layout.size(b);
+  const float factor = 1.0F / static_cast<float>(size);
+  if (!decodes_exactly(aggregate, range, offset, size)) {
+    std::vector<float> block = dequantize_block(aggregate, layout, b, factor);
+    hadamard(block.data(), size);
+    return block;
+  }
+  std::vector<float> block(size);
+  for (std::size_t k = 0; k < size; ++k) {
+    block[k] = sum_at(aggregate, offset + k);
+  }
+  hadamard(block.data(), size);
+  const AffineMap map = affine_map(range, aggregate.contributions[offset / aggregate.codes_per_chunk], factor);
+  for (float& value : block) {
+    value *= map.slope;
+  }
+  block[0] -= range.limit;
+  return block;
+}
+
 }  // namespace
 
 void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated) {
@@ -42,8 +66,7 @@ void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* ro
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out) {
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
-    std::vector<float> block = dequantize_block(aggregate, layout, b, 1.0F / static_cast<float>(layout.size(b)));
-    hadamard(block.data(), block.size());
+    std::vector<float> block = inverse_hadamard(aggregate, layout, b);
     for (std::size_t k = 0; k < block.size(); ++k) {
       block[k] = sign_is_negative(key, offset + k) ? -block[k] : block[k];
     }
