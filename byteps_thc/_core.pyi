@@ -60,9 +60,7 @@ def quantize(
     non-finite max norm get code 0 and, with keep_error, a zero error (the caller decides what to do with them).
     """
 
-def inverse_rotate(
-    rotated: F32, out: F32, *, rotation_block: int, seed: int, tensor: int, round: int
-) -> None:
+def inverse_rotate(rotated: F32, out: F32, *, rotation_block: int, seed: int, tensor: int, round: int) -> None:
     """out[n] = (1/d) D H rotated[P]; `rotated` is used as scratch and left undefined."""
 
 def dequantize(

@@ -25,6 +25,7 @@ from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, gradient_view
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 #: Largest max norm whose residual is kept. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: such a step is
 #: as lost as one with infinite gradients, and a GradScaler will skip it.
@@ -182,11 +183,11 @@ class Compressor:
         """Write the average gradient to `out`.
 
         aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8, how
-        many workers are in each chunk of codes_per_chunk (default: config.codes_per_packet) coordinates; 0 gives
+        many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of them); 0 gives
         zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a GradScaler sees them.
         """
         partition.require(_Stage.QUANTIZED, _Stage.RESIDUAL_KEPT)
-        codes_per_chunk = codes_per_chunk or self.config.codes_per_packet
+        codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
         value = np.uint8 if self.resolved.value_bits == 8 else np.uint16
         _check_array("aggregate", aggregate, value, partition.padded)
         chunks = -(-partition.padded // codes_per_chunk)

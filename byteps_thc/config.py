@@ -43,8 +43,8 @@ class ThcConfig(BaseModel):
     """selects the signs of the rotation and the rounding"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition; a multiple of 256"""
-    codes_per_packet: int = Field(default=SWITCH_CODES_PER_PACKET, ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)
-    """codes in a full packet, a multiple of 64; 1024 is what a switch takes"""
+    codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = "auto"
+    """codes in a full packet, a multiple of 64; a switch takes 1024; auto: the most that reach the servers unfragmented"""
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -71,9 +71,10 @@ class ThcConfig(BaseModel):
             raise ValueError(f"granularity must be at least {smallest} for {self.bits}-bit codes")
         if not 64 <= self.rotation_block <= 1 << 20 or self.rotation_block & (self.rotation_block - 1):
             raise ValueError(f"rotation_block must be a power of two in 64 .. {1 << 20}, not {self.rotation_block}")
-        if self.partition_bytes % 256 or self.codes_per_packet % 64:
+        codes_per_packet = SWITCH_CODES_PER_PACKET if self.codes_per_packet == "auto" else self.codes_per_packet
+        if self.partition_bytes % 256 or codes_per_packet % 64:
             raise ValueError("partition_bytes must be a multiple of 256 and codes_per_packet of 64")
-        if self.partition_coordinates > self.codes_per_packet * _MAX_CHUNKS:
+        if self.partition_coordinates > codes_per_packet * _MAX_CHUNKS:
             raise ValueError(f"a partition takes more than {_MAX_CHUNKS} packets: raise codes_per_packet")
         return self
 

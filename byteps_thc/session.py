@@ -119,11 +119,10 @@ class Session:
 
     servers: "IP" or "IP:PORT" each; partition p goes to servers[p mod len(servers)]. job: 16 bits, the same for all
     workers and different from other jobs on the servers. worker: 0 .. workers - 1. config: the same on all workers.
-    codes_per_packet: codes in a packet; "auto": the most that fit the path; None: what `config` says. quorum: workers
-    that complete a sum, None for all; the rest is left behind. slots, window_bytes: limits of what is in flight, 0 for
-    the server's. loss_tolerant: codes are not repeated but given up after timeouts.loss_s and count as zero (section 6
-    of the paper); norms are always repeated, because workers that quantize with different norms add up wrong sums.
-    backend: kernel UDP or DPDK with its settings. faults: for tests.
+    quorum: workers that complete a sum, None for all; the rest is left behind. slots, window_bytes: limits of what
+    is in flight, 0 for the server's. loss_tolerant: codes are not repeated but given up after timeouts.loss_s and
+    count as zero (section 6 of the paper); norms are always repeated, because workers that quantize with different
+    norms add up wrong sums. backend: kernel UDP or DPDK with its settings. faults: for tests.
 
     Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
     a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
@@ -138,7 +137,6 @@ class Session:
         worker: int,
         workers: int,
         config: ThcConfig,
-        codes_per_packet: int | Literal["auto"] | None = None,
         quorum: int | None = None,
         slots: int = 0,
         window_bytes: int = 0,
@@ -148,12 +146,11 @@ class Session:
         faults: FaultConfig | None = None,
     ) -> None:
         resolved = config.resolve(workers)
-        wanted = config.codes_per_packet if codes_per_packet is None else codes_per_packet
         settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
         settings.set_servers(list(servers))
         settings.set_job(job=job, worker=worker, workers=workers, quorum=quorum or 0)
         settings.value_bits = resolved.value_bits
-        settings.codes_per_packet = 0 if wanted == "auto" else wanted
+        settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
         settings.slots = slots
         settings.window_bytes = window_bytes
         settings.loss_tolerant = loss_tolerant

@@ -73,6 +73,27 @@ ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_
                           .table = *table}};
 }
 
+std::uint32_t value_of(wire::ConfigField field, const JobConfig& config) noexcept {
+  switch (field) {
+    case ConfigField::kNumWorkers:
+      return config.num_workers;
+    case ConfigField::kCodeBits:
+      return config.table.bits();
+    case ConfigField::kValueBits:
+      return config.value_bits;
+    case ConfigField::kGranularity:
+      return config.table.granularity();
+    case ConfigField::kCodesPerPacket:
+      return config.codes_per_packet;
+    case ConfigField::kQuorum:
+      return config.quorum;
+    case ConfigField::kSlots:
+      return config.slots_asked;
+    default:
+      return 0;
+  }
+}
+
 std::optional<wire::ConfigField> difference(const JobConfig& a, const JobConfig& b) noexcept {
   if (a.num_workers != b.num_workers) return ConfigField::kNumWorkers;
   if (a.table.bits() != b.table.bits()) return ConfigField::kCodeBits;

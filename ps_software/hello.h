@@ -34,6 +34,7 @@ struct Refusal {
   wire::ErrorReason reason;
   wire::ConfigField field = wire::ConfigField::kNone;
   std::uint64_t worker_bitmap = 0;
+  std::uint32_t job_value = 0;
 };
 
 /// Nothing: not even the length is right, so no answer is due.
@@ -42,6 +43,9 @@ using ParsedHello = std::variant<std::monostate, Hello, Refusal>;
 /// Checks everything in a HELLO that does not depend on the server. `datagram` has at least a header, whose version and
 /// type were checked. `max_datagram_bytes`: the largest result that reaches the sender unfragmented.
 ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_datagram_bytes) noexcept;
+
+/// What `config` has in `field`; 0 for the table and other fields that are no number.
+std::uint32_t value_of(wire::ConfigField field, const JobConfig& config) noexcept;
 
 /// The first field in which two configurations differ.
 std::optional<wire::ConfigField> difference(const JobConfig& a, const JobConfig& b) noexcept;

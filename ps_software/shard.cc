@@ -191,7 +191,9 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   if (hello == nullptr) return packet.counters.count(Drop::kLength);
   if (packet.job != nullptr) {
     if (const auto field = difference(hello->config, packet.job->config())) {
-      return refuse_stranger(packet, {ErrorReason::kConfigMismatch, *field});
+      return refuse_stranger(packet, {.reason = ErrorReason::kConfigMismatch,
+                                      .field = *field,
+                                      .job_value = value_of(*field, packet.job->config())});
     }
   }
   if (draining_ && (packet.job == nullptr || !packet.job->is_registered(hello->worker_id, packet.from))) {
@@ -256,6 +258,7 @@ void Shard::send_error(const Packet& packet, const Refusal& refusal) noexcept {
   message.payload.worker_bitmap = refusal.worker_bitmap;
   message.payload.reason = static_cast<std::uint16_t>(refusal.reason);
   message.payload.field = static_cast<std::uint16_t>(refusal.field);
+  message.payload.job_value = refusal.job_value;
   io_.send(packet.from, bytes_of(message), {});
   packet.counters.count(refusal.reason);
 }

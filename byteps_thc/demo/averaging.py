@@ -74,7 +74,6 @@ class ThcAveraging:
             worker=worker,
             workers=settings.workers,
             config=config,
-            codes_per_packet="auto",
             loss_tolerant=settings.loss_tolerant,
             backend=network.worker_backend(worker),
         )

@@ -277,7 +277,7 @@ class ErrorPayload:
         ("worker_bitmap", 64),
         ("reason", 16),
         ("field", 16),
-        ("reserved", 32),
+        ("job_value", 32),
     )
 
     worker_bitmap: int = 0
@@ -286,8 +286,8 @@ class ErrorPayload:
     """see error_reasons"""
     field: int = 0
     """see config_fields"""
-    reserved: int = 0
-    """zero"""
+    job_value: int = 0
+    """config_mismatch: what the job has in `field` (0 for a table); else zero"""
 
     def pack(self) -> bytes:
         """Return the wire bytes; OverflowError when a field does not fit."""

@@ -83,7 +83,7 @@ header thc_error_h {
     bit<64> worker_bitmap;
     bit<16> reason;
     bit<16> field;
-    bit<32> reserved;
+    bit<32> job_value;
 }
 
 #endif  // THC_WIRE_P4_

@@ -64,11 +64,9 @@ def worker(rank: int, args: argparse.Namespace, server: str, port: int, results:
         dist.all_reduce(half)
         torch.div(half, args.workers, out=out)
 
-    config = ThcConfig(error_feedback=not args.no_error_feedback)
+    config = ThcConfig(codes_per_packet=args.codes_per_packet, error_feedback=not args.no_error_feedback)
     compressor = Compressor(config, workers=args.workers, worker=rank)
-    with Session(
-        [server], job=1, worker=rank, workers=args.workers, config=config, codes_per_packet=args.codes_per_packet
-    ) as session:
+    with Session([server], job=1, worker=rank, workers=args.workers, config=config) as session:
         averager = GradientAverager(session, compressor)
         flat, average = gradient.numpy(), out.numpy()
 

@@ -38,8 +38,7 @@ class Workers:
     def decode(self, partition: Partition, aggregate: Aggregate, contributions: int, worker: int = 0) -> F32:
         compressor = self.compressors[worker]
         out = np.full(partition.coordinates, np.nan, np.float32)
-        chunks = -(-partition.padded // compressor.config.codes_per_packet)
-        compressor.decode(partition, aggregate, np.full(chunks, contributions, np.uint8), out)
+        compressor.decode(partition, aggregate, np.full(1, contributions, np.uint8), out)
         return out
 
     def average(self, gradients: list[npt.NDArray[np.float32]], *, round: int = 1, name: str = "w") -> F32:

@@ -116,7 +116,7 @@ def test_tiny_gradients(compressor, size):
     assert compressor.layout(size) == (len(partition.norms), partition.padded)
     compressor.quantize(partition, partition.norms)
     compressor.keep_residual(partition)
-    chunks = -(-partition.padded // compressor.config.codes_per_packet)
+    chunks = 1 if partition.padded else 0
     out = np.full(size, np.nan, np.float32)
     compressor.decode(partition, np.zeros(partition.padded, np.uint8), np.ones(chunks, np.uint8), out)
     assert np.isfinite(out).all()

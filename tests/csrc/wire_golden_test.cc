@@ -95,6 +95,7 @@ void append_error(const toml::table& fields, Bytes* to) {
   error.worker_bitmap = field(fields, "worker_bitmap");
   error.reason = static_cast<std::uint16_t>(field(fields, "reason"));
   error.field = static_cast<std::uint16_t>(field(fields, "field"));
+  error.job_value = static_cast<std::uint32_t>(field(fields, "job_value"));
   append(error, to);
 }
 

@@ -24,11 +24,10 @@ std::optional<std::size_t> announced_bytes(const wire::Header& header, const Ses
   }
 }
 
-/// An ERROR that refuses HELLO may carry the job's values instead of ours.
 bool agrees(const wire::Header& header, const SessionConfig& config) noexcept {
-  return static_cast<wire::MessageType>(std::uint8_t{header.message_type}) == wire::MessageType::kError ||
-         (header.num_workers == config.num_workers && header.code_bits == config.table.bits() &&
-          header.value_bits == config.value_bits);
+  return header.version == wire::kVersion && header.job_id == config.job_id && header.worker_id == config.worker_id &&
+         header.num_workers == config.num_workers && header.code_bits == config.table.bits() &&
+         header.value_bits == config.value_bits;
 }
 
 }  // namespace
@@ -41,8 +40,7 @@ std::optional<ServerMessage> parse_server_message(std::span<const std::uint8_t> 
   }
   std::memcpy(&message.header, datagram.data(), sizeof(message.header));
   const wire::Header& header = message.header;
-  if (header.version != wire::kVersion || header.job_id != config.job_id || header.worker_id != config.worker_id ||
-      !agrees(header, config)) {
+  if (!agrees(header, config)) {
     return std::nullopt;
   }
   message.payload = datagram.subspan(sizeof(message.header));

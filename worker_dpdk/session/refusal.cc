@@ -33,31 +33,27 @@ std::string name_of(wire::ConfigField field) {
   return "configuration";
 }
 
-/// " (this worker: 4, job: 8)". The job's value is in the header of ERROR for fields the header has.
-std::string values_of(wire::ConfigField field, const wire::Header& theirs, const SessionConfig& config) {
-  const auto both = [](std::uint64_t ours, std::uint64_t job) {
-    return " (this worker: " + std::to_string(ours) + (ours != job ? ", job: " + std::to_string(job) : "") + ")";
-  };
-  const auto one = [](std::uint64_t ours) { return " (this worker: " + std::to_string(ours) + ")"; };
+/// What this worker has in `field`; nothing for fields that are no number.
+std::optional<std::uint32_t> own_value(wire::ConfigField field, const SessionConfig& config) {
   switch (field) {
     case wire::ConfigField::kNumWorkers:
-      return both(config.num_workers, theirs.num_workers);
+      return config.num_workers;
     case wire::ConfigField::kCodeBits:
-      return both(config.table.bits(), theirs.code_bits);
+      return config.table.bits();
     case wire::ConfigField::kValueBits:
-      return both(config.value_bits, theirs.value_bits);
+      return config.value_bits;
     case wire::ConfigField::kGranularity:
-      return one(config.table.granularity());
+      return config.table.granularity();
     case wire::ConfigField::kCodesPerPacket:
-      return one(config.codes_per_packet);
+      return config.codes_per_packet;
     case wire::ConfigField::kQuorum:
-      return one(config.quorum);
+      return config.quorum;
     case wire::ConfigField::kWorkerId:
-      return one(config.worker_id);
+      return config.worker_id;
     case wire::ConfigField::kSlots:
-      return one(config.slots);
+      return config.slots;
     default:
-      return "";
+      return std::nullopt;
   }
 }
 
@@ -81,6 +77,18 @@ std::uint64_t all_workers(const SessionConfig& config) {
   return config.num_workers == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << config.num_workers) - 1;
 }
 
+/// " (this worker: 2, job: 4)"
+std::string both_values(wire::ConfigField field, std::uint32_t job_value, const SessionConfig& config) {
+  const auto own = own_value(field, config);
+  return own ? " (this worker: " + std::to_string(*own) + ", job: " + std::to_string(job_value) + ")" : "";
+}
+
+/// " 5"
+std::string one_value(wire::ConfigField field, const SessionConfig& config) {
+  const auto own = own_value(field, config);
+  return own ? " " + std::to_string(*own) : "";
+}
+
 }  // namespace
 
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config) {
@@ -96,7 +104,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
               who + worker + " is already there, in another live process; give every process its own worker id"};
     case wire::ErrorReason::kConfigMismatch:
       return {Failure::Kind::kRefused, who + name_of(field) + " of " + worker + " differs from the job's" +
-                                           values_of(field, message.header, config) +
+                                           both_values(field, error.job_value, config) +
                                            "; start all workers with the same settings"};
     case wire::ErrorReason::kOverflow:
       return {Failure::Kind::kRefused, who + "granularity times workers overflows value_bits"};
@@ -110,8 +118,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kDraining:
       return {Failure::Kind::kTransport, who + "the server is shutting down"};
     case wire::ErrorReason::kBadConfig:
-      return {Failure::Kind::kRefused,
-              who + "the server does not take " + name_of(field) + values_of(field, message.header, config)};
+      return {Failure::Kind::kRefused, who + "the server does not take " + name_of(field) + one_value(field, config)};
     default:
       return {Failure::Kind::kTransport, who + "unknown error reason " + std::to_string(std::uint16_t{error.reason})};
   }

@@ -143,13 +143,13 @@ struct ErrorPayload {
   be64_t worker_bitmap;  ///< workers seen in the slot (incomplete), worker in question (duplicate_worker), else zero
   be16_t reason;  ///< see error_reasons
   be16_t field;  ///< see config_fields
-  be32_t reserved;  ///< zero
+  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0 for a table); else zero
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);
 static_assert(std::is_trivially_copyable_v<ErrorPayload>);
 static_assert(offsetof(ErrorPayload, worker_bitmap) == 0);
 static_assert(offsetof(ErrorPayload, reason) == 8);
 static_assert(offsetof(ErrorPayload, field) == 10);
-static_assert(offsetof(ErrorPayload, reserved) == 12);
+static_assert(offsetof(ErrorPayload, job_value) == 12);
 
 }  // namespace thc::wire

@@ -122,10 +122,10 @@ TEST_F(EngineTest, NamesTheFieldAndBothValuesOfARefusedConfiguration) {
   engine->step(now);
   wire::Header header = header_of(packet_io.take_sent()[0]);
   header.message_type = static_cast<std::uint8_t>(MessageType::kError);
-  header.num_workers = 4;
   wire::ErrorPayload payload{};
   payload.reason = static_cast<std::uint16_t>(ErrorReason::kConfigMismatch);
   payload.field = static_cast<std::uint16_t>(wire::ConfigField::kNumWorkers);
+  payload.job_value = std::uint32_t{4};
   arrive(make_datagram(header, payload));
   ASSERT_TRUE(engine->failure());
   EXPECT_EQ(engine->failure()->kind, Failure::Kind::kRefused);

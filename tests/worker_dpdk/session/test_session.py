@@ -126,7 +126,7 @@ def test_exact_sums(sharded_server: ParameterServer, bits: int, workers: int) ->
 def test_value_bits(server: ParameterServer, value_bits: int) -> None:
     config = ThcConfig(value_bits=value_bits)
     with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 2, config, codes_per_packet="auto")
+        joined = sessions(stack, [server.address], 2, config)
         check_sums(joined, config, [1, 70_001, 1 << 20])
 
 
@@ -138,7 +138,7 @@ def test_partitions_are_spread_over_servers(server: ParameterServer, sharded_ser
 
 
 def test_bit_identical_with_faults_in_each_direction() -> None:
-    config = ThcConfig()
+    config = ThcConfig(codes_per_packet=1024)
     with ParameterServer(FAULT_FLAGS) as faulty, ExitStack() as stack:
         joined = sessions(stack, [faulty.address], 4, config, faults=FaultConfig(**FAULTS))
         check_sums(joined, config, [200_000, 1025, 50_000], steps=3)
@@ -250,7 +250,7 @@ def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
 
 
 def test_loss_tolerant_zero_fills() -> None:
-    config = ThcConfig()
+    config = ThcConfig(codes_per_packet=1024)
     count = 1024 * 400
     with ParameterServer(["--fault-drop", "0.02"]) as faulty, ExitStack() as stack:
         joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True)
@@ -366,7 +366,6 @@ def test_settings_out_of_range(server: ParameterServer) -> None:
     for settings, message in [
         ({"worker": 2}, "worker id 2"),
         ({"job": 1 << 16}, "job"),
-        ({"codes_per_packet": 100}, "multiple of 64"),
         ({"quorum": 3}, "quorum"),
         ({"backend": "carrier pigeon"}, "backend"),
         ({"timeouts": Timeouts(rto_min_s=1.0)}, "timeouts"),
