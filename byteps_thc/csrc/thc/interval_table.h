@@ -27,7 +27,7 @@ class IntervalTable {
       value_[z] = static_cast<float>(values[z]);
     }
     for (std::size_t z = 0; z < intervals; ++z) {
-      inverse_gap_[z] = 1.0F / (value_[z + 1] - value_[z]);
+      inverse_gap_[z] = 0x1p16F / (value_[z + 1] - value_[z]);
       for (std::size_t i = values[z]; i < values[z + 1]; ++i) {
         interval_of_[i] = static_cast<std::int32_t>(z);
       }
@@ -44,7 +44,7 @@ class IntervalTable {
 
   float granularity() const noexcept { return granularity_; }
   const float* values() const noexcept { return value_.data(); }
-  /// 1 / (values()[z + 1] - values()[z]).
+  /// 2^16 / (values()[z + 1] - values()[z]): fractions of intervals are compared with 16 random bits.
   const float* inverse_gaps() const noexcept { return inverse_gap_.data(); }
   /// Interval of each integer 0..g.
   const std::int32_t* interval_of() const noexcept { return interval_of_.data(); }

@@ -115,23 +115,53 @@ class GatherLookup {
   const IntervalTable& table_;
 };
 
-/// (r + 0.5) / 2^16 for 16 random bits r per lane; even lanes take the lower bits of each 64-bit lane, odd ones the
-/// next.
+/// r + 0.5 for 16 random bits r per lane; even lanes take the lower bits of each 64-bit lane, odd ones the next.
 HWY_INLINE VF uniform_from(hn::Vec<D64> word) {
-  // r as the top mantissa bits of a float in [1, 2), and the half as the bit below; subtracting 1 is exact.
-  const auto even = hn::And(hn::ShiftLeft<7>(word), hn::Set(D64(), 0x007fff80));
-  const auto odd = hn::And(hn::ShiftLeft<23>(word), hn::Set(D64(), 0x007fff8000000000));
-  const auto bits = hn::BitCast(DU(), hn::Or(even, odd));
-  const auto one_to_two = hn::Or(bits, hn::Set(DU(), 0x3f800040));
-  return hn::Sub(hn::BitCast(DF(), one_to_two), hn::Set(DF(), 1.0F));
+  constexpr std::uint8_t kZero = 0x80;
+  alignas(16) static constexpr std::uint8_t kBytes[16] = {0, 1, kZero, kZero, 2,  3,  kZero, kZero,
+                                                          8, 9, kZero, kZero, 10, 11, kZero, kZero};
+  const hn::Repartition<std::uint8_t, D64> d8;
+  const auto bytes = hn::LoadDup128(d8, kBytes);
+  // As the low mantissa bits of 2^23 + r, from which subtracting leaves no rounding error.
+  const auto exponent = hn::Set(DU(), 0x4b000000);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  const auto bits = hn::Vec<DU>{_mm512_mask_shuffle_epi8(exponent.raw, 0x3333333333333333, word.raw, bytes.raw)};
+#else
+  const auto bits = hn::Or(hn::BitCast(DU(), hn::TableLookupBytesOr0(hn::BitCast(d8, word), bytes)), exponent);
+#endif
+  return hn::Sub(hn::BitCast(DF(), bits), hn::Set(DF(), 0x1p23F - 0.5F));
 }
 
-/// Packs codes of four bits in 32-bit lanes, first code in the upper nibble.
-HWY_INLINE void store_nibbles(VI codes, std::uint8_t* packed) {
-  const auto pairs = hn::BitCast(D64(), codes);
-  const auto bytes = hn::Or(hn::ShiftLeft<4>(pairs), hn::ShiftRight<32>(pairs));
-  const hn::Rebind<std::uint8_t, D64> d8;
-  hn::StoreU(hn::TruncateTo(d8, bytes), d8, packed);
+/// Codes of the coordinates that one call of PhiloxStream::blocks() serves: word w holds coordinates from 16 w.
+struct CodeWords {
+  VI word[4];
+};
+
+/// Packs codes of four bits in 32-bit lanes, first code in the upper nibble; `packed` is where those of word 0 belong.
+HWY_INLINE void store_nibbles(const CodeWords& codes, std::uint8_t* packed) {
+  if constexpr (kLanes == 16) {
+    // One code per byte, word 0 lowest; then pairs of lanes as nibbles in the lower half of every 64-bit lane.
+    const VI bytes = hn::Or(hn::Or3(codes.word[0], hn::ShiftLeft<8>(codes.word[1]), hn::ShiftLeft<16>(codes.word[2])),
+                            hn::ShiftLeft<24>(codes.word[3]));
+    const auto pairs = hn::BitCast(D64(), bytes);
+    const auto nibbles = hn::Or(hn::ShiftLeft<4>(pairs), hn::ShiftRight<32>(pairs));
+    // Byte w of the lower half of lane p belongs at 8 w + p: transposed in blocks of 128 bits, then across them.
+    const hn::Rebind<std::uint32_t, D64> d32;
+    const hn::Repartition<std::uint8_t, decltype(d32)> d8;
+    alignas(16) static constexpr std::uint8_t kTransposed[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    alignas(32) static constexpr std::uint32_t kAcross[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const auto words = hn::BitCast(d8, hn::TruncateTo(d32, nibbles));
+    const auto in_blocks = hn::TableLookupBytes(words, hn::LoadDup128(d8, kTransposed));
+    const auto ordered = hn::TableLookupLanes(hn::BitCast(d32, in_blocks), hn::SetTableIndices(d32, kAcross));
+    hn::StoreU(hn::BitCast(d8, ordered), d8, packed);
+  } else {
+    for (std::size_t w = 0; w < 4; ++w) {
+      const auto pairs = hn::BitCast(D64(), codes.word[w]);
+      const auto bytes = hn::Or(hn::ShiftLeft<4>(pairs), hn::ShiftRight<32>(pairs));
+      const hn::Rebind<std::uint8_t, D64> d8;
+      hn::StoreU(hn::TruncateTo(d8, bytes), d8, packed + 8 * w);
+    }
+  }
 }
 
 /// Quantizes coordinates of one block.
@@ -175,22 +205,27 @@ struct BlockPosition {
   std::size_t size;
 };
 
-/// Calls store(coordinate within the block, codes) for every vector of the block.
+/// Calls store(coordinate within the block, codes) for every CodeWords of the block.
 template <class Quantizer, class Store>
 HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& block, const QuantizeOptions& options,
                                  Store store) {
   const D64 d64;
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
   const PhiloxStream<kRoundingRounds> stream(options.key, rounding_domain(options.worker));
+  auto index = static_cast<std::uint32_t>(block.offset / 8);
+  // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
+  auto next = stream.blocks(d64, index);
   for (std::size_t group = 0; group < block.size; group += kGroup) {
-    const auto first_index = static_cast<std::uint32_t>((block.offset + group) / 8);
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
-      const auto random = stream.blocks(d64, first_index + static_cast<std::uint32_t>(part));
+      const auto random = next;
+      index += static_cast<std::uint32_t>(kPhiloxLanes);
+      next = stream.blocks(d64, index);
+      CodeWords codes;
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < 4; ++w) {
-        const std::size_t i = group + 16 * w + 2 * part;
-        store(i, quantizer(block.x + i, random.word[w]));
+        codes.word[w] = quantizer(block.x + group + 16 * w + 2 * part, random.word[w]);
       }
+      store(group + 2 * part, codes);
     }
   }
 }
@@ -202,14 +237,16 @@ HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned
   BlockQuantizer<Lookup, kKeepError> quantizer(intervals, range);
   if (bits == 4) {
     quantize_vectors(quantizer, block, options,
-                     [codes](std::size_t i, VI code) HWY_ATTR { store_nibbles(code, codes + i / 2); });
+                     [codes](std::size_t i, const CodeWords& words) HWY_ATTR { store_nibbles(words, codes + i / 2); });
     return quantizer.clamped();
   }
   std::uint8_t group[kGroup];
-  quantize_vectors(quantizer, block, options, [&](std::size_t i, VI code) HWY_ATTR {
+  quantize_vectors(quantizer, block, options, [&](std::size_t i, const CodeWords& words) HWY_ATTR {
     const hn::Rebind<std::uint8_t, DI> d8;
-    hn::StoreU(hn::DemoteTo(d8, code), d8, group + i % kGroup);
-    if ((i + kLanes) % kGroup == 0) {  // the last vector of a group also comes last
+    for (std::size_t w = 0; w < 4; ++w) {
+      hn::StoreU(hn::DemoteTo(d8, words.word[w]), d8, group + i % kGroup + 16 * w);
+    }
+    if (i % kGroup + kLanes == 16) {  // the last vectors of the group
       thc::pack(group, kGroup, bits, codes + (i / kGroup) * 8 * bits);
     }
   });
