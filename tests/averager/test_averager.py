@@ -1,0 +1,141 @@
+"""GradientAverager through a real thc-ps: right averages, the same on all workers, and what happens to bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
+from byteps_thc.errors import ConfigurationError, InputError
+
+SIZES = {"embedding": 70_001, "bias": 1, "empty": 0, "head": 30_000}
+# 16 KiB partitions: `embedding` travels as 18, so the pipeline has something to overlap.
+SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
+
+
+def nmse(estimate, truth):
+    """Normalised mean squared error."""
+    return float(((estimate - truth) ** 2).sum() / (truth**2).sum())
+
+
+@pytest.mark.parametrize("config", [SMALL, ThcConfig(), ThcConfig.paper(), ThcConfig.uniform()], ids=str)
+def test_average_is_near_and_the_same_everywhere(make_team, gradients_of, config):
+    team = make_team(3, config)
+    gradients = gradients_of(3, SIZES)
+    truth = {name: np.mean([own[name] for own in gradients], axis=0, dtype=np.float64) for name in SIZES}
+    team.average(gradients)
+    for name in ("embedding", "head"):
+        # One worker's variance is about the table's cost; averaging n independent ones leaves a n-th of it, and so
+        # does averaging the gradients: the ratio stays. Clamping adds at most as much again.
+        assert nmse(gradients[0][name], truth[name]) < 2 * 1.5e-2
+    for own in gradients[1:]:
+        for name in SIZES:
+            np.testing.assert_array_equal(own[name], gradients[0][name])
+
+
+def test_error_feedback_makes_up_over_steps(make_team, gradients_of):
+    team = make_team(2, SMALL)
+    gradients = gradients_of(2, {"w": 20_000})
+    truth = np.mean([own["w"] for own in gradients], axis=0)
+    total = np.zeros_like(truth)
+    errors = []
+    for step in range(1, 17):
+        out = [{"w": np.empty_like(truth)} for _ in range(2)]
+        team.average(gradients, out)
+        total += out[0]["w"]
+        errors.append(nmse(total / step, truth))
+    # What is not sent now is sent later, so the error of the mean falls with the square of the steps.
+    assert errors[-1] < errors[0] / 64
+
+
+def test_gradients_stay_untouched_with_out(make_team, gradients_of):
+    team = make_team(2, SMALL)
+    gradients = gradients_of(2, {"w": 5000})
+    before = [own["w"].copy() for own in gradients]
+    out = [{"w": np.zeros(5000, np.float32)} for _ in range(2)]
+    team.average(gradients, out)
+    for own, old in zip(gradients, before, strict=True):
+        np.testing.assert_array_equal(own["w"], old)
+    np.testing.assert_array_equal(out[0]["w"], out[1]["w"])
+    assert out[0]["w"].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_torch_tensors_in_their_own_format(make_team, dtype):
+    team = make_team(2, SMALL)
+    generator = torch.Generator().manual_seed(1)
+    gradients = [{"w": torch.randn(40, 100, generator=generator).to(dtype)} for _ in range(2)]
+    truth = torch.stack([own["w"].double() for own in gradients]).mean(0)
+    team.average(gradients)
+    assert torch.equal(gradients[0]["w"], gradients[1]["w"])
+    assert nmse(gradients[0]["w"].double().numpy(), truth.numpy()) < 3e-2
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_reaches_everybody_and_leaves_no_trace(make_team, gradients_of, bad):
+    team = make_team(2, SMALL)
+    gradients = gradients_of(2, {"w": 5000})
+    team.average([{name: x.copy() for name, x in own.items()} for own in gradients])
+    residuals = [dict(a.state_dict()["compressor"]["residuals"]) for a in team.averagers]
+    poisoned = [{name: x.copy() for name, x in own.items()} for own in gradients]
+    poisoned[1]["w"][100] = bad
+    team.average(poisoned)
+    for own in poisoned:
+        assert np.isnan(own["w"][:1024]).all()  # the rotation block of the bad element
+        assert np.isfinite(own["w"][1024:]).all()
+    for averager, old in zip(team.averagers, residuals, strict=True):
+        new = averager.state_dict()["compressor"]["residuals"]
+        assert all(np.isfinite(residual).all() for residual in new.values())
+        np.testing.assert_array_equal(new["w[0:4096]"], old["w[0:4096]"])
+
+
+def test_bad_input_is_refused_before_anything_is_sent(make_team, gradients_of):
+    team = make_team(2, SMALL)
+    good = gradients_of(2, {"a": 3000, "b": 3000})
+    team.average(good)
+    for wrong in (
+        {"a": np.zeros(3000, np.float64), "b": good[0]["b"]},
+        {"a": good[0]["a"], "b": np.zeros(6000, np.float32)[::2]},
+        {"a": good[0]["a"], "b": np.zeros(2999, np.float32)},
+        {"a": [1.0, 2.0], "b": good[0]["b"]},
+    ):
+        with pytest.raises(InputError):
+            team.averagers[0].average(wrong)
+    with pytest.raises(InputError, match="no array for gradient 'b'"):
+        team.averagers[0].average(good[0], out={"a": good[0]["a"]})
+    team.average(good)  # the session is as good as before
+    np.testing.assert_array_equal(good[0]["a"], good[1]["a"])
+
+
+def test_resumes_from_a_checkpoint_bit_by_bit(make_team, gradients_of):
+    first = make_team(2, SMALL)
+    first.average(gradients_of(2, {"w": 9000}, seed=1))
+    state = [averager.state_dict() for averager in first.averagers]
+    went_on = gradients_of(2, {"w": 9000}, seed=2)
+    first.average(went_on)
+
+    second = make_team(2, SMALL, job=2)
+    for averager, saved in zip(second.averagers, state, strict=True):
+        averager.load_state_dict(saved)
+    resumed = gradients_of(2, {"w": 9000}, seed=2)
+    second.average(resumed)
+    np.testing.assert_array_equal(resumed[0]["w"], went_on[0]["w"])
+
+
+def test_session_and_compressor_must_agree(thc_ps):
+    with (
+        Session([thc_ps.address], job=1, worker=0, workers=1, config=ThcConfig(value_bits=16)) as session,
+        pytest.raises(ConfigurationError, match="use one ThcConfig"),
+    ):
+        GradientAverager(session, Compressor(ThcConfig(value_bits=8), workers=1, worker=0))
+
+
+def test_statistics_tell_where_time_went(make_team, gradients_of):
+    team = make_team(2, SMALL)
+    team.average(gradients_of(2, SIZES))
+    stats = team.averagers[0].stats
+    assert stats.coordinates == sum(SIZES.values())
+    assert stats.encode_ms > 0
+    assert stats.decode_ms > 0
+    assert stats.lost_chunks == 0
