@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import time
-from multiprocessing.queues import Queue
+from multiprocessing.connection import Connection, wait
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def gradient_of(worker: int) -> np.ndarray:
     return np.random.default_rng(worker).standard_normal(COORDINATES, np.float32)
 
 
-def train(address: str, worker: int, steps: int, quorum: int | None, events: Queue) -> None:
+def train(address: str, worker: int, steps: int, quorum: int | None, events: Connection) -> None:
     """Average again and again; report (worker, step, average) and at the end (worker, "error", message, missing)."""
     try:
         with Session(
@@ -42,24 +42,26 @@ def train(address: str, worker: int, steps: int, quorum: int | None, events: Que
             for step in range(steps):
                 gradient = gradient_of(worker)
                 averager.average({"w": gradient})
-                events.put((worker, step, gradient))
+                events.send((worker, step, gradient))
                 time.sleep(0.02)
     except ThcError as error:
-        events.put((worker, "error", type(error).__name__, str(error), getattr(error, "missing_workers", ())))
+        events.send((worker, "error", type(error).__name__, str(error), getattr(error, "missing_workers", ())))
 
 
 class Processes:
-    """The worker processes of a test."""
+    """The worker processes of a test. Each reports through a pipe of its own: a lock they shared could die with one."""
 
     def __init__(self, address: str, steps: int, quorum: int | None = None) -> None:
         context = multiprocessing.get_context("spawn")
-        self.events: Queue = context.Queue()
-        self.processes = [
-            context.Process(target=train, args=(address, worker, steps, quorum, self.events))
-            for worker in range(WORKERS)
-        ]
-        for process in self.processes:
+        self.pipes: list[Connection] = []
+        self.processes = []
+        for worker in range(WORKERS):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=train, args=(address, worker, steps, quorum, theirs))
             process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
 
     def __enter__(self) -> Processes:
         return self
@@ -69,9 +71,19 @@ class Processes:
             if process.is_alive():
                 process.kill()
             process.join(10)
+        for pipe in self.pipes:
+            pipe.close()
 
     def event(self, timeout_s: float = 60.0) -> tuple:
-        return self.events.get(timeout=timeout_s)
+        """The next report of any worker; the pipes of killed ones end."""
+        deadline = time.monotonic() + timeout_s
+        while ready := wait(self.pipes, deadline - time.monotonic()):
+            try:
+                return ready[0].recv()
+            except EOFError:
+                self.pipes.remove(ready[0])
+                ready[0].close()
+        pytest.fail(f"no worker reported anything for {timeout_s} s")
 
     def wait_for_step(self, step: int) -> None:
         """Until every worker has finished that step."""
