@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "thc/block_layout.h"
@@ -28,8 +29,10 @@ inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
 /// Vectors that stay in registers during a pass: AVX-512 has 32 registers, others 16.
 inline constexpr std::size_t kTileVectors = kLanes >= 16 ? 16 : 8;
 inline constexpr std::size_t kTile = kTileVectors * kLanes;
-/// Blocks up to this many coordinates are transformed in L2 before passes over the whole block.
-inline constexpr std::size_t kCachedCoordinates = std::size_t{1} << 15;
+/// As many coordinates as this are transformed in L1 before passes over more of the block.
+inline constexpr std::size_t kL1Coordinates = std::size_t{1} << 11;
+/// And as many as this in L2.
+inline constexpr std::size_t kL2Coordinates = std::size_t{1} << 15;
 
 /// Where coordinate i of a block lies in scratch memory. Rows of a pass are powers of two apart; a cache line between
 /// tiles spreads them over all sets of the L1 cache, which they would otherwise evict each other from.
@@ -104,12 +107,17 @@ HWY_INLINE void butterflies(VF (&v)[kCount]) {
 
 /// First pass: scratch of coordinates offset .. offset + kCount * kLanes - 1 from load(coordinate), all stages within.
 template <std::size_t kCount, class Load>
-HWY_NOINLINE void tile_pass(Load& load, std::size_t offset, float* scratch) {
+HWY_NOINLINE void tile_pass(Load& shared_load, std::size_t offset, float* scratch) {
   const DF d;
+  // A copy, so that what it accumulates stays in registers, where there are enough.
+  std::conditional_t<kLanes >= 16, Load, Load&> load = shared_load;
   VF v[kCount];
 #pragma GCC unroll 16
   for (std::size_t i = 0; i < kCount; ++i) {
     v[i] = butterflies_in_vector(load(offset + i * kLanes, i * kLanes % 16));
+  }
+  if constexpr (kLanes >= 16) {
+    shared_load = load;
   }
   butterflies(v);
 #pragma GCC unroll 16
@@ -199,13 +207,19 @@ HWY_INLINE void hadamard(std::size_t size, Load& load, float* scratch, Store sto
       tile_pass<std::max<std::size_t>(kTileVectors / 2, 1)>(load, 0, scratch);
     }
   }
-  const std::size_t cached = std::min(size, kCachedCoordinates);
-  for (std::size_t start = 0; start < size && size >= kTile; start += cached) {
-    for (std::size_t k = start; k < start + cached; k += kTile) {
-      tile_pass<kTileVectors>(load, k, scratch);
+  const std::size_t in_l1 = std::min(size, kL1Coordinates);
+  const std::size_t in_l2 = std::min(size, kL2Coordinates);
+  for (std::size_t start = 0; start < size && size >= kTile; start += in_l2) {
+    for (std::size_t k = start; k < start + in_l2; k += in_l1) {
+      for (std::size_t tile = k; tile < k + in_l1; tile += kTile) {
+        tile_pass<kTileVectors>(load, tile, scratch);
+      }
+      if (in_l1 < size) {
+        far_stages(scratch, k, in_l1, kTile, StoreToScratch{scratch});
+      }
     }
-    if (cached < size) {
-      far_stages(scratch, start, cached, kTile, StoreToScratch{scratch});
+    if (in_l2 < size) {
+      far_stages(scratch, start, in_l2, in_l1, StoreToScratch{scratch});
     }
   }
   if (size <= kTile) {
@@ -213,7 +227,7 @@ HWY_INLINE void hadamard(std::size_t size, Load& load, float* scratch, Store sto
       store(i, hn::LoadU(DF(), scratch + i));
     }
   } else {
-    far_stages(scratch, 0, size, cached == size ? kTile : cached, store);
+    far_stages(scratch, 0, size, in_l2 < size ? in_l2 : in_l1 < size ? in_l1 : kTile, store);
   }
 }
 

@@ -67,10 +67,26 @@ struct LoadSum {
   }
 };
 
+/// Loads a block to rotate, and brings what is needed next into L2: the block is stored in strides that the hardware
+/// does not foresee.
 struct LoadWithSigns {
   LoadSum sum;
   const std::uint8_t* signs;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) { return flip_signs(DF(), sum(i, lane), signs, i); }
+  const float* rotated;
+  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
+    __builtin_prefetch(rotated + i, 1, 2);
+    return flip_signs(DF(), sum(i, lane), signs, i);
+  }
+};
+
+/// Stores a rotated block and brings the next one into L2.
+struct StoreRotated {
+  float* rotated;
+  const float* next_gradient;
+  HWY_INLINE void operator()(std::size_t i, VF v) const {
+    __builtin_prefetch(next_gradient + i, 0, 2);
+    hn::StoreU(v, DF(), rotated + i);
+  }
 };
 
 struct LoadScaled {
@@ -136,8 +152,8 @@ HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLay
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
     const BlockInput input = block_input(gradient, residual, layout, offset, size, rotated + offset);
-    LoadWithSigns load{{input, {}}, signs.bits(offset, size)};
-    hadamard(size, load, scratch, StoreTo{rotated + offset});
+    LoadWithSigns load{{input, {}}, signs.bits(offset, size), rotated + offset};
+    hadamard(size, load, scratch, StoreRotated{rotated + offset, input.gradient + size});
     store_float(load.sum.norm.norm(), norms + b);
   }
 }
