@@ -42,6 +42,12 @@ TEST_P(LookupSum, AddsTableValues) {
   }
 }
 
+TEST_P(LookupSum, AddsAMillionTableValues) {
+  use_instruction_set(GetParam());
+  check_sums<std::uint8_t>(uneven_table(4), (std::size_t{1} << 20) + 77, 3);
+  check_sums<std::uint16_t>(uneven_table(4, 60), (std::size_t{1} << 20) + 77, 3);
+}
+
 TEST(MaxNorms, OrdersLikeFloatsAndNaNWins) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();

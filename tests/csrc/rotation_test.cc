@@ -88,6 +88,17 @@ TEST_P(Rotation, InverseEqualsNaive) {
   }
 }
 
+TEST_P(Rotation, InverseEqualsNaiveForAMillionCoordinates) {
+  const BlockLayout layout((std::size_t{1} << 20) + 12345, kDefaultRotationBlock);
+  const std::vector<float> rotated = normal_floats(layout.padded());
+  expect_same<std::vector<std::uint32_t>>([&] {
+    Misaligned<float> scratch(rotated, 1);
+    Misaligned<float> out(layout.coordinates(), 2);
+    inverse_rotate(scratch.data(), layout, kKey, out.data());
+    return bits_of(out.values());
+  });
+}
+
 TEST_P(Rotation, InverseRestoresGradientAndNormIsPreserved) {
   use_instruction_set(GetParam());
   const std::vector<float> gradient = normal_floats(21000);
