@@ -237,7 +237,7 @@ TEST(SlotPool, SendsSixteenBitLanesBigEndian) {
 
 TEST(SlotPool, TakesTheMaximumOfNorms) {
   SlotPool pool = make_pool(2, 2, identity_table(4), 16);
-  const auto words = [](std::vector<std::uint32_t> values) {
+  const auto words = [](const std::vector<std::uint32_t>& values) {
     Bytes bytes;
     for (std::uint32_t value : values) {
       for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<std::uint8_t>(value >> shift));

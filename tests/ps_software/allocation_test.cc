@@ -1,21 +1,6 @@
 // The packet path allocates nothing: joined workers, every kind of outcome, with operator new counted.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "allocation_counter.h"
 #include "shard_fixture.h"
-
-namespace {
-std::atomic<std::size_t> allocations{0};
-}
-
-void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace thc::ps {
 namespace {
@@ -69,9 +54,9 @@ TEST_F(Allocation, NoneOnThePacketPath) {
   ReplayIo replay_io(packets);
   shard.emplace(JobLimits{.share = {}, .max_jobs = 2, .slots = 16, .max_memory_bytes = 1 << 20, .idle_timeout = 30s},
                 replay_io);
-  const std::size_t before_hello = allocations;
+  const std::uint64_t before_hello = testing::allocations();
   shard->poll(now);
-  ASSERT_GT(allocations, before_hello) << "the counting itself works";
+  ASSERT_GT(testing::allocations(), before_hello) << "the counting itself works";
   epoch = replay_io.last_header.epoch;
 
   packets.clear();
@@ -90,11 +75,11 @@ TEST_F(Allocation, NoneOnThePacketPath) {
   }
   replay_io.refill(std::move(packets));
   replay_io.sent = 0;
-  const std::size_t before = allocations;
+  const std::uint64_t before = testing::allocations();
   while (shard->poll(now) > 0) {
   }
   shard->run_timers(now);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(testing::allocations(), before);
   EXPECT_GT(replay_io.sent, 50U * kWorkers);
   EXPECT_EQ(job_counters().completed.get(), 50U);
 }

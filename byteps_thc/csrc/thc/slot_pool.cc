@@ -27,7 +27,7 @@ void require(bool condition, const char* message) {
   if (!condition) throw ConfigurationError(message);
 }
 
-const SlotPoolConfig& checked(const SlotPoolConfig& config, const LookupTable& table) {
+SlotPoolConfig checked(const SlotPoolConfig& config, const LookupTable& table) {
   require(config.workers >= 1 && config.workers <= wire::kMaxWorkers, "workers must be 1 to 64");
   require(config.quorum >= 1 && config.quorum <= config.workers, "quorum must be 1 to the number of workers");
   require(config.value_bits == 8 || config.value_bits == 16, "value_bits must be 8 or 16");

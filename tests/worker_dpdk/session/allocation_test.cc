@@ -1,26 +1,10 @@
 // The packet path of a worker allocates nothing: all allocations are counted.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
+#include <array>
 
+#include "allocation_counter.h"
 #include "engine_fixture.h"
-
-namespace {
-std::atomic<std::uint64_t> allocations{0};
-}  // namespace
-
-// Sanitizers bring allocators of their own, which check that new and delete match; replacing both here is sound.
-void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(size); memory != nullptr) {
-    return memory;
-  }
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace thc::testing {
 namespace {
@@ -107,11 +91,11 @@ TEST(Allocation, NoneOnThePacketPath) {
     step();
   }
   engine.submit(measured.operation, now);
-  const std::uint64_t before = allocations.load();
+  const std::uint64_t before = allocations();
   while (!measured.operation->done()) {
     step();
   }
-  EXPECT_EQ(allocations.load() - before, 0U);
+  EXPECT_EQ(allocations() - before, 0U);
   EXPECT_FALSE(measured.operation->failure());
   EXPECT_GT(engine.counters()[Count::kRetransmissions], 50U);
   EXPECT_EQ(engine.counters()[Count::kAggregateReceived], 11'000U);
