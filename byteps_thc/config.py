@@ -44,7 +44,7 @@ class ThcConfig(BaseModel):
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition; a multiple of 256"""
     codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = "auto"
-    """codes in a full packet, a multiple of 64; a switch takes 1024; auto: the most that reach the servers unfragmented"""
+    """codes in a full packet, a multiple of 64; a switch takes 1024; auto: the most that reach servers unfragmented"""
 
     def __init__(self, **settings: Any) -> None:
         try:

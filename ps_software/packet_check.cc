@@ -49,12 +49,10 @@ std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare sh
 }
 
 std::optional<Drop> check_goodbye(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
-                                  const Job* job) noexcept {
+                                  const Job& job) noexcept {
   if (datagram_bytes != sizeof(header)) return Drop::kLength;
-  if (job == nullptr || header.epoch != job->epoch() || !has_clean_header(header) || !agrees_with(header, *job)) {
-    return Drop::kHeader;
-  }
-  if (!job->is_registered(header.worker_id, from)) return Drop::kSender;
+  if (header.epoch != job.epoch() || !has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
+  if (!job.is_registered(header.worker_id, from)) return Drop::kSender;
   return std::nullopt;
 }
 

@@ -20,8 +20,7 @@ std::optional<Drop> check_contribution(const wire::Header& header, io::Endpoint 
 
 std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare share) noexcept;
 
-/// `job`: nullptr when there is none.
 std::optional<Drop> check_goodbye(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
-                                  const Job* job) noexcept;
+                                  const Job& job) noexcept;
 
 }  // namespace thc::ps

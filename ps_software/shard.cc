@@ -174,8 +174,10 @@ void Shard::contribute(const Packet& packet) noexcept {
 }
 
 void Shard::handle_goodbye(const Packet& packet) noexcept {
-  const auto drop = check_goodbye(packet.header, packet.datagram.size(), packet.from, packet.job);
-  if (drop) return packet.counters.count(*drop);
+  if (packet.job == nullptr) return packet.counters.count(Drop::kHeader);
+  if (const auto drop = check_goodbye(packet.header, packet.datagram.size(), packet.from, *packet.job)) {
+    return packet.counters.count(*drop);
+  }
   if (!packet.job->leave(packet.header.worker_id)) return;
   flush();  // queued results are in the job's memory
   jobs_.remove(packet.header.job_id);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 VERSION = 1
 UDP_PORT = 48865
@@ -99,12 +99,35 @@ class Flag(enum.IntFlag):
     """aggregate of a quorum, not of all workers"""
 
 
+class Struct:
+    """What the messages' dataclasses share: fields of whole bytes, big-endian."""
+
+    __slots__ = ()
+    SIZE_BYTES: ClassVar[int]
+    #: (name, bits) in wire order
+    FIELDS: ClassVar[tuple[tuple[str, int], ...]]
+
+    def pack(self) -> bytes:
+        """Return the wire bytes; OverflowError when a field does not fit."""
+        return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        """Read the first SIZE_BYTES of `data`; ValueError when there are fewer."""
+        if len(data) < cls.SIZE_BYTES:
+            raise ValueError(f"{cls.__name__} needs {cls.SIZE_BYTES} bytes, got {len(data)}")
+        values, offset = {}, 0
+        for name, bits in cls.FIELDS:
+            values[name] = int.from_bytes(data[offset : offset + bits // 8], "big")
+            offset += bits // 8
+        return cls(**values)
+
+
 @dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct):
     """Start of every message. 32 bytes, big-endian."""
 
     SIZE_BYTES: ClassVar[int] = 32
-    #: (name, bits) in wire order
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
         ("version", 8),
         ("message_type", 8),
@@ -163,28 +186,12 @@ class Header:
     switch_state: int = 0
     """scratch a switch carries between passes; zero on the wire outside the switch"""
 
-    def pack(self) -> bytes:
-        """Return the wire bytes; OverflowError when a field does not fit."""
-        return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Header:
-        """Read the first 32 bytes of `data`; ValueError when there are fewer."""
-        if len(data) < cls.SIZE_BYTES:
-            raise ValueError(f"Header needs {cls.SIZE_BYTES} bytes, got {len(data)}")
-        values, offset = {}, 0
-        for name, bits in cls.FIELDS:
-            values[name] = int.from_bytes(data[offset : offset + bits // 8], "big")
-            offset += bits // 8
-        return cls(**values)
-
 
 @dataclass(frozen=True, slots=True)
-class HelloPayload:
+class HelloPayload(Struct):
     """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 28 bytes, big-endian."""
 
     SIZE_BYTES: ClassVar[int] = 28
-    #: (name, bits) in wire order
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
         ("table_hash", 64),
         ("nonce", 64),
@@ -210,28 +217,12 @@ class HelloPayload:
     reserved: int = 0
     """zero"""
 
-    def pack(self) -> bytes:
-        """Return the wire bytes; OverflowError when a field does not fit."""
-        return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> HelloPayload:
-        """Read the first 28 bytes of `data`; ValueError when there are fewer."""
-        if len(data) < cls.SIZE_BYTES:
-            raise ValueError(f"HelloPayload needs {cls.SIZE_BYTES} bytes, got {len(data)}")
-        values, offset = {}, 0
-        for name, bits in cls.FIELDS:
-            values[name] = int.from_bytes(data[offset : offset + bits // 8], "big")
-            offset += bits // 8
-        return cls(**values)
-
 
 @dataclass(frozen=True, slots=True)
-class WelcomePayload:
+class WelcomePayload(Struct):
     """Payload of WELCOME. 16 bytes, big-endian."""
 
     SIZE_BYTES: ClassVar[int] = 16
-    #: (name, bits) in wire order
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
         ("slots", 32),
         ("norm_slots", 32),
@@ -251,28 +242,12 @@ class WelcomePayload:
     reserved: int = 0
     """zero"""
 
-    def pack(self) -> bytes:
-        """Return the wire bytes; OverflowError when a field does not fit."""
-        return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> WelcomePayload:
-        """Read the first 16 bytes of `data`; ValueError when there are fewer."""
-        if len(data) < cls.SIZE_BYTES:
-            raise ValueError(f"WelcomePayload needs {cls.SIZE_BYTES} bytes, got {len(data)}")
-        values, offset = {}, 0
-        for name, bits in cls.FIELDS:
-            values[name] = int.from_bytes(data[offset : offset + bits // 8], "big")
-            offset += bits // 8
-        return cls(**values)
-
 
 @dataclass(frozen=True, slots=True)
-class ErrorPayload:
+class ErrorPayload(Struct):
     """Payload of ERROR. 16 bytes, big-endian."""
 
     SIZE_BYTES: ClassVar[int] = 16
-    #: (name, bits) in wire order
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
         ("worker_bitmap", 64),
         ("reason", 16),
@@ -288,18 +263,3 @@ class ErrorPayload:
     """see config_fields"""
     job_value: int = 0
     """config_mismatch: what the job has in `field` (0 for a table); else zero"""
-
-    def pack(self) -> bytes:
-        """Return the wire bytes; OverflowError when a field does not fit."""
-        return b"".join(getattr(self, name).to_bytes(bits // 8, "big") for name, bits in self.FIELDS)
-
-    @classmethod
-    def unpack(cls, data: bytes) -> ErrorPayload:
-        """Read the first 16 bytes of `data`; ValueError when there are fewer."""
-        if len(data) < cls.SIZE_BYTES:
-            raise ValueError(f"ErrorPayload needs {cls.SIZE_BYTES} bytes, got {len(data)}")
-        values, offset = {}, 0
-        for name, bits in cls.FIELDS:
-            values[name] = int.from_bytes(data[offset : offset + bits // 8], "big")
-            offset += bits // 8
-        return cls(**values)

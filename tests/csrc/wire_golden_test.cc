@@ -136,9 +136,9 @@ Bytes encode_payload(const toml::table& packet) {
 
 class WireGoldenTest : public testing::Test {
  protected:
-  WireGoldenTest() : file_(toml::parse_file(THC_GOLDEN_PACKETS)) {
-    for (const toml::node& node : *file_["packet"].as_array()) {
-      packets_.push_back(node.as_table());
+  WireGoldenTest() : file(toml::parse_file(THC_GOLDEN_PACKETS)) {
+    for (const toml::node& node : *file["packet"].as_array()) {
+      packets.push_back(node.as_table());
     }
   }
 
@@ -146,7 +146,7 @@ class WireGoldenTest : public testing::Test {
   static Bytes bytes(const toml::table& packet) { return from_hex(packet["bytes"].value<std::string>().value()); }
 
   const toml::table& find(const std::string& wanted) const {
-    for (const toml::table* packet : packets_) {
+    for (const toml::table* packet : packets) {
       if (name(*packet) == wanted) {
         return *packet;
       }
@@ -154,12 +154,12 @@ class WireGoldenTest : public testing::Test {
     throw std::out_of_range(wanted);
   }
 
-  toml::table file_;
-  std::vector<const toml::table*> packets_;
+  toml::table file;
+  std::vector<const toml::table*> packets;
 };
 
 TEST_F(WireGoldenTest, FieldsEncodeToTheBytes) {
-  for (const toml::table* packet : packets_) {
+  for (const toml::table* packet : packets) {
     SCOPED_TRACE(name(*packet));
     Bytes expected = bytes(*packet);
     Bytes encoded = encode_header(*(*packet)["header"].as_table());
@@ -174,7 +174,7 @@ TEST_F(WireGoldenTest, FieldsEncodeToTheBytes) {
 
 TEST_F(WireGoldenTest, EveryMessageTypeHasAPacket) {
   std::set<std::int64_t> types;
-  for (const toml::table* packet : packets_) {
+  for (const toml::table* packet : packets) {
     types.insert((*packet)["header"]["message_type"].value<std::int64_t>().value());
   }
   std::set<std::int64_t> all;
