@@ -12,7 +12,8 @@ namespace thc::python {
 
 namespace py = pybind11;
 
-/// A class of byteps_thc.errors. Imported when an error is raised: importing the package while its module loads is circular.
+/// A class of byteps_thc.errors. Imported when an error is raised: importing the package while its module loads is
+/// circular.
 inline py::object error_class(const char* name) { return py::module_::import("byteps_thc.errors").attr(name); }
 
 inline void raise_plain(const char* class_name, const Error& error) {

@@ -49,8 +49,8 @@ class DpdkBesideKernelTest : public testing::Test {
         GTEST_SKIP() << reason;
       }
     }
-    dpdk_ = network.af_packet_beside_kernel();
-    kernel_ = make_udp_io({.local = {parse_ipv4("10.99.0.1"), 0}});
+    dpdk = network.af_packet_beside_kernel();
+    kernel = make_udp_io({.local = {parse_ipv4("10.99.0.1"), 0}});
   }
 
   // Datagrams both ways; the kernel finds our MAC by ARP and we find its.
@@ -59,16 +59,16 @@ class DpdkBesideKernelTest : public testing::Test {
     Endpoint from;
     std::string text;
     for (int attempt = 0; attempt < 5 && text.empty(); ++attempt) {
-      kernel_->send(dpdk_->local(), hello, {});
-      kernel_->flush();
-      text = receive_one(*dpdk_, &from);
+      kernel->send(dpdk->local(), hello, {});
+      kernel->flush();
+      text = receive_one(*dpdk, &from);
     }
     ASSERT_EQ(text, "hello");
-    ASSERT_EQ(from, kernel_->local());
-    ASSERT_TRUE(dpdk_->send(kernel_->local(), hello, {}));
-    dpdk_->flush();
-    ASSERT_EQ(receive_one(*kernel_, &from), "hello");
-    ASSERT_EQ(from, dpdk_->local());
+    ASSERT_EQ(from, kernel->local());
+    ASSERT_TRUE(dpdk->send(kernel->local(), hello, {}));
+    dpdk->flush();
+    ASSERT_EQ(receive_one(*kernel, &from), "hello");
+    ASSERT_EQ(from, dpdk->local());
   }
 
   // Polls until `counter` reached `value` or a second has passed.
@@ -76,13 +76,13 @@ class DpdkBesideKernelTest : public testing::Test {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     std::array<RxPacket, 32> packets;
     while (counter < value && std::chrono::steady_clock::now() < deadline) {
-      EXPECT_EQ(dpdk_->receive(packets), 0U);
+      EXPECT_EQ(dpdk->receive(packets), 0U);
     }
     EXPECT_EQ(counter, value);
   }
 
-  std::unique_ptr<PacketIo> dpdk_;
-  std::unique_ptr<UdpIo> kernel_;
+  std::unique_ptr<PacketIo> dpdk;
+  std::unique_ptr<UdpIo> kernel;
 };
 
 TEST_F(DpdkBesideKernelTest, AnswersArpAndLearnsWhoSent) { greet(); }
@@ -90,27 +90,27 @@ TEST_F(DpdkBesideKernelTest, AnswersArpAndLearnsWhoSent) { greet(); }
 TEST_F(DpdkBesideKernelTest, AsksForAnUnknownNeighbourAndCountsWhatItCouldNotSend) {
   const std::array<std::uint8_t, 5> data{};
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
-  EXPECT_FALSE(dpdk_->send(kernel_->local(), data, {}));
-  EXPECT_EQ(dpdk_->counters().tx_no_neighbour, 1U);
+  EXPECT_FALSE(dpdk->send(kernel->local(), data, {}));
+  EXPECT_EQ(dpdk->counters().tx_no_neighbour, 1U);
   std::array<RxPacket, 32> packets;
-  while (!dpdk_->send(kernel_->local(), data, {})) {
+  while (!dpdk->send(kernel->local(), data, {})) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "ARP was never answered";
-    dpdk_->receive(packets);
+    dpdk->receive(packets);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  dpdk_->flush();
-  EXPECT_EQ(receive_one(*kernel_).size(), data.size());
+  dpdk->flush();
+  EXPECT_EQ(receive_one(*kernel).size(), data.size());
 }
 
 TEST_F(DpdkBesideKernelTest, CutAndBrokenFramesAreCountedAndDropped) {
   greet();
-  const auto* packet_io = dpdk_.get();
+  const auto* packet_io = dpdk.get();
   // Our MAC, as the kernel just learned it, from a frame that the DPDK side accepts.
   FileDescriptor sniffer(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(kEtherTypeIpv4)));
   const std::array<std::uint8_t, 5> hello{};
   std::array<std::uint8_t, 2048> sniffed;
-  ASSERT_TRUE(dpdk_->send(kernel_->local(), hello, {}));
-  dpdk_->flush();
+  ASSERT_TRUE(dpdk->send(kernel->local(), hello, {}));
+  dpdk->flush();
   ssize_t sniffed_bytes = -1;
   for (int i = 0; i < 100 && sniffed_bytes < 42; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -142,7 +142,7 @@ TEST_F(DpdkBesideKernelTest, CutAndBrokenFramesAreCountedAndDropped) {
   poll_until(counters.rx_other, other + 1);
 
   wire.send(good);
-  EXPECT_EQ(receive_one(*dpdk_).size(), 100U);
+  EXPECT_EQ(receive_one(*dpdk).size(), 100U);
 }
 
 class DpdkSetUpTest : public testing::Test {
@@ -163,37 +163,37 @@ class DpdkSetUpTest : public testing::Test {
     }
   }
 
-  DpdkConfig config_ = TestNetwork::instance().dpdk_config("net_memif0", 97, 1);
+  DpdkConfig config = TestNetwork::instance().dpdk_config("net_memif0", 97, 1);
 };
 
 TEST_F(DpdkSetUpTest, UnknownDeviceListsWhatThereIs) {
-  config_.devices = {"net_nothing"};
-  expect_refused<DpdkUnavailableError>(config_, "net_memif0");
+  config.devices = {"net_nothing"};
+  expect_refused<DpdkUnavailableError>(config, "net_memif0");
 }
 
 TEST_F(DpdkSetUpTest, ADeviceHasOneUser) {
-  const auto user = make_dpdk_io(config_);
-  expect_refused<ConfigurationError>(config_, "in use");
+  const auto user = make_dpdk_io(config);
+  expect_refused<ConfigurationError>(config, "in use");
 }
 
 TEST_F(DpdkSetUpTest, EalStartsOnce) {
-  config_.eal_args.emplace_back("--vdev=net_null0");
-  expect_refused<DpdkUnavailableError>(config_, "already");
+  config.eal_args.emplace_back("--vdev=net_null0");
+  expect_refused<DpdkUnavailableError>(config, "already");
 }
 
 TEST_F(DpdkSetUpTest, OutOfMemoryForBuffersSaysWhatToDo) {
-  config_.mbufs = 4'000'000;
-  expect_refused<TransportError>(config_, "-m <MiB>");
+  config.mbufs = 4'000'000;
+  expect_refused<TransportError>(config, "-m <MiB>");
 }
 
 TEST_F(DpdkSetUpTest, TooFewBuffersForTheRingsAreRefused) {
-  config_.mbufs = 100;
-  expect_refused<ConfigurationError>(config_, "less than");
+  config.mbufs = 100;
+  expect_refused<ConfigurationError>(config, "less than");
 }
 
 TEST_F(DpdkSetUpTest, NeighboursMustBeBehindADevice) {
-  config_.neighbours = {{.ip = 0x0a610002, .mac = {2, 0, 0, 0, 0, 2}, .device_index = 1}};
-  expect_refused<ConfigurationError>(config_, "10.97.0.2");
+  config.neighbours = {{.ip = 0x0a610002, .mac = {2, 0, 0, 0, 0, 2}, .device_index = 1}};
+  expect_refused<ConfigurationError>(config, "10.97.0.2");
 }
 
 TEST_F(DpdkSetUpTest, MemifClientWithoutServerEndsInTime) {
@@ -206,8 +206,8 @@ TEST_F(DpdkSetUpTest, MemifClientWithoutServerEndsInTime) {
 
 TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {
   DpdkConfig peer = TestNetwork::instance().dpdk_config("net_memif1", 97, 2);
-  config_.mtu_bytes = peer.mtu_bytes = 9000;
-  const auto receiver = make_dpdk_io(config_);
+  config.mtu_bytes = peer.mtu_bytes = 9000;
+  const auto receiver = make_dpdk_io(config);
   const auto sender = make_dpdk_io(peer);
   ASSERT_EQ(sender->max_datagram_bytes(receiver->local()), 8972U);
   std::string text(8972, '?');

@@ -18,10 +18,12 @@ void note() noexcept { allocations += watching ? 1 : 0; }
 
 // Take the place of the C library's functions in this program (operator new calls malloc). glibc offers the originals.
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): glibc's names
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
+// NOLINTEND(bugprone-reserved-identifier)
 
 void* malloc(std::size_t bytes) {
   note();

@@ -55,7 +55,7 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
     if (const std::string reason = GetParam().missing(); !reason.empty()) {
       GTEST_SKIP() << reason;
     }
-    std::tie(a_, b_) = GetParam().make_pair();
+    std::tie(a, b) = GetParam().make_pair();
     connect();
   }
 
@@ -68,16 +68,16 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
     bool b_heard = false;
     while (!(a_heard && b_heard)) {
       ASSERT_LT(steady_clock::now(), deadline) << "the two ends never heard of each other";
-      a_->send(b_->local(), hello, {});
-      b_->send(a_->local(), hello, {});
-      a_->flush();
-      b_->flush();
+      a->send(b->local(), hello, {});
+      b->send(a->local(), hello, {});
+      a->flush();
+      b->flush();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      a_heard |= a_->receive(packets) > 0;
-      b_heard |= b_->receive(packets) > 0;
+      a_heard |= a->receive(packets) > 0;
+      b_heard |= b->receive(packets) > 0;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    while (a_->receive(packets) + b_->receive(packets) > 0) {
+    while (a->receive(packets) + b->receive(packets) > 0) {
     }
   }
 
@@ -98,29 +98,29 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
       ASSERT_LT(steady_clock::now(), deadline) << next_received << " of " << count << " arrived";
       for (; next_sent < count && next_sent < next_received + 64; ++next_sent) {
         const std::span<const std::uint8_t> datagram = sent[next_sent];
-        ASSERT_TRUE(a_->send(b_->local(), datagram.first(header_bytes), datagram.subspan(header_bytes)));
+        ASSERT_TRUE(a->send(b->local(), datagram.first(header_bytes), datagram.subspan(header_bytes)));
       }
-      a_->flush();
-      const std::size_t received = b_->receive(packets);
+      a->flush();
+      const std::size_t received = b->receive(packets);
       for (std::size_t k = 0; k < received; ++k, ++next_received) {
         ASSERT_LT(next_received, count) << "more than was sent";
-        ASSERT_EQ(packets[k].from, a_->local());
+        ASSERT_EQ(packets[k].from, a->local());
         const std::vector<std::uint8_t>& expected = sent[next_received];
         ASSERT_TRUE(std::ranges::equal(std::span(packets[k].data, packets[k].size_bytes), expected))
             << "datagram " << next_received << " of " << size_bytes << " bytes came as " << packets[k].size_bytes;
       }
       if (received == 0) {
-        b_->wait(std::chrono::milliseconds(10));
+        b->wait(std::chrono::milliseconds(10));
       }
     }
   }
 
-  std::unique_ptr<PacketIo> a_;
-  std::unique_ptr<PacketIo> b_;
+  std::unique_ptr<PacketIo> a;
+  std::unique_ptr<PacketIo> b;
 };
 
 TEST_P(PacketIoTest, DeliversEverySizeAndCountInOrder) {
-  const std::size_t mtu_bytes = std::min<std::size_t>(a_->max_datagram_bytes(b_->local()), 9000 - 28);
+  const std::size_t mtu_bytes = std::min<std::size_t>(a->max_datagram_bytes(b->local()), 9000 - 28);
   for (const std::size_t size_bytes :
        {std::size_t{1}, std::size_t{33}, std::size_t{512 + 32}, std::size_t{1024 + 32}, std::size_t{1471}, mtu_bytes}) {
     for (const std::size_t count : {1, 33, 1000}) {
@@ -128,18 +128,18 @@ TEST_P(PacketIoTest, DeliversEverySizeAndCountInOrder) {
       ASSERT_NO_FATAL_FAILURE(exchange(size_bytes, count));
     }
   }
-  EXPECT_EQ(b_->counters().rx_malformed, 0U);
-  EXPECT_EQ(a_->counters().tx_no_buffer + a_->counters().tx_errors, 0U);
+  EXPECT_EQ(b->counters().rx_malformed, 0U);
+  EXPECT_EQ(a->counters().tx_no_buffer + a->counters().tx_errors, 0U);
 }
 
 TEST_P(PacketIoTest, CountsDatagramsAndTheirBytes) {
-  const IoCounters sent_before = a_->counters();
-  const IoCounters received_before = b_->counters();
+  const IoCounters sent_before = a->counters();
+  const IoCounters received_before = b->counters();
   ASSERT_NO_FATAL_FAILURE(exchange(544, 100));
-  EXPECT_EQ(a_->counters().tx_packets - sent_before.tx_packets, 100U);
-  EXPECT_EQ(a_->counters().tx_bytes - sent_before.tx_bytes, 54400U);
-  EXPECT_EQ(b_->counters().rx_packets - received_before.rx_packets, 100U);
-  EXPECT_EQ(b_->counters().rx_bytes - received_before.rx_bytes, 54400U);
+  EXPECT_EQ(a->counters().tx_packets - sent_before.tx_packets, 100U);
+  EXPECT_EQ(a->counters().tx_bytes - sent_before.tx_bytes, 54400U);
+  EXPECT_EQ(b->counters().rx_packets - received_before.rx_packets, 100U);
+  EXPECT_EQ(b->counters().rx_bytes - received_before.rx_bytes, 54400U);
 }
 
 TEST_P(PacketIoTest, MixedSizesKeepTheirBorders) {
@@ -148,25 +148,25 @@ TEST_P(PacketIoTest, MixedSizesKeepTheirBorders) {
     sent.emplace_back(1 + (i * 397) % 1400, static_cast<char>('a' + i % 26));
   }
   for (const std::string& text : sent) {
-    ASSERT_TRUE(a_->send(b_->local(), {}, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
+    ASSERT_TRUE(a->send(b->local(), {}, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}));
   }
-  a_->flush();
+  a->flush();
   for (const std::string& text : sent) {
-    ASSERT_EQ(receive_one(*b_), text);
+    ASSERT_EQ(receive_one(*b), text);
   }
 }
 
 TEST_P(PacketIoTest, RefusesDatagramsThatCannotBeSent) {
   const std::vector<std::uint8_t> too_long(65508);
-  EXPECT_FALSE(a_->send(b_->local(), {}, too_long));
-  EXPECT_FALSE(a_->send(b_->local(), std::span(too_long).first(PacketIo::kMaxHeaderBytes + 1), {}));
-  EXPECT_FALSE(a_->send(b_->local(), {}, {}));
-  EXPECT_EQ(a_->counters().tx_errors, 3U);
+  EXPECT_FALSE(a->send(b->local(), {}, too_long));
+  EXPECT_FALSE(a->send(b->local(), std::span(too_long).first(PacketIo::kMaxHeaderBytes + 1), {}));
+  EXPECT_FALSE(a->send(b->local(), {}, {}));
+  EXPECT_EQ(a->counters().tx_errors, 3U);
 }
 
 TEST_P(PacketIoTest, WaitEndsInTime) {
   const auto start = steady_clock::now();
-  a_->wait(std::chrono::milliseconds(20));
+  a->wait(std::chrono::milliseconds(20));
   EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(1));
 }
 
