@@ -78,7 +78,7 @@ void DpdkPort::configure(const DpdkConfig& config, rte_mempool* pool) {
   rte_eth_dev_info info{};
   check(rte_eth_dev_info_get(port_id_, &info), device_, "reading its abilities");
   choose_checksums(config, info.driver_name, info.tx_offload_capa);
-  rte_eth_conf settings{};
+  rte_eth_conf settings{};  // NOLINT(bugprone-invalid-enum-default-initialization): DPDK wants unused parts zeroed
   settings.rxmode.offloads = info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
   settings.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
   if (tx_flags_ != 0) {

@@ -37,7 +37,7 @@ std::string single_lcore_option(const cpu_set_t& cpus) {
   }
   std::string option = "--lcores=0@(";
   option += list;
-  return option += ")";
+  return option += ')';
 }
 
 std::vector<std::string> complete_arguments(const std::vector<std::string>& args, const cpu_set_t& cpus) {
