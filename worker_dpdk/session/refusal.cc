@@ -86,7 +86,7 @@ std::string both_values(wire::ConfigField field, std::uint32_t job_value, const 
 /// " 5"
 std::string one_value(wire::ConfigField field, const SessionConfig& config) {
   const auto own = own_value(field, config);
-  return own ? " " + std::to_string(*own) : "";
+  return own ? std::string(1, ' ').append(std::to_string(*own)) : "";
 }
 
 }  // namespace
