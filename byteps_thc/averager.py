@@ -18,7 +18,7 @@ import numpy as np
 
 from byteps_thc.arrays import F32, U8, U16, gradient_view
 from byteps_thc.compressor import Compressor, Partition
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.session import Session
 
 #: Partitions rotated ahead of the one that waits for its maximum norms: hides the preliminary stage's round trip.
@@ -82,10 +82,10 @@ class GradientAverager:
     """
 
     def __init__(self, session: Session, compressor: Compressor) -> None:
-        ours = (compressor.config.bits, compressor.resolved.value_bits)
-        theirs = (session.code_bits, session.value_bits)
-        if ours != theirs:
-            raise ConfigurationError(f"compressor has (bits, value_bits) {ours}, session {theirs}: use one ThcConfig")
+        for setting in ("config", "worker", "workers"):
+            ours, theirs = getattr(compressor, setting), getattr(session, setting)
+            if ours != theirs:
+                raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
         self._session = session
         self._compressor = compressor
         self._pieces: dict[str, list[_Piece]] = {}
@@ -94,17 +94,24 @@ class GradientAverager:
         self.step = 0
         #: of the last average()
         self.stats = AverageStats()
+        self._in_flight = False
 
     def average(self, gradients: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> None:
         """Write the average over the workers of every gradient to `out` (None: in place).
 
         gradients, out: C-contiguous float32 or float16 arrays (NumPy or torch CPU) by name, any shape; a name's size
         never changes. Everything is checked before the first packet leaves, so InputError leaves the session usable.
-        Other errors are the session's: DeadlineError, RestartError, TransportError; the session is over then.
+        Other errors are the session's: DeadlineError, RestartError, TransportError; the session is over then. So it is
+        when KeyboardInterrupt ends average() in the middle, because what is in flight still uses its buffers.
         """
+        if self._in_flight:
+            raise TransportError(
+                "an earlier average() was interrupted: close the session and join again on all workers"
+            )
         jobs = self._jobs(gradients, gradients if out is None else out)
         self.step += 1
         self.stats = AverageStats(coordinates=sum(job.gradient.size for job in jobs))
+        self._in_flight = True
         for i, job in enumerate(jobs):
             self._rotate(job)
             if i >= _LOOKAHEAD:
@@ -113,6 +120,7 @@ class GradientAverager:
             self._quantize(job)
         for job in jobs:
             self._decode(job)
+        self._in_flight = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint of this worker needs: the compressor's state and the step."""

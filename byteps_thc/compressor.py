@@ -157,10 +157,11 @@ class Compressor:
         """Keep what quantization lost for the next gradient of this name; nothing without error feedback.
 
         A gradient that is not finite, on this worker or another, leaves the residual as it was: the step will be
-        skipped, and NaN must not stay behind.
+        skipped, and NaN must not stay behind. Both norms count: with a quorum the maximum may be without this worker's.
         """
         partition.require(_Stage.QUANTIZED)
-        if partition.residual is None or not bool((partition.max_norms <= _LARGEST_NORM).all()):
+        finite = all(bool((norms <= _LARGEST_NORM).all()) for norms in (partition.norms, partition.max_norms))
+        if partition.residual is None or not finite:
             return
         _core.inverse_rotate(
             partition.rotated,

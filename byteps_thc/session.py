@@ -158,6 +158,8 @@ class Session:
         self._session = _comm.Session(settings, _io_config(UdpConfig() if backend == "udp" else backend, faults))
         #: codes in a full packet, which is a chunk of `contributions`
         self.codes_per_packet = self._session.config.codes_per_packet
+        #: what this session was made with
+        self.config, self.worker, self.workers = config, worker, workers
         #: bits of a code
         self.code_bits = config.bits
         #: bits of a coordinate of an aggregate

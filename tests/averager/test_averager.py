@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.errors import ConfigurationError, InputError, TransportError
 
 SIZES = {"embedding": 70_001, "bias": 1, "empty": 0, "head": 30_000}
 # 16 KiB partitions: `embedding` travels as 18, so the pipeline has something to overlap.
@@ -123,12 +123,32 @@ def test_resumes_from_a_checkpoint_bit_by_bit(make_team, gradients_of):
     np.testing.assert_array_equal(resumed[0]["w"], went_on[0]["w"])
 
 
-def test_session_and_compressor_must_agree(thc_ps):
+@pytest.mark.parametrize(
+    ("config", "workers", "worker", "setting"),
+    [(ThcConfig(seed=2), 2, 0, "config"), (ThcConfig(), 3, 0, "workers"), (ThcConfig(), 2, 1, "worker")],
+)
+def test_session_and_compressor_must_agree(thc_ps, config, workers, worker, setting):
     with (
-        Session([thc_ps.address], job=1, worker=0, workers=1, config=ThcConfig(value_bits=16)) as session,
-        pytest.raises(ConfigurationError, match="use one ThcConfig"),
+        Session([thc_ps.address], job=1, worker=0, workers=2, config=ThcConfig()) as session,
+        pytest.raises(ConfigurationError, match=f"same {setting}:"),
     ):
-        GradientAverager(session, Compressor(ThcConfig(value_bits=8), workers=1, worker=0))
+        GradientAverager(session, Compressor(config, workers=workers, worker=worker))
+
+
+def test_an_interrupted_average_is_not_continued(make_team, gradients_of, monkeypatch):
+    team = make_team(2, SMALL)
+    averager = team.averagers[0]
+    own = gradients_of(2, {"w": 5000})[0]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Compressor, "keep_residual", interrupt)
+        patch.setattr(Session, "wait_stage", lambda *_: None)  # the other worker never comes
+        averager.average(own)
+    with pytest.raises(TransportError, match="interrupted"):
+        averager.average(own)
 
 
 def test_statistics_tell_where_time_went(make_team, gradients_of):
