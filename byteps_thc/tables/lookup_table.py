@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables import solver
-from byteps_thc.wire.layout import MAX_GRANULARITY
+from byteps_thc.wire.layout import MAX_GRANULARITY, MAX_WORKERS
 
 CODE_BITS = (1, 2, 3, 4, 8)
 #: The solver takes granularity^2 doubles; beyond this a finer grid changes the cost in the sixth digit only.
@@ -110,8 +110,8 @@ class LookupTable:
         return digest
 
     def max_workers(self, value_bits: int) -> int:
-        """Return how many workers' table values always fit one aggregate lane of value_bits."""
-        return ((1 << value_bits) - 1) // self.granularity
+        """Return how many workers' table values always fit one aggregate lane of value_bits, at most MAX_WORKERS."""
+        return min(((1 << value_bits) - 1) // self.granularity, MAX_WORKERS)
 
 
 def check_parameters(bits: int, granularity: int, p: float) -> None:

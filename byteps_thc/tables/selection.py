@@ -16,6 +16,7 @@ from __future__ import annotations
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables.lookup_table import LookupTable, check_parameters, solve_grid
 from byteps_thc.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, committed
+from byteps_thc.wire.layout import MAX_WORKERS
 
 #: Without error feedback, and from this many workers on, p is at most CLAMP_LIMIT_P.
 CLAMP_LIMIT_WORKERS, CLAMP_LIMIT_P = 4, 1 / 256
@@ -38,8 +39,13 @@ def best_table(
     """Return the table of least expected_error() whose sums over `workers` fit `value_bits`.
 
     A granularity or p that is given is kept. Candidates are the committed tables for bits 2, 3 and 4 when neither is,
-    the identity tables for bits 1 and 8. ConfigurationError when not even the smallest granularity fits.
+    the identity tables for bits 1 and 8. ConfigurationError when not even the smallest granularity fits, or a parameter
+    is out of range.
     """
+    if not 1 <= workers <= MAX_WORKERS:
+        raise ConfigurationError(f"workers must be in 1 .. {MAX_WORKERS}, not {workers}")
+    if value_bits not in (8, 16):
+        raise ConfigurationError(f"value_bits must be 8 or 16, not {value_bits}")
     smallest = (1 << bits) - 1
     check_parameters(bits, granularity or smallest, p or GRID_P[0])
     largest = ((1 << value_bits) - 1) // workers

@@ -23,6 +23,7 @@ def test_auto_equals_the_library():
     table = LookupTable.auto(4, 12)
     assert json.loads(run("auto", "-n", "12", "--json"))["values"] == list(table.values)
     assert "good for up to" in run("auto", "-n", "12")
+    assert "good for up to 64 workers" in run("auto", "-n", "12", "--value-bits", "16")
 
 
 def test_list_filters():
@@ -51,6 +52,8 @@ def test_chart_marks_every_quantization_value(width):
         ("solve", "-g", "3"),
         ("solve", "-p", "x"),
         ("auto", "-n", "18"),
+        ("auto", "-n", "0"),
+        ("auto", "-n", "4", "--value-bits", "7"),
         ("list", "-b", "8"),
         ("show", "--png", "/no/x.png"),
     ],

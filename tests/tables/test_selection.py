@@ -42,6 +42,18 @@ def test_given_parameters_are_kept():
     assert best_table(4, 4, granularity=30, p=1 / 32) == LookupTable.paper()
 
 
+@pytest.mark.parametrize("workers", [0, -3, 65])
+def test_workers_out_of_range(workers):
+    with pytest.raises(ConfigurationError, match=rf"workers must be in 1 .. 64, not {workers}"):
+        LookupTable.auto(4, workers, 16)
+
+
+@pytest.mark.parametrize("value_bits", [0, 7, 32])
+def test_value_bits_that_do_not_exist(value_bits):
+    with pytest.raises(ConfigurationError, match=f"value_bits must be 8 or 16, not {value_bits}"):
+        LookupTable.auto(4, 4, value_bits)
+
+
 def test_overflow_says_what_would_work():
     with pytest.raises(ConfigurationError, match=r"15 \* 18 workers = 270 .* at most 17 workers or value_bits=16"):
         LookupTable.auto(4, 18)
