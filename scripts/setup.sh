@@ -21,7 +21,8 @@ case $purpose in
     extras+=,test
     ;;
   all)
-    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 dpdk git shellcheck clang-14 libclang-rt-14-dev)
+    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 git shellcheck clang-14 libclang-rt-14-dev)
+    packages+=(dpdk dpdk-dev) # dpdk-devbind.py and dpdk-testpmd
     extras+=,test,lint
     ;;
   *)
