@@ -99,8 +99,9 @@ class GradientAverager:
     def average(self, gradients: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> None:
         """Write the average over the workers of every gradient to `out` (None: in place).
 
-        gradients, out: C-contiguous float32 or float16 arrays (NumPy or torch CPU) by name, any shape; a name's size
-        never changes. Everything is checked before the first packet leaves, so InputError leaves the session usable.
+        gradients, out: C-contiguous float32 or float16 NumPy arrays, or torch CPU tensors of these or bfloat16, by name,
+        any shape; a name's size never changes. Everything is checked before the first packet leaves, so InputError
+        leaves the session usable.
         Other errors are the session's: DeadlineError, RestartError, TransportError; the session is over then. So it is
         when KeyboardInterrupt ends average() in the middle, because what is in flight still uses its buffers.
         """
@@ -127,9 +128,18 @@ class GradientAverager:
         return {"step": self.step, "compressor": self._compressor.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same worker; see Compressor.load_state_dict."""
+        """Take over a state_dict() of the same worker and settings.
+
+        ConfigurationError when it is something else or damaged; then nothing has changed.
+        """
+        missing = [key for key in ("step", "compressor") if key not in state]
+        if missing:
+            raise ConfigurationError(f"not the state of a GradientAverager: {', '.join(missing)} missing")
+        step = state["step"]
+        if not isinstance(step, int) or not 0 <= step < 1 << 32:
+            raise ConfigurationError(f"state is damaged: its step is {step!r}, not a number of average() calls")
         self._compressor.load_state_dict(state["compressor"])
-        self.step = int(state["step"])
+        self.step = step
 
     def _jobs(self, gradients: Mapping[str, Any], out: Mapping[str, Any]) -> list[_Job]:
         """Check all arrays and cut them into partitions."""

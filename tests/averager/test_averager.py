@@ -124,6 +124,32 @@ def test_resumes_from_a_checkpoint_bit_by_bit(make_team, gradients_of):
 
 
 @pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda _: {}, "step, compressor missing"),
+        (lambda state: {"step": state["step"]}, "compressor missing"),
+        (lambda state: state | {"step": "x"}, "its step is 'x'"),
+        (lambda state: state | {"step": -1}, "its step is -1"),
+        (lambda state: state | {"compressor": {}}, "not the state of a Compressor"),
+    ],
+)
+def test_a_damaged_checkpoint_changes_nothing(make_team, gradients_of, damage, message):
+    team = make_team(2, SMALL)
+    team.average(gradients_of(2, {"w": 9000}, seed=1))
+    averager = team.averagers[0]
+    checkpoint = averager.state_dict()
+    team.average(gradients_of(2, {"w": 9000}, seed=2))
+    before = averager.state_dict()
+    with pytest.raises(ConfigurationError, match=message):
+        averager.load_state_dict(damage(checkpoint))
+    after = averager.state_dict()
+    assert after["step"] == before["step"] == 2
+    assert after["compressor"]["rounds"] == before["compressor"]["rounds"]
+    for name, residual in before["compressor"]["residuals"].items():
+        np.testing.assert_array_equal(after["compressor"]["residuals"][name], residual)
+
+
+@pytest.mark.parametrize(
     ("config", "workers", "worker", "setting"),
     [(ThcConfig(seed=2), 2, 0, "config"), (ThcConfig(), 3, 0, "workers"), (ThcConfig(), 2, 1, "worker")],
 )
@@ -143,10 +169,11 @@ def test_an_interrupted_average_is_not_continued(make_team, gradients_of, monkey
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Compressor, "keep_residual", interrupt)
         patch.setattr(Session, "wait_stage", lambda *_: None)  # the other worker never comes
-        averager.average(own)
+        with pytest.raises(KeyboardInterrupt):
+            averager.average(own)
     with pytest.raises(TransportError, match="interrupted"):
         averager.average(own)
 
