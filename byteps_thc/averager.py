@@ -99,7 +99,7 @@ class GradientAverager:
     def average(self, gradients: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> None:
         """Write the average over the workers of every gradient to `out` (None: in place).
 
-        gradients, out: C-contiguous float32 or float16 NumPy arrays, or torch CPU tensors of these or bfloat16, by name,
+        gradients, out: C-contiguous float32 or float16 NumPy arrays, or torch CPU tensors of those or bfloat16 by name,
         any shape; a name's size never changes. Everything is checked before the first packet leaves, so InputError
         leaves the session usable.
         Other errors are the session's: DeadlineError, RestartError, TransportError; the session is over then. So it is
