@@ -22,6 +22,8 @@ class SessionConfig:
     """multiple of 64 in 64 .. 32768; 0: the largest that fits the path to every server"""
     slots: int
     """0: the server decides"""
+    settings_hash: int
+    """32 bits; the server refuses workers of a job with different ones"""
     window_bytes: int
     """most bytes in flight to one server; 0: what the server allows"""
     loss_tolerant: bool

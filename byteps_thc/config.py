@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -43,8 +44,11 @@ class ThcConfig(BaseModel):
     """selects the signs of the rotation and the rounding"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition; a multiple of 256"""
-    codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = "auto"
-    """codes in a full packet, a multiple of 64; a switch takes 1024; auto: the most that reach servers unfragmented"""
+    codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = (
+        SWITCH_CODES_PER_PACKET
+    )
+    """codes in a full packet, a multiple of 64; a switch takes 1024; auto: as many as this host can send to the servers
+    unfragmented, which must then be the same for all workers (none of them on a server's host, or all)"""
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -108,6 +112,16 @@ class ResolvedConfig:
     workers: int
     table: LookupTable
     value_bits: int
+
+    @property
+    def shared_hash(self) -> int:
+        """32-bit hash of the settings that servers do not look at, but that must be the same on all workers.
+
+        Other signs, clamps or blocks than the other workers' would give wrong averages without any error.
+        """
+        config = self.config
+        shared = (config.seed, self.table.threshold.hex(), config.rotation_block, config.partition_bytes)
+        return zlib.crc32(repr(shared).encode())
 
 
 def _explain(error: ValidationError) -> str:

@@ -152,6 +152,7 @@ class Session:
         settings.value_bits = resolved.value_bits
         settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
         settings.slots = slots
+        settings.settings_hash = resolved.shared_hash
         settings.window_bytes = window_bytes
         settings.loss_tolerant = loss_tolerant
         _set_timeouts(settings, timeouts or Timeouts())

@@ -68,6 +68,7 @@ ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_
                .config = {.num_workers = header.num_workers,
                           .value_bits = header.value_bits,
                           .quorum = payload.quorum,
+                          .settings_hash = payload.settings_hash,
                           .codes_per_packet = payload.codes_per_packet,
                           .slots_asked = payload.slots,
                           .table = *table}};
@@ -102,6 +103,7 @@ std::optional<wire::ConfigField> difference(const JobConfig& a, const JobConfig&
   if (!std::ranges::equal(a.table.values(), b.table.values())) return ConfigField::kTable;
   if (a.codes_per_packet != b.codes_per_packet) return ConfigField::kCodesPerPacket;
   if (a.quorum != b.quorum) return ConfigField::kQuorum;
+  if (a.settings_hash != b.settings_hash) return ConfigField::kSettings;
   if (a.slots_asked != b.slots_asked) return ConfigField::kSlots;
   return std::nullopt;
 }

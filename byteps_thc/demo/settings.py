@@ -9,6 +9,9 @@ from typing import Literal
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 
+#: Processes on one host; more only compete for its cores.
+MAX_SERVERS = 16
+
 
 class Scheme(enum.StrEnum):
     """How the workers average their gradients."""
@@ -58,8 +61,8 @@ class DemoSettings:
             raise ConfigurationError(f"--steps must be at least 1, not {self.steps}")
         if self.batch_size < 1:
             raise ConfigurationError(f"--batch-size must be at least 1, not {self.batch_size}")
-        if self.servers < 1:
-            raise ConfigurationError(f"--servers must be at least 1, not {self.servers}")
+        if not 1 <= self.servers <= MAX_SERVERS:
+            raise ConfigurationError(f"--servers must be in 1 .. {MAX_SERVERS}, not {self.servers}")
         if not 0 <= self.drop < 0.5:
             raise ConfigurationError(f"--drop is a probability below 0.5, not {self.drop}")
         for scheme in (Scheme.UNIFORM_THC, Scheme.THC):
@@ -69,8 +72,8 @@ class DemoSettings:
         """Return the configuration of THC or Uniform THC that the options ask for."""
         p = "auto" if self.p is None else self.p
         if scheme is Scheme.UNIFORM_THC:
-            return ThcConfig(bits=self.bits, uniform_table=True, p=p, seed=self.seed)
-        return ThcConfig(bits=self.bits, granularity=self.granularity, p=p, seed=self.seed)
+            return ThcConfig(bits=self.bits, uniform_table=True, p=p, seed=self.seed, codes_per_packet="auto")
+        return ThcConfig(bits=self.bits, granularity=self.granularity, p=p, seed=self.seed, codes_per_packet="auto")
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,8 @@ class ConfigField(enum.IntEnum):
     """worker id"""
     SLOTS = 9
     """slots"""
+    SETTINGS = 10
+    """seed, p, rotation block or partition size"""
 
 
 class Flag(enum.IntFlag):
@@ -189,9 +191,9 @@ class Header(Struct):
 
 @dataclass(frozen=True, slots=True)
 class HelloPayload(Struct):
-    """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 28 bytes, big-endian."""
+    """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 32 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 28
+    SIZE_BYTES: ClassVar[int] = 32
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
         ("table_hash", 64),
         ("nonce", 64),
@@ -200,6 +202,7 @@ class HelloPayload(Struct):
         ("slots", 32),
         ("quorum", 8),
         ("reserved", 24),
+        ("settings_hash", 32),
     )
 
     table_hash: int = 0
@@ -216,6 +219,8 @@ class HelloPayload(Struct):
     """contributions that complete a slot, 1 .. num_workers"""
     reserved: int = 0
     """zero"""
+    settings_hash: int = 0
+    """hash of seed, p, rotation block and partition size, which workers must share; servers only compare it"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ const bit<16> THC_FIELD_CODES_PER_PACKET = 6;
 const bit<16> THC_FIELD_QUORUM = 7;
 const bit<16> THC_FIELD_WORKER_ID = 8;
 const bit<16> THC_FIELD_SLOTS = 9;
+const bit<16> THC_FIELD_SETTINGS = 10;
 const bit<8> THC_FLAG_RETRANSMIT = 1;
 const bit<8> THC_FLAG_PARTIAL = 2;
 
@@ -67,6 +68,7 @@ header thc_hello_h {
     bit<32> slots;
     bit<8> quorum;
     bit<24> reserved;
+    bit<32> settings_hash;
 }
 
 // Payload of WELCOME.

@@ -78,6 +78,7 @@ void append_hello(const toml::table& fields, Bytes* to) {
   hello.codes_per_packet = static_cast<std::uint16_t>(field(fields, "codes_per_packet"));
   hello.slots = static_cast<std::uint32_t>(field(fields, "slots"));
   hello.quorum = static_cast<std::uint8_t>(field(fields, "quorum"));
+  hello.settings_hash = static_cast<std::uint32_t>(field(fields, "settings_hash"));
   append(hello, to);
 }
 

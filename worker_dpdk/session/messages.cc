@@ -80,6 +80,7 @@ std::vector<std::uint8_t> make_hello_payload(const SessionConfig& config, std::u
   hello.codes_per_packet = static_cast<std::uint16_t>(config.codes_per_packet);
   hello.slots = config.slots;
   hello.quorum = config.quorum;
+  hello.settings_hash = config.settings_hash;
   std::vector<std::uint8_t> payload(sizeof(hello) + config.table.size() * sizeof(be16_t));
   std::memcpy(payload.data(), &hello, sizeof(hello));
   std::uint8_t* to = payload.data() + sizeof(hello);

@@ -27,6 +27,8 @@ std::string name_of(wire::ConfigField field) {
       return "worker_id";
     case wire::ConfigField::kSlots:
       return "slots";
+    case wire::ConfigField::kSettings:
+      return "seed, p, rotation_block or partition_bytes";
     case wire::ConfigField::kNone:
       break;
   }

@@ -55,6 +55,7 @@ enum class ConfigField : std::uint16_t {
   kQuorum = 7,  // quorum
   kWorkerId = 8,  // worker id
   kSlots = 9,  // slots
+  kSettings = 10,  // seed, p, rotation block or partition size
 };
 
 inline constexpr std::uint8_t kFlagRetransmit = 1U << 0;  // sent before; ask for the state of the slot
@@ -111,8 +112,9 @@ struct HelloPayload {
   be32_t slots;  ///< slots asked for (0: the server decides)
   be8_t quorum;  ///< contributions that complete a slot, 1 .. num_workers
   be24_t reserved;  ///< zero
+  be32_t settings_hash;  ///< hash of seed, p, rotation block and partition size, which workers must share; servers only compare it
 };
-static_assert(sizeof(HelloPayload) == 28 && alignof(HelloPayload) == 1);
+static_assert(sizeof(HelloPayload) == 32 && alignof(HelloPayload) == 1);
 static_assert(std::is_trivially_copyable_v<HelloPayload>);
 static_assert(offsetof(HelloPayload, table_hash) == 0);
 static_assert(offsetof(HelloPayload, nonce) == 8);
@@ -121,6 +123,7 @@ static_assert(offsetof(HelloPayload, codes_per_packet) == 18);
 static_assert(offsetof(HelloPayload, slots) == 20);
 static_assert(offsetof(HelloPayload, quorum) == 24);
 static_assert(offsetof(HelloPayload, reserved) == 25);
+static_assert(offsetof(HelloPayload, settings_hash) == 28);
 
 /// Payload of WELCOME.
 struct WelcomePayload {
