@@ -50,6 +50,12 @@ void JobTable::remove_idle(TimePoint now) noexcept {
   }
 }
 
+std::uint64_t JobTable::slots_in_use() const noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& job : jobs_) sum += job ? job->pool().slots_in_use() : 0;
+  return sum;
+}
+
 void JobTable::publish() noexcept {
   for (const auto& job : jobs_) {
     if (job) job->counters().slots_in_use.set(job->pool().slots_in_use());

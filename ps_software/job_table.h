@@ -42,6 +42,9 @@ class JobTable {
   bool has_idle(TimePoint now) const noexcept;
   void remove_idle(TimePoint now) noexcept;
 
+  /// Rounds that began and are not complete, of all jobs.
+  std::uint64_t slots_in_use() const noexcept;
+
   /// Copies gauges to the counters.
   void publish() noexcept;
 

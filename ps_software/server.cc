@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <string>
 
 #include "front_end.h"
@@ -15,7 +16,6 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTimerInterval{50};
-constexpr std::chrono::milliseconds kQuietTime{100};  // a drain ends when no worker contributed for this long
 
 steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
@@ -38,12 +38,24 @@ Server::Server(const Options& options)
   }
   start_metrics(options);
   logged_jobs_.resize(options.max_jobs);
+  try {
+    start_threads();
+  } catch (const std::exception& error) {
+    stop();  // those that did start
+    throw TransportError(std::string("cannot start the packet threads: ") + error.what() +
+                         " (allow more threads or memory, or ask for fewer --threads)");
+  }
+}
+
+Server::~Server() { stop(); }
+
+void Server::start_threads() {
   for (std::size_t i = 0; i < ios_.size(); ++i) {
     threads_.emplace_back([this, i] { run_shard(*shards_[i], *ios_[i]); });
   }
 }
 
-Server::~Server() {
+void Server::stop() {
   drain_timeout_ = {};
   drain();
 }
@@ -79,7 +91,7 @@ void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
       shard.drain();
       drain_deadline = now + drain_timeout_;
     }
-    if (now - shard.last_active() > kQuietTime || now >= drain_deadline) return;
+    if (shard.is_quiet(now) || now >= drain_deadline) return;
   }
 }
 

@@ -33,6 +33,8 @@ class Server {
   void log_jobs();
 
  private:
+  void start_threads();
+  void stop();
   void run_shard(Shard& shard, io::PacketIo& packet_io) noexcept;
   void start_metrics(const Options& options);
 

@@ -16,6 +16,11 @@ using wire::MessageType;
 constexpr std::uint32_t kStrangerBudget = 1000;
 constexpr std::chrono::milliseconds kStrangerRefill{100};
 
+// A worker that lacks a result asks again every 200 ms at least: time for two attempts to get lost, and for five when
+// it is known that someone could be waiting.
+constexpr std::chrono::milliseconds kQuietTime{500};
+constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
+
 template <typename T>
 std::span<const std::uint8_t> bytes_of(const T& value) noexcept {
   return {reinterpret_cast<const std::uint8_t*>(&value), sizeof(value)};
@@ -75,6 +80,10 @@ void Shard::run_timers(TimePoint now) noexcept {
   }
   jobs_.publish();
   publish_io_totals();
+}
+
+bool Shard::is_quiet(TimePoint now) const noexcept {
+  return now - last_active_ > (jobs_.slots_in_use() == 0 ? kQuietTime : kQuietTimeIncomplete);
 }
 
 void Shard::prefetch(const io::RxPacket& packet) const noexcept {

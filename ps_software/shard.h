@@ -32,8 +32,9 @@ class Shard {
 
   /// From now on refuses new jobs and new workers.
   void drain() noexcept { draining_ = true; }
-  /// When a contribution last had an effect.
-  TimePoint last_active() const noexcept { return last_active_; }
+  /// Whether no worker waits for anything, by all appearances: none has sent a contribution for half a second (a
+  /// second while rounds are incomplete).
+  bool is_quiet(TimePoint now) const noexcept;
 
   // Any thread may read these.
   std::span<const JobCounters> jobs() const noexcept { return jobs_.counters(); }
@@ -80,7 +81,7 @@ class Shard {
   std::array<io::RxPacket, kBurst> burst_;
   std::uint64_t flush_number_ = 1;  // 0 marks results that were never queued
   bool draining_ = false;
-  TimePoint last_active_{};
+  TimePoint last_active_{};  // when a contribution last came
   // ERROR messages to senders that are no registered workers: so many until the next refill.
   std::uint32_t stranger_budget_;
   TimePoint next_refill_{};

@@ -244,6 +244,20 @@ TEST_F(Joining, DrainingServerTakesNobodyNew) {
   EXPECT_TRUE(from_worker(0, make_codes(0)).empty()) << "what is in flight goes on";
 }
 
+TEST_F(Joining, QuietOnlyWhenNobodyCanWaitForAResult) {
+  join_all();
+  for (unsigned worker = 0; worker < kWorkers; ++worker) from_worker(worker, make_codes(worker));
+  now += 450ms;
+  EXPECT_FALSE(shard->is_quiet(now)) << "a worker may have lost the result twice";
+  now += 100ms;
+  EXPECT_TRUE(shard->is_quiet(now));
+  from_worker(0, make_codes(0, 2));
+  now += 900ms;
+  EXPECT_FALSE(shard->is_quiet(now)) << "worker 0 waits for a result";
+  now += 200ms;
+  EXPECT_TRUE(shard->is_quiet(now)) << "it waits no longer";
+}
+
 TEST_F(Joining, StrangersGetALimitedNumberOfAnswers) {
   const std::vector<std::pair<io::Endpoint, Bytes>> flood(3000, {address(9), make_codes(0)});
   EXPECT_EQ(exchange(flood).size(), 1000U);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -48,6 +49,12 @@ def test_help_and_version() -> None:
         (["--dpdk"], "--listen"),
         (["--dpdk", "--listen", "10.0.0.1", "--threads", "2"], "--threads"),
         (["--no-such-flag"], "--no-such-flag"),
+        (["--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
+        (["--port", "x"], "--port: Value x not in range 0 to 65535"),
+        (["--metrics-port", "-1"], "--metrics-port"),
+        (["--fault-seed", "-3"], "--fault-seed"),
+        (["--eal-args", "-a 0000:3b:00.0"], "--eal-args requires --dpdk"),
+        (["--dpdk-mtu", "9000"], "--dpdk-mtu requires --dpdk"),
     ],
 )
 def test_bad_flags_are_explained(arguments: list[str], message: str) -> None:
@@ -67,7 +74,11 @@ def test_flags_win_over_the_file(tmp_path: Path, make_worker: MakeWorker) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no-such-key = 1\n", "no-such-key"),
+        ("port = 0\nno-such-key = 1\n", "line 2: unknown key 'no-such-key'"),
+        ("[dpdk]\nmtu = 9000\n", "line 1: [dpdk] is a table"),
+        ("[[dpdk]]\nmtu = 9000\n", "[dpdk] is a table"),
+        ('port = "x"\n', "--port: Value x not in range 0 to 65535"),
+        ("dpdk-mtu = 9000\n", "--dpdk-mtu requires --dpdk"),
         ("threads = 0\n", "--threads"),
         ("threads = \n", "line 1"),
     ],
@@ -110,6 +121,22 @@ def test_metrics_port_in_use() -> None:
         result = run("--listen", "127.0.0.1", "--port", "0", "--metrics-port", port)
     assert result.returncode == 1
     assert "--metrics-port" in result.stderr
+
+
+def test_threads_that_cannot_start_are_explained() -> None:
+    def limit_memory() -> None:  # to a few thread stacks
+        resource.setrlimit(resource.RLIMIT_STACK, (256 << 20, 256 << 20))
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    def run_limited(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(find_thc_ps()), *arguments]
+        return subprocess.run(command, preexec_fn=limit_memory, capture_output=True, text=True, timeout=10, check=False)
+
+    if run_limited("--version").returncode != 0:
+        pytest.skip("a build with sanitizers needs more address space")
+    result = run_limited("--listen", "127.0.0.1", "--port", "0", "--threads", "8")
+    assert result.returncode == 1
+    assert "--threads" in result.stderr
 
 
 def test_ready_file(tmp_path: Path) -> None:
@@ -174,6 +201,25 @@ def test_drain_finishes_what_is_in_flight(make_worker: MakeWorker) -> None:
     pair[1].send_codes([2])
     assert [worker.receive().payload for worker in pair] == [bytes([3])] * 2
     assert server.process.wait(1.0) == 0
+    server.stop()
+
+
+def test_drain_waits_for_retransmissions(make_worker: MakeWorker) -> None:
+    server = ParameterServer()
+    pair = [make_worker(server.address, i, workers=2) for i in range(2)]
+    for worker in pair:
+        worker.join()
+    pair[0].send_codes([1])
+    pair[0].retransmit([1])
+    pair[0].receive()
+    server.process.terminate()
+    time.sleep(0.4)  # twice the longest time between two attempts of a worker
+    pair[1].send_codes([2])
+    assert [worker.receive().payload for worker in pair] == [bytes([3])] * 2
+    time.sleep(0.4)
+    pair[0].retransmit([1])  # its copy of the result was lost
+    assert pair[0].receive().payload == bytes([3])
+    assert server.process.wait(2.0) == 0
     server.stop()
 
 
