@@ -81,6 +81,7 @@ void Membership::run_timers(TimePoint now) noexcept {
     }
     hello_.slot = static_cast<std::uint32_t>(i);
     io_.send(server_, bytes_of(hello_), hello_payload_);
+    io_.flush();  // one by one: the back end may merge equal-sized datagrams, which then all reach one shard
     counters_.add(Count::kHelloSent);
     shard.next_hello = now + shard.hello_interval;
     shard.hello_interval = std::min(2 * shard.hello_interval, kLastHelloInterval);
@@ -103,6 +104,7 @@ void Membership::send_goodbye() noexcept {
       goodbye_.slot = static_cast<std::uint32_t>(i);
       goodbye_.epoch = shards_[i].epoch;
       io_.send(server_, bytes_of(goodbye_), {});
+      io_.flush();  // one by one, as HELLO
     }
   }
 }

@@ -20,28 +20,37 @@ namespace {
 constexpr io::Endpoint kLoopback{0x7f000001, 0};
 constexpr Duration kLongEnough{30'000'000};
 
-/// The packet thread of thc-ps.
+/// The packet threads of thc-ps, in one thread.
 class Server {
  public:
-  Server() : io_(io::make_udp_io({.local = kLoopback})), thread_([this] { run(); }) {}
+  explicit Server(std::uint16_t shards = 1)
+      : ios_(io::make_udp_shards({.local = kLoopback}, shards)), thread_([this] { run(); }) {}
   ~Server() {
     stop_ = true;
-    io_->wake();
+    ios_.front()->wake();
     thread_.join();
   }
-  io::Endpoint address() const { return io_->local(); }
+  io::Endpoint address() const { return ios_.front()->local(); }
 
  private:
   void run() {
-    ps::Shard shard(ps::JobLimits{}, *io_);
+    const auto count = static_cast<std::uint16_t>(ios_.size());
+    std::vector<std::unique_ptr<ps::Shard>> shards;
+    for (std::uint16_t i = 0; i < count; ++i) {
+      shards.push_back(std::make_unique<ps::Shard>(ps::JobLimits{.share = {.shard = i, .shards = count}}, *ios_[i]));
+    }
     while (!stop_) {
-      if (shard.poll(Clock::now()) == 0) {
-        io_->wait(Duration(10'000));
+      std::size_t received = 0;
+      for (const auto& shard : shards) {
+        received += shard->poll(Clock::now());
+      }
+      if (received == 0) {
+        ios_.front()->wait(Duration(count == 1 ? 10'000 : 500));  // the others are not watched
       }
     }
   }
 
-  std::unique_ptr<io::UdpIo> io_;
+  std::vector<std::unique_ptr<io::UdpIo>> ios_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -99,6 +108,14 @@ void push_and_check(const Server& server, std::uint8_t workers, double fault_rat
 TEST(Session, ExactSums) {
   const Server server;
   push_and_check(server, 4, 0);
+}
+
+TEST(Session, JoinsManyShardsWithAboutOneHelloEach) {
+  constexpr std::uint16_t kShards = 32;
+  const Server server(kShards);
+  Session session(config_of(server, 0, 1), io::make_udp_io({.local = kLoopback}));
+  ASSERT_TRUE(session.wait_connected(kLongEnough));
+  EXPECT_LE(session.count(Count::kHelloSent), 2 * kShards);  // a few answers may come late on a busy machine
 }
 
 TEST(Session, ExactSumsWithFaultsInEachDirection) {
