@@ -1,7 +1,6 @@
 #include "session/slot_stream.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "thc/wire_layout.h"
@@ -57,6 +56,9 @@ InFlight* SlotStream::find(std::uint32_t slot) noexcept {
 
 std::shared_ptr<Operation> SlotStream::release(InFlight& packet) noexcept {
   Operation* operation = std::exchange(packet.operation, nullptr);
+  while (oldest_ != next_ && packets_[oldest_ % packets_.size()].operation == nullptr) {
+    ++oldest_;
+  }
   if (operation->remaining() != 0) {
     return nullptr;
   }
@@ -73,19 +75,9 @@ std::deque<std::shared_ptr<Operation>> SlotStream::abandon() noexcept {
   for (InFlight& packet : packets_) {
     packet.operation = nullptr;
   }
+  oldest_ = next_;
   sending_ = 0;
   return std::exchange(operations_, {});
-}
-
-const InFlight* SlotStream::oldest() const noexcept {
-  const InFlight* oldest = nullptr;
-  for (const InFlight& packet : packets_) {
-    if (packet.operation != nullptr &&
-        (oldest == nullptr || std::tie(packet.round, packet.slot) < std::tie(oldest->round, oldest->slot))) {
-      oldest = &packet;
-    }
-  }
-  return oldest;
 }
 
 }  // namespace thc

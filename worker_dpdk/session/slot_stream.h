@@ -57,19 +57,24 @@ class SlotStream {
   /// Calls visit(InFlight&) for every packet in flight, lowest number first. `visit` may release it.
   template <typename Visit>
   void for_each_in_flight(Visit visit) {
-    for (std::size_t i = 0; i < packets_.size(); ++i) {
-      InFlight& packet = packets_[(next_ + i) % packets_.size()];
+    std::size_t index = oldest_index();
+    for (std::uint64_t number = oldest_; number != next_; ++number) {
+      InFlight& packet = packets_[index];
+      index = index + 1 == packets_.size() ? 0 : index + 1;
       if (packet.operation != nullptr) {
         visit(packet);
       }
     }
   }
   /// Packet with the lowest number that has no result; null when none is in flight.
-  const InFlight* oldest() const noexcept;
+  const InFlight* oldest() const noexcept { return oldest_ == next_ ? nullptr : &packets_[oldest_index()]; }
 
  private:
+  std::size_t oldest_index() const noexcept { return oldest_ == next_ ? 0 : oldest_ % packets_.size(); }
+
   Stage stage_;
-  std::uint64_t next_ = 0;  ///< number of the next packet
+  std::uint64_t next_ = 0;    ///< number of the next packet
+  std::uint64_t oldest_ = 0;  ///< lowest number in flight; next_ when none is. next_ - oldest_ <= packets_.size()
   std::uint32_t first_slot_ = 0;
   std::vector<InFlight> packets_;                      ///< by slot - first_slot_
   std::deque<std::shared_ptr<Operation>> operations_;  ///< in submission order; the first `sending_` are sent
