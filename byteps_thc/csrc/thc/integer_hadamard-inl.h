@@ -16,6 +16,7 @@
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 HWY_BEFORE_NAMESPACE();
 namespace thc {
 namespace HWY_NAMESPACE {
@@ -23,7 +24,6 @@ namespace HWY_NAMESPACE {
 /// Coordinates of the one block size that is worth a kernel of its own, the default.
 inline constexpr std::size_t kIntegerBlock = 8192;
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 namespace integer_hadamard {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -165,10 +165,10 @@ HWY_INLINE void integer_hadamard_block(const std::uint8_t* sums, std::int16_t* s
     second_pass(scratch_row(scratch, group, 0, 0), group, store);
   }
 }
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace thc
 HWY_AFTER_NAMESPACE();
+#endif  // AVX-512
 
 #endif

@@ -20,8 +20,8 @@ struct QuantizeOptions {
 
 /// codes[code_bytes(layout.padded(), table.bits())] = packed codes of rotated[layout.padded()]; max_norms[blocks()].
 /// A coordinate between two table values is rounded up with the probability that keeps its expectation. Blocks with a
-/// zero max norm get the middle codes; with a non-finite one code 0 and no error. Where the max norm is finite, a NaN gets
-/// any code. Returns the number of coordinates that were clamped.
+/// zero max norm get the middle codes; with a non-finite one code 0 and no error. Where the max norm is finite, a NaN
+/// gets any code. Returns the number of coordinates that were clamped.
 std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
                      const QuantizeOptions& options, std::uint8_t* codes);
 
