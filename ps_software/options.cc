@@ -19,13 +19,14 @@ constexpr const char* kFooter =
     "Flags win over the file; unknown keys are errors.";
 
 const CLI::Validator kProbability = CLI::Range(0.0, 1.0);
+const CLI::Validator kPort = CLI::Range(0, 65535);
 const CLI::Validator kSeconds = CLI::Range(0.001, 1e6);
 
 CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 
 void add_network(CLI::App& app, Options& o) {
   app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
-  app.add_option("--port", o.port, "UDP port; 0 picks a free one");
+  app.add_option("--port", o.port, "UDP port; 0 picks a free one")->check(kPort);
   app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")->check(CLI::Range(1, 256));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
       ->transform(size_units());
@@ -52,6 +53,7 @@ void add_limits(CLI::App& app, Options& o) {
 void add_observation(CLI::App& app, Options& o) {
   const auto group = "Observation";
   app.add_option("--metrics-port", o.metrics_port, "TCP port of the Prometheus endpoint /metrics; 0: none")
+      ->check(kPort)
       ->group(group);
   app.add_option("--metrics-listen", o.metrics_listen, "Address of the Prometheus endpoint")
       ->check(CLI::ValidIPV4)
@@ -62,21 +64,18 @@ void add_observation(CLI::App& app, Options& o) {
 }
 
 void add_dpdk(CLI::App& app, DpdkOptions& o) {
-  const auto group = "DPDK";
-  app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP (one thread)")->group(group);
-  app.add_option("--eal-args", o.eal_args, "Arguments of the DPDK EAL, in one string: \"-a 0000:3b:00.0\"")
-      ->group(group);
-  app.add_option("--dpdk-device", o.device, "Device name or PCI address; default: the only one there is")->group(group);
-  app.add_option("--dpdk-prefix", o.prefix_length, "Prefix length of the local network")
-      ->check(CLI::Range(0, 32))
-      ->group(group);
-  app.add_option("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4)->group(group);
-  app.add_option("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated")
-      ->group(group);
-  app.add_option("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(CLI::Range(576, 9978))->group(group);
-  app.add_option("--dpdk-verify-checksum", o.verify_udp_checksum,
-                 "false: for peers behind veth, whose frames carry none")
-      ->group(group);
+  CLI::Option* dpdk = app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP (one thread)");
+  dpdk->group("DPDK");
+  const auto add = [&](const char* name, auto& value, const char* description) {
+    return app.add_option(name, value, description)->group("DPDK")->needs(dpdk);
+  };
+  add("--eal-args", o.eal_args, "Arguments of the DPDK EAL, in one string: \"-a 0000:3b:00.0\"");
+  add("--dpdk-device", o.device, "Device name or PCI address; default: the only one there is");
+  add("--dpdk-prefix", o.prefix_length, "Prefix length of the local network")->check(CLI::Range(0, 32));
+  add("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4);
+  add("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated");
+  add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(CLI::Range(576, 9978));
+  add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 
 void add_faults(CLI::App& app, FaultOptions& o) {
@@ -84,7 +83,7 @@ void add_faults(CLI::App& app, FaultOptions& o) {
   app.add_option("--fault-drop", o.drop, "Probability to lose a datagram, each way")->check(kProbability)->group(group);
   app.add_option("--fault-duplicate", o.duplicate, "Probability to copy it")->check(kProbability)->group(group);
   app.add_option("--fault-reorder", o.reorder, "Probability to delay it")->check(kProbability)->group(group);
-  app.add_option("--fault-seed", o.seed, "Seed of the faults")->group(group);
+  app.add_option("--fault-seed", o.seed, "Seed of the faults")->check(CLI::NonNegativeNumber)->group(group);
 }
 
 void check_together(const Options& o) {
@@ -103,7 +102,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.footer(kFooter);
   app.option_defaults()->always_capture_default();
   app.set_version_flag("--version", "thc-ps " THC_VERSION);
-  app.config_formatter(std::make_shared<TomlConfig>());
+  app.config_formatter(std::make_shared<TomlConfig>(app));
   app.set_config("--config", "", "TOML file with options")->expected(1);
   app.allow_config_extras(CLI::config_extras_mode::error);
   add_network(app, options);

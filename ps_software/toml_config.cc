@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <sstream>
+#include <string>
 
 namespace thc::ps {
 namespace {
@@ -14,6 +15,20 @@ std::string to_text(const toml::node& node) {
   return stream.str();
 }
 
+[[noreturn]] void fail(const toml::source_region& where, const std::string& what) {
+  throw CLI::FileError("configuration file, line " + std::to_string(where.begin.line) + ": " + what,
+                       CLI::ExitCodes::FileError);
+}
+
+void check_key(const CLI::App& app, const std::string& name, const toml::node& node) {
+  if (node.is_table() || node.is_array_of_tables()) {
+    fail(node.source(), "[" + name + "] is a table; options are top-level keys, such as dpdk-mtu = 9000");
+  }
+  if (app.get_option_no_throw("--" + name) == nullptr) {
+    fail(node.source(), "unknown key '" + name + "'; keys are the long names of options in thc-ps --help");
+  }
+}
+
 }  // namespace
 
 std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const {
@@ -22,6 +37,7 @@ std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const 
     for (const auto& [key, node] : toml::parse(input)) {
       CLI::ConfigItem& entry = entries.emplace_back();
       entry.name = key.str();
+      check_key(app_, entry.name, node);
       if (const toml::array* values = node.as_array()) {
         for (const toml::node& value : *values) entry.inputs.push_back(to_text(value));
       } else {
@@ -29,10 +45,7 @@ std::vector<CLI::ConfigItem> TomlConfig::from_config(std::istream& input) const 
       }
     }
   } catch (const toml::parse_error& error) {
-    std::ostringstream message;
-    message << "configuration file is not valid TOML, line " << error.source().begin.line << ": "
-            << error.description();
-    throw CLI::FileError(message.str(), CLI::ExitCodes::FileError);
+    fail(error.source(), "not valid TOML: " + std::string(error.description()));
   }
   return entries;
 }
