@@ -9,13 +9,14 @@ import socket
 import subprocess
 import time
 import urllib.request
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from byteps_thc.launch import ParameterServer, find_thc_ps
-from byteps_thc.wire.layout import ErrorReason
+from byteps_thc.wire.layout import ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
     from .conftest import MakeWorker
@@ -163,8 +164,7 @@ def test_metrics(make_worker: MakeWorker) -> None:
         workers[0].receive()
         workers[0].socket.send(b"garbage")
         time.sleep(0.2)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-            text = response.read().decode()
+        text = scrape(port)
     assert '\nthc_ps_completed_total{job="5"} 1\n' in text
     assert '\nthc_ps_replays_total{job="5"} 1\n' in text
     assert '\nthc_ps_workers{job="5"} 2\n' in text
@@ -174,6 +174,56 @@ def test_metrics(make_worker: MakeWorker) -> None:
     names = set(re.findall(r"^(thc_ps_\w+)", text, re.MULTILINE))
     assert names == set(re.findall(r"^# TYPE (thc_ps_\w+) (?:counter|gauge)$", text, re.MULTILINE))
     assert names == set(re.findall(r"^# HELP (thc_ps_\w+) \S", text, re.MULTILINE))
+    assert_documented(names)
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        return str(response.read().decode())
+
+
+def assert_documented(names: set[str]) -> None:
+    """The table of ps_software/README.md has these metrics and no others."""
+    readme = (Path(__file__).parents[2] / "ps_software/README.md").read_text(encoding="utf-8")
+    patterns = set(re.findall(r"`(thc_ps_[\w*]+)(?:\{[\w,]+\})?`", readme))
+    assert [name for name in names if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in names)] == []
+
+
+def test_metrics_of_a_quorum(make_worker: MakeWorker) -> None:
+    port = free_tcp_port()
+    with ParameterServer(["--metrics-port", str(port)]) as server:
+        slow, *fast = (make_worker(server.address, i, workers=3, quorum=2, job=6) for i in range(3))
+        for worker in (slow, *fast):
+            worker.join()
+        before = counters_of(scrape(port), job=6)
+        for round in (1, 2, 3):
+            for worker in fast:
+                worker.send_codes([round] * 64, round=round)
+            for worker in (slow, *fast):
+                worker.receive()
+        slow.send_codes([1] * 64, round=1)
+        assert slow.receive().header.message_type == MessageType.STRAGGLER
+        slow.send_codes([1] * 64, round=4)
+        slow.send_codes([1] * 64, round=4)
+        slow.retransmit([1] * 64, round=4)
+        assert slow.receive().reason == ErrorReason.INCOMPLETE
+        after = counters_of(scrape(port), job=6)
+    grown = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert grown == {
+        "completed": 3,
+        "partial": 3,
+        "stale": 1,
+        "duplicates": 2,
+        "packets": 10,
+        "bytes": 10 * (Header.SIZE_BYTES + 32),
+    }
+
+
+def counters_of(text: str, *, job: int) -> dict[str, int]:
+    """Counters of a job that have no other label, by what is between thc_ps_ and _total."""
+    found = re.findall(rf'^thc_ps_(\w+)_total{{job="{job}"}} (\S+)$', text, re.MULTILINE)
+    return {name: int(float(value)) for name, value in found}
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
