@@ -252,10 +252,15 @@ TEST(SlotPool, TakesTheMaximumOfNorms) {
 }
 
 TEST(SlotPool, ResetForgetsRounds) {
-  SlotPool pool = make_pool(2, 1, identity_table(4));
-  send(pool, {kCodeSlot, 9, 0});
+  SlotPool pool = make_pool(2, 2, identity_table(4));
+  send(pool, {kCodeSlot, 9, 0, 5});
+  EXPECT_EQ(pool.slots_in_use(), 1U);
   pool.reset();
-  EXPECT_EQ(send(pool, {kCodeSlot, 1, 0}).outcome, SlotOutcome::kCompleted);
+  EXPECT_EQ(pool.slots_in_use(), 0U);
+  EXPECT_EQ(send(pool, {kCodeSlot, 1, 0, 0}).outcome, SlotOutcome::kAbsorbed);
+  const SlotReply reply = send(pool, {kCodeSlot, 1, 1, 0});
+  ASSERT_EQ(reply.outcome, SlotOutcome::kCompleted);
+  for (std::size_t i = 0; i < reply.result.size(); ++i) EXPECT_EQ(reply.result[i], 2 * (i % 16)) << "of code " << i;
 }
 
 TEST(SlotPool, RefusesBadConfigurations) {

@@ -56,12 +56,12 @@ SlotPool::SlotPool(const SlotPoolConfig& config, const LookupTable& table)
       stride_bytes_(stride_bytes(config)),
       slots_(std::make_unique<Slot[]>(config.slots)),
       results_(new (std::align_val_t{kCacheLineBytes}) std::uint8_t[2 * stride_bytes_ * config.slots]) {
+  std::memset(results_.get(), 0, 2 * stride_bytes_ * config_.slots);  // touches every page now, not per packet
   reset();
 }
 
 void SlotPool::reset() noexcept {
-  std::fill_n(slots_.get(), config_.slots, Slot{});
-  std::memset(results_.get(), 0, 2 * stride_bytes_ * config_.slots);  // and touches every page now, not per packet
+  std::fill_n(slots_.get(), config_.slots, Slot{});  // unused versions are written, not added to: results may stay
   slots_in_use_ = 0;
 }
 
