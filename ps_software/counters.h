@@ -29,7 +29,7 @@ enum class Drop : std::uint8_t {
   kHeader,       ///< a header field contradicts the job or must be zero
   kSlot,         ///< slot out of range, of the other stage or of another shard; round 0
   kSender,       ///< not from the address that said HELLO as this worker
-  kRateLimited,  ///< an ERROR was due, but too many were sent to strangers
+  kRateLimited,  ///< too many HELLOs, or an ERROR was due but too many were sent to strangers
 };
 inline constexpr std::size_t kDrops = 7;
 inline constexpr std::array<const char*, kDrops> kDropNames{"version", "message_type", "length",      "header",

@@ -14,7 +14,8 @@ using wire::MessageType;
 
 // A server that comes back is asked by every packet in flight; one that is attacked must not become a reflector.
 constexpr std::uint32_t kStrangerBudget = 1000;
-constexpr std::chrono::milliseconds kStrangerRefill{100};
+constexpr std::uint32_t kHelloBudget = 1000;
+constexpr std::chrono::milliseconds kBudgetRefill{100};
 
 // A worker that lacks a result asks again every 200 ms at least: time for two attempts to get lost, and for five when
 // it is known that someone could be waiting.
@@ -55,7 +56,7 @@ wire::Header result_header(const wire::Header& request, const SlotReply& reply) 
 }  // namespace
 
 Shard::Shard(const JobLimits& limits, io::PacketIo& packet_io)
-    : io_(packet_io), jobs_(limits), stranger_budget_(kStrangerBudget) {}
+    : io_(packet_io), jobs_(limits), stranger_budget_(kStrangerBudget), hello_budget_(kHelloBudget) {}
 
 std::size_t Shard::poll(TimePoint now) noexcept {
   const std::size_t received = io_.receive(burst_);
@@ -63,7 +64,8 @@ std::size_t Shard::poll(TimePoint now) noexcept {
   for (const io::RxPacket& packet : packets) prefetch(packet);
   if (now >= next_refill_) {
     stranger_budget_ = kStrangerBudget;
-    next_refill_ = now + kStrangerRefill;
+    hello_budget_ = kHelloBudget;
+    next_refill_ = now + kBudgetRefill;
   }
   for (const io::RxPacket& packet : packets) handle(packet, now);
   if (received > 0) {
@@ -196,30 +198,32 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   if (const auto drop = check_hello_header(packet.header, jobs_.limits().share)) {
     return packet.counters.count(*drop);
   }
+  if (hello_budget_ == 0) return packet.counters.count(Drop::kRateLimited);
+  --hello_budget_;
   const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
-  if (const auto* refusal = std::get_if<Refusal>(&parsed)) return refuse_stranger(packet, *refusal);
+  if (const auto* refusal = std::get_if<Refusal>(&parsed)) return send_error(packet, *refusal);
   const auto* hello = std::get_if<Hello>(&parsed);
   if (hello == nullptr) return packet.counters.count(Drop::kLength);
   if (packet.job != nullptr) {
     if (const auto field = difference(hello->config, packet.job->config())) {
-      return refuse_stranger(packet, {.reason = ErrorReason::kConfigMismatch,
-                                      .field = *field,
-                                      .job_value = value_of(*field, packet.job->config())});
+      return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
+                                 .field = *field,
+                                 .job_value = value_of(*field, packet.job->config())});
     }
   }
   if (draining_ && (packet.job == nullptr || !packet.job->is_registered(hello->worker_id, packet.from))) {
-    return refuse_stranger(packet, {ErrorReason::kDraining});
+    return send_error(packet, {ErrorReason::kDraining});
   }
   Job* job = packet.job != nullptr ? packet.job : jobs_.create(*hello, now);
-  if (job == nullptr) return refuse_stranger(packet, {ErrorReason::kTooManyJobs});
+  if (job == nullptr) return send_error(packet, {ErrorReason::kTooManyJobs});
   join(packet, *hello, *job, now);
 }
 
 void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {
   flush();  // starting over clears results that may be queued
   if (job.join(hello, packet.from, jobs_.new_epoch(), now) == Job::Joined::kDuplicate) {
-    return refuse_stranger(
-        packet, {.reason = ErrorReason::kDuplicateWorker, .worker_bitmap = std::uint64_t{1} << hello.worker_id});
+    return send_error(packet,
+                      {.reason = ErrorReason::kDuplicateWorker, .worker_bitmap = std::uint64_t{1} << hello.worker_id});
   }
   send_welcome(packet, job);
 }

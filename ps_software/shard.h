@@ -82,8 +82,10 @@ class Shard {
   std::uint64_t flush_number_ = 1;  // 0 marks results that were never queued
   bool draining_ = false;
   TimePoint last_active_{};  // when a contribution last came
-  // ERROR messages to senders that are no registered workers: so many until the next refill.
-  std::uint32_t stranger_budget_;
+  // What anybody can ask for is limited: so many until the next refill. Packets of unknown jobs (a server that came
+  // back gets many) must not use up what HELLOs need.
+  std::uint32_t stranger_budget_;  // ERROR messages about contributions
+  std::uint32_t hello_budget_;     // HELLOs looked at
   TimePoint next_refill_{};
 };
 

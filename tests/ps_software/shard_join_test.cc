@@ -262,8 +262,17 @@ TEST_F(Joining, StrangersGetALimitedNumberOfAnswers) {
   const std::vector<std::pair<io::Endpoint, Bytes>> flood(3000, {address(9), make_codes(0)});
   EXPECT_EQ(exchange(flood).size(), 1000U);
   EXPECT_EQ(drops(Drop::kRateLimited), 2000U);
+  join(1);  // workers of a server that came back get through
   now += 100ms;
   EXPECT_EQ(exchange(flood).size(), 1000U);
+}
+
+TEST_F(Joining, HellosAreLimited) {
+  const std::vector<std::pair<io::Endpoint, Bytes>> flood(3000, {address(0), make_hello(0).bytes()});
+  EXPECT_EQ(exchange(flood).size(), 1000U);
+  EXPECT_EQ(drops(Drop::kRateLimited), 2000U);
+  now += 100ms;
+  join(1);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ FileDescriptor open_wake_event() {
 UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
     : socket_(std::move(socket)),
       wake_event_(open_wake_event()),
+      route_probe_(open_udp_socket(/*shared_port=*/false)),
       local_(local),
       receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
       gro_active_(config.gro && enable_gro(socket_.get())),
@@ -75,7 +76,7 @@ void UdpIo::wake() noexcept {
       write(wake_event_.get(), &one, sizeof one);  // fails only when already woken 2^64 times
 }
 
-std::size_t UdpIo::max_datagram_bytes(Endpoint to) const noexcept { return route_max_datagram_bytes(to); }
+std::size_t UdpIo::max_datagram_bytes(Endpoint to) const noexcept { return route_max_datagram_bytes(route_probe_, to); }
 
 std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config) {
   FileDescriptor socket = open_udp_socket(/*shared_port=*/false);

@@ -45,6 +45,7 @@ class UdpIo final : public PacketIo {
  private:
   FileDescriptor socket_;
   FileDescriptor wake_event_;
+  FileDescriptor route_probe_;
   Endpoint local_;
   std::size_t receive_buffer_bytes_;
   bool gro_active_;

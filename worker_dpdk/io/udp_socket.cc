@@ -102,16 +102,17 @@ void attach_slot_steering(const FileDescriptor& socket, std::uint32_t shards) {
   }
 }
 
-std::size_t route_max_datagram_bytes(Endpoint to) noexcept {
+std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {
   std::size_t mtu_bytes = 1500;
-  const FileDescriptor probe(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const sockaddr_in address = to_sockaddr(to);
-  if (probe.get() >= 0 && connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
     int mtu = 0;
     socklen_t length = sizeof mtu;
     if (getsockopt(probe.get(), IPPROTO_IP, IP_MTU, &mtu, &length) == 0 && mtu > 0) {
       mtu_bytes = static_cast<std::size_t>(mtu);
     }
+    const sockaddr disconnect{.sa_family = AF_UNSPEC, .sa_data = {}};  // forgets the own address and port as well
+    connect(probe.get(), &disconnect, sizeof disconnect);
   }
   return std::min(std::max(mtu_bytes, kIpUdpHeaderBytes + 1) - kIpUdpHeaderBytes, kMaxUdpPayloadBytes);
 }

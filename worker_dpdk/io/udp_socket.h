@@ -43,6 +43,7 @@ std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) no
 void attach_slot_steering(const FileDescriptor& socket, std::uint32_t shards);
 
 /// Largest UDP payload that goes to `to` in one IP packet on the present route; 1472 (Ethernet) when there is no route.
-std::size_t route_max_datagram_bytes(Endpoint to) noexcept;
+/// `probe`: an unbound UDP socket used for nothing else. Opens none itself, so that it works when descriptors run out.
+std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept;
 
 }  // namespace thc::io

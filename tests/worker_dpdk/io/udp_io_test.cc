@@ -2,6 +2,7 @@
 #include "io/udp_io.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <chrono>
@@ -175,6 +176,21 @@ TEST(UdpIoTest, LoopbackTakesTheLargestDatagramAndSaysSo) {
   ASSERT_TRUE(sender->send(receiver->local(), {}, largest));
   sender->flush();
   EXPECT_EQ(receive_one(*receiver).size(), largest.size());
+}
+
+TEST(UdpIoTest, KnowsTheRouteWhenDescriptorsRunOut) {
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none_left{.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  const std::size_t first = sender->max_datagram_bytes({kLoopback, 5000});
+  const std::size_t no_route = sender->max_datagram_bytes({parse_ipv4("240.0.0.1"), 5000});
+  const std::size_t again = sender->max_datagram_bytes({kLoopback + 1, 5000});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(first, 65507U);
+  EXPECT_EQ(no_route, 1472U);
+  EXPECT_EQ(again, 65507U);
 }
 
 TEST(UdpIoTest, TellsTheReceiveBufferItGot) {
