@@ -11,7 +11,9 @@ other methods may be called from any thread.
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -22,7 +24,7 @@ import numpy.typing as npt
 
 from byteps_thc import _comm
 from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError, DeadlineError
+from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
@@ -127,6 +129,9 @@ class Session:
     Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
     a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
     job's, a worker id that is taken.
+
+    Open a session in the process that uses it: in a forked child its methods raise TransportError, and close() leaves
+    the parent's session alone.
     """
 
     def __init__(
@@ -145,6 +150,11 @@ class Session:
         backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp",
         faults: FaultConfig | None = None,
     ) -> None:
+        if isinstance(servers, str):
+            raise ConfigurationError(f"servers must be a list of addresses, such as [{servers!r}], not one string")
+        integers = {"job": job, "worker": worker, "workers": workers, "slots": slots, "window_bytes": window_bytes}
+        for name, value in (integers | {"quorum": quorum or 0}).items():
+            _check_integer(name, value, 1 << 63, ConfigurationError)
         resolved = config.resolve(workers)
         settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
         settings.set_servers(list(servers))
@@ -157,6 +167,7 @@ class Session:
         settings.loss_tolerant = loss_tolerant
         _set_timeouts(settings, timeouts or Timeouts())
         self._session = _comm.Session(settings, _io_config(UdpConfig() if backend == "udp" else backend, faults))
+        _open_sessions.add(self)
         #: codes in a full packet, which is a chunk of `contributions`
         self.codes_per_packet = self._session.config.codes_per_packet
         #: what this session was made with
@@ -180,6 +191,8 @@ class Session:
         norms: float32[B], copied. max_norms: float32[B], not to be touched until wait_stage(); becomes the maximum
         over the workers. Raises InputError, or why the session ended.
         """
+        _check_integer("partition", partition, 1 << 16, InputError)
+        _check_arrays(norms=norms, max_norms=max_norms)
         return self._session.push_norms(partition, norms, max_norms)
 
     def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> _comm.Handle:
@@ -189,6 +202,8 @@ class Session:
         contributions: uint8[chunks(len(aggregate))]. None of them may be touched until wait_stage(). Raises InputError,
         or why the session ended.
         """
+        _check_integer("partition", partition, 1 << 16, InputError)
+        _check_arrays(codes=codes, aggregate=aggregate, contributions=contributions)
         return self._session.push_codes(partition, codes, aggregate, contributions)
 
     def wait_stage(self, stage: _comm.Handle, timeout: float | None = None) -> None:
@@ -206,6 +221,8 @@ class Session:
         the main stage starts there. count: codes in the partition; None: all that fit into `codes`, or for a function
         into what it returns. Raises InputError, or why the session ended.
         """
+        if count is not None:
+            _check_integer("count", count, 1 << 63, InputError)
         if norms is None:
             if callable(codes):
                 raise ConfigurationError("a function of the maximum norms needs norms")
@@ -213,7 +230,7 @@ class Session:
             self._start_codes(handle, codes)
             return handle
         max_norms = np.empty_like(norms)
-        stage = self._session.push_norms(partition, norms, max_norms)
+        stage = self.push_norms(partition, norms, max_norms)
         return Handle(partition, -1 if count is None else count, codes, stage, max_norms)
 
     def test(self, handle: Handle) -> bool:
@@ -254,6 +271,7 @@ class Session:
         self._session.close()
 
     def _count(self, codes: U8, count: int | None) -> int:
+        _check_arrays(codes=codes)
         return codes.size * 8 // self.code_bits if count is None else count
 
     def _start_codes(self, handle: Handle, codes: U8) -> None:
@@ -265,9 +283,32 @@ class Session:
         handle._aggregate, handle._contributions = aggregate, contributions
 
 
+_open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_open_sessions() -> None:
+    """Say GOODBYE and end the polling threads before static destructors take the devices away from them."""
+    for session in list(_open_sessions):
+        session.close()
+
+
 def has_dpdk() -> bool:
     """Whether this build has the DPDK back end."""
     return _comm.has_dpdk()
+
+
+def _check_integer(name: str, value: object, end: int, error: type[ThcError]) -> None:
+    """Raise `error` unless value is an integer in 0 .. end - 1; C++ checks the rest."""
+    if not isinstance(value, (int, np.integer)) or not 0 <= value < end:
+        raise error(f"{name} must be an integer in 0 .. {end - 1}, not {value!r}")
+
+
+def _check_arrays(**arrays: object) -> None:
+    """Raise InputError unless all are NumPy arrays; C++ checks dtype and size."""
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{name} is a {type(array).__name__}, not a NumPy array")
 
 
 def _set_timeouts(settings: _comm.SessionConfig, timeouts: Timeouts) -> None:
