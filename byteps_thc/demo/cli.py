@@ -65,6 +65,7 @@ def demo(
     for package in ("torch", "matplotlib"):
         if importlib.util.find_spec(package) is None:
             raise ConfigurationError(f"the demo needs {package}: pip install 'byteps_thc[demo]'")
+    report.make_folder(out)
     console = Console(stderr=as_json)
     console.print(
         f"{workers} workers and {servers} thc-ps train a character-level GPT on the Python standard library's source, "
@@ -74,11 +75,11 @@ def demo(
     live = report.LiveProgress(console, settings)
     with live.shown():
         results = run_demo(settings, live.update)
-    files = report.write_files(out, settings, results)
     if as_json:
         print(json.dumps(report.as_json(settings, results)))
     else:
         console.print(report.results_table(results))
+    files = report.write_files(out, settings, results)
     console.print("Written: " + ", ".join(str(path) for path in files), soft_wrap=True)
     missed = report.shortcomings(results, settings)
     for shortcoming in missed:

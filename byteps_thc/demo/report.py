@@ -7,6 +7,7 @@ import json
 import platform
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from rich.table import Table
 
 from byteps_thc.demo import settings as demo
 from byteps_thc.demo.settings import DemoSettings, RunResult, Scheme
+from byteps_thc.errors import ConfigurationError
 
 #: The compressed run may end with a validation loss this much above the uncompressed one.
 LOSS_TOLERANCE = 0.01
@@ -146,11 +148,22 @@ def as_json(settings: DemoSettings, results: list[RunResult]) -> dict[str, Any]:
 
 
 def write_files(folder: Path, settings: DemoSettings, results: list[RunResult]) -> list[Path]:
-    """Write results.json, loss.png and bytes.png into `folder`; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write results.json, loss.png, bytes.png into `folder`; returns their paths. ConfigurationError if it cannot."""
     raw = folder / "results.json"
-    raw.write_text(json.dumps(as_json(settings, results), indent=1) + "\n", encoding="utf-8")
-    return [raw, plot_losses(folder / "loss.png", results), plot_bytes(folder / "bytes.png", results)]
+    try:
+        raw.write_text(json.dumps(as_json(settings, results), indent=1) + "\n", encoding="utf-8")
+        return [raw, plot_losses(folder / "loss.png", results), plot_bytes(folder / "bytes.png", results)]
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to --out {folder}: {error.strerror}; the results are above") from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make sure that files can be written into `folder`; ConfigurationError when they cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigurationError(f"cannot write to --out {folder}: {error.strerror}; name another folder") from error
 
 
 def plot_losses(path: Path, results: list[RunResult]) -> Path:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from byteps_thc.session import has_dpdk
+
 THC = str(Path(sys.executable).parent / "thc")
 PNG_SIGNATURE = b"\x89PNG"
 
@@ -77,6 +79,55 @@ def test_reliable_training_repeats_lost_packets(tmp_path: Path) -> None:
     thc = runs_by_scheme(results)["thc"]
     assert thc["counters"]["retransmissions"] > 0
     assert thc["workers_agree"]
+
+
+def test_options_reach_the_workers(tmp_path: Path) -> None:
+    options = ["--granularity", "20", "--p", "0.01", "--seed", "7"]
+    finished, results = run_demo(tmp_path, "--steps", "3", "--no-check", *options)
+    assert finished.returncode == 0, finished.stderr
+    thc = runs_by_scheme(results)["thc"]
+    assert thc["configuration"]["granularity"] == 20
+    assert thc["configuration"]["p"] == 0.01
+    assert results["settings"]["seed"] == 7
+    _, other_seed = run_demo(tmp_path, "--steps", "3", "--no-check", "--seed", "8")
+    assert thc["training_loss"] != runs_by_scheme(other_seed)["thc"]["training_loss"]
+
+
+@pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
+@pytest.mark.skipif(os.geteuid() != 0, reason="DPDK without huge pages needs root here")
+def test_trains_over_dpdk(tmp_path: Path) -> None:
+    finished, results = run_demo(tmp_path, "--steps", "3", "--backend", "dpdk", "--no-check")
+    assert finished.returncode == 0, finished.stderr
+    thc = runs_by_scheme(results)["thc"]
+    assert len(thc["training_loss"]) == 3
+    assert thc["workers_agree"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "/proc/demo-out"], "name another folder"),
+        (["--servers", "17"], "--servers must be in 1 .. 16"),
+        (["--granularity", "many"], "an integer or 'auto'"),
+    ],
+)
+def test_bad_options_end_before_training(tmp_path: Path, arguments: list[str], message: str) -> None:
+    finished = subprocess.run(command(tmp_path, *arguments), capture_output=True, text=True, timeout=20, check=False)
+    assert finished.returncode != 0
+    assert message in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert "steps three times" not in finished.stdout
+
+
+def test_a_full_disk_does_not_lose_the_table(tmp_path: Path) -> None:
+    (tmp_path / "results.json").symlink_to("/dev/full")
+    finished = subprocess.run(
+        command(tmp_path, "--batch-size", "2", "--steps", "2", "--no-check"),
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 1
+    assert "validation loss" in finished.stdout
+    assert "No space left on device; the results are above" in finished.stderr
 
 
 def test_missed_targets_are_an_error(tmp_path: Path) -> None:
