@@ -35,7 +35,9 @@ class SessionConfig:
     def set_job(self, *, job: int, worker: int, workers: int, quorum: int) -> None:
         """quorum 0: all workers."""
 
-    def set_timeouts(self, *, connect_s: float, operation_s: float, loss_s: float) -> None: ...
+    def set_timeouts(self, *, connect_s: float, operation_s: float, loss_s: float) -> None:
+        """Finite, or ConfigurationError; more than 1e9 s is 1e9 s."""
+
     def set_retransmission(self, *, initial_s: float, min_s: float, max_s: float) -> None: ...
     @property
     def quorum(self) -> int: ...
@@ -85,7 +87,7 @@ class Session:
         """
 
     def wait(self, handle: Handle, timeout_s: float | None) -> bool:
-        """True when done; False when the time is over first. Raises why the stage failed."""
+        """True when done; False when the time is over first. Raises why the stage failed, InputError for NaN."""
 
     def close(self) -> None:
         """Say GOODBYE; what is in flight fails."""

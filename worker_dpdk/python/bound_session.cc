@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <iterator>
 #include <string>
 
 #include "python/arrays.h"
@@ -15,6 +17,9 @@ constexpr Duration kSlice{100'000};
 template <typename Attempt>
 bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
   using Seconds = std::chrono::duration<double>;
+  if (timeout_s && std::isnan(*timeout_s)) {
+    throw InputError("timeout is not a number");
+  }
   const TimePoint start = Clock::now();
   while (true) {
     Duration slice = kSlice;
@@ -40,16 +45,24 @@ bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
 }  // namespace
 
 BoundSession::BoundSession(SessionConfig config, std::unique_ptr<io::PacketIo> packet_io)
-    : session_(std::move(config), std::move(packet_io)) {
-  wait_in_slices(std::nullopt, [this](Duration slice) { return session_.wait_connected(slice); });
+    : session_(std::make_unique<Session>(std::move(config), std::move(packet_io))) {
+  wait_in_slices(std::nullopt, [this](Duration slice) { return session_->wait_connected(slice); });
+}
+
+BoundSession::~BoundSession() {
+  close();
+  if (is_inherited()) {
+    static_cast<void>(session_.release());  // leaked: its thread and devices are the parent's
+  }
 }
 
 BoundHandle BoundSession::push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms) {
   const auto count = static_cast<std::size_t>(norms.size());
   const float* up = input<float>(norms, "norms", count);
   float* down = output<float>(max_norms, "max_norms", count);
-  auto handle = session_.push_norms(partition, {up, count}, {down, count});
-  return keep(std::move(handle), py::list(py::make_tuple(std::move(max_norms))));
+  py::list arrays(py::make_tuple(std::move(max_norms)));
+  make_room();
+  return keep(session().push_norms(partition, {up, count}, {down, count}), std::move(arrays));
 }
 
 BoundHandle BoundSession::push_codes(std::uint16_t partition, py::array codes, py::array aggregate,
@@ -57,37 +70,60 @@ BoundHandle BoundSession::push_codes(std::uint16_t partition, py::array codes, p
   const auto count = static_cast<std::size_t>(aggregate.size());
   const std::size_t code_bytes = (count * config().table.bits() + 7) / 8;
   const std::uint8_t* packed = input<std::uint8_t>(codes, "codes", code_bytes);
-  const std::size_t chunks = session_.chunks(count);
+  const std::size_t chunks = session().chunks(count);
   std::uint8_t* workers = output<std::uint8_t>(contributions, "contributions", chunks);
   void* sums = config().value_bits == 8 ? static_cast<void*>(output<std::uint8_t>(aggregate, "aggregate", count))
                                         : output<std::uint16_t>(aggregate, "aggregate", count);
-  auto handle = session_.push_codes(partition, {packed, code_bytes}, count, sums, {workers, chunks});
-  return keep(std::move(handle),
-              py::list(py::make_tuple(std::move(codes), std::move(aggregate), std::move(contributions))));
+  py::list arrays(py::make_tuple(std::move(codes), std::move(aggregate), std::move(contributions)));
+  make_room();
+  return keep(session().push_codes(partition, {packed, code_bytes}, count, sums, {workers, chunks}), std::move(arrays));
 }
 
 bool BoundSession::wait(const BoundHandle& handle, std::optional<double> timeout_s) {
-  return wait_in_slices(timeout_s, [&](Duration slice) { return session_.wait(handle.operation, slice); });
+  Session& own = session();
+  return wait_in_slices(timeout_s, [&](Duration slice) { return own.wait(handle.operation, slice); });
 }
 
 void BoundSession::close() {
+  if (is_inherited()) {
+    return;  // the parent goes on with it
+  }
   {
     const py::gil_scoped_release release;
-    session_.close();
+    session_->close();
   }
-  in_flight_.clear();
+  const auto dropped = std::exchange(in_flight_, {});
 }
 
 py::dict BoundSession::counters() const {
   py::dict counters;
   for (std::size_t i = 0; i < kCounts; ++i) {
-    counters[py::str(kCountNames[i].data(), kCountNames[i].size())] = session_.count(static_cast<Count>(i));
+    counters[py::str(kCountNames[i].data(), kCountNames[i].size())] = session_->count(static_cast<Count>(i));
   }
   return counters;
 }
 
-BoundHandle BoundSession::keep(Session::Handle handle, py::list arrays) {
-  std::erase_if(in_flight_, [](const auto& entry) { return entry.first->done(); });
+Session& BoundSession::session() const {
+  if (is_inherited()) {
+    throw TransportError("this session belongs to the parent process " + std::to_string(owner_) +
+                         "; open one in each process");
+  }
+  return *session_;
+}
+
+void BoundSession::make_room() {
+  {
+    const auto done = std::partition(in_flight_.begin(), in_flight_.end(),
+                                     [](const InFlight& entry) { return !entry.first->done(); });
+    const std::vector<InFlight> dropped(std::make_move_iterator(done), std::make_move_iterator(in_flight_.end()));
+    in_flight_.erase(done, in_flight_.end());
+  }
+  if (in_flight_.size() == in_flight_.capacity()) {
+    in_flight_.reserve(2 * in_flight_.size() + 16);
+  }
+}
+
+BoundHandle BoundSession::keep(Session::Handle handle, py::list arrays) noexcept {
   in_flight_.emplace_back(handle, std::move(arrays));
   return {std::move(handle)};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pybind11/numpy.h>
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -20,12 +21,13 @@ struct BoundHandle {
   bool done() const noexcept { return operation->done(); }
 };
 
-/// All methods are called with the GIL held and release it while they block.
+/// All methods are called with the GIL held and release it while they block. A forked child has no polling thread: in
+/// it, methods that need one throw TransportError, and close() leaves the parent's session alone.
 class BoundSession {
  public:
   /// Blocks until connected. Throws what Session does.
   BoundSession(SessionConfig config, std::unique_ptr<io::PacketIo> packet_io);
-  ~BoundSession() { close(); }
+  ~BoundSession();
   BoundSession(const BoundSession&) = delete;
   BoundSession& operator=(const BoundSession&) = delete;
 
@@ -34,13 +36,21 @@ class BoundSession {
   bool wait(const BoundHandle& handle, std::optional<double> timeout_s);
   void close();
   py::dict counters() const;
-  const SessionConfig& config() const noexcept { return session_.config(); }
+  const SessionConfig& config() const noexcept { return session_->config(); }
 
  private:
-  BoundHandle keep(Session::Handle handle, py::list arrays);
+  using InFlight = std::pair<Session::Handle, py::list>;
 
-  Session session_;
-  std::vector<std::pair<Session::Handle, py::list>> in_flight_;  ///< and the arrays of each
+  bool is_inherited() const noexcept { return getpid() != owner_; }
+  Session& session() const;
+  /// Lets go of the arrays of what is done, which may run any Python code, and makes the next keep() safe from failure:
+  /// what is submitted must be kept.
+  void make_room();
+  BoundHandle keep(Session::Handle handle, py::list arrays) noexcept;
+
+  const pid_t owner_ = getpid();
+  std::unique_ptr<Session> session_;
+  std::vector<InFlight> in_flight_;  ///< operations and their arrays
 };
 
 }  // namespace thc::python

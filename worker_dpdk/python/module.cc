@@ -2,7 +2,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
@@ -17,8 +19,12 @@
 namespace thc::python {
 namespace {
 
-Duration from_seconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+/// Throws ConfigurationError unless `seconds` is finite. 30 years are as good as for ever, and fit every clock.
+Duration from_seconds(double seconds, const char* name) {
+  if (!std::isfinite(seconds)) {
+    throw ConfigurationError(std::string(name) + " = " + std::to_string(seconds) + " is not a number of seconds");
+  }
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
 }
 
 /// Throws ConfigurationError when `value` does not fit T: pybind11 would say TypeError without the name.
@@ -57,15 +63,16 @@ void register_config(py::module_& module) {
       .def(
           "set_timeouts",
           [](SessionConfig& config, double connect_s, double operation_s, double loss_s) {
-            config.connect_timeout = from_seconds(connect_s);
-            config.operation_timeout = from_seconds(operation_s);
-            config.loss_timeout = from_seconds(loss_s);
+            config.connect_timeout = from_seconds(connect_s, "connect_s");
+            config.operation_timeout = from_seconds(operation_s, "operation_s");
+            config.loss_timeout = from_seconds(loss_s, "loss_s");
           },
           py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
       .def(
           "set_retransmission",
           [](SessionConfig& config, double initial_s, double min_s, double max_s) {
-            config.rtt = {from_seconds(initial_s), from_seconds(min_s), from_seconds(max_s)};
+            config.rtt = {from_seconds(initial_s, "rto_initial_s"), from_seconds(min_s, "rto_min_s"),
+                          from_seconds(max_s, "rto_max_s")};
           },
           py::kw_only(), py::arg("initial_s"), py::arg("min_s"), py::arg("max_s"))
       .def_property(
@@ -81,11 +88,17 @@ void register_config(py::module_& module) {
       .def_property_readonly("quorum", [](const SessionConfig& config) { return config.quorum; });
 }
 
+/// EAL and devices may take seconds, in which other Python threads go on.
+std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
+  const py::gil_scoped_release release;
+  return make_packet_io(config);
+}
+
 void register_session(py::module_& module) {
   py::class_<BoundHandle>(module, "Handle").def_property_readonly("done", &BoundHandle::done);
   py::class_<BoundSession>(module, "Session")
       .def(py::init([](const SessionConfig& config, const IoConfig& io_config) {
-             return std::make_unique<BoundSession>(config, make_packet_io(io_config));
+             return std::make_unique<BoundSession>(config, open_packet_io(io_config));
            }),
            py::arg("config"), py::arg("io"))
       .def("push_norms", &BoundSession::push_norms, py::arg("partition"), py::arg("norms"), py::arg("max_norms"))
