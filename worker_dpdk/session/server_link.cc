@@ -11,6 +11,8 @@ namespace {
 // Repeated packets compete with new ones and with the peers that are late: at most this much per period.
 constexpr std::size_t kRepeatBudgetBytes = 64 * 1024;
 constexpr Duration kRepeatPeriod{1'000};
+// A server lets go of a process that crashed without GOODBYE after a second of silence.
+constexpr Duration kDuplicatePatience{2'000'000};
 
 Duration elapsed(TimePoint since, TimePoint now) noexcept { return std::chrono::duration_cast<Duration>(now - since); }
 
@@ -41,7 +43,9 @@ void ServerLink::take(const ServerMessage& message, TimePoint now) {
   heard_at_ = now;
   switch (message.type) {
     case wire::MessageType::kWelcome:
-      return take_welcome(message, now);
+      take_welcome(message, now);
+      duplicate_until_ = joined() ? TimePoint::max() : duplicate_until_;
+      return;
     case wire::MessageType::kError:
       return take_error(message, now);
     case wire::MessageType::kStraggler:
@@ -72,8 +76,8 @@ void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
 void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
   const auto error = payload_of<wire::ErrorPayload>(message);
   const auto reason = static_cast<wire::ErrorReason>(std::uint16_t{error.reason});
-  if (message.header.epoch == 0 && !joined()) {  // an answer to HELLO
-    return fail(refusal(message, server(), context_.config));
+  if (message.header.epoch == 0 && !joined()) {
+    return take_hello_refusal(message, reason, now);
   }
   if (!membership_.joined(message.header.slot) || message.header.epoch != membership_.epoch(message.header.slot)) {
     context_.counters.add(Count::kStale);
@@ -91,6 +95,18 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     rtt_.back_off(now);
   }
 }
+
+void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
+  if (reason != wire::ErrorReason::kDuplicateWorker) {
+    return fail(refusal(message, server(), context_.config));
+  }
+  if (duplicate_until_ == TimePoint::max()) {  // go on saying HELLO: it may have been this worker before a crash
+    duplicate_ = refusal(message, server(), context_.config);
+    duplicate_until_ = now + kDuplicatePatience;
+  }
+}
+
+Failure ServerLink::why_not_joined() const { return duplicate_ ? *duplicate_ : no_welcome(server(), context_.config); }
 
 InFlight* ServerLink::match(const ServerMessage& message) noexcept {
   const wire::Header& header = message.header;
@@ -164,6 +180,11 @@ void ServerLink::release(SlotStream& stream, InFlight& packet) {
 }
 
 void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
+  if (context_.config.quorum < context_.config.num_workers) {
+    // Those who have a result would not send its round again, but a quorum of the others could complete it again with
+    // another set of contributions: two maximum norms for one partition, and wrong sums from then on.
+    return fail(lost_round(server(), "rounds of a quorum cannot be repeated; restart all workers"));
+  }
   if (membership_.lose(slot, now)) {
     rejoined_at_ = now;
     context_.counters.add(Count::kRejoins);
@@ -221,15 +242,13 @@ TimePoint ServerLink::repeat_time(const SlotStream& stream, const InFlight& pack
   if (packet.unsent) {
     return packet.sent_at + kRepeatPeriod;
   }
-  if (context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes) {
-    return packet.first_sent_at + context_.config.loss_timeout;
-  }
-  return packet.sent_at + rtt_.timeout(packet.retransmissions);
+  const TimePoint lost_at = loss_time(stream, packet);
+  return lost_at == TimePoint::max() ? packet.sent_at + rtt_.timeout(packet.retransmissions) : lost_at;
 }
 
-bool ServerLink::is_lost(const SlotStream& stream, const InFlight& packet, TimePoint now) const noexcept {
-  return context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes &&
-         now >= packet.first_sent_at + context_.config.loss_timeout;
+TimePoint ServerLink::loss_time(const SlotStream& stream, const InFlight& packet) const noexcept {
+  const bool may_be_lost = context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes;
+  return may_be_lost ? packet.first_sent_at + context_.config.loss_timeout : TimePoint::max();
 }
 
 void ServerLink::give_up(SlotStream& stream, InFlight& packet) {
@@ -240,6 +259,9 @@ void ServerLink::give_up(SlotStream& stream, InFlight& packet) {
 
 void ServerLink::run_timers(TimePoint now) {
   membership_.run_timers(now);
+  if (now >= duplicate_until_) {
+    return fail(*duplicate_);
+  }
   check_deadline(norms_, now);
   check_deadline(codes_, now);
   if (now < next_check_ || context_.failure) {
@@ -253,10 +275,12 @@ void ServerLink::run_timers(TimePoint now) {
 
 void ServerLink::check_packets(SlotStream& stream, TimePoint now) {
   stream.for_each_in_flight([&](InFlight& packet) {
-    if (is_lost(stream, packet, now)) {
+    const TimePoint lost_at = loss_time(stream, packet);
+    if (now >= lost_at) {
       return give_up(stream, packet);
     }
     if (!membership_.joined(packet.slot)) {
+      next_check_ = std::min(next_check_, lost_at);
       return;  // sent again when the shard has answered HELLO
     }
     TimePoint due = repeat_time(stream, packet);
@@ -284,7 +308,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
 }
 
 TimePoint ServerLink::next_timer() const noexcept {
-  TimePoint next = std::min(next_check_, membership_.next_timer());
+  TimePoint next = std::min({next_check_, duplicate_until_, membership_.next_timer()});
   for (const SlotStream* stream : {&norms_, &codes_}) {
     if (!stream->operations().empty()) {
       next = std::min(next, stream->operations().front()->deadline());

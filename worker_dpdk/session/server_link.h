@@ -29,6 +29,8 @@ class ServerLink {
 
   io::Endpoint server() const noexcept { return membership_.server(); }
   bool joined() const noexcept { return membership_.joined(); }
+  /// The failure when the connect timeout is over.
+  Failure why_not_joined() const;
   std::uint16_t shards() const noexcept { return membership_.shards(); }
 
   void enqueue(std::shared_ptr<Operation> operation);
@@ -46,6 +48,7 @@ class ServerLink {
  private:
   void take_welcome(const ServerMessage& message, TimePoint now);
   void take_error(const ServerMessage& message, TimePoint now);
+  void take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now);
   void take_result(const ServerMessage& message, TimePoint now);
   void take_straggler(const ServerMessage& message, TimePoint now);
   /// The packet in flight a message is about; null (and a counter) when there is none.
@@ -56,7 +59,8 @@ class ServerLink {
   void send(const SlotStream& stream, InFlight& packet, TimePoint now) noexcept;
   void check_packets(SlotStream& stream, TimePoint now);
   void check_deadline(const SlotStream& stream, TimePoint now);
-  bool is_lost(const SlotStream& stream, const InFlight& packet, TimePoint now) const noexcept;
+  /// When the packet is given up; never in reliable mode and for norms.
+  TimePoint loss_time(const SlotStream& stream, const InFlight& packet) const noexcept;
   TimePoint repeat_time(const SlotStream& stream, const InFlight& packet) const noexcept;
   void give_up(SlotStream& stream, InFlight& packet);
   void release(SlotStream& stream, InFlight& packet);
@@ -77,6 +81,8 @@ class ServerLink {
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
   TimePoint rejoined_at_{};
+  std::optional<Failure> duplicate_;  ///< the server took another process for this worker, but may let go of it
+  TimePoint duplicate_until_ = TimePoint::max();
 };
 
 }  // namespace thc

@@ -94,7 +94,7 @@ void SessionEngine::check_connected(TimePoint now) {
     connected_ = true;
     context_.packet_io.set_shards(common_shards(links_));
   } else if (now >= connect_deadline_) {
-    context_.failure = no_welcome(absent->server(), config_);
+    context_.failure = absent->why_not_joined();
   }
 }
 

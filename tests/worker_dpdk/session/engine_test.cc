@@ -280,6 +280,53 @@ TEST_F(EngineTest, RestartErrorWhenTheServerComesBackWithOtherSlots) {
   EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
 }
 
+TEST_F(EngineTest, AQuorumCannotBeRepeatedByARestartedServer) {
+  // The others might complete the round again with another maximum norm than the one this worker has.
+  SessionConfig quorum = two_workers();
+  quorum.quorum = 1;
+  const auto packets = join_and_push(quorum, 64);
+  arrive(error(header_of(packets[0]), ErrorReason::kUnknownJob));
+  ASSERT_TRUE(push->operation->done());
+  ASSERT_TRUE(push->operation->failure());
+  EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
+  EXPECT_TRUE(packet_io.take_sent().empty());
+}
+
+TEST_F(EngineTest, SaysHelloUntilTheServerLetsGoOfACrashedPredecessor) {
+  start(two_workers());
+  engine->step(now);
+  const Datagram taken = error(header_of(packet_io.take_sent()[0]), ErrorReason::kDuplicateWorker);
+  for (int ms = 0; ms < 1'200; ++ms) {
+    pass(Duration(1'000));
+    for ([[maybe_unused]] const Datagram& hello : packet_io.take_sent()) {
+      arrive(taken);
+    }
+    ASSERT_FALSE(engine->failure());
+  }
+  arrive(welcome(0));
+  EXPECT_TRUE(engine->connected());
+  pass(Duration(5'000'000));
+  EXPECT_FALSE(engine->failure());
+}
+
+TEST_F(EngineTest, FailsWhenAnotherProcessKeepsTheWorkerId) {
+  for (const Duration connect_timeout : {Duration(10'000'000), Duration(1'000'000)}) {
+    SessionConfig settings = two_workers();
+    settings.connect_timeout = connect_timeout;
+    start(settings);
+    engine->step(now);
+    const TimePoint started_at = now;
+    arrive(error(header_of(packet_io.take_sent()[0]), ErrorReason::kDuplicateWorker));
+    while (!engine->failure()) {
+      now = engine->next_timer();
+      engine->step(now);
+    }
+    packet_io.take_sent();
+    EXPECT_EQ(engine->failure()->kind, Failure::Kind::kRefused);
+    EXPECT_EQ(now - started_at, std::min(connect_timeout, Duration(2'000'000)));
+  }
+}
+
 TEST_F(EngineTest, RefusalsEndTheSession) {
   const std::vector<std::pair<ErrorReason, Failure::Kind>> refusals = {
       {ErrorReason::kStaleEpoch, Failure::Kind::kRestart},
@@ -338,6 +385,22 @@ TEST_F(EngineTest, LossTolerantGivesUpCodesButNeverNorms) {
   const auto again = packet_io.take_sent();
   ASSERT_EQ(again.size(), 1U);
   EXPECT_EQ(type_of(again[0]), MessageType::kNorm);
+}
+
+TEST_F(EngineTest, LossTolerantGivesUpCodesWhileTheServerIsAway) {
+  SessionConfig tolerant = two_workers();
+  tolerant.delivery = Delivery::kLossTolerant;
+  const auto packets = join_and_push(tolerant, 64);
+  const TimePoint lost_at = now + tolerant.loss_timeout;
+  pass(Duration(1'000));
+  arrive(error(header_of(packets[0]), ErrorReason::kUnknownJob));
+  while (!push->operation->done() && now < lost_at + Duration(1'000'000)) {
+    now = std::max(now + Duration(1), engine->next_timer());
+    engine->step(now);
+  }
+  EXPECT_TRUE(push->operation->done());
+  EXPECT_FALSE(push->operation->failure());
+  EXPECT_LE(now, lost_at + Duration(1'000));
 }
 
 TEST_F(EngineTest, TakesAResultOnlyOnce) {

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -214,12 +217,68 @@ def test_different_number_of_workers_names_both(server: ParameterServer) -> None
         Session([server.address], job=60_001, worker=1, workers=3, config=config, backend=LOOPBACK)
 
 
+def join_alone(server: ParameterServer, job: int) -> Session:
+    return Session([server.address], job=job, worker=0, workers=2, config=ThcConfig(), backend=LOOPBACK)
+
+
 def test_duplicate_worker_is_refused(server: ParameterServer) -> None:
-    with (
-        Session([server.address], job=60_002, worker=0, workers=2, config=ThcConfig(), backend=LOOPBACK),
-        pytest.raises(ServerRefusedError, match="worker 0 is already there"),
-    ):
-        Session([server.address], job=60_002, worker=0, workers=2, config=ThcConfig(), backend=LOOPBACK)
+    with join_alone(server, 60_002) as first:
+        first.push_pull(0, None, np.zeros(512, np.uint8))  # repeated until the other worker comes: a sign of life
+        with pytest.raises(ServerRefusedError, match="worker 0 is already there"):
+            join_alone(server, 60_002)
+
+
+def run_python(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-P", "-c", textwrap.dedent(code), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+LEAK_A_SESSION = """
+    import ctypes, os, sys
+    from byteps_thc.config import ThcConfig
+    from byteps_thc.session import Session, UdpConfig
+    session = Session([sys.argv[1]], job=int(sys.argv[2]), worker=0, workers=2, config=ThcConfig(),
+                      backend=UdpConfig(local="127.0.0.1:0"))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))  # never destroyed
+"""
+
+
+def test_a_crashed_worker_may_come_back_at_once(server: ParameterServer) -> None:
+    job = next(_next_job)
+    run_python(LEAK_A_SESSION + "    os._exit(0)", server.address, str(job))
+    with join_alone(server, job) as again:
+        assert again.counters()["hello_sent"] > 1  # refused at first: the server cannot know yet
+
+
+def test_the_end_of_the_process_closes_its_sessions(server: ParameterServer) -> None:
+    job = next(_next_job)
+    run_python(LEAK_A_SESSION, server.address, str(job))
+    with join_alone(server, job) as again:
+        assert again.counters()["hello_sent"] == 1
+
+
+def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> None:
+    code = (
+        LEAK_A_SESSION.replace("workers=2", "workers=1").replace("ctypes.pythonapi", "#")
+        + """
+    import numpy as np
+    from byteps_thc.errors import TransportError
+    child = os.fork()
+    if child == 0:
+        try:
+            session.push_pull(0, None, np.zeros(512, np.uint8))
+        except TransportError as error:
+            print(error, flush=True)
+        session.close()
+        del session
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    print(session.wait(session.push_pull(0, None, np.zeros(512, np.uint8)), 10).contributions[0])
+    """
+    )
+    output = run_python(code, server.address, str(next(_next_job))).splitlines()
+    assert "belongs to the parent process" in output[0]
+    assert output[1] == "1"
 
 
 def test_different_order_is_an_error_not_a_sum(server: ParameterServer) -> None:
@@ -416,6 +475,43 @@ def test_buffers_are_kept_alive_while_in_flight(server: ParameterServer) -> None
         last = [session.push_pull(50, None, np.zeros(512, np.uint8)) for session in joined]
         for session, handle in zip(joined, last, strict=True):
             session.wait(handle, 30)
+
+
+def test_arrays_may_use_the_session_when_they_are_let_go(server: ParameterServer) -> None:
+    class Codes(np.ndarray):
+        def __del__(self) -> None:
+            if len(pushed) < 1000:
+                pushed.append(session.push_pull(len(pushed), None, np.zeros(32, np.uint8)))
+
+    pushed: list[object] = []
+    with ExitStack() as stack:
+        (session,) = sessions(stack, [server.address], 1)
+        for _ in range(20):
+            for _ in range(20):
+                handle = session.push_pull(0, None, np.zeros(32, np.uint8).view(Codes), count=64)
+            session.wait(handle, 10)
+            del handle
+        last = session.push_pull(0, None, np.zeros(32, np.uint8))
+        session.wait(last, 10)
+    assert len(pushed) > 100
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["connect_s", "operation_s", "loss_s", "rto_initial_s", "rto_min_s", "rto_max_s"])
+def test_timeouts_must_be_finite(server: ParameterServer, name: str, seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match=name), ExitStack() as stack:
+        sessions(stack, [server.address], 1, timeouts=Timeouts(**{name: seconds}))
+
+
+def test_very_long_timeouts(server: ParameterServer) -> None:
+    with ExitStack() as stack:
+        timeouts = Timeouts(connect_s=1e300, operation_s=1e300)
+        joined = sessions(stack, [server.address], 2, timeouts=timeouts)
+        handles = [session.push_pull(0, None, np.zeros(512, np.uint8)) for session in joined]
+        assert joined[0].wait(handles[0], float("inf")).contributions[0] == 2
+        late = joined[0].push_pull(0, None, np.zeros(512, np.uint8))
+        with pytest.raises(InputError, match="timeout"):
+            joined[0].wait(late, float("nan"))
 
 
 def test_settings_out_of_range(server: ParameterServer) -> None:
