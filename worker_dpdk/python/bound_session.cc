@@ -44,8 +44,8 @@ bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
 
 }  // namespace
 
-BoundSession::BoundSession(SessionConfig config, std::unique_ptr<io::PacketIo> packet_io)
-    : session_(std::make_unique<Session>(std::move(config), std::move(packet_io))) {
+BoundSession::BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
+    : session_(std::make_unique<Session>(config, std::move(packet_io))) {
   wait_in_slices(std::nullopt, [this](Duration slice) { return session_->wait_connected(slice); });
 }
 

@@ -26,7 +26,7 @@ struct BoundHandle {
 class BoundSession {
  public:
   /// Blocks until connected. Throws what Session does.
-  BoundSession(SessionConfig config, std::unique_ptr<io::PacketIo> packet_io);
+  BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
   ~BoundSession();
   BoundSession(const BoundSession&) = delete;
   BoundSession& operator=(const BoundSession&) = delete;

@@ -36,7 +36,7 @@ void require_input(bool condition, const std::string& message) {
 
 }  // namespace
 
-Session::Session(SessionConfig config, std::unique_ptr<io::PacketIo> packet_io)
+Session::Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
     : io_(std::move(packet_io)),
       config_(resolve(config, smallest_path_bytes(config, *io_))),
       engine_(config_, *io_, random_nonce(), Clock::now()),

@@ -23,7 +23,7 @@ class Session {
   using Handle = std::shared_ptr<const Operation>;
 
   /// Starts joining; see wait_connected(). Throws ConfigurationError.
-  Session(SessionConfig config, std::unique_ptr<io::PacketIo> packet_io);
+  Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
   /// close().
   ~Session();
   Session(const Session&) = delete;
