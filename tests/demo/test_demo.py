@@ -73,6 +73,7 @@ def test_loss_tolerant_training_goes_on_through_lost_packets(tmp_path: Path) -> 
     assert thc["training_loss"][-1] < thc["training_loss"][0]
 
 
+@pytest.mark.slow
 def test_reliable_training_repeats_lost_packets(tmp_path: Path) -> None:
     finished, results = run_demo(tmp_path, "--steps", "4", "--drop", "0.02", "--servers", "2", "--no-check")
     assert finished.returncode == 0, finished.stderr
@@ -81,6 +82,7 @@ def test_reliable_training_repeats_lost_packets(tmp_path: Path) -> None:
     assert thc["workers_agree"]
 
 
+@pytest.mark.slow
 def test_options_reach_the_workers(tmp_path: Path) -> None:
     options = ["--granularity", "20", "--p", "0.01", "--seed", "7"]
     finished, results = run_demo(tmp_path, "--steps", "3", "--no-check", *options)
@@ -95,6 +97,7 @@ def test_options_reach_the_workers(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
 @pytest.mark.skipif(os.geteuid() != 0, reason="DPDK without huge pages needs root here")
+@pytest.mark.slow
 def test_trains_over_dpdk(tmp_path: Path) -> None:
     finished, results = run_demo(tmp_path, "--steps", "3", "--backend", "dpdk", "--no-check")
     assert finished.returncode == 0, finished.stderr
@@ -119,6 +122,7 @@ def test_bad_options_end_before_training(tmp_path: Path, arguments: list[str], m
     assert "steps three times" not in finished.stdout
 
 
+@pytest.mark.slow
 def test_a_full_disk_does_not_lose_the_table(tmp_path: Path) -> None:
     (tmp_path / "results.json").symlink_to("/dev/full")
     finished = subprocess.run(
@@ -130,6 +134,7 @@ def test_a_full_disk_does_not_lose_the_table(tmp_path: Path) -> None:
     assert "No space left on device; the results are above" in finished.stderr
 
 
+@pytest.mark.slow
 def test_missed_targets_are_an_error(tmp_path: Path) -> None:
     # One bit is too little for a gradient average within a percent after so few steps.
     finished, results = run_demo(tmp_path, "--steps", "20", "--bits", "1")
