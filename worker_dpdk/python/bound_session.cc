@@ -52,7 +52,8 @@ BoundSession::BoundSession(const SessionConfig& config, std::unique_ptr<io::Pack
 BoundSession::~BoundSession() {
   close();
   if (is_inherited()) {
-    static_cast<void>(session_.release());  // leaked: its thread and devices are the parent's
+    // Leaked: its thread and devices are the parent's. NOLINTNEXTLINE(bugprone-unused-return-value)
+    static_cast<void>(session_.release());
   }
 }
 
@@ -65,7 +66,7 @@ BoundHandle BoundSession::push_norms(std::uint16_t partition, const py::array& n
   return keep(session().push_norms(partition, {up, count}, {down, count}), std::move(arrays));
 }
 
-BoundHandle BoundSession::push_codes(std::uint16_t partition, py::array codes, py::array aggregate,
+BoundHandle BoundSession::push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate,
                                      py::array contributions) {
   const auto count = static_cast<std::size_t>(aggregate.size());
   const std::size_t code_bytes = (count * config().table.bits() + 7) / 8;
@@ -74,7 +75,7 @@ BoundHandle BoundSession::push_codes(std::uint16_t partition, py::array codes, p
   std::uint8_t* workers = output<std::uint8_t>(contributions, "contributions", chunks);
   void* sums = config().value_bits == 8 ? static_cast<void*>(output<std::uint8_t>(aggregate, "aggregate", count))
                                         : output<std::uint16_t>(aggregate, "aggregate", count);
-  py::list arrays(py::make_tuple(std::move(codes), std::move(aggregate), std::move(contributions)));
+  py::list arrays(py::make_tuple(codes, std::move(aggregate), std::move(contributions)));
   make_room();
   return keep(session().push_codes(partition, {packed, code_bytes}, count, sums, {workers, chunks}), std::move(arrays));
 }

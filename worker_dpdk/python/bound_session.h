@@ -32,7 +32,7 @@ class BoundSession {
   BoundSession& operator=(const BoundSession&) = delete;
 
   BoundHandle push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms);
-  BoundHandle push_codes(std::uint16_t partition, py::array codes, py::array aggregate, py::array contributions);
+  BoundHandle push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate, py::array contributions);
   bool wait(const BoundHandle& handle, std::optional<double> timeout_s);
   void close();
   py::dict counters() const;
