@@ -67,7 +67,9 @@ def test_ps_returns_the_exit_code_of_thc_ps() -> None:
     [
         (["--steps", "0"], "--steps must be at least 1"),
         (["--drop", "0.7"], "--drop is a probability below 0.5"),
-        (["--servers", "0"], "--servers must be at least 1"),
+        (["--servers", "0"], "--servers must be in 1 .. 16"),
+        (["--servers", "17"], "--servers must be in 1 .. 16"),
+        (["--out", "/proc/demo-out"], "cannot write to --out /proc/demo-out"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
         (["--bits", "5"], "bits"),
         (["--workers", "65"], "workers must be in 1 .. 64"),

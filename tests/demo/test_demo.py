@@ -106,22 +106,6 @@ def test_trains_over_dpdk(tmp_path: Path) -> None:
     assert thc["workers_agree"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--out", "/proc/demo-out"], "name another folder"),
-        (["--servers", "17"], "--servers must be in 1 .. 16"),
-        (["--granularity", "many"], "an integer or 'auto'"),
-    ],
-)
-def test_bad_options_end_before_training(tmp_path: Path, arguments: list[str], message: str) -> None:
-    finished = subprocess.run(command(tmp_path, *arguments), capture_output=True, text=True, timeout=20, check=False)
-    assert finished.returncode != 0
-    assert message in finished.stderr
-    assert "Traceback" not in finished.stderr
-    assert "steps three times" not in finished.stdout
-
-
 @pytest.mark.slow
 def test_a_full_disk_does_not_lose_the_table(tmp_path: Path) -> None:
     (tmp_path / "results.json").symlink_to("/dev/full")
