@@ -32,6 +32,23 @@ std::uint16_t random_port() {
   return static_cast<std::uint16_t>(49152 + random() % 16384);
 }
 
+/// Gives a thread a cache of free buffers for as long as it lives. There are RTE_MAX_LCORE of them in a process;
+/// without one the pool still works, slower.
+class EalThread {
+ public:
+  EalThread() noexcept : registered_(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {}
+  ~EalThread() {
+    if (registered_) {
+      rte_thread_unregister();
+    }
+  }
+  EalThread(const EalThread&) = delete;
+  EalThread& operator=(const EalThread&) = delete;
+
+ private:
+  const bool registered_;
+};
+
 class DpdkIo final : public PacketIo {
  public:
   DpdkIo(DpdkRuntime& runtime, const std::vector<std::string>& devices, const DpdkConfig& config);
@@ -55,7 +72,7 @@ class DpdkIo final : public PacketIo {
   void add_configured_neighbours();
   bool accept(rte_mbuf* mbuf, std::size_t port_index, RxPacket& packet) noexcept;
   void handle_arp(std::span<const std::uint8_t> frame, std::size_t port_index) noexcept;
-  void learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index, bool replace) noexcept;
+  void learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index) noexcept;
   Neighbour* resolve(std::uint32_t ip) noexcept;
   void send_arp(const ArpFrame& frame, DpdkPort& port) noexcept;
   void write_checksum(rte_mbuf* mbuf, UdpFrameHeader* frame, const DpdkPort& port) const noexcept;
@@ -101,20 +118,18 @@ void DpdkIo::add_configured_neighbours() {
                                std::to_string(configured.device_index) + ", but there are " +
                                std::to_string(ports_.size()));
     }
-    learn(configured.ip, configured.mac, configured.device_index, /*replace=*/true);
+    learn(configured.ip, configured.mac, configured.device_index);
     Neighbour* entry = neighbours_.find(configured.ip);
     if (entry == nullptr) {
       throw ConfigurationError("neighbour " + ipv4_to_string(configured.ip) +
-                               " cannot be added: 0.0.0.0, or too many neighbours (768 at most)");
+                               " cannot be added: it is 0.0.0.0, or there are too many configured neighbours");
     }
     entry->fixed = true;
   }
 }
 
 std::size_t DpdkIo::receive(std::span<RxPacket> packets) noexcept {
-  if (rte_lcore_id() == LCORE_ID_ANY) [[unlikely]] {
-    rte_thread_register();  // gives this thread a cache of free buffers; without it the pool still works, slower
-  }
+  thread_local const EalThread registration;
   rte_pktmbuf_free_bulk(received_.data(), static_cast<unsigned>(received_count_));
   received_count_ = 0;
   std::size_t count = 0;
@@ -153,7 +168,7 @@ bool DpdkIo::accept(rte_mbuf* mbuf, std::size_t port_index, RxPacket& packet) no
     case FrameKind::kDatagram:
       packet = {parsed.payload.data(), static_cast<std::uint32_t>(parsed.payload.size()), parsed.from};
       counters_.rx_bytes += parsed.payload.size();
-      learn(parsed.from.ip, parsed.from_mac, port_index, /*replace=*/false);
+      learn(parsed.from.ip, parsed.from_mac, port_index);
       return true;
     case FrameKind::kArp:
       handle_arp(frame, port_index);
@@ -174,20 +189,26 @@ void DpdkIo::handle_arp(std::span<const std::uint8_t> frame, std::size_t port_in
     ++counters_.rx_malformed;
     return;
   }
-  if (arp->target_ip != config_.local.ip) {
+  const bool for_us = arp->target_ip == config_.local.ip;
+  if (for_us || neighbours_.find(arp->sender_ip) != nullptr) {  // a neighbour we know may announce a new MAC address
+    learn(arp->sender_ip, arp->sender_mac, port_index);
+  }
+  if (!for_us) {
     ++counters_.rx_other;
     return;
   }
-  learn(arp->sender_ip, arp->sender_mac, port_index, /*replace=*/true);
   if (arp->operation == kArpRequest) {
     DpdkPort& port = *ports_[port_index];
     send_arp(make_arp(kArpReply, port.mac(), config_.local.ip, arp->sender_mac, arp->sender_ip), port);
   }
 }
 
-void DpdkIo::learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index, bool replace) noexcept {
+void DpdkIo::learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index) noexcept {
   Neighbour* entry = neighbours_.find_or_add(ip);
-  if (entry == nullptr || entry->fixed || (entry->resolved && !replace)) {
+  if (entry == nullptr || entry->fixed) {
+    return;
+  }
+  if (entry->resolved && entry->port_index == port_index && entry->frame.ethernet.destination == mac) {
     return;
   }
   entry->port_index = static_cast<std::uint16_t>(port_index);
@@ -205,7 +226,7 @@ Neighbour* DpdkIo::resolve(std::uint32_t ip) noexcept {
   }
   if (hop->resolved) {
     MacAddress mac = hop->frame.ethernet.destination;
-    learn(ip, mac, hop->port_index, /*replace=*/false);  // an off-link address gets its own template
+    learn(ip, mac, hop->port_index);  // an off-link address gets its own template
     return neighbours_.find(ip);
   }
   const std::uint64_t now = rte_get_timer_cycles();

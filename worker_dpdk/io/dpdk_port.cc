@@ -63,6 +63,7 @@ DpdkPort::DpdkPort(DpdkRuntime& runtime, const std::string& device, const DpdkCo
   try {
     configure(config, pool);
   } catch (...) {
+    rte_eth_dev_stop(port_id_);  // does nothing unless it runs
     runtime_.release(port_id_);
     throw;
   }

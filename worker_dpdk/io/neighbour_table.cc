@@ -1,29 +1,36 @@
 #include "io/neighbour_table.h"
 
+#include <algorithm>
+#include <tuple>
+
 namespace thc::io {
 
 Neighbour* NeighbourTable::find(std::uint32_t ip) noexcept {
-  for (std::size_t i = home(ip); entries_[i].ip != 0; i = (i + 1) % kEntries) {
-    if (entries_[i].ip == ip) {
-      return &entries_[i];
+  if (ip == 0) {
+    return nullptr;
+  }
+  for (Neighbour& entry : set_of(ip)) {
+    if (entry.ip == ip) {
+      entry.last_used = ++uses_;
+      return &entry;
     }
   }
   return nullptr;
 }
 
 Neighbour* NeighbourTable::find_or_add(std::uint32_t ip) noexcept {
-  std::size_t i = home(ip);
-  for (; entries_[i].ip != 0; i = (i + 1) % kEntries) {
-    if (entries_[i].ip == ip) {
-      return &entries_[i];
-    }
+  Neighbour* known = find(ip);
+  if (known != nullptr || ip == 0) {
+    return known;
   }
-  if (ip == 0 || used_ >= kEntries / 4 * 3) {
+  // Free entries were never used.
+  Neighbour& oldest = *std::ranges::min_element(
+      set_of(ip), {}, [](const Neighbour& entry) { return std::tuple(entry.fixed, entry.last_used); });
+  if (oldest.fixed) {
     return nullptr;
   }
-  ++used_;
-  entries_[i].ip = ip;
-  return &entries_[i];
+  oldest = {.ip = ip, .last_used = ++uses_};
+  return &oldest;
 }
 
 }  // namespace thc::io

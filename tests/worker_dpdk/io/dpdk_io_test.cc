@@ -8,6 +8,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -81,6 +82,34 @@ class DpdkBesideKernelTest : public testing::Test {
     EXPECT_EQ(counter, value);
   }
 
+  // The Ethernet header of a datagram that the DPDK side sends to `to`; nothing when none reaches the kernel's end.
+  std::optional<EthernetHeader> sent_to(Endpoint to) {
+    const FileDescriptor sniffer(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(kEtherTypeIpv4)));
+    const std::array<std::uint8_t, 5> data{};
+    dpdk->send(to, data, {});
+    dpdk->flush();
+    UdpFrameHeader frame;
+    for (int i = 0; i < 100; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const ssize_t bytes = recv(sniffer.get(), &frame, sizeof frame, 0);
+      if (bytes == static_cast<ssize_t>(sizeof frame) && frame.ip.destination == to.ip) {
+        return frame.ethernet;
+      }
+    }
+    return std::nullopt;
+  }
+
+  // A datagram of 100 bytes for the DPDK side. Call greet() before.
+  std::vector<std::uint8_t> frame_from(Endpoint from, const MacAddress& mac) {
+    UdpFrameHeader header = make_frame_template(mac, from, sent_to(kernel->local()).value().source, dpdk->local().ip);
+    complete_frame(header, dpdk->local().port, 100);
+    std::vector<std::uint8_t> frame(sizeof header + 100);
+    std::copy_n(reinterpret_cast<const std::uint8_t*>(&header), sizeof header, frame.begin());
+    return frame;
+  }
+
+  static constexpr Endpoint kStranger{0x0a630009, 7};  // 10.99.0.9, which only raw frames come from
+
   std::unique_ptr<PacketIo> dpdk;
   std::unique_ptr<UdpIo> kernel;
 };
@@ -105,26 +134,7 @@ TEST_F(DpdkBesideKernelTest, AsksForAnUnknownNeighbourAndCountsWhatItCouldNotSen
 TEST_F(DpdkBesideKernelTest, CutAndBrokenFramesAreCountedAndDropped) {
   greet();
   const auto* packet_io = dpdk.get();
-  // Our MAC, as the kernel just learned it, from a frame that the DPDK side accepts.
-  FileDescriptor sniffer(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(kEtherTypeIpv4)));
-  const std::array<std::uint8_t, 5> hello{};
-  std::array<std::uint8_t, 2048> sniffed;
-  ASSERT_TRUE(dpdk->send(kernel->local(), hello, {}));
-  dpdk->flush();
-  ssize_t sniffed_bytes = -1;
-  for (int i = 0; i < 100 && sniffed_bytes < 42; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    sniffed_bytes = recv(sniffer.get(), sniffed.data(), sniffed.size(), 0);
-  }
-  ASSERT_GE(sniffed_bytes, 42);
-  MacAddress our_mac;
-  std::copy_n(sniffed.begin() + 6, our_mac.size(), our_mac.begin());
-
-  UdpFrameHeader header =
-      make_frame_template(MacAddress{2, 0, 0, 0, 0, 9}, {parse_ipv4("10.99.0.9"), 7}, our_mac, packet_io->local().ip);
-  complete_frame(header, packet_io->local().port, 100);
-  std::vector<std::uint8_t> good(sizeof header + 100);
-  std::copy_n(reinterpret_cast<const std::uint8_t*>(&header), sizeof header, good.begin());
+  const std::vector<std::uint8_t> good = frame_from(kStranger, {2, 0, 0, 0, 0, 9});
   RawInterface wire(TestNetwork::kKernelInterface);
   const IoCounters& counters = packet_io->counters();
 
@@ -143,6 +153,40 @@ TEST_F(DpdkBesideKernelTest, CutAndBrokenFramesAreCountedAndDropped) {
 
   wire.send(good);
   EXPECT_EQ(receive_one(*dpdk).size(), 100U);
+}
+
+// A worker that restarts on a virtual device has its address again but another MAC address.
+TEST_F(DpdkBesideKernelTest, FollowsANeighbourToItsNewMacAddress) {
+  greet();
+  RawInterface wire(TestNetwork::kKernelInterface);
+  for (const std::uint8_t last : {1, 2, 1}) {
+    const MacAddress mac{2, 0, 0, 0, 7, last};
+    wire.send(frame_from(kStranger, mac));
+    ASSERT_EQ(receive_one(*dpdk).size(), 100U);
+    const auto answer = sent_to(kStranger);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(to_string(answer->destination), to_string(mac));
+  }
+}
+
+TEST_F(DpdkBesideKernelTest, BelievesAnnouncementsOfNeighboursItKnows) {
+  greet();
+  RawInterface wire(TestNetwork::kKernelInterface);
+  wire.send(frame_from(kStranger, {2, 0, 0, 0, 8, 1}));
+  ASSERT_EQ(receive_one(*dpdk).size(), 100U);
+  const MacAddress new_mac{2, 0, 0, 0, 8, 2};
+  const auto announce = [&](std::uint32_t ip) {  // gratuitous ARP
+    ArpFrame frame = make_arp(kArpRequest, new_mac, ip, kBroadcastMac, ip);
+    const std::uint64_t other = dpdk->counters().rx_other;
+    wire.send({reinterpret_cast<const std::uint8_t*>(&frame), sizeof frame});
+    poll_until(dpdk->counters().rx_other, other + 1);
+  };
+  announce(kStranger.ip);
+  announce(kStranger.ip + 1);
+  const auto answer = sent_to(kStranger);
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(to_string(answer->destination), to_string(new_mac));
+  EXPECT_FALSE(sent_to({kStranger.ip + 1, 7})) << "learned an address nobody here talks to";
 }
 
 class DpdkSetUpTest : public testing::Test {

@@ -7,8 +7,6 @@
 #include <random>
 #include <vector>
 
-#include "io/neighbour_table.h"
-
 namespace thc::io {
 namespace {
 
@@ -169,20 +167,6 @@ TEST(FrameTest, ReadsTheArpItMakes) {
   EXPECT_EQ(arp->sender_mac, kPeerMac);
   EXPECT_EQ(arp->target_ip, kOurs.ip);
   EXPECT_FALSE(parse_arp(bytes.first(41)).has_value());
-}
-
-TEST(NeighbourTableTest, FindsWhatWasAddedUntilFull) {
-  NeighbourTable table;
-  std::uint32_t added = 0;
-  while (table.find_or_add(0x0a000001 + added * 256) != nullptr) {
-    ++added;
-  }
-  EXPECT_EQ(added, 768U);
-  for (std::uint32_t i = 0; i < added; ++i) {
-    ASSERT_NE(table.find(0x0a000001 + i * 256), nullptr);
-  }
-  EXPECT_EQ(table.find(0x0b000001), nullptr);
-  EXPECT_EQ(table.find_or_add(0), nullptr);
 }
 
 }  // namespace
