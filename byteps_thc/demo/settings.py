@@ -36,7 +36,7 @@ class DemoSettings:
     batch_size: int = 8
     #: characters of a sequence
     context: int = 64
-    learning_rate: float = 3e-3
+    learning_rate: float = 5e-3
     seed: int = 1
     bits: int = 4
     granularity: int | Literal["auto"] = "auto"

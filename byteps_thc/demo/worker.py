@@ -39,6 +39,7 @@ def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous
         for job, scheme in enumerate(Scheme):
             # The session lives inside: a DPDK device is free for the next one when it is gone.
             _train(worker, scheme, settings, corpus, make_averaging(scheme, settings, network, job, worker), channel)
+        dist.barrier()  # a worker that leaves early would break the others' connections
         dist.destroy_process_group()
     except Exception as error:
         channel.send(Failure(f"worker {worker}", f"{type(error).__name__}: {error}", traceback.format_exc()))
