@@ -83,7 +83,7 @@ def machine() -> str:
     )
     return (
         f"{datetime.date.today()}, commit {commit.stdout.strip() or 'unknown'}: {model}, {os.cpu_count()} cores, "
-        f"Linux {platform.release()}, Python {platform.python_version()}."
+        f"Linux {platform.release().partition('-')[0]}, Python {platform.python_version()}."
     )
 
 
@@ -103,6 +103,11 @@ def main() -> None:
         "push_pull on loopback, 1024 codes per packet as on Ethernet",
         f"{push_pull} --codes-per-packet 1024",
         rows_of("bench_push_pull.py", "push_pull_1024", "--codes-per-packet", "1024"),
+    )
+    sections += markdown(
+        "push_pull on loopback, largest packets that fit, without error feedback",
+        f"{push_pull} --no-error-feedback",
+        rows_of("bench_push_pull.py", "push_pull_no_feedback", "--no-error-feedback"),
     )
     if shutil.which("dpdk-testpmd"):
         sections += markdown("DPDK over memif", f"{python} scripts/bench_memif.py", memif_rows())
