@@ -112,6 +112,7 @@ std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) n
       mtu_bytes = static_cast<std::size_t>(mtu);
     }
     const sockaddr disconnect{.sa_family = AF_UNSPEC, .sa_data = {}};  // forgets the own address and port as well
+    // If it fails the old peer stays, which the next connect replaces. NOLINTNEXTLINE(bugprone-unused-return-value)
     connect(probe.get(), &disconnect, sizeof disconnect);
   }
   return std::min(std::max(mtu_bytes, kIpUdpHeaderBytes + 1) - kIpUdpHeaderBytes, kMaxUdpPayloadBytes);
