@@ -4,74 +4,50 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import runpy
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from byteps_thc import Compressor, GradientAverager, Session, ThcConfig, ThcError
 from byteps_thc.errors import DeadlineError, RestartError
 from byteps_thc.launch import ParameterServer
-from byteps_thc.session import Timeouts
 
-WORKERS = 3
-CONFIG = ThcConfig(partition_bytes=1 << 16, codes_per_packet=1024)
-COORDINATES = 100_000
-DEADLINE_S = 4.0
-
-
-def gradient_of(worker: int) -> np.ndarray:
-    return np.random.default_rng(worker).standard_normal(COORDINATES, np.float32)
-
-
-def train(address: str, worker: int, steps: int, quorum: int | None, events: Connection) -> None:
-    """Average again and again; report (worker, step, average) and at the end (worker, "error", message, missing)."""
-    try:
-        with Session(
-            [address],
-            job=1,
-            worker=worker,
-            workers=WORKERS,
-            config=CONFIG,
-            quorum=quorum,
-            timeouts=Timeouts(operation_s=DEADLINE_S),
-        ) as session:
-            averager = GradientAverager(session, Compressor(CONFIG, workers=WORKERS, worker=worker))
-            for step in range(steps):
-                gradient = gradient_of(worker)
-                averager.average({"w": gradient})
-                events.send((worker, step, gradient))
-                time.sleep(0.02)
-    except ThcError as error:
-        events.send((worker, "error", type(error).__name__, str(error), getattr(error, "missing_workers", ())))
+# A program of its own, since a child of multiprocessing could not import this file.
+PROGRAM = Path(__file__).with_name("worker_process.py")
+_program = runpy.run_path(str(PROGRAM))
+WORKERS: int = _program["WORKERS"]
+DEADLINE_S: float = _program["DEADLINE_S"]
+gradient_of = _program["gradient_of"]
 
 
 class Processes:
     """The worker processes of a test. Each reports through a pipe of its own: a lock they shared could die with one."""
 
     def __init__(self, address: str, steps: int, quorum: int | None = None) -> None:
-        context = multiprocessing.get_context("spawn")
         self.pipes: list[Connection] = []
-        self.processes = []
+        self.processes: list[subprocess.Popen[bytes]] = []
         for worker in range(WORKERS):
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=train, args=(address, worker, steps, quorum, theirs))
-            process.start()
+            ours, theirs = multiprocessing.Pipe(duplex=False)
+            arguments = [address, worker, steps, quorum or WORKERS, theirs.fileno()]
+            command = [sys.executable, str(PROGRAM), *map(str, arguments)]
+            self.processes.append(subprocess.Popen(command, pass_fds=[theirs.fileno()]))
             theirs.close()
             self.pipes.append(ours)
-            self.processes.append(process)
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
-            if process.is_alive():
-                process.kill()
-            process.join(10)
+            process.kill()
+            process.wait(10)
         for pipe in self.pipes:
             pipe.close()
 
@@ -99,9 +75,7 @@ class Processes:
         return averages
 
     def kill(self, worker: int) -> None:
-        pid = self.processes[worker].pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self.processes[worker].pid, signal.SIGKILL)
 
     def errors(self, workers: set[int]) -> dict[int, tuple]:
         """The error of each of these workers."""
