@@ -447,11 +447,16 @@ def test_keyboard_interrupt_ends_a_wait(server: ParameterServer) -> None:
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 2)
         handle = joined[0].push_pull(0, None, np.zeros(512, np.uint8))
+        # A shell starts background jobs with SIGINT ignored; then Python has no handler for it.
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            joined[0].wait(handle, 30)
-        timer.join()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                joined[0].wait(handle, 30)
+        finally:
+            timer.join()
+            signal.signal(signal.SIGINT, handler)
 
 
 def test_closing_fails_what_is_in_flight(server: ParameterServer) -> None:
