@@ -176,7 +176,7 @@ class GradientAverager:
             number=self._partitions,
             part=part,
             max_norms=np.zeros(blocks, np.float32),
-            aggregate=np.zeros(padded, np.uint8) if self._session.value_bits == 8 else np.zeros(padded, np.uint16),
+            aggregate=self._session.new_aggregate(padded),
             contributions=np.zeros(self._session.chunks(padded), np.uint8),
         )
         self._partitions += 1

@@ -262,6 +262,10 @@ class Session:
         """Packets, and elements of `contributions`, of a partition of `count` codes."""
         return -(-count // self.codes_per_packet)
 
+    def new_aggregate(self, count: int) -> U8 | U16:
+        """Return zeros that push_codes() can put the aggregate of `count` codes into."""
+        return np.zeros(count, np.uint8) if self.value_bits == 8 else np.zeros(count, np.uint16)
+
     def counters(self) -> dict[str, int]:
         """What this session sent, received, repeated and dropped since it began. Bytes include the 32-byte headers."""
         return self._session.counters()
@@ -275,9 +279,7 @@ class Session:
         return codes.size * 8 // self.code_bits if count is None else count
 
     def _start_codes(self, handle: Handle, codes: U8) -> None:
-        aggregate: U8 | U16 = (
-            np.empty(handle.count, np.uint8) if self.value_bits == 8 else np.empty(handle.count, np.uint16)
-        )
+        aggregate = self.new_aggregate(handle.count)
         contributions = np.empty(self.chunks(handle.count), np.uint8)
         handle._code_stage = self.push_codes(handle.partition, codes, aggregate, contributions)
         handle._aggregate, handle._contributions = aggregate, contributions
