@@ -6,6 +6,8 @@ The rotation is not normalised (H D x, paper section 5.1 without 1/sqrt(d)); inv
 A coordinate of a rotated block is then about N(0, norm^2), so the clamp is threshold * max_norm (section 5.3).
 """
 
+import enum
+
 import numpy as np
 import numpy.typing as npt
 
@@ -105,6 +107,79 @@ def pack(codes: U8, packed: U8, *, bits: int) -> None:
     """packed = codes as a bit stream, most significant bit first; the last byte is padded with zeros."""
 
 def unpack(packed: U8, codes: U8, *, bits: int) -> None: ...
+
+class SlotOutcome(enum.Enum):
+    """What became of a contribution (csrc/thc/slot_pool.h)."""
+
+    ABSORBED = 0
+    COMPLETED = 1
+    REPLAY = 2
+    INCOMPLETE = 3
+    DUPLICATE = 4
+    STRAGGLER = 5
+    ORDER_MISMATCH = 6
+    INVALID = 7
+
+class SlotReply:
+    """What SlotPool.contribute returns."""
+
+    @property
+    def outcome(self) -> SlotOutcome: ...
+    @property
+    def contributions(self) -> int:
+        """Workers in the aggregate so far."""
+
+    @property
+    def bitmap(self) -> int:
+        """Bit w: worker w is in the aggregate."""
+
+    @property
+    def result(self) -> bytes:
+        """COMPLETED, REPLAY: the payload to send, in wire order; else empty."""
+
+class SlotPool:
+    """The aggregator's slot state machine (docs/protocol.md, "Slots"), as thc-ps runs it. Not thread-safe.
+
+    values, bits: the lookup table. Raises ConfigurationError when a setting is out of range or granularity * workers
+    does not fit value_bits.
+    """
+
+    def __init__(
+        self,
+        values: U16,
+        *,
+        bits: int,
+        slots: int,
+        norm_slots: int,
+        codes_per_packet: int,
+        workers: int,
+        quorum: int,
+        value_bits: int,
+    ) -> None: ...
+    def contribute(
+        self,
+        *,
+        slot: int,
+        round: int,
+        worker: int,
+        retransmit: bool,
+        partition: int,
+        chunk: int,
+        count: int,
+        payload: bytes,
+    ) -> SlotReply:
+        """Apply one packet; the payload is packed codes or big-endian fp32 norms.
+
+        Fields out of range give SlotOutcome.INVALID; a payload that is not as long as `count` says raises InputError.
+        """
+
+    def reset(self) -> None:
+        """Forget everything, as after construction."""
+
+    @property
+    def slots_in_use(self) -> int:
+        """Slots with a round that began and is not complete."""
+
 def instruction_sets() -> list[str]:
     """Instruction sets compiled in and supported here, best first."""
 
