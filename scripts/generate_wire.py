@@ -1,4 +1,4 @@
-"""Write the C++, Python and P4 forms of byteps_thc/wire/wire.toml.
+"""Write the C++, Python, P4 and Wireshark forms of byteps_thc/wire/wire.toml.
 
 Usage: python scripts/generate_wire.py [--check]
 """
@@ -10,6 +10,8 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+
+from wire_lua import lua
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "byteps_thc/wire/wire.toml"
@@ -185,6 +187,7 @@ def outputs() -> dict[Path, str]:
         ROOT / "byteps_thc/csrc/thc/wire_layout.h": cpp(wire),
         ROOT / "byteps_thc/wire/layout.py": python(wire),
         ROOT / "p4/include/thc_wire.p4": p4(wire),
+        ROOT / "docs/wireshark/thc.lua": lua(wire, NOTICE),
     }
 
 
