@@ -22,6 +22,7 @@ struct JobLimits {
   std::uint32_t slots = 512;                            ///< most slots of a job on the whole server
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};
+  std::uint16_t codes_multiple = 1;  ///< payload_count of CODES must be a multiple of this power of two
 };
 
 class JobTable {

@@ -22,11 +22,14 @@ bool agrees_with(const wire::Header& header, const Job& job) noexcept {
 
 }  // namespace
 
-std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes) noexcept {
+std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes,
+                                              std::uint16_t codes_multiple) noexcept {
   const std::size_t count = header.payload_count;
   const std::size_t payload_bytes = is_norm(header) ? 4 * count : (count * header.code_bits + 7) / 8;
   if (count == 0 || header.code_bits < 1 || header.code_bits > wire::kMaxCodeBits) return Drop::kLength;
   if (datagram_bytes != sizeof(header) + payload_bytes) return Drop::kLength;
+  const std::size_t codes = is_norm(header) && header.value_bits != 0 ? count * 32 / header.value_bits : count;
+  if (codes % codes_multiple != 0) return Drop::kLength;
   return std::nullopt;
 }
 

@@ -11,8 +11,10 @@
 
 namespace thc::ps {
 
-/// NORM and CODES: whether the datagram is as long as its own header says.
-std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes) noexcept;
+/// NORM and CODES: whether the datagram is as long as its own header says, which must be a multiple of
+/// `codes_multiple` codes or value_bits / 32 of that in norms.
+std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes,
+                                              std::uint16_t codes_multiple) noexcept;
 
 /// NORM and CODES of the right length and epoch, against the job.
 std::optional<Drop> check_contribution(const wire::Header& header, io::Endpoint from, const Job& job,

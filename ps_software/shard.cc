@@ -126,7 +126,8 @@ void Shard::handle(const io::RxPacket& received, TimePoint now) noexcept {
 }
 
 void Shard::handle_contribution(const Packet& packet, TimePoint now) noexcept {
-  if (const auto drop = check_contribution_length(packet.header, packet.datagram.size())) {
+  if (const auto drop =
+          check_contribution_length(packet.header, packet.datagram.size(), jobs_.limits().codes_multiple)) {
     return packet.counters.count(*drop);
   }
   if (!check_epoch(packet)) return;
@@ -243,6 +244,7 @@ void Shard::send_welcome(const Packet& packet, const Job& job) noexcept {
   message.payload.norm_slots = job.norm_slots();
   message.payload.window_bytes = window_bytes(job, packet.from);
   message.payload.shards = jobs_.limits().share.shards;
+  message.payload.codes_multiple = jobs_.limits().codes_multiple;
   io_.send(packet.from, bytes_of(message), {});
 }
 

@@ -233,7 +233,7 @@ class WelcomePayload(Struct):
         ("norm_slots", 32),
         ("window_bytes", 32),
         ("shards", 16),
-        ("reserved", 16),
+        ("codes_multiple", 16),
     )
 
     slots: int = 0
@@ -244,8 +244,8 @@ class WelcomePayload(Struct):
     """bytes a worker may have in flight towards this server (its share of the receive buffer)"""
     shards: int = 0
     """packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)"""
-    reserved: int = 0
-    """zero"""
+    codes_multiple: int = 0
+    """workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 128), NORM to its value_bits / 32"""
 
 
 @dataclass(frozen=True, slots=True)

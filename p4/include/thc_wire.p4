@@ -77,7 +77,7 @@ header thc_welcome_h {
     bit<32> norm_slots;
     bit<32> window_bytes;
     bit<16> shards;
-    bit<16> reserved;
+    bit<16> codes_multiple;
 }
 
 // Payload of ERROR.

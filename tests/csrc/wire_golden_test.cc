@@ -88,6 +88,7 @@ void append_welcome(const toml::table& fields, Bytes* to) {
   welcome.norm_slots = static_cast<std::uint32_t>(field(fields, "norm_slots"));
   welcome.window_bytes = static_cast<std::uint32_t>(field(fields, "window_bytes"));
   welcome.shards = static_cast<std::uint16_t>(field(fields, "shards"));
+  welcome.codes_multiple = static_cast<std::uint16_t>(field(fields, "codes_multiple"));
   append(welcome, to);
 }
 

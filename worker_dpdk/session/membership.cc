@@ -1,6 +1,7 @@
 #include "session/membership.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace thc {
 namespace {
@@ -8,13 +9,15 @@ namespace {
 constexpr Duration kFirstHelloInterval{20'000};
 constexpr Duration kLastHelloInterval{500'000};
 
-bool is_possible(const wire::WelcomePayload& shape) noexcept {
-  return shape.slots <= Membership::kMaxSlots && shape.norm_slots >= 1 && shape.norm_slots < shape.slots &&
+bool is_possible(const wire::WelcomePayload& shape, std::uint32_t codes_per_packet) noexcept {
+  return std::has_single_bit(std::uint16_t{shape.codes_multiple}) && codes_per_packet % shape.codes_multiple == 0 &&
+         shape.slots <= Membership::kMaxSlots && shape.norm_slots >= 1 && shape.norm_slots < shape.slots &&
          shape.shards >= 1 && shape.shards <= Membership::kMaxShards;
 }
 
 bool is_same(const wire::WelcomePayload& a, const wire::WelcomePayload& b) noexcept {
-  return a.slots == b.slots && a.norm_slots == b.norm_slots && a.shards == b.shards;
+  return a.slots == b.slots && a.norm_slots == b.norm_slots && a.shards == b.shards &&
+         a.codes_multiple == b.codes_multiple;
 }
 
 std::span<const std::uint8_t> bytes_of(const wire::Header& header) noexcept {
@@ -31,13 +34,14 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
       hello_(make_header(wire::MessageType::kHello, config)),
       goodbye_(make_header(wire::MessageType::kGoodbye, config)),
       hello_payload_(make_hello_payload(config, nonce)),
+      codes_per_packet_(config.codes_per_packet),
       shards_(1, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
       waiting_(1) {}
 
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
   const auto shape = payload_of<wire::WelcomePayload>(message);
   const std::uint32_t shard = message.header.slot;
-  if (!is_possible(shape) || shard >= shards_.size() || shards_[shard].joined) {
+  if (!is_possible(shape, codes_per_packet_) || shard >= shards_.size() || shards_[shard].joined) {
     return Welcome::kIgnored;
   }
   if (has_shape_ && !is_same(shape, shape_)) {

@@ -19,7 +19,7 @@ class Membership {
 
   enum class Welcome : std::uint8_t {
     kIgnored,  ///< not expected (again), or impossible values
-    kShape,    ///< first of all: slots() and window_bytes() are known
+    kShape,    ///< first of all: slots(), window_bytes() and the like are known
     kShard,    ///< one more shard joined, or joined again
     kChanged,  ///< the server is back with other slots or shards; packets in flight cannot be continued
   };
@@ -36,6 +36,8 @@ class Membership {
   std::uint32_t slots() const noexcept { return shape_.slots; }
   std::uint32_t norm_slots() const noexcept { return shape_.norm_slots; }
   std::uint32_t window_bytes() const noexcept { return shape_.window_bytes; }
+  /// Power of two that payload_count of CODES must be a multiple of.
+  std::uint16_t codes_multiple() const noexcept { return shape_.codes_multiple; }
   std::uint16_t shards() const noexcept { return static_cast<std::uint16_t>(shards_.size()); }
 
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
@@ -64,6 +66,7 @@ class Membership {
   wire::Header hello_;
   wire::Header goodbye_;
   std::vector<std::uint8_t> hello_payload_;
+  const std::uint32_t codes_per_packet_;
   wire::WelcomePayload shape_{};
   bool has_shape_ = false;
   std::vector<Shard> shards_;

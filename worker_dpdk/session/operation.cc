@@ -29,6 +29,7 @@ Operation::Operation(Stage stage, std::uint16_t partition, std::size_t count, st
       count_(count),
       per_packet_(per_packet),
       chunks_((count + per_packet - 1) / per_packet),
+      last_chunk_count_(chunks_ == 0 ? 0 : count - (chunks_ - 1) * per_packet),
       remaining_(chunks_) {}
 
 std::shared_ptr<Operation> Operation::norms(std::uint16_t partition, std::span<const float> norms,
@@ -53,16 +54,33 @@ std::shared_ptr<Operation> Operation::codes(std::uint16_t partition, const std::
   return operation;
 }
 
-std::size_t Operation::chunk_count(std::size_t chunk) const noexcept {
+void Operation::pad(std::size_t multiple) {
+  if (last_chunk_count_ % multiple == 0) {
+    return;
+  }
+  const auto own = chunk_payload(chunks_ - 1);
+  const std::size_t own_bits = last_chunk_count_ * bits_up_;
+  last_chunk_count_ += multiple - last_chunk_count_ % multiple;
+  padded_.assign((last_chunk_count_ * bits_up_ + 7) / 8, 0);
+  std::copy(own.begin(), own.end(), padded_.begin());
+  if (own_bits % 8 != 0) {  // the rest of that byte belonged to nobody, now it is a code
+    padded_[own_bits / 8] &= static_cast<std::uint8_t>(0xff00U >> own_bits % 8);
+  }
+}
+
+std::size_t Operation::own_count(std::size_t chunk) const noexcept {
   return std::min(per_packet_, count_ - chunk * per_packet_);
 }
 
 std::span<const std::uint8_t> Operation::chunk_payload(std::size_t chunk) const noexcept {
+  if (chunk + 1 == chunks_ && !padded_.empty()) {
+    return padded_;
+  }
   return {payload_ + chunk * per_packet_ * bits_up_ / 8, (chunk_count(chunk) * bits_up_ + 7) / 8};
 }
 
 void Operation::store(std::size_t chunk, const std::uint8_t* payload, std::uint8_t contributions) noexcept {
-  const std::size_t count = chunk_count(chunk);
+  const std::size_t count = own_count(chunk);
   std::uint8_t* to = result_ + chunk * per_packet_ * bytes_down_;
   if (bytes_down_ == 1) {
     std::memcpy(to, payload, count);
@@ -78,7 +96,7 @@ void Operation::store(std::size_t chunk, const std::uint8_t* payload, std::uint8
 }
 
 void Operation::store_nothing(std::size_t chunk) noexcept {
-  std::memset(result_ + chunk * per_packet_ * bytes_down_, 0, chunk_count(chunk) * bytes_down_);
+  std::memset(result_ + chunk * per_packet_ * bytes_down_, 0, own_count(chunk) * bytes_down_);
   if (contributions_ != nullptr) {
     contributions_[chunk] = 0;
   }

@@ -32,11 +32,14 @@ class Operation {
   Stage stage() const noexcept { return stage_; }
   std::uint16_t partition() const noexcept { return partition_; }
   std::size_t chunks() const noexcept { return chunks_; }
-  /// Elements of one packet: all are full but the last.
-  std::size_t chunk_count(std::size_t chunk) const noexcept;
+  /// Elements of one packet, padding included: all are full but the last.
+  std::size_t chunk_count(std::size_t chunk) const noexcept {
+    return chunk + 1 == chunks_ ? last_chunk_count_ : per_packet_;
+  }
   std::span<const std::uint8_t> chunk_payload(std::size_t chunk) const noexcept;
 
-  /// Stores the result of a chunk; `payload` holds exactly its elements in network byte order.
+  /// Stores the result of a chunk; `payload` holds exactly its elements in network byte order, and those of the padding
+  /// are dropped.
   void store(std::size_t chunk, const std::uint8_t* payload, std::uint8_t contributions) noexcept;
   /// Gives a chunk up: zeros.
   void store_nothing(std::size_t chunk) noexcept;
@@ -47,6 +50,9 @@ class Operation {
   const std::optional<Failure>& failure() const noexcept { return failure_; }
 
   // Polling thread.
+  /// Before the first chunk is taken: the last packet grows to a multiple of `multiple` elements, which divides a full
+  /// packet, by codes or norms 0.
+  void pad(std::size_t multiple);
   void finish(std::optional<Failure> failure);
   TimePoint deadline() const noexcept { return deadline_; }
   void set_deadline(TimePoint deadline) noexcept { deadline_ = deadline; }
@@ -58,18 +64,22 @@ class Operation {
 
  private:
   Operation(Stage stage, std::uint16_t partition, std::size_t count, std::size_t per_packet);
+  /// Elements of the caller in a packet.
+  std::size_t own_count(std::size_t chunk) const noexcept;
 
   const Stage stage_;
   const std::uint16_t partition_;
   const std::size_t count_;
   const std::size_t per_packet_;
   const std::size_t chunks_;
+  std::size_t last_chunk_count_;
   const std::uint8_t* payload_ = nullptr;
   std::size_t bits_up_ = 32;
   std::size_t bytes_down_ = 4;
   std::uint8_t* result_ = nullptr;
   std::uint8_t* contributions_ = nullptr;
   std::vector<std::uint8_t> norms_be_;
+  std::vector<std::uint8_t> padded_;  ///< payload of the last packet; empty when nothing was added to it
 
   TimePoint deadline_{};
   std::size_t remaining_;

@@ -61,10 +61,12 @@ void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
       context_.counters.add(Count::kStale);
       return;
     case Membership::Welcome::kChanged:
-      return fail(lost_round(server(), "it has another number of slots or shards now"));
+      return fail(lost_round(server(), "it has another number of slots or shards, or packets of another size, now"));
     case Membership::Welcome::kShape: {
-      norms_.open(0, membership_.norm_slots());
-      codes_.open(membership_.norm_slots(), membership_.slots() - membership_.norm_slots());
+      const std::size_t codes = membership_.codes_multiple();
+      const std::size_t norms = codes * context_.config.value_bits / 32;
+      norms_.open(0, membership_.norm_slots(), std::max<std::size_t>(norms, 1));
+      codes_.open(membership_.norm_slots(), membership_.slots() - membership_.norm_slots(), codes);
       window_bytes_ = std::min<std::size_t>(membership_.window_bytes(), own_window_bytes(context_));
       return;
     }

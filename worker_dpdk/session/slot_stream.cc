@@ -7,12 +7,21 @@
 
 namespace thc {
 
-void SlotStream::open(std::uint32_t first_slot, std::uint32_t slots) {
+void SlotStream::open(std::uint32_t first_slot, std::uint32_t slots, std::size_t count_multiple) {
   first_slot_ = first_slot;
+  count_multiple_ = count_multiple;
+  for (const auto& operation : operations_) {
+    operation->pad(count_multiple);
+  }
   packets_.assign(slots, InFlight{});
   for (std::uint32_t i = 0; i < slots; ++i) {
     packets_[i].slot = first_slot + i;
   }
+}
+
+void SlotStream::enqueue(std::shared_ptr<Operation> operation) {
+  operation->pad(count_multiple_);
+  operations_.push_back(std::move(operation));
 }
 
 std::optional<SlotStream::Next> SlotStream::next() const noexcept {

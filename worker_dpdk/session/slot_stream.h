@@ -31,10 +31,10 @@ class SlotStream {
 
   Stage stage() const noexcept { return stage_; }
 
-  /// Called once, when the server has said how many slots there are.
-  void open(std::uint32_t first_slot, std::uint32_t slots);
+  /// Called once, when the server has said how many slots there are, and what payload_count must be a multiple of.
+  void open(std::uint32_t first_slot, std::uint32_t slots, std::size_t count_multiple = 1);
 
-  void enqueue(std::shared_ptr<Operation> operation) { operations_.push_back(std::move(operation)); }
+  void enqueue(std::shared_ptr<Operation> operation);
 
   /// Takes the next packet into its slot; null when no packet waits or an earlier one is in that slot.
   InFlight* take_next(TimePoint now) noexcept;
@@ -76,6 +76,7 @@ class SlotStream {
   std::uint64_t next_ = 0;    ///< number of the next packet
   std::uint64_t oldest_ = 0;  ///< lowest number in flight; next_ when none is. next_ - oldest_ <= packets_.size()
   std::uint32_t first_slot_ = 0;
+  std::size_t count_multiple_ = 1;
   std::vector<InFlight> packets_;                      ///< by slot - first_slot_
   std::deque<std::shared_ptr<Operation>> operations_;  ///< in submission order; the first `sending_` are sent
   std::size_t sending_ = 0;

@@ -41,6 +41,7 @@ class EchoIo final : public io::PacketIo {
       welcome.norm_slots = 2U;
       welcome.window_bytes = 1U << 20;
       welcome.shards = std::uint16_t{1};
+      welcome.codes_multiple = std::uint16_t{1};
       std::memcpy(answers_[ready_].data() + sizeof(header), &welcome, sizeof(welcome));
       sizes_[ready_] = sizeof(header) + sizeof(welcome);
     } else if (++sent_ % 100 == 0) {

@@ -31,7 +31,8 @@ class EngineTest : public ::testing::Test {
     now += time;
     engine->step(now);
   }
-  Datagram welcome(std::uint32_t shard, std::uint16_t shards = 1, std::uint32_t slots = 10, std::uint32_t epoch = 5) {
+  Datagram welcome(std::uint32_t shard, std::uint16_t shards = 1, std::uint32_t slots = 10, std::uint32_t epoch = 5,
+                   std::uint16_t codes_multiple = 1) {
     wire::Header header = make_header(MessageType::kWelcome, *config);
     header.slot = shard;
     header.epoch = epoch;
@@ -40,6 +41,7 @@ class EngineTest : public ::testing::Test {
     payload.norm_slots = 2;
     payload.window_bytes = 1U << 20;
     payload.shards = shards;
+    payload.codes_multiple = codes_multiple;
     return make_datagram(header, payload);
   }
   static Datagram error(wire::Header header, ErrorReason reason, std::uint64_t bitmap = 0) {
@@ -100,6 +102,55 @@ TEST_F(EngineTest, SaysHelloToEveryShard) {
   EXPECT_FALSE(engine->connected());
   arrive(welcome(1, 3));
   arrive(welcome(2, 3));
+  EXPECT_TRUE(engine->connected());
+}
+
+TEST_F(EngineTest, PadsTheLastPacketAndDropsThePaddingOfTheResult) {
+  constexpr std::size_t kCount = 256 + 3;
+  SessionConfig settings = test_config(3, 2);
+  settings.codes_per_packet = 256;
+  start(resolve(settings, 65507));
+  engine->step(now);
+  packet_io.take_sent();
+  const std::vector<std::uint8_t> codes((kCount * 3 + 7) / 8, 0xff);
+  std::vector<std::uint8_t> aggregate(kCount + 128, 0xcc);  // longer than it need be, to see what is written there
+  std::vector<std::uint8_t> contributions(2);
+  const auto code_stage = Operation::codes(3, codes.data(), kCount, aggregate.data(), contributions.data(), *config);
+  const std::vector<float> norms{1, 2, 3};
+  std::vector<float> max_norms(norms.size());
+  const auto norm_stage = Operation::norms(3, norms, max_norms, 64);
+
+  engine->submit(code_stage, now);  // before and after the server has said what it takes
+  arrive(welcome(0, 1, 10, 5, 128));
+  engine->submit(norm_stage, now);
+  engine->step(now);
+  const auto packets = packet_io.take_sent();
+  ASSERT_EQ(packets.size(), 3U);
+  EXPECT_EQ(header_of(packets[0]).payload_count, 256U);
+  EXPECT_EQ(header_of(packets[1]).payload_count, 128U);
+  Datagram expected(128 * 3 / 8);
+  expected[0] = 0xff;
+  expected[1] = 0x80;  // nine bits are three codes
+  EXPECT_EQ(Datagram(packets[1].begin() + sizeof(wire::Header), packets[1].end()), expected);
+  EXPECT_EQ(header_of(packets[2]).payload_count, 32U);
+  EXPECT_EQ(packets[2].size(), sizeof(wire::Header) + 32 * sizeof(float));
+
+  arrive(aggregate_of(packets[0], 5));
+  arrive(aggregate_of(packets[1], 7));
+  ASSERT_TRUE(code_stage->done());
+  std::vector<std::uint8_t> result(256, 5);
+  result.insert(result.end(), 3, 7);
+  result.insert(result.end(), 128, 0xcc);
+  EXPECT_EQ(aggregate, result);
+}
+
+TEST_F(EngineTest, IgnoresAWelcomeWithAnImpossibleMultiple) {
+  start(two_workers());
+  for (const std::uint16_t multiple : {0, 3, 96, 128}) {  // a packet has 64 codes
+    arrive(welcome(0, 1, 10, 5, multiple));
+    EXPECT_FALSE(engine->connected()) << multiple;
+  }
+  arrive(welcome(0, 1, 10, 5, 64));
   EXPECT_TRUE(engine->connected());
 }
 

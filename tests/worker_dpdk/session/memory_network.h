@@ -108,6 +108,7 @@ class MemoryServer {
       welcome.norm_slots = pool_.config().norm_slots;
       welcome.window_bytes = window_bytes_;
       welcome.shards = shards_;
+      welcome.codes_multiple = std::uint16_t{1};
       reply(header.worker_id, make_datagram(header, welcome));
     } else if (type == wire::MessageType::kNorm || type == wire::MessageType::kCodes) {
       contribute(header, datagram, reply);

@@ -23,8 +23,10 @@ constexpr Duration kLongEnough{30'000'000};
 /// The packet threads of thc-ps, in one thread.
 class Server {
  public:
-  explicit Server(std::uint16_t shards = 1)
-      : ios_(io::make_udp_shards({.local = kLoopback}, shards)), thread_([this] { run(); }) {}
+  explicit Server(std::uint16_t shards = 1, std::uint16_t codes_multiple = 1)
+      : ios_(io::make_udp_shards({.local = kLoopback}, shards)),
+        codes_multiple_(codes_multiple),
+        thread_([this] { run(); }) {}
   ~Server() {
     stop_ = true;
     ios_.front()->wake();
@@ -37,7 +39,8 @@ class Server {
     const auto count = static_cast<std::uint16_t>(ios_.size());
     std::vector<std::unique_ptr<ps::Shard>> shards;
     for (std::uint16_t i = 0; i < count; ++i) {
-      shards.push_back(std::make_unique<ps::Shard>(ps::JobLimits{.share = {.shard = i, .shards = count}}, *ios_[i]));
+      const ps::JobLimits limits{.share = {.shard = i, .shards = count}, .codes_multiple = codes_multiple_};
+      shards.push_back(std::make_unique<ps::Shard>(limits, *ios_[i]));
     }
     while (!stop_) {
       std::size_t received = 0;
@@ -51,6 +54,7 @@ class Server {
   }
 
   std::vector<std::unique_ptr<io::UdpIo>> ios_;
+  const std::uint16_t codes_multiple_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
@@ -108,6 +112,11 @@ void push_and_check(const Server& server, std::uint8_t workers, double fault_rat
 TEST(Session, ExactSums) {
   const Server server;
   push_and_check(server, 4, 0);
+}
+
+TEST(Session, ExactSumsWhereAPacketMustBeAMultipleOf128Codes) {
+  const Server server(1, 128);  // as a switch; 100,000 codes and 100 norms end in the middle of a multiple
+  push_and_check(server, 3, 0);
 }
 
 TEST(Session, JoinsManyShardsWithAboutOneHelloEach) {
