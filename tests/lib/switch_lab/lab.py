@@ -1,0 +1,134 @@
+"""An aggregator with joined jobs, every answer of which is compared with the reference."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet
+from thc_scapy import PORT, TYPES, Thc, ThcWelcome
+
+from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Endpoint, Job, Worker
+from switch_lab.reference import Answer, Limits, Reference
+from switch_lab.targets.target import PortFrame, Target
+
+#: A worker that was silent for longer may be replaced by another process with its id (docs/protocol.md).
+LIVENESS_S = 1.0
+#: A switch works in passes of 128 codes and has 12 bits for the chunk (p4/README.md).
+SWITCH_LIMITS = Limits(codes_multiple=128, max_chunk=4095)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A message that the aggregator sent, and to whom."""
+
+    to: Endpoint
+    thc: Thc
+
+    @property
+    def kind(self) -> str:
+        return next(name for name, value in TYPES.items() if value == self.thc.message_type)
+
+    @property
+    def payload(self) -> bytes:
+        return bytes(self.thc.payload)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a packet: the reference's reason, and the replies, which equalled the reference's."""
+
+    reason: str
+    replies: tuple[Reply, ...]
+
+
+class Lab:
+    """A target with jobs whose workers joined. `send` compares, so tests need to say only what is special."""
+
+    def __init__(self, target: Target, jobs: Sequence[Job], limits: Limits = SWITCH_LIMITS) -> None:
+        self.target = target
+        self._nonces = itertools.count(1)
+        target.install(jobs)
+        self.jobs = [self.join(job) for job in jobs]
+        self.reference = Reference(self.jobs, limits)
+        self._stations = {worker.endpoint: worker for job in jobs for worker in job.workers}
+        self.reasons: Counter[str] = Counter()
+
+    @property
+    def job(self) -> Job:
+        """The only job."""
+        (job,) = self.jobs
+        return job
+
+    def join(self, job: Job) -> Job:
+        """Let all workers say HELLO; return the job with the epoch that WELCOME told."""
+        epochs = set()
+        for worker in job.workers:
+            welcome = self._welcome(job, worker)
+            assert welcome[ThcWelcome].slots == job.slots
+            assert welcome[ThcWelcome].norm_slots == job.norm_slots
+            epochs.add(welcome[Thc].epoch)
+        (epoch,) = epochs
+        return job.with_epoch(epoch)
+
+    def restart(self, job: Job) -> Job:
+        """Workers are restarted: they join again, and the job begins anew with another epoch."""
+        self.target.pass_time(LIVENESS_S * 1.2)
+        joined = self.join(job)
+        assert joined.epoch != job.epoch
+        self.jobs[self.jobs.index(job)] = joined
+        self.reference.start(joined)
+        return joined
+
+    def send(self, packet: Packet, *, worker: Worker | None = None) -> Outcome:
+        """Send a worker's NORM or CODES frame; the replies must be the reference's, byte for byte.
+
+        worker: whose port it enters by; None: the sender's by its IP address and UDP port.
+        """
+        raw = bytes(packet)
+        source = (packet[IP].src, packet[UDP].sport)
+        port = (worker or self._stations[source]).switch_port
+        received = [self.decode(reply) for reply in self.target.exchange(port, raw)]
+        answer = self.reference.handle(bytes(packet[UDP].payload), source)
+        self._compare(answer, received)
+        self.reasons[answer.reason] += 1
+        return Outcome(answer.reason, tuple(Reply(to, Thc(datagram)) for to, datagram in received))
+
+    def decode(self, reply: PortFrame) -> tuple[Endpoint, bytes]:
+        """Check the reply's outside and return addressee and datagram."""
+        port, raw = reply
+        packet = Ether(raw)
+        to = (packet[IP].dst, packet[UDP].dport)
+        station = self._stations[to]
+        assert (packet.src, packet.dst, port) == (SERVICE_MAC, station.mac, station.switch_port)
+        assert (packet[IP].src, packet[UDP].sport) == (SERVICE_IP, PORT)
+        assert (packet[IP].version, packet[IP].ihl, packet[IP].frag, packet[IP].proto) == (4, 5, 0, 17)
+        assert packet[IP].ttl > 0
+        assert packet[IP].len == packet[UDP].len + 20 <= len(raw) - 14
+        header = IP(bytes(packet[IP])[:20])
+        del header.chksum
+        assert IP(bytes(header)).chksum == packet[IP].chksum, "wrong IPv4 header checksum"
+        assert packet[UDP].chksum == 0
+        return to, raw[14 + 28 : 14 + packet[IP].len]
+
+    def _compare(self, answer: Answer, received: list[tuple[Endpoint, bytes]]) -> None:
+        expected = sorted(answer.replies)
+        if sorted(received) != expected:
+            raise AssertionError(
+                f"the packet is to be counted as {answer.reason} and answered with\n  {_shown(expected)}\n"
+                f"but {self.target.name} answered\n  {_shown(sorted(received))}"
+            )
+
+    def _welcome(self, job: Job, worker: Worker) -> Packet:
+        raw = bytes(job.hello(worker, next(self._nonces)))
+        replies = [Ether(reply) for _, reply in self.target.exchange(worker.switch_port, raw)]
+        assert [reply[Thc].message_type for reply in replies] == [TYPES["welcome"]], replies
+        return replies[0]
+
+
+def _shown(replies: list[tuple[Endpoint, bytes]]) -> str:
+    return "\n  ".join(f"{to}: {Thc(datagram)!r}" for to, datagram in replies) or "nothing"

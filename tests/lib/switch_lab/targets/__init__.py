@@ -1,0 +1,1 @@
+"""The aggregators that packet tests run on."""

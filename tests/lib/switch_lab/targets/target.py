@@ -1,0 +1,31 @@
+"""What packet tests need of an aggregator: frames in at a port, frames out at ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from switch_lab.jobs import Job
+
+#: A frame and the port it leaves or enters.
+PortFrame = tuple[int, bytes]
+
+
+class Target(Protocol):
+    """An aggregator under test, with its control plane."""
+
+    name: str
+    front_ports: tuple[int, ...]
+    """Ports with a cable to a host."""
+
+    def install(self, jobs: Sequence[Job]) -> None:
+        """Start afresh, ready for the workers of these jobs to join."""
+
+    def exchange(self, port: int, frame: bytes) -> list[PortFrame]:
+        """Send a frame into a front port; return every frame that leaves front ports because of it."""
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the control plane see that much time go by."""
+
+    def close(self) -> None:
+        """End processes and remove interfaces."""

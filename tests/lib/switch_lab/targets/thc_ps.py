@@ -1,0 +1,102 @@
+"""thc-ps on loopback: the software aggregator that switches are compared with."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Sequence
+
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+from thc_scapy import PORT, TYPES, Thc
+
+from byteps_thc.launch import ParameterServer
+from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Endpoint, Job, Worker
+from switch_lab.targets.target import PortFrame
+
+FENCE_TIMEOUT_S = 0.05
+FENCE_ATTEMPTS = 100
+
+
+class ThcPsTarget:
+    """Workers are sockets; frames are only the outside of the datagrams that thc-ps takes and sends."""
+
+    name = "thc-ps"
+    front_ports = (1, 2, 3, 4)
+
+    def __init__(self) -> None:
+        self._server: ParameterServer | None = None
+        self._workers: dict[Endpoint, Worker] = {}
+        self._sockets: dict[Endpoint, socket.socket] = {}
+        self._fence = _loopback_socket()
+
+    def install(self, jobs: Sequence[Job]) -> None:
+        self._stop()
+        self._server = ParameterServer(stop_timeout_s=0)  # no drain
+        ip, _, port = self._server.address.rpartition(":")
+        self._address = (ip, int(port))
+        self._workers = {worker.endpoint: worker for job in jobs for worker in job.workers}
+        self._sockets = {endpoint: _loopback_socket() for endpoint in self._workers}
+
+    def exchange(self, port: int, frame: bytes) -> list[PortFrame]:
+        packet = Ether(frame)
+        source = (packet[IP].src, packet[UDP].sport)
+        if source not in self._sockets:
+            self._sockets[source] = _loopback_socket()
+            self._workers[source] = Worker(0, packet.src, source[0], source[1], port)
+        self._sockets[source].sendto(bytes(packet[UDP].payload), self._address)
+        self._wait_until_handled()
+        return [
+            (self._workers[endpoint].switch_port, _frame(self._workers[endpoint], datagram))
+            for endpoint, worker_socket in self._sockets.items()
+            for datagram in _received(worker_socket)
+        ]
+
+    def pass_time(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        self._stop()
+        self._fence.close()
+
+    def _wait_until_handled(self) -> None:
+        # thc-ps handles datagrams in order: when it has answered this one, it has answered those before.
+        question = bytes(Thc(version=1, message_type=TYPES["codes"], code_bits=8, payload_count=1) / Raw(b"\0"))
+        for _ in range(FENCE_ATTEMPTS):  # unknown jobs are answered at a limited rate
+            self._fence.sendto(question, self._address)
+            if select.select([self._fence], [], [], FENCE_TIMEOUT_S)[0]:
+                _received(self._fence)
+                return
+        raise TimeoutError(f"thc-ps did not answer {FENCE_ATTEMPTS} times")
+
+    def _stop(self) -> None:
+        for worker_socket in self._sockets.values():
+            worker_socket.close()
+        self._sockets.clear()
+        if self._server is not None:
+            self._server.stop()
+
+
+def _loopback_socket() -> socket.socket:
+    loopback = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    loopback.bind(("127.0.0.1", 0))
+    loopback.setblocking(False)
+    return loopback
+
+
+def _received(from_socket: socket.socket) -> list[bytes]:
+    datagrams = []
+    while select.select([from_socket], [], [], 0)[0]:
+        datagrams.append(from_socket.recv(65536))
+    return datagrams
+
+
+def _frame(worker: Worker, datagram: bytes) -> bytes:
+    return bytes(
+        Ether(src=SERVICE_MAC, dst=worker.mac)
+        / IP(src=SERVICE_IP, dst=worker.ip)
+        / UDP(sport=PORT, dport=worker.udp_port, chksum=0)
+        / Raw(datagram)
+    )
