@@ -14,7 +14,6 @@ from byteps_thc.averager import GradientAverager
 from byteps_thc.compressor import Compressor
 from byteps_thc.demo.network import Network
 from byteps_thc.demo.settings import DemoSettings, RunResult, Scheme, Traffic
-from byteps_thc.session import Session
 from byteps_thc.wire.layout import Header
 
 Gradients = dict[str, npt.NDArray[np.float32]]
@@ -63,20 +62,12 @@ class GlooAveraging:
 
 
 class ThcAveraging:
-    """THC or Uniform THC through thc-ps."""
+    """THC or Uniform THC through an aggregator."""
 
-    def __init__(self, scheme: Scheme, settings: DemoSettings, network: Network, *, job: int, worker: int) -> None:
+    def __init__(self, scheme: Scheme, settings: DemoSettings, network: Network, worker: int) -> None:
         config = settings.thc_config(scheme)
         compressor = Compressor(config, workers=settings.workers, worker=worker)
-        self._session = Session(
-            network.servers,
-            job=job,
-            worker=worker,
-            workers=settings.workers,
-            config=config,
-            loss_tolerant=settings.loss_tolerant,
-            backend=network.worker_backend(worker),
-        )
+        self._session = network.open_session(worker, scheme, settings)
         self._averager = GradientAverager(self._session, compressor)
         self._steps = 0
         table = config.resolve(settings.workers)
@@ -120,8 +111,8 @@ class ThcAveraging:
         )
 
 
-def make_averaging(scheme: Scheme, settings: DemoSettings, network: Network, job: int, worker: int) -> Averaging:
-    """Return the averaging that `scheme` names; a scheme on thc-ps joins `job` there."""
+def make_averaging(scheme: Scheme, settings: DemoSettings, network: Network, worker: int) -> Averaging:
+    """Return the averaging that `scheme` names; one with an aggregator joins its job there."""
     if scheme is Scheme.UNCOMPRESSED:
         return GlooAveraging()
-    return ThcAveraging(scheme, settings, network, job=job, worker=worker)
+    return ThcAveraging(scheme, settings, network, worker)

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 
 from byteps_thc.demo import report
-from byteps_thc.demo.launcher import run_demo
+from byteps_thc.demo.launcher import StartNetwork, run_demo
+from byteps_thc.demo.network import start_servers
 from byteps_thc.demo.settings import DemoSettings
 from byteps_thc.errors import ConfigurationError
 
@@ -62,19 +63,26 @@ def demo(
         servers=servers,
         seed=seed,
     )
+    train_and_report(settings, start_servers, f"{servers} thc-ps", out=out, as_json=as_json, check=check)
+
+
+def train_and_report(
+    settings: DemoSettings, start_network: StartNetwork, aggregators: str, *, out: Path, as_json: bool, check: bool
+) -> None:
+    """Run the demo on the network that start_network makes, whose aggregators are called that, and show the results."""
     for package in ("torch", "matplotlib"):
         if importlib.util.find_spec(package) is None:
             raise ConfigurationError(f"the demo needs {package}: pip install 'byteps_thc[demo]'")
     report.make_folder(out)
     console = Console(stderr=as_json)
     console.print(
-        f"{workers} workers and {servers} thc-ps train a character-level GPT on the Python standard library's source, "
-        f"{steps} steps three times, from the same start and with the same batches.",
+        f"{settings.workers} workers and {aggregators} train a character-level GPT on the Python standard library's "
+        f"source, {settings.steps} steps three times, from the same start and with the same batches.",
         soft_wrap=True,
     )
     live = report.LiveProgress(console, settings)
     with live.shown():
-        results = run_demo(settings, live.update)
+        results = run_demo(settings, live.update, start_network)
     if as_json:
         print(json.dumps(report.as_json(settings, results)))
     else:

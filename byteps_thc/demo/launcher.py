@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from byteps_thc.demo.network import Network, start_servers
+from byteps_thc.demo.network import Network
 from byteps_thc.demo.settings import DemoSettings, Failure, Progress, RunResult
 from byteps_thc.errors import ThcError
 
@@ -24,11 +24,17 @@ class DemoError(ThcError):
     """A worker failed, ended without a result, or nothing happened for too long."""
 
 
-def run_demo(settings: DemoSettings, on_progress: Callable[[Progress], None]) -> list[RunResult]:
-    """Train once per scheme with real worker processes and thc-ps; on_progress is called after every step."""
+#: Starts the aggregators, which the stack ends, and tells what workers need to reach them. The folder is temporary.
+StartNetwork = Callable[[DemoSettings, Path, contextlib.ExitStack], Network]
+
+
+def run_demo(
+    settings: DemoSettings, on_progress: Callable[[Progress], None], start_network: StartNetwork
+) -> list[RunResult]:
+    """Train once per scheme with real worker processes and aggregators; on_progress is called after every step."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thc-demo-")))
-        network = start_servers(settings, folder, stack)
+        network = start_network(settings, folder, stack)
         workers, channels = start_workers(settings, network, folder / "rendezvous")
         stack.callback(end_workers, workers)
         return follow(workers, channels, settings, on_progress)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from byteps_thc.demo.settings import DemoSettings
+from byteps_thc.demo.settings import DemoSettings, Scheme
 from byteps_thc.errors import DpdkUnavailableError
 from byteps_thc.launch import ParameterServer
-from byteps_thc.session import DpdkConfig, UdpConfig, has_dpdk
+from byteps_thc.session import DpdkConfig, Session, UdpConfig, has_dpdk
 from byteps_thc.wire.layout import UDP_PORT
 
 #: Ethernet's, enough for the sums of 1024 codes.
@@ -18,13 +19,32 @@ MEMIF_MTU_BYTES = 1500
 EAL_MEMORY_MIB = 128
 
 
+class Network(Protocol):
+    """What worker processes need to reach the aggregators; travels to them by pickling."""
+
+    def open_session(self, worker: int, scheme: Scheme, settings: DemoSettings) -> Session:
+        """Join the job of a scheme."""
+
+
 @dataclass(frozen=True)
-class Network:
-    """Addresses of the servers, and what a worker needs to reach them."""
+class ServerNetwork:
+    """Addresses of thc-ps processes, and what a worker needs to reach them."""
 
     servers: tuple[str, ...]
     #: sockets of the memif devices, one per server; empty for kernel UDP
     memif_sockets: tuple[Path, ...] = ()
+
+    def open_session(self, worker: int, scheme: Scheme, settings: DemoSettings) -> Session:
+        """See Network."""
+        return Session(
+            self.servers,
+            job=scheme.job,
+            worker=worker,
+            workers=settings.workers,
+            config=settings.thc_config(scheme),
+            loss_tolerant=settings.loss_tolerant,
+            backend=self.worker_backend(worker),
+        )
 
     def worker_backend(self, worker: int) -> UdpConfig | DpdkConfig:
         """Packet I/O of a worker."""
@@ -41,7 +61,7 @@ class Network:
         )
 
 
-def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitStack) -> Network:
+def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitStack) -> ServerNetwork:
     """Start settings.servers thc-ps processes, which `stack` ends. folder: for the sockets of memif devices.
 
     Raises DpdkUnavailableError when DPDK is asked for and not in this build, TransportError when thc-ps does not start.
@@ -49,7 +69,7 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
     options = ["--log-level", "warning", "--fault-drop", str(settings.drop)]
     if settings.backend == "udp":
         started = [stack.enter_context(ParameterServer(options)) for _ in range(settings.servers)]
-        return Network(tuple(server.address for server in started))
+        return ServerNetwork(tuple(server.address for server in started))
     if not has_dpdk():
         raise DpdkUnavailableError("this build has no DPDK: install libdpdk-dev and build again, or use --backend udp")
     sockets = tuple(folder / f"memif{number}.sock" for number in range(settings.servers))
@@ -63,7 +83,7 @@ def start_servers(settings: DemoSettings, folder: Path, stack: contextlib.ExitSt
         )
         for number, socket in enumerate(sockets)
     ]
-    return Network(tuple(server.address for server in started), sockets)
+    return ServerNetwork(tuple(server.address for server in started), sockets)
 
 
 def server_eal_arguments(socket: Path, workers: int) -> list[str]:

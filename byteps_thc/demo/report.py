@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from byteps_thc.demo import settings as demo
+from byteps_thc.demo.checked_session import COMPARED
 from byteps_thc.demo.settings import DemoSettings, RunResult, Scheme
 from byteps_thc.errors import ConfigurationError
 
@@ -106,8 +107,15 @@ def results_table(results: list[RunResult]) -> Table:
     exact = {True: "0", False: "not measured"}
     row("NMSE of the average", [exact[r is reference] if (n := mean_nmse(r)) is None else f"{n:.4f}" for r in results])
     row("workers bit-identical", ["yes" if r.workers_agree else "no" for r in results])
+    if any(COMPARED in result.counters for result in results):
+        row("sums equal to thc-ps's", [compared_cell(result) for result in results])
     row("training time (s)", [f"{r.wall_s:.1f}" for r in results])
     return table
+
+
+def compared_cell(result: RunResult) -> str:
+    """How many results were compared with thc-ps's; a difference would have ended the run."""
+    return f"all {result.counters[COMPARED]}" if COMPARED in result.counters else ""
 
 
 def excess_loss(result: RunResult, reference: RunResult) -> float:

@@ -21,6 +21,11 @@ class Scheme(enum.StrEnum):
     THC = "thc"
 
     @property
+    def job(self) -> int:
+        """Job id on the aggregators."""
+        return list(Scheme).index(self)
+
+    @property
     def label(self) -> str:
         """Name in tables and plots."""
         return {"uncompressed": "uncompressed", "uniform-thc": "Uniform THC", "thc": "THC"}[self.value]
@@ -36,6 +41,10 @@ class DemoSettings:
     batch_size: int = 8
     #: characters of a sequence
     context: int = 64
+    #: transformer blocks of the model, attention heads, width of a position's vector
+    layers: int = 4
+    heads: int = 4
+    width: int = 144
     learning_rate: float = 5e-3
     seed: int = 1
     bits: int = 4
@@ -45,6 +54,7 @@ class DemoSettings:
     loss_tolerant: bool = False
     #: probability with which thc-ps loses a packet, each way
     drop: float = 0.0
+    codes_per_packet: int | Literal["auto"] = "auto"
     backend: Literal["udp", "dpdk"] = "udp"
     servers: int = 1
     validate_every: int = 25
@@ -71,9 +81,15 @@ class DemoSettings:
     def thc_config(self, scheme: Scheme) -> ThcConfig:
         """Return the configuration of THC or Uniform THC that the options ask for."""
         p = "auto" if self.p is None else self.p
-        if scheme is Scheme.UNIFORM_THC:
-            return ThcConfig(bits=self.bits, uniform_table=True, p=p, seed=self.seed, codes_per_packet="auto")
-        return ThcConfig(bits=self.bits, granularity=self.granularity, p=p, seed=self.seed, codes_per_packet="auto")
+        uniform = scheme is Scheme.UNIFORM_THC
+        return ThcConfig(
+            bits=self.bits,
+            uniform_table=uniform,
+            granularity="auto" if uniform else self.granularity,
+            p=p,
+            seed=self.seed,
+            codes_per_packet=self.codes_per_packet,
+        )
 
 
 @dataclass(frozen=True)

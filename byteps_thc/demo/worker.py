@@ -36,9 +36,9 @@ def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=worker, world_size=settings.workers)
         corpus = load_corpus()
-        for job, scheme in enumerate(Scheme):
+        for scheme in Scheme:
             # The session lives inside: a DPDK device is free for the next one when it is gone.
-            _train(worker, scheme, settings, corpus, make_averaging(scheme, settings, network, job, worker), channel)
+            _train(worker, scheme, settings, corpus, make_averaging(scheme, settings, network, worker), channel)
         dist.barrier()  # a worker that leaves early would break the others' connections
         dist.destroy_process_group()
     except Exception as error:
@@ -68,7 +68,7 @@ class Training:
         self._scheme = scheme
         self._averaging = averaging
         self._held_out = corpus.held_out
-        self._model = Gpt(GptShape(context=settings.context))
+        self._model = Gpt(GptShape(settings.layers, settings.heads, settings.width, settings.context))
         self._gradients = flatten_gradients(self._model)
         self._sampler = BatchSampler(
             corpus.training,

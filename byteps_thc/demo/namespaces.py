@@ -1,0 +1,99 @@
+"""Network namespaces of this host, for workers and switches that are to see no network but their own cables."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from byteps_thc.errors import ConfigurationError, TransportError
+
+_COMMAND_TIMEOUT_S = 10.0
+_CLONE_NEWNET = 0x40000000
+
+
+@dataclass(frozen=True)
+class Plug:
+    """One end of a cable: an interface in a namespace."""
+
+    namespace: str
+    interface: str
+    mac: str
+    #: with prefix length, such as 10.0.0.1/24; empty: none
+    address: str = ""
+
+
+class Namespaces:
+    """Namespaces and the cables (veth pairs) between them; a context manager that removes them all.
+
+    Raises ConfigurationError when this process may not make any, or has no `ip` command.
+    """
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._prefix = f"thc{os.getpid()}-"
+        if os.geteuid() != 0:
+            raise ConfigurationError("network namespaces need root: run this as root (sudo)")
+        if shutil.which("ip") is None:
+            raise ConfigurationError("network namespaces need the `ip` command: apt-get install iproute2")
+
+    def __enter__(self) -> Namespaces:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, name: str) -> str:
+        """Make a namespace, named after `name` and this process; returns its name."""
+        full = self._prefix + name
+        _ip("netns", "add", full)
+        self._stack.callback(
+            subprocess.run, ["ip", "netns", "del", full], capture_output=True, timeout=_COMMAND_TIMEOUT_S, check=False
+        )
+        _ip("-n", full, "link", "set", "lo", "up")
+        return full
+
+    def connect(self, a: Plug, b: Plug) -> None:
+        """Lay a cable between two namespaces and bring both ends up."""
+        _ip("-n", a.namespace, "link", "add", a.interface, "address", a.mac, "type", "veth",
+            "peer", "name", b.interface, "address", b.mac, "netns", b.namespace)  # fmt: skip
+        for plug in (a, b):
+            if plug.address:
+                _ip("-n", plug.namespace, "address", "add", plug.address, "dev", plug.interface)
+            # No IPv6 link-local address: its neighbour discovery would only be flooded.
+            _ip("-n", plug.namespace, "link", "set", plug.interface, "addrgenmode", "none", "up")
+
+
+@contextlib.contextmanager
+def inside(namespace: str) -> Iterator[None]:
+    """Move the calling thread; sockets it opens and threads it starts meanwhile stay in the namespace."""
+    with Path("/proc/thread-self/ns/net").open("rb") as own, Path("/run/netns", namespace).open("rb") as other:
+        _set_namespace(other)
+        try:
+            yield
+        finally:
+            _set_namespace(own)
+
+
+def _set_namespace(namespace: IO[bytes]) -> None:
+    # os.setns() is there from Python 3.12 on.
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+        raise TransportError(f"cannot enter the network namespace: {os.strerror(ctypes.get_errno())}")
+
+
+def _ip(*arguments: str) -> None:
+    finished = subprocess.run(
+        ["ip", *arguments], capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S, check=False
+    )
+    if finished.returncode != 0:
+        raise ConfigurationError(
+            f"`ip {' '.join(arguments)}` failed: {finished.stderr.strip()}. Network namespaces need root with "
+            "CAP_NET_ADMIN and CAP_SYS_ADMIN; containers often lack them"
+        )
