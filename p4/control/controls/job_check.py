@@ -1,0 +1,74 @@
+"""JobCheck: does a packet belong to a job of this switch, to its present incarnation, and to a worker of it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from byteps_thc.wire.layout import ErrorReason, MessageType
+from p4.control.allocation import JobAllocation, norm_slots_of
+from p4.control.controls.base import Control, ip_number
+from p4.control.plan import Match, Range, TableEntry, Ternary
+
+#: Priorities: an incarnation's slots, what else carries its epoch, superseded epochs.
+_SLOTS, _MALFORMED, _STALE = 1, 2, 3
+_ALL_SLOTS = Range(0, 0xFFFF)
+
+
+class JobCheck(Control):
+    """`worker` holds all workers of all jobs; `job` is empty until the agent opens a job with an epoch."""
+
+    INSTANCE = "ThcIngress.job_check"
+    TABLES = ("job", "worker")
+
+    def entries(self) -> Iterator[TableEntry]:
+        """Every worker, by the address it must send from."""
+        for allocation in self.allocations:
+            for number in range(len(allocation.job.workers)):
+                yield self.worker_entry(allocation, number)
+
+    @classmethod
+    def worker_entry(cls, allocation: JobAllocation, number: int) -> TableEntry:
+        """Return the entry of one worker."""
+        worker = allocation.job.workers[number]
+        keys: dict[str, Match | int] = {
+            "job_id": allocation.job_id,
+            "worker_id": number,
+            "src_ip": ip_number(worker.ip),
+            "src_port": worker.udp_port,
+        }
+        return cls.entry("worker", keys, "known", worker_bit=1 << number, port=worker.port)
+
+    @classmethod
+    def open_entries(
+        cls, allocation: JobAllocation, epoch: int, slots: int, superseded: Sequence[int] = ()
+    ) -> Iterator[TableEntry]:
+        """Yield the entries of a job that runs.
+
+        epoch: of this incarnation. slots: how many the workers use, at most the job's. superseded: earlier epochs,
+        whose packets are told STALE_EPOCH; packets of any other epoch get UNKNOWN_JOB, as from thc-ps.
+        """
+        norm_slots = norm_slots_of(slots)
+        for message_type, slot in (
+            (MessageType.CODES, Range(norm_slots, slots - 1)),
+            (MessageType.NORM, Range(0, norm_slots - 1)),
+        ):
+            message: dict[str, Match] = {"message_type": Ternary(message_type, 0xFF), "slot": slot}
+            yield cls.entry(
+                "job",
+                {**_incarnation(allocation, epoch), **message},
+                "enter",
+                priority=_SLOTS,
+                slot_base=allocation.first_slot,
+                quorum=allocation.job.contributions,
+                multicast_group=allocation.multicast_group,
+            )
+        anything: dict[str, Match] = {"message_type": Ternary(0, 0), "slot": _ALL_SLOTS}
+        yield cls.entry("job", {**_incarnation(allocation, epoch), **anything}, "malformed", priority=_MALFORMED)
+        for old in dict.fromkeys(superseded):
+            if old != epoch:
+                keys = {**_incarnation(allocation, old), **anything}
+                yield cls.entry("job", keys, "refuse", priority=_STALE, reason=ErrorReason.STALE_EPOCH)
+
+
+def _incarnation(allocation: JobAllocation, epoch: int) -> dict[str, Match]:
+    return {"job_id": Ternary(allocation.job_id, 0xFFFF), "epoch": Ternary(epoch, 0xFFFFFFFF)}

@@ -1,0 +1,32 @@
+"""What the P4 programs are compiled for; p4/include/thc_config.p4 says why, a test keeps the two equal."""
+
+from __future__ import annotations
+
+from byteps_thc.wire.layout import MAX_WORKERS_SWITCH, SWITCH_CODES_PER_PACKET, Header
+
+CODE_BITS = 4
+VALUE_BITS = 8
+CODES_PER_PACKET = SWITCH_CODES_PER_PACKET
+MAX_WORKERS = MAX_WORKERS_SWITCH
+#: Aggregation blocks, each four lanes wide: 128 codes in a pass.
+BLOCKS = 32
+PASSES = 8
+#: Workers pad CODES to whole passes.
+CODES_PER_PASS = CODES_PER_PACKET // PASSES
+#: Largest datagram: the result of a full packet.
+RESULT_BYTES = Header.SIZE_BYTES + CODES_PER_PACKET * VALUE_BITS // 8
+#: 32-bit words of one block's register, which one pipe has for its share of the 8 rows.
+REGISTER_WORDS = 32768
+#: Each slot has two versions.
+VERSIONS_PER_SLOT = 2
+#: `order` of a slot has 12 bits for the chunk.
+MAX_CHUNKS = 4096
+PIPE_COUNTS = (1, 2, 4)
+MAX_PORT = 511
+#: Replication ids (1 + job index * MAX_WORKERS + worker) fit 16 bits.
+MAX_JOBS = 256
+
+
+def max_slots(pipes: int) -> int:
+    """Return how many slots the aggregation registers hold: more pipes share the 8 rows of every slot."""
+    return REGISTER_WORDS * pipes // PASSES // VERSIONS_PER_SLOT

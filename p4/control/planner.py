@@ -1,0 +1,23 @@
+"""From a deployment to a plan."""
+
+from __future__ import annotations
+
+from p4.control.allocation import allocate
+from p4.control.controls import CONTROLS
+from p4.control.description import Deployment
+from p4.control.plan import Plan
+
+
+def plan(deployment: Deployment) -> Plan:
+    """Compute everything the switch must be told; ConfigurationError when the jobs do not fit."""
+    allocations = allocate(deployment)
+    controls = [control(deployment, allocations) for control in CONTROLS]
+    return Plan(
+        tables=tuple(table for control in controls for table in control.tables()),
+        defaults=tuple(default for control in controls for default in control.defaults()),
+        entries=tuple(entry for control in controls for entry in control.entries()),
+        registers=tuple(register for control in controls for register in control.registers()),
+        groups=tuple(group for control in controls for group in control.groups()),
+        ports=deployment.switch.ports,
+        loopbacks=deployment.switch.recirculation,
+    )

@@ -1,0 +1,55 @@
+"""What every way to talk to a switch can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from p4.control.allocation import JobAllocation
+from p4.control.controls import JobCheck, SlotCheck
+from p4.control.plan import Operation, Plan, RemoveEntries
+
+
+class SwitchControl(ABC):
+    """A switch that runs one of the P4 programs. TransportError when it cannot be reached or refuses.
+
+    Names are those of Plan; what a target needs besides (prefixes, handles) is its own business.
+    """
+
+    @abstractmethod
+    def apply(self, operations: Iterable[Operation]) -> None:
+        """Do the operations in order."""
+
+    @abstractmethod
+    def read_counter(self, name: str, first: int, count: int) -> list[int]:
+        """Return the packets counted in `count` elements of a counter from `first`."""
+
+    @abstractmethod
+    def read_register(self, name: str, first: int, count: int) -> list[int]:
+        """Return `count` elements of a register from `first`; of pairs, the first word."""
+
+    @abstractmethod
+    def open_epoch(self, allocation: JobAllocation) -> int | None:
+        """Return the epoch whose packets are let in; None when the job is closed."""
+
+    @abstractmethod
+    def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
+        """Return how many packets of a worker the switch took, ever."""
+
+    def install(self, plan: Plan) -> None:
+        """Install a plan; jobs that ran are closed."""
+        self.apply(plan.operations())
+
+    def open_job(self, allocation: JobAllocation, epoch: int, slots: int, superseded: Sequence[int] = ()) -> None:
+        """Let packets of an incarnation in, and forget all rounds of the job.
+
+        In this order: packets of the incarnation before are refused by the time its rounds are cleared, and those of
+        this one arrive only after its WELCOME.
+        """
+        self.close_job(allocation)
+        self.apply(JobCheck.open_entries(allocation, epoch, slots, superseded))
+        self.apply(SlotCheck.clear_job(allocation))
+
+    def close_job(self, allocation: JobAllocation) -> None:
+        """Refuse all packets of a job: UNKNOWN_JOB."""
+        self.apply([RemoveEntries(JobCheck.full_name("job"), "job_id", allocation.job_id)])

@@ -1,0 +1,18 @@
+"""What BFRT Python and BFRT gRPC name alike."""
+
+from __future__ import annotations
+
+#: Fields of registers that hold pairs; a register of plain words has one field, f1.
+_PAIRS = {"slot_use": ("round", "order"), "finished": ("round", "count")}
+#: Multicast nodes for flooding are numbered after those of workers, whose numbers are their 16-bit replication ids.
+_FLOOD_NODES = 1 << 16
+
+
+def register_fields(register: str) -> tuple[str, ...]:
+    """Return the data fields of a register's elements."""
+    return _PAIRS.get(register.rpartition(".")[2], ("f1",))
+
+
+def flood_node(group: int) -> int:
+    """Return the multicast node of the copies without replication id in a group."""
+    return _FLOOD_NODES + group

@@ -1,0 +1,107 @@
+"""The P4 model in this process as a target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from byteps_thc.errors import TransportError
+from p4.control.allocation import JobAllocation
+from p4.control.controls import JobCheck
+from p4.control.plan import (
+    ClearRegister,
+    ClearTable,
+    DefaultAction,
+    Exact,
+    Lpm,
+    Match,
+    MulticastGroup,
+    Operation,
+    Range,
+    RemoveEntries,
+    TableEntry,
+    Ternary,
+)
+from p4.control.targets.base import SwitchControl
+from p4.model.control import ControlPlane
+from p4.model.errors import ControlError
+
+
+class ModelControl(SwitchControl):
+    """A switch of the P4 model. TransportError when the program has no such table, action, ..."""
+
+    def __init__(self, switch: ControlPlane, pipes: int = 1) -> None:
+        self._switch = switch
+        self._pipes = pipes
+
+    def apply(self, operations: Iterable[Operation]) -> None:
+        """Do the operations in order."""
+        for operation in operations:
+            try:
+                self._apply(operation)
+            except ControlError as error:
+                raise TransportError(f"the P4 model refuses {operation}: {error}") from error
+
+    def read_counter(self, name: str, first: int, count: int) -> list[int]:
+        """Return the packets counted in `count` elements of a counter from `first`."""
+        return [self._switch.counter_read(name, index).packets for index in range(first, first + count)]
+
+    def read_register(self, name: str, first: int, count: int) -> list[int]:
+        """Return `count` elements of a register from `first`: the largest of all pipes; of pairs, the first word."""
+        pipes = [self._switch.register_read_range(name, first, count, pipe) for pipe in range(self._pipes)]
+        return [max(_first_word(value) for value in values) for values in zip(*pipes, strict=True)]
+
+    def open_epoch(self, allocation: JobAllocation) -> int | None:
+        """Return the epoch whose packets are let in; None when the job is closed."""
+        for entry in self._switch.table_entries(JobCheck.full_name("job")):
+            job_id, epoch = entry.match["job_id"][0], entry.match["epoch"][0]
+            if job_id == allocation.job_id and entry.action.endswith(".enter"):
+                return int(epoch)
+        return None
+
+    def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
+        """Return how many packets of a worker the switch took, ever."""
+        planned = JobCheck.worker_entry(allocation, worker)
+        wanted = {name: _model_match(match) for name, match in planned.keys}
+        for entry in self._switch.table_entries(planned.table):
+            if entry.match == wanted:
+                return entry.packets
+        raise TransportError(f"the P4 model has no entry {planned}: install the plan first")
+
+    def _apply(self, operation: Operation) -> None:
+        match operation:
+            case TableEntry(table, keys, action, params, priority):
+                matches = {name: _model_match(match) for name, match in keys}
+                self._switch.table_add(table, matches, action, dict(params), priority)
+            case ClearTable(table):
+                self._switch.table_clear(table)
+            case RemoveEntries(table, key, value):
+                self._remove(table, key, value)
+            case DefaultAction(table, action, params):
+                self._switch.table_set_default(table, action, dict(params))
+            case ClearRegister(register, first, count):
+                self._switch.register_clear(register, first, count)
+            case MulticastGroup(group, replicas):
+                self._switch.multicast_group_set(group, replicas)
+
+    def _remove(self, table: str, key: str, value: int) -> None:
+        for entry in self._switch.table_entries(table):
+            found = entry.match[key]
+            if value == (found[0] if isinstance(found, tuple) else found):
+                self._switch.table_delete(table, entry.match, entry.priority)
+
+
+def _model_match(match: Match) -> Any:
+    match match:
+        case Exact(value):
+            return value
+        case Ternary(value, mask):
+            return (value, mask)
+        case Lpm(value, length):
+            return (value, length)
+        case Range(low, high):
+            return (low, high)
+
+
+def _first_word(value: Any) -> int:
+    return int(next(iter(value.values())) if isinstance(value, dict) else value)
