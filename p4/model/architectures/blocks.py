@@ -1,0 +1,49 @@
+"""Calls of a program's parsers and controls, whose parameters are found by their types."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from p4.model.interfaces import Block, Kind, P4Error, Package, Program, TypeInfo
+
+
+def block_of(package: Package, name: str) -> Block:
+    """The block given for a parameter of the package."""
+    block = package.args.get(name)
+    if not isinstance(block, Block):
+        raise P4Error(package.location, f"package {package.type_name}: parameter {name} is not a parser or control")
+    return block
+
+
+def bind_by_type(block: Block, fixed: int) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
+    """A call of a block: the first `fixed` arguments in order, the rest (optional ones) looked up by type name."""
+    apply = block.apply
+    names = [param.type.name for param in block.params[fixed:]]
+
+    def call(first: tuple[Any, ...], by_type: Mapping[str, Any]) -> None:
+        apply(*first, *(by_type[name] for name in names))
+
+    return call
+
+
+def field_paths(type_info: TypeInfo, index: int) -> list[tuple[str, ...]]:
+    """Attribute paths of the fields annotated with `@field_list(index)`, in structs and structs in them."""
+    paths: list[tuple[str, ...]] = []
+    for name, field in type_info.fields:
+        if index in field.annotations.get("field_list", ()):
+            paths.append((name,))
+        elif field.kind is Kind.STRUCT:
+            paths += [(name, *rest) for rest in field_paths(field, index)]
+    return paths
+
+
+def uses_field(program: Program, name: str) -> bool:
+    """Whether the program reads or writes a field of this name, in any block."""
+    tree = ast.parse(program.source)
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    in_classes = {id(node) for each in classes for node in ast.walk(each)}
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == name and id(node) not in in_classes for node in ast.walk(tree)
+    )

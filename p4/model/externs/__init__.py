@@ -1,0 +1,1 @@
+"""Extern objects and functions of the architectures, as Python."""

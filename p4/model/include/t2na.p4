@@ -1,0 +1,183 @@
+// Tofino 2 Native Architecture as the P4 model implements it, written from its public documentation (Open-Tofino).
+// Programs that compile with this file compile with p4c's t2na.p4 too; what is not declared here, the model does not do.
+#ifndef _TOFINO2_NATIVE_ARCHITECTURE_
+#define _TOFINO2_NATIVE_ARCHITECTURE_
+
+#ifndef __TARGET_TOFINO__
+#define __TARGET_TOFINO__ 2
+#endif
+#if __TARGET_TOFINO__ != 2
+#error "t2na.p4 is Tofino 2's architecture: include tna.p4 where __TARGET_TOFINO__ is 1"
+#endif
+
+#include "tofino2_specs.p4"
+#include "tofino_base.p4"
+
+@__intrinsic_metadata
+struct ingress_intrinsic_metadata_for_deparser_t {
+    bit<3> drop_ctl;                                // bit 0: drop (all copies but mirrors), 1: no copy to CPU, 2: no mirror
+    DigestType_t digest_type;
+    ResubmitType_t resubmit_type;
+    MirrorType_t mirror_type;
+    bit<1> mirror_io_select;
+    bit<13> mirror_hash;
+    bit<3> mirror_ingress_cos;
+    bit<1> mirror_deflect_on_drop;
+    bit<1> mirror_multicast_ctrl;
+    PortId_t mirror_egress_port;
+    QueueId_t mirror_qid;
+    bit<8> mirror_coalesce_length;
+    bit<32> adv_flow_ctl;
+    bit<14> mtu_trunc_len;
+    bit<1> mtu_trunc_err_f;
+    bit<1> pktgen;
+    bit<14> pktgen_address;
+    bit<10> pktgen_length;
+}
+
+@__intrinsic_metadata @__ghost_metadata
+header ghost_intrinsic_metadata_t {
+    bit<1>  ping_pong;
+    bit<18> qlength;
+    bit<11> qid;
+    bit<2>  pipe_id;
+}
+
+// What the egress parser finds in front of a packet.
+@__intrinsic_metadata
+header egress_intrinsic_metadata_t {
+    @padding bit<(8 - PORT_ID_WIDTH % 8)> _pad0;
+    PortId_t egress_port;
+    @padding bit<5> _pad1;
+    bit<19> enq_qdepth;
+    @padding bit<6> _pad2;
+    bit<2> enq_congest_stat;
+    bit<32> enq_tstamp;
+    @padding bit<5> _pad3;
+    bit<19> deq_qdepth;
+    @padding bit<6> _pad4;
+    bit<2> deq_congest_stat;
+    bit<8> app_pool_congest_stat;
+    bit<32> deq_timedelta;
+    bit<16> egress_rid;                             // multicast: replication id of the node; unicast: 0
+    @padding bit<7> _pad5;
+    bit<1> egress_rid_first;
+    @padding bit<(8 - QUEUE_ID_WIDTH % 8)> _pad6;
+    QueueId_t egress_qid;
+    @padding bit<5> _pad7;
+    bit<3> egress_cos;
+    @padding bit<7> _pad8;
+    bit<1> deflection_flag;
+    bit<16> pkt_length;                             // bytes
+    @padding bit<8> _pad9;
+}
+
+@__intrinsic_metadata
+struct egress_intrinsic_metadata_for_deparser_t {
+    bit<3> drop_ctl;
+    MirrorType_t mirror_type;
+    bit<1> coalesce_flush;
+    bit<7> coalesce_length;
+    bit<1> mirror_io_select;
+    bit<13> mirror_hash;
+    bit<3> mirror_ingress_cos;
+    bit<1> mirror_deflect_on_drop;
+    bit<1> mirror_multicast_ctrl;
+    PortId_t mirror_egress_port;
+    QueueId_t mirror_qid;
+    bit<8> mirror_coalesce_length;
+    bit<32> adv_flow_ctl;
+    bit<14> mtu_trunc_len;
+    bit<1> mtu_trunc_err_f;
+}
+
+extern void funnel_shift_right<T>(out T dst, in T src1, in T src2, int shift_amount);
+
+extern Counter<W, I> {
+    Counter(bit<32> size, CounterType_t type, @optional bool true_egress_accounting);
+    void count(in I index, @optional in bit<32> adjust_byte_count);
+}
+
+extern DirectCounter<W> {
+    DirectCounter(CounterType_t type, @optional bool true_egress_accounting);
+    void count(@optional in bit<32> adjust_byte_count);
+}
+
+extern Register<T, I> {
+    Register(bit<32> size);
+    Register(bit<32> size, T initial_value);
+    T read(in I index);
+    T write(in I index, in T value);
+}
+
+extern RegisterAction<T, I, U> {
+    RegisterAction(Register<_, _> reg);
+    U execute(@optional in I index, @optional out U rv2, @optional out U rv3, @optional out U rv4);
+    @synchronous(execute)
+    abstract void apply(inout T value, @optional out U rv1, @optional out U rv2, @optional out U rv3,
+                        @optional out U rv4);
+}
+
+parser IngressParserT<H, M>(
+    packet_in pkt,
+    out H hdr,
+    out M ig_md,
+    out ingress_intrinsic_metadata_t ig_intr_md,
+    @optional out ingress_intrinsic_metadata_for_tm_t ig_intr_md_for_tm,
+    @optional out ingress_intrinsic_metadata_from_parser_t ig_intr_md_from_prsr);
+
+control IngressT<H, M>(
+    inout H hdr,
+    inout M ig_md,
+    in ingress_intrinsic_metadata_t ig_intr_md,
+    in ingress_intrinsic_metadata_from_parser_t ig_intr_md_from_prsr,
+    inout ingress_intrinsic_metadata_for_deparser_t ig_intr_md_for_dprsr,
+    inout ingress_intrinsic_metadata_for_tm_t ig_intr_md_for_tm,
+    @optional in ghost_intrinsic_metadata_t gh_intr_md);
+
+control IngressDeparserT<H, M>(
+    packet_out pkt,
+    inout H hdr,
+    in M metadata,
+    in ingress_intrinsic_metadata_for_deparser_t ig_intr_md_for_dprsr,
+    @optional in ingress_intrinsic_metadata_t ig_intr_md);
+
+parser EgressParserT<H, M>(
+    packet_in pkt,
+    out H hdr,
+    out M eg_md,
+    out egress_intrinsic_metadata_t eg_intr_md,
+    @optional out egress_intrinsic_metadata_from_parser_t eg_intr_md_from_prsr,
+    @optional out egress_intrinsic_metadata_for_deparser_t eg_intr_md_for_dprsr);
+
+control EgressT<H, M>(
+    inout H hdr,
+    inout M eg_md,
+    in egress_intrinsic_metadata_t eg_intr_md,
+    in egress_intrinsic_metadata_from_parser_t eg_intr_md_from_prsr,
+    inout egress_intrinsic_metadata_for_deparser_t eg_intr_md_for_dprsr,
+    inout egress_intrinsic_metadata_for_output_port_t eg_intr_md_for_oport);
+
+control EgressDeparserT<H, M>(
+    packet_out pkt,
+    inout H hdr,
+    in M metadata,
+    in egress_intrinsic_metadata_for_deparser_t eg_intr_md_for_dprsr,
+    @optional in egress_intrinsic_metadata_t eg_intr_md,
+    @optional in egress_intrinsic_metadata_from_parser_t eg_intr_md_from_prsr);
+
+package Pipeline<IH, IM, EH, EM>(
+    IngressParserT<IH, IM> ingress_parser,
+    IngressT<IH, IM> ingress,
+    IngressDeparserT<IH, IM> ingress_deparser,
+    EgressParserT<EH, EM> egress_parser,
+    EgressT<EH, EM> egress,
+    EgressDeparserT<EH, EM> egress_deparser);
+
+package Switch<IH0, IM0, EH0, EM0, IH1, IM1, EH1, EM1, IH2, IM2, EH2, EM2, IH3, IM3, EH3, EM3>(
+    Pipeline<IH0, IM0, EH0, EM0> pipe0,
+    @optional Pipeline<IH1, IM1, EH1, EM1> pipe1,
+    @optional Pipeline<IH2, IM2, EH2, EM2> pipe2,
+    @optional Pipeline<IH3, IM3, EH3, EM3> pipe3);
+
+#endif  // _TOFINO2_NATIVE_ARCHITECTURE_
