@@ -75,7 +75,7 @@ install_packages() {
 }
 
 sources_digest() {
-  find byteps_thc worker_dpdk ps_software tables CMakeLists.txt pyproject.toml README.md LICENSE scripts/constraints.txt \
+  find byteps_thc p4 worker_dpdk ps_software tables CMakeLists.txt pyproject.toml README.md LICENSE scripts/constraints.txt \
     -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 
