@@ -12,14 +12,12 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 from thc_scapy import PORT, TYPES, Thc, ThcWelcome
 
-from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Endpoint, Job, Worker
-from switch_lab.reference import Answer, Limits, Reference
+from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Bytes, Endpoint, Job, Worker
+from switch_lab.reference import Answer, Reference
 from switch_lab.targets.target import PortFrame, Target
 
 #: A worker that was silent for longer may be replaced by another process with its id (docs/protocol.md).
 LIVENESS_S = 1.0
-#: A switch works in passes of 128 codes and has 12 bits for the chunk (p4/README.md).
-SWITCH_LIMITS = Limits(codes_multiple=128, max_chunk=4095)
 
 
 @dataclass(frozen=True)
@@ -45,16 +43,34 @@ class Outcome:
     reason: str
     replies: tuple[Reply, ...]
 
+    @property
+    def kinds(self) -> list[str]:
+        return [reply.kind for reply in self.replies]
+
+    @property
+    def payloads(self) -> tuple[bytes, ...]:
+        return tuple(reply.payload for reply in self.replies)
+
+    @property
+    def to(self) -> list[Endpoint]:
+        return [reply.to for reply in self.replies]
+
+
+def datagram_of(frame: bytes) -> bytes:
+    """What UDP delivers: without a trailer that Ethernet or a switch left behind the packet."""
+    udp = Ether(frame)[UDP]
+    return bytes(udp)[8 : udp.len]
+
 
 class Lab:
     """A target with jobs whose workers joined. `send` compares, so tests need to say only what is special."""
 
-    def __init__(self, target: Target, jobs: Sequence[Job], limits: Limits = SWITCH_LIMITS) -> None:
+    def __init__(self, target: Target, jobs: Sequence[Job]) -> None:
         self.target = target
         self._nonces = itertools.count(1)
         target.install(jobs)
         self.jobs = [self.join(job) for job in jobs]
-        self.reference = Reference(self.jobs, limits)
+        self.reference = Reference(self.jobs, target.limits)
         self._stations = {worker.endpoint: worker for job in jobs for worker in job.workers}
         self.reasons: Counter[str] = Counter()
 
@@ -84,6 +100,13 @@ class Lab:
         self.reference.start(joined)
         return joined
 
+    def push(self, job: Job, codes: Sequence[Bytes], **fields: int) -> tuple[bytes, ...]:
+        """Let every worker send its codes for one slot and round; return the payloads of the replies to the last."""
+        outcomes = [self.send(job.codes(worker, codes[worker.worker_id], **fields)) for worker in job.workers]
+        assert [outcome.reason for outcome in outcomes] == ["absorbed"] * (len(codes) - 1) + ["completed"]
+        assert [reply.kind for reply in outcomes[-1].replies] == ["aggregate"] * len(codes)
+        return outcomes[-1].payloads
+
     def send(self, packet: Packet, *, worker: Worker | None = None) -> Outcome:
         """Send a worker's NORM or CODES frame; the replies must be the reference's, byte for byte.
 
@@ -92,8 +115,8 @@ class Lab:
         raw = bytes(packet)
         source = (packet[IP].src, packet[UDP].sport)
         port = (worker or self._stations[source]).switch_port
-        received = [self.decode(reply) for reply in self.target.exchange(port, raw)]
-        answer = self.reference.handle(bytes(packet[UDP].payload), source)
+        received = sorted(self.decode(reply) for reply in self.target.exchange(port, raw))
+        answer = self.reference.handle(datagram_of(raw), source)
         self._compare(answer, received)
         self.reasons[answer.reason] += 1
         return Outcome(answer.reason, tuple(Reply(to, Thc(datagram)) for to, datagram in received))
@@ -113,14 +136,14 @@ class Lab:
         del header.chksum
         assert IP(bytes(header)).chksum == packet[IP].chksum, "wrong IPv4 header checksum"
         assert packet[UDP].chksum == 0
-        return to, raw[14 + 28 : 14 + packet[IP].len]
+        return to, datagram_of(raw)
 
     def _compare(self, answer: Answer, received: list[tuple[Endpoint, bytes]]) -> None:
         expected = sorted(answer.replies)
-        if sorted(received) != expected:
+        if received != expected:
             raise AssertionError(
                 f"the packet is to be counted as {answer.reason} and answered with\n  {_shown(expected)}\n"
-                f"but {self.target.name} answered\n  {_shown(sorted(received))}"
+                f"but {self.target.name} answered\n  {_shown(received)}"
             )
 
     def _welcome(self, job: Job, worker: Worker) -> Packet:

@@ -135,7 +135,7 @@ class Reference:
 def _agrees_with(header: Header, job: Job) -> bool:
     norm = header.message_type == MessageType.NORM
     return (
-        header.flags & ~Flag.RETRANSMIT == 0
+        header.flags & ~int(Flag.RETRANSMIT) == 0
         and header.contributions == 0
         and header.code_bits == job.table.bits
         and header.value_bits == VALUE_BITS

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from switch_lab.jobs import Job
 from switch_lab.lab import Lab
-from switch_lab.reference import Limits
 from switch_lab.simulation import Faults, Simulation
 from switch_lab.targets.thc_ps import ThcPsTarget
 
@@ -22,7 +21,7 @@ def thc_ps_target() -> Iterator[ThcPsTarget]:
 
 
 def lab_of(target: ThcPsTarget, *jobs: Job) -> Lab:
-    return Lab(target, jobs, Limits())
+    return Lab(target, jobs)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from switch_lab.jobs import Job
+from switch_lab.reference import Limits
 
 #: A frame and the port it leaves or enters.
 PortFrame = tuple[int, bytes]
+
+
+#: A switch works in passes of 128 codes and has 12 bits for the chunk (p4/README.md).
+SWITCH_LIMITS = Limits(codes_multiple=128, max_chunk=4095)
 
 
 class Target(Protocol):
@@ -17,6 +22,9 @@ class Target(Protocol):
     name: str
     front_ports: tuple[int, ...]
     """Ports with a cable to a host."""
+
+    limits: Limits
+    """What it asks beyond the protocol."""
 
     def install(self, jobs: Sequence[Job]) -> None:
         """Start afresh, ready for the workers of these jobs to join."""

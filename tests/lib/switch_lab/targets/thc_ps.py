@@ -14,6 +14,7 @@ from thc_scapy import PORT, TYPES, Thc
 
 from byteps_thc.launch import ParameterServer
 from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Endpoint, Job, Worker
+from switch_lab.reference import Limits
 from switch_lab.targets.target import PortFrame
 
 FENCE_TIMEOUT_S = 0.05
@@ -25,6 +26,7 @@ class ThcPsTarget:
 
     name = "thc-ps"
     front_ports = (1, 2, 3, 4)
+    limits = Limits()
 
     def __init__(self) -> None:
         self._server: ParameterServer | None = None
@@ -46,7 +48,7 @@ class ThcPsTarget:
         if source not in self._sockets:
             self._sockets[source] = _loopback_socket()
             self._workers[source] = Worker(0, packet.src, source[0], source[1], port)
-        self._sockets[source].sendto(bytes(packet[UDP].payload), self._address)
+        self._sockets[source].sendto(bytes(packet[UDP])[8 : packet[UDP].len], self._address)
         self._wait_until_handled()
         return [
             (self._workers[endpoint].switch_port, _frame(self._workers[endpoint], datagram))

@@ -1,0 +1,125 @@
+"""Sums without faults (the first of microsoft/SwitchML's test names in the function names)."""
+
+import numpy as np
+import pytest
+from switch_lab.jobs import CODES_PER_PACKET, CODES_PER_PASS, Job
+from switch_lab.lab import Lab
+
+
+def random_codes(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 16, shape, dtype=np.uint8)
+
+
+def test_basic_reduction(lab):
+    codes = random_codes(1, 4, CODES_PER_PACKET)
+    assert lab.push(lab.job, codes, round=1) == (lab.job.sum(codes),) * 4
+
+
+def test_other_set_reduction(lab):
+    """The other version of the slot: rounds with the lowest bit 0."""
+    codes = random_codes(2, 4, CODES_PER_PACKET)
+    assert lab.push(lab.job, codes, round=2) == (lab.job.sum(codes),) * 4
+
+
+def test_both_sets_reduction(lab):
+    """Two rounds of a slot at a time: neither version touches the other."""
+    job, codes = lab.job, random_codes(3, 2, 4, CODES_PER_PACKET)
+    for worker in job.workers[:3]:
+        for round_ in (1, 2):
+            packet = job.codes(worker, codes[round_ - 1][worker.worker_id], round=round_)
+            # Round 1 is over once round 2 began, but it may still be completed.
+            assert lab.send(packet).reason == "absorbed"
+    for round_ in (1, 2):
+        outcome = lab.send(job.codes(job.workers[3], codes[round_ - 1][3], round=round_))
+        assert outcome.payloads == (job.sum(codes[round_ - 1]),) * 4
+
+
+def test_slot_reuse(lab):
+    """Every round begins by writing: nothing of the rounds before is left."""
+    for round_ in range(1, 6):
+        codes = random_codes(round_, 4, CODES_PER_PACKET)
+        assert lab.push(lab.job, codes, round=round_) == (lab.job.sum(codes),) * 4
+
+
+def test_reordering_across_slots(lab):
+    """Workers go through the slots in different orders."""
+    job, slots = lab.job, list(range(lab.job.first_code_slot, lab.job.slots))
+    codes = random_codes(4, len(slots), 4, CODES_PER_PASS)
+    turns = [(slot, worker) for worker in job.workers for slot in slots]
+    np.random.default_rng(4).shuffle(turns)
+    results = {}
+    for slot, worker in turns:
+        packet = job.codes(worker, codes[slots.index(slot)][worker.worker_id], slot=slot, chunk=slot)
+        outcome = lab.send(packet)
+        if outcome.reason == "completed":
+            results[slot] = outcome.payloads
+    assert results == {slot: (job.sum(codes[index]),) * 4 for index, slot in enumerate(slots)}
+
+
+@pytest.mark.parametrize("passes", range(1, 9))
+def test_short_packets(lab, passes):
+    """The last packet of a partition takes as many passes as it has blocks of 128 codes."""
+    codes = random_codes(passes, 4, passes * CODES_PER_PASS)
+    assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * 4
+
+
+def test_short_packet_after_a_long_one(lab):
+    """A short packet leaves the other rows of its slot alone, and they do not show in its result."""
+    long, short = random_codes(1, 4, CODES_PER_PACKET), random_codes(2, 4, 3 * CODES_PER_PASS)
+    lab.push(lab.job, long, round=1)
+    assert lab.push(lab.job, short, round=3) == (lab.job.sum(short),) * 4
+    assert lab.push(lab.job, long, round=5) == (lab.job.sum(long),) * 4
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 17])
+def test_numbers_of_workers(target, workers):
+    lab = Lab(target, [Job.make(1, workers, target.front_ports)])
+    codes = random_codes(workers, workers, 2 * CODES_PER_PASS)
+    assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * workers
+
+
+def test_different_ports(target):
+    """All workers on one port, and one worker per port, get the same."""
+    codes = random_codes(5, 4, CODES_PER_PASS)
+    for ports in (target.front_ports[:1], target.front_ports, target.front_ports[::-1]):
+        lab = Lab(target, [Job.make(1, 4, ports)])
+        assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * 4
+
+
+@pytest.mark.parametrize("slot", [2, 15])
+def test_first_and_last_slot(lab, slot):
+    codes = random_codes(slot, 4, CODES_PER_PASS)
+    assert lab.push(lab.job, codes, slot=slot) == (lab.job.sum(codes),) * 4
+
+
+def test_lane_totals_of_255(target):
+    """17 workers * g 15 = 255 fills a lane; the lanes beside it keep their sums."""
+    job = Job.make(1, 17, target.front_ports, granularity=15)
+    lab = Lab(target, [job])
+    codes = random_codes(6, 17, CODES_PER_PACKET)
+    codes[:, ::3] = 15
+    (result, *_) = lab.push(lab.job, codes)
+    assert set(result[::3]) == {255}
+    assert result == job.sum(codes)
+
+
+def test_all_lanes_of_255_in_every_round(target):
+    lab = Lab(target, [Job.make(1, 17, target.front_ports, granularity=15)])
+    codes = np.full((17, CODES_PER_PASS), 15, np.uint8)
+    for round_ in (1, 3):
+        assert set(lab.push(lab.job, codes, round=round_)) == {b"\xff" * CODES_PER_PASS}
+
+
+def test_rounds_wrap_around(lab):
+    for round_ in (2**32 - 2, 2**32 - 1, 0, 1, 2):
+        codes = random_codes(round_ % 7, 4, CODES_PER_PASS)
+        assert lab.push(lab.job, codes, round=round_) == (lab.job.sum(codes),) * 4
+    stale = lab.send(lab.job.codes(lab.job.workers[0], codes[0], round=2**32 - 1))
+    assert stale.kinds == ["straggler"]
+
+
+def test_partition_and_chunk_come_back(lab):
+    codes = random_codes(8, 4, CODES_PER_PASS)
+    lab.push(lab.job, codes, partition=0xFFFF, chunk=4095)
+    outcome = lab.send(lab.job.codes(lab.job.workers[1], codes[1], partition=0xFFFF, chunk=4095))
+    assert [(reply.thc.partition, reply.thc.chunk) for reply in outcome.replies] == [(0xFFFF, 4095)]

@@ -1,0 +1,191 @@
+"""Packets that an aggregator must not sum: each between two that it must, whose sum tells."""
+
+import numpy as np
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.packet import Packet, Padding, Raw
+from switch_lab.jobs import CODES_PER_PACKET, CODES_PER_PASS, Job
+from switch_lab.lab import Lab
+from thc_scapy import REASONS, Thc, ThcError
+
+
+@pytest.fixture
+def pair(target) -> Lab:
+    """A job of two workers."""
+    return Lab(target, [Job.make(1, 2, target.front_ports)])
+
+
+CODES = np.random.default_rng(0).integers(0, 16, (2, 2 * CODES_PER_PASS), dtype=np.uint8)
+
+
+def check_between(lab: Lab, packet: Packet, reason: str, **options: object) -> list[str]:
+    """Send it while a slot waits for worker 1; return the kinds of the replies."""
+    job = lab.job
+    assert lab.send(job.codes(job.workers[0], CODES[0])).reason == "absorbed"
+    outcome = lab.send(packet, **options)
+    assert outcome.reason == reason
+    assert lab.send(job.codes(job.workers[1], CODES[1])).payloads == (job.sum(CODES),) * 2
+    return outcome.kinds
+
+
+SPOILED = [
+    ({"version": 2}, "malformed"),
+    ({"version": 0}, "malformed"),
+    ({"flags": 2}, "malformed"),
+    ({"flags": 0x81}, "malformed"),
+    ({"contributions": 1}, "malformed"),
+    ({"code_bits": 8}, "malformed"),
+    ({"code_bits": 0}, "malformed"),
+    ({"code_bits": 3}, "malformed"),
+    ({"value_bits": 16}, "malformed"),
+    ({"value_bits": 0}, "malformed"),
+    ({"num_workers": 3}, "malformed"),
+    ({"num_workers": 0}, "malformed"),
+    ({"worker_id": 2}, "malformed"),
+    ({"worker_id": 31}, "malformed"),
+    ({"worker_id": 255}, "malformed"),
+    ({"worker_id": 0}, "unknown_worker"),
+    ({"slot": 16}, "malformed"),
+    ({"slot": 0}, "malformed"),
+    ({"slot": 0x10002}, "malformed"),
+    ({"slot": 0x80000002}, "malformed"),
+    ({"slot": 2**32 - 1}, "malformed"),
+    ({"payload_count": 0}, "malformed"),
+    ({"payload_count": 128}, "malformed"),
+    ({"payload_count": 254}, "malformed"),
+    ({"payload_count": 1024}, "malformed"),
+    ({"payload_count": 0x8100}, "malformed"),
+    ({"message_type": 0}, "malformed"),
+    ({"message_type": 3}, "malformed"),
+    ({"message_type": 6}, "malformed"),
+    ({"message_type": 255}, "malformed"),
+]
+STRANGE = [({"job_id": 99}, "unknown_job"), ({"job_id": 0x0101}, "unknown_job"), ({"epoch": 1}, "unknown_job")]
+
+
+@pytest.mark.parametrize(("fields", "reason"), SPOILED, ids=str)
+def test_spoiled_header(pair, fields, reason):
+    assert check_between(pair, pair.job.codes(pair.job.workers[1], CODES[1], **fields), reason) == []
+
+
+@pytest.mark.parametrize(("fields", "reason"), STRANGE, ids=str)
+def test_strangers_are_told(pair, fields, reason):
+    packet = pair.job.codes(pair.job.workers[1], CODES[1], **fields)
+    assert check_between(pair, packet, reason) == ["error"]
+
+
+@pytest.mark.parametrize("field", ["switch_pass", "switch_verdict", "switch_state"])
+@pytest.mark.parametrize("value", [1, 5, 8, 255])
+def test_spoofed_internal_fields(pair, field, value):
+    """A worker cannot step into the middle of the switch's passes."""
+    assert check_between(pair, pair.job.codes(pair.job.workers[1], CODES[1], **{field: value}), "spoofed") == []
+
+
+@pytest.mark.parametrize("step", range(9))
+@pytest.mark.parametrize("switch_pass", [1, 8])
+def test_spoofed_steps(pair, step, switch_pass):
+    """Every step of the switch's program, from a front port, with the state of the slot that waits."""
+    fields = {"switch_pass": switch_pass, "switch_verdict": step, "switch_state": 5, "contributions": 2}
+    packet = pair.job.codes(pair.job.workers[1], CODES[1], **fields)
+    assert check_between(pair, packet, "spoofed") == []
+
+
+@pytest.mark.parametrize("sender", ["ip", "port"])
+def test_a_worker_at_another_address(pair, sender):
+    packet = pair.job.codes(pair.job.workers[1], CODES[1])
+    if sender == "ip":
+        packet[IP].src = "10.0.1.77"
+    else:
+        packet[UDP].sport = 50000
+    assert check_between(pair, packet, "unknown_worker", worker=pair.job.workers[1]) == []
+
+
+def test_strangers_of_unknown_jobs_are_answered_at_their_address(pair):
+    """UNKNOWN_JOB goes to whoever asks: a worker whose switch was restarted is in no table."""
+    packet = pair.job.codes(pair.job.workers[1], CODES[1], job_id=77)
+    outcome = pair.send(packet)
+    assert outcome.to == [pair.job.workers[1].endpoint]
+    assert outcome.replies[0].thc[ThcError].reason == REASONS["unknown_job"]
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 2, 64, 127, 128])
+def test_truncated(pair, missing_bytes):
+    packet = pair.job.codes(pair.job.workers[1], CODES[1])
+    packet[Raw].load = packet[Raw].load[: len(packet[Raw].load) - missing_bytes]
+    check_between(pair, packet, "malformed")
+
+
+@pytest.mark.parametrize("extra_bytes", [1, 64, 400, 512])
+def test_oversized(pair, extra_bytes):
+    packet = pair.job.codes(pair.job.workers[1], CODES[1])
+    packet[Raw].load += b"\x11" * extra_bytes
+    check_between(pair, packet, "malformed")
+
+
+def test_more_than_1024_codes(pair):
+    codes = np.full(CODES_PER_PACKET + CODES_PER_PASS, 3, np.uint8)
+    check_between(pair, pair.job.codes(pair.job.workers[1], codes), "malformed")
+
+
+@pytest.mark.parametrize("header_bytes", [0, 1, 2, 16, 31])
+def test_less_than_a_header(pair, header_bytes):
+    packet = pair.job.codes(pair.job.workers[1], CODES[1])
+    data = bytes(packet[Thc])[:header_bytes]
+    packet[UDP].remove_payload()
+    check_between(pair, packet / Raw(data), "malformed")
+
+
+def test_ethernet_padding_is_no_payload(pair):
+    """A trailer behind the IP packet is not part of it, whoever added it."""
+    job = pair.job
+    for worker in job.workers:
+        padded = job.codes(worker, CODES[worker.worker_id]) / Padding(b"\xee" * 64)
+        outcome = pair.send(padded)
+    assert outcome.payloads == (job.sum(CODES),) * 2
+
+
+@pytest.mark.parametrize(("count", "chunk"), [(64, 0), (192, 0), (200, 0), (128, 4096), (128, 0xFFFF)])
+def test_what_only_a_switch_refuses(switch, count, chunk):
+    """Passes are of 128 codes, and 12 bits number the chunks: WELCOME and the plan keep workers from it."""
+    lab = Lab(switch, [Job.make(1, 2, switch.front_ports)])
+    codes = np.resize(CODES[1], count)
+    check_between(lab, lab.job.codes(lab.job.workers[1], codes, chunk=chunk), "malformed")
+
+
+@pytest.mark.parametrize("count", [1, 31, 33, 264])
+def test_norms_of_other_counts(switch, count):
+    lab = Lab(switch, [Job.make(1, 2, switch.front_ports)])
+    norms = np.ones(count, np.float32)
+    check_between(lab, lab.job.norms(lab.job.workers[1], norms, slot=1), "malformed")
+
+
+def test_udp_and_ip_lengths_that_disagree(switch):
+    """A frame whose headers contradict each other never reaches a slot. A host's IP stack drops such frames itself."""
+    lab = Lab(switch, [Job.make(1, 2, switch.front_ports)])
+    job = lab.job
+    worker = job.workers[1]
+    assert lab.send(job.codes(job.workers[0], CODES[0])).reason == "absorbed"
+    for spoil in ({"udp": 8}, {"udp": 40}, {"udp": 167}, {"udp": 169}, {"udp": 0xFFFF}, {"ip": 20}, {"ip": 1500}):
+        packet = job.codes(worker, CODES[1])
+        if "udp" in spoil:
+            packet[UDP].len = spoil["udp"]
+        else:
+            packet[IP].len = spoil["ip"]
+        assert switch.exchange(worker.switch_port, bytes(packet)) == []
+    cut_off = bytes(job.codes(worker, CODES[1]))[:-1]
+    assert switch.exchange(worker.switch_port, cut_off) == []
+    assert lab.send(job.codes(worker, CODES[1])).payloads == (job.sum(CODES),) * 2
+
+
+@pytest.mark.parametrize("fields", [{"flags": "MF"}, {"frag": 1}], ids=str)
+def test_fragments_are_not_summed(switch, fields):
+    """Nor answered: they may leave the switch like any other IP packet."""
+    lab = Lab(switch, [Job.make(1, 2, switch.front_ports)])
+    job = lab.job
+    assert lab.send(job.codes(job.workers[0], CODES[0])).reason == "absorbed"
+    packet = job.codes(job.workers[1], CODES[1])
+    for name, value in fields.items():
+        setattr(packet[IP], name, value)
+    for _, frame in switch.exchange(job.workers[1].switch_port, bytes(packet)):
+        assert frame[14 + 20 :] == bytes(packet)[14 + 20 :]
+    assert lab.send(job.codes(job.workers[1], CODES[1])).payloads == (job.sum(CODES),) * 2
