@@ -15,6 +15,7 @@ from byteps_thc.demo.cli import demo
 from byteps_thc.errors import ThcError
 from byteps_thc.launch import find_thc_ps
 from byteps_thc.tables.cli import app as tables
+from p4.control.cli import app as switch
 
 
 class ErrorsInOneLine(TyperGroup):
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.add_typer(tables, name="tables")
+app.add_typer(switch, name="switch")
 
 
 @app.callback()

@@ -32,8 +32,6 @@ from p4.control.targets.base import SwitchControl
 
 #: A worker that was silent for this long may be replaced by another process with its id.
 LIVENESS_S = 1.0
-#: Superseded epochs whose packets are told so.
-REMEMBERED_EPOCHS = 4
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class _Job:
     config: JobConfig | None = None
     """of this incarnation, with what its first worker settled"""
     workers: dict[int, _Worker] = field(default_factory=dict)
-    superseded: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED_EPOCHS))
+    superseded: deque[int] = field(default_factory=lambda: deque(maxlen=limits.REMEMBERED_EPOCHS))
 
     def is_joined(self, number: int) -> bool:
         """Whether a worker said HELLO and not GOODBYE."""
@@ -223,7 +221,7 @@ def _reply_header(request: Header, message_type: MessageType) -> Header:
 def _is_clean(header: Header) -> bool:
     """Whether fields that no packet of a worker may set are zero."""
     internal = header.switch_pass | header.switch_verdict | header.switch_state
-    return not (header.flags & ~Flag.RETRANSMIT or header.contributions or internal)
+    return not (header.flags & ~int(Flag.RETRANSMIT) or header.contributions or internal)
 
 
 def _agrees_with(header: Header, config: JobConfig) -> bool:

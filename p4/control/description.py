@@ -59,6 +59,9 @@ class PortSettings(_Description):
     auto_negotiation: bool | None = None
     """None: as the driver thinks best"""
 
+    def __str__(self) -> str:
+        return f"port {self.number}: {self.speed}, FEC {self.fec}"
+
 
 class RecirculationPort(_Description):
     """Where packets go round again: one for each pipe the rows are spread over."""
@@ -66,6 +69,10 @@ class RecirculationPort(_Description):
     port: PortNumber
     loopback_speed: Literal["100G", "200G", "400G"] | None = None
     """None: the pipe's own recirculation port; otherwise a front-panel port that is set to MAC loopback"""
+
+    def __str__(self) -> str:
+        kind = "internal" if self.loopback_speed is None else f"{self.loopback_speed} loopback"
+        return f"recirculation port {self.port}: {kind}"
 
 
 class Station(_Description):
@@ -93,11 +100,17 @@ class SwitchDescription(_Description):
     udp_port: UdpPort = UDP_PORT
     cpu_port: PortNumber
     """port to the agent (`thc switch serve`)"""
+    cpu_interface: str | None = None
+    """the agent's end of it: a network interface of the host"""
+    program: str = Field(default="thc", pattern=r"^[A-Za-z_]\w*$")
+    """name of the P4 program in the switch's configuration"""
+    control_address: str | None = None
+    """IP:PORT of the gRPC server (Tofino) or the Thrift server (bmv2); None: their usual port on this host"""
     recirculation: tuple[RecirculationPort, ...]
     """One, two or four pipes share the work; the first is the home pipe, which checks packets and answers."""
     ports: tuple[PortSettings, ...] = ()
-    stations: tuple[Station, ...] = ()
-    routes: tuple[Route, ...] = ()
+    stations: tuple[Station, ...] = Field(default=(), max_length=limits.MAX_STATIONS - limits.MAX_ALL_WORKERS)
+    routes: tuple[Route, ...] = Field(default=(), max_length=limits.MAX_ROUTES)
     flood_group: int = Field(default=65535, gt=limits.MAX_JOBS, le=65535)
     """multicast group for frames to unknown stations"""
     buffer_bytes: int = Field(default=1 << 20, ge=1 << 12, le=1 << 30)
@@ -245,6 +258,9 @@ class Deployment(_Description):
     def _check(self) -> Self:
         if len(self.jobs) > limits.MAX_JOBS:
             raise ValueError(f"{len(self.jobs)} jobs: a switch takes {limits.MAX_JOBS}")
+        workers = sum(len(job.workers) for job in self.jobs)
+        if workers > limits.MAX_ALL_WORKERS:
+            raise ValueError(f"{workers} workers of all jobs: a switch takes {limits.MAX_ALL_WORKERS}")
         _refuse_repeated("job_id", (job.job_id for job in self.jobs))
         self._check_workers()
         self._check_tables()

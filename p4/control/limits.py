@@ -23,8 +23,15 @@ VERSIONS_PER_SLOT = 2
 MAX_CHUNKS = 4096
 PIPE_COUNTS = (1, 2, 4)
 MAX_PORT = 511
-#: Replication ids (1 + job index * MAX_WORKERS + worker) fit 16 bits.
-MAX_JOBS = 256
+#: Entries of the tables.
+MAX_ALL_WORKERS = 1024
+MAX_STATIONS = 4096
+MAX_ROUTES = 512
+JOB_ENTRIES = 512
+#: Superseded epochs whose packets are told so.
+REMEMBERED_EPOCHS = 4
+#: A job takes three entries, and one for each epoch remembered.
+MAX_JOBS = JOB_ENTRIES // (3 + REMEMBERED_EPOCHS)
 
 
 def max_slots(pipes: int) -> int:

@@ -6,7 +6,8 @@ Names are the P4 programs' control-plane names, without architecture prefixes su
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+import enum
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from p4.control.description import PortSettings, RecirculationPort
@@ -143,7 +144,20 @@ class ClearRegister:
         return f"zero {self.register}{elements}"
 
 
-Operation = ClearTable | RemoveEntries | DefaultAction | TableEntry | MulticastGroup | ClearRegister
+PortOperation = PortSettings | RecirculationPort
+TableOperation = ClearTable | RemoveEntries | DefaultAction | TableEntry
+Operation = PortOperation | TableOperation | MulticastGroup | ClearRegister
+
+
+class Section(enum.Enum):
+    """Parts of a plan that may be installed on their own."""
+
+    PORTS = "ports"
+    MULTICAST = "multicast"
+    TABLES = "tables"
+
+
+ALL_SECTIONS = tuple(Section)
 
 
 @dataclass(frozen=True)
@@ -157,21 +171,24 @@ class Plan:
     registers: tuple[ClearRegister, ...]
     groups: tuple[MulticastGroup, ...]
     ports: tuple[PortSettings, ...] = ()
-    loopbacks: tuple[RecirculationPort, ...] = ()
+    recirculation: tuple[RecirculationPort, ...] = ()
 
-    def operations(self) -> Iterator[Operation]:
-        """Steps that install the plan, ports aside; doing them again changes nothing."""
-        yield from (ClearTable(table) for table in self.tables)
-        yield from self.registers
-        yield from self.groups
-        yield from self.defaults
-        yield from self.entries
+    def operations(self, sections: Collection[Section] = ALL_SECTIONS) -> Iterator[Operation]:
+        """Steps that install the plan; doing them again changes nothing."""
+        if Section.PORTS in sections:
+            yield from self.ports
+            yield from self.recirculation
+        if Section.MULTICAST in sections:
+            yield from self.groups
+        if Section.TABLES in sections:
+            yield from (ClearTable(table) for table in self.tables)
+            yield from self.registers
+            yield from self.defaults
+            yield from self.entries
 
-    def lines(self) -> list[str]:
-        """One line of text per item."""
-        ports = [f"port {port.number}: {port.speed}, FEC {port.fec}" for port in self.ports]
-        loopbacks = [f"recirculation port {port.port}: {port.loopback_speed or 'internal'}" for port in self.loopbacks]
-        return ports + loopbacks + [str(operation) for operation in self.operations()]
+    def lines(self, sections: Collection[Section] = ALL_SECTIONS) -> list[str]:
+        """One line of text per step."""
+        return [str(operation) for operation in self.operations(sections)]
 
     def difference(self, before: Plan) -> list[str]:
         """Return what is removed (-) and added (+) against another plan; empty when they are the same."""

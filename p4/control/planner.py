@@ -19,5 +19,5 @@ def plan(deployment: Deployment) -> Plan:
         registers=tuple(register for control in controls for register in control.registers()),
         groups=tuple(group for control in controls for group in control.groups()),
         ports=deployment.switch.ports,
-        loopbacks=deployment.switch.recirculation,
+        recirculation=deployment.switch.recirculation,
     )

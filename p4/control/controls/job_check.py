@@ -11,7 +11,6 @@ from p4.control.plan import Match, Range, TableEntry, Ternary
 
 #: Priorities: an incarnation's slots, what else carries its epoch, superseded epochs.
 _SLOTS, _MALFORMED, _STALE = 1, 2, 3
-_ALL_SLOTS = Range(0, 0xFFFF)
 
 
 class JobCheck(Control):
@@ -52,7 +51,11 @@ class JobCheck(Control):
             (MessageType.CODES, Range(norm_slots, slots - 1)),
             (MessageType.NORM, Range(0, norm_slots - 1)),
         ):
-            message: dict[str, Match] = {"message_type": Ternary(message_type, 0xFF), "slot": slot}
+            message: dict[str, Match] = {
+                "message_type": Ternary(message_type, 0xFF),
+                "num_workers": Ternary(len(allocation.job.workers), 0xFF),
+                "slot": slot,
+            }
             yield cls.entry(
                 "job",
                 {**_incarnation(allocation, epoch), **message},
@@ -62,12 +65,16 @@ class JobCheck(Control):
                 quorum=allocation.job.contributions,
                 multicast_group=allocation.multicast_group,
             )
-        anything: dict[str, Match] = {"message_type": Ternary(0, 0), "slot": _ALL_SLOTS}
+        anything: dict[str, Match] = {
+            "message_type": Ternary(0, 0),
+            "num_workers": Ternary(0, 0),
+            "slot": Range(0, 0xFFFF),
+        }
         yield cls.entry("job", {**_incarnation(allocation, epoch), **anything}, "malformed", priority=_MALFORMED)
         for old in dict.fromkeys(superseded):
             if old != epoch:
-                keys = {**_incarnation(allocation, old), **anything}
-                yield cls.entry("job", keys, "refuse", priority=_STALE, reason=ErrorReason.STALE_EPOCH)
+                stale = {**_incarnation(allocation, old), **anything}
+                yield cls.entry("job", stale, "refuse", priority=_STALE, reason=ErrorReason.STALE_EPOCH)
 
 
 def _incarnation(allocation: JobAllocation, epoch: int) -> dict[str, Match]:

@@ -22,4 +22,4 @@ class Service(Control):
 
     def defaults(self) -> Iterator[DefaultAction]:
         """HELLO and GOODBYE go to the agent."""
-        yield self.default("cpu_port", "set_cpu_port", port=self.switch.cpu_port)
+        yield self.default("message", "to_cpu", port=self.switch.cpu_port)

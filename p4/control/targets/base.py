@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from p4.control.allocation import JobAllocation
 from p4.control.controls import JobCheck, SlotCheck
-from p4.control.plan import Operation, Plan, RemoveEntries
+from p4.control.plan import ALL_SECTIONS, Operation, Plan, RemoveEntries, Section
 
 
 class SwitchControl(ABC):
@@ -36,9 +36,9 @@ class SwitchControl(ABC):
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
         """Return how many packets of a worker the switch took, ever."""
 
-    def install(self, plan: Plan) -> None:
+    def install(self, plan: Plan, sections: Collection[Section] = ALL_SECTIONS) -> None:
         """Install a plan; jobs that ran are closed."""
-        self.apply(plan.operations())
+        self.apply(plan.operations(sections))
 
     def open_job(self, allocation: JobAllocation, epoch: int, slots: int, superseded: Sequence[int] = ()) -> None:
         """Let packets of an incarnation in, and forget all rounds of the job.

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+FEC = {"none": "BF_FEC_TYP_NONE", "firecode": "BF_FEC_TYP_FIRECODE", "reed_solomon": "BF_FEC_TYP_REED_SOLOMON"}
+AUTO_NEGOTIATION = {None: "PM_AN_DEFAULT", True: "PM_AN_FORCE_ENABLE", False: "PM_AN_FORCE_DISABLE"}
+LOOPBACK = "BF_LPBK_MAC_NEAR"
+#: Where a chip's own tables are.
+CHIP_NODE = {"tofino1": "tf1", "tofino2": "tf2"}
 #: Fields of registers that hold pairs; a register of plain words has one field, f1.
 _PAIRS = {"slot_use": ("round", "order"), "finished": ("round", "count")}
 #: Multicast nodes for flooding are numbered after those of workers, whose numbers are their 16-bit replication ids.

@@ -17,7 +17,7 @@ from pathlib import Path
 from byteps_thc.errors import ConfigurationError, TransportError
 from p4.control.allocation import JobAllocation
 from p4.control.controls import JobCheck
-from p4.control.description import PortSettings, RecirculationPort
+from p4.control.description import PortSettings, RecirculationPort, SwitchDescription
 from p4.control.plan import (
     ClearRegister,
     ClearTable,
@@ -26,7 +26,6 @@ from p4.control.plan import (
     Lpm,
     Match,
     MulticastGroup,
-    Named,
     Operation,
     Range,
     RemoveEntries,
@@ -34,59 +33,30 @@ from p4.control.plan import (
     Ternary,
 )
 from p4.control.targets.base import SwitchControl
-from p4.control.targets.bfrt_names import flood_node, register_fields
+from p4.control.targets.bfrt_names import AUTO_NEGOTIATION, CHIP_NODE, FEC, LOOPBACK, flood_node, register_fields
 
 DONE = "thc: done"
 _RESULT = "thc: result "
 _PACKETS = "$COUNTER_SPEC_PKTS"
 _TIMEOUT_S = 300
-_FEC = {"none": "BF_FEC_TYP_NONE", "firecode": "BF_FEC_TYP_FIRECODE", "reed_solomon": "BF_FEC_TYP_REED_SOLOMON"}
-_AUTO_NEGOTIATION = {None: "PM_AN_DEFAULT", True: "PM_AN_FORCE_ENABLE", False: "PM_AN_FORCE_DISABLE"}
 
 
-def script(operations: Iterable[Operation], program: str) -> str:
-    """Return BFRT Python that does the operations. program: name of the P4 program in the switch's configuration."""
-    lines = [f"p4 = bfrt.{program}.pipe", *_operations(operations), "bfrt.complete_operations()", f"print({DONE!r})"]
-    return "\n".join(lines) + "\n"
-
-
-def port_script(ports: Sequence[PortSettings], loopbacks: Sequence[RecirculationPort], architecture: str) -> str:
-    """Return BFRT Python that brings ports up; ports that are there already are changed."""
-    lines = []
-    for port in ports:
-        fields = f'SPEED="BF_SPEED_{port.speed}", FEC="{_FEC[port.fec]}"'
-        fields += f', AUTO_NEGOTIATION="{_AUTO_NEGOTIATION[port.auto_negotiation]}", PORT_ENABLE=True'
-        lines.append(f"bfrt.port.port.entry(DEV_PORT={port.number}, {fields}).push()")
-    lines += [_loopback(loopback, architecture) for loopback in loopbacks]
+def script(operations: Iterable[Operation], switch: SwitchDescription) -> str:
+    """Return BFRT Python that does the operations."""
+    lines = [f"p4 = bfrt.{switch.program}.pipe"]
+    shared_rows: dict[str, str] = {}
+    for _, group in groupby(operations, key=_same_rows):
+        batch = list(group)
+        entries = [operation for operation in batch if isinstance(operation, TableEntry)]
+        if entries:
+            lines += _add_rows(entries, shared_rows)
+        for operation in batch[len(entries) :]:
+            lines += _statements(operation, switch)
     return "\n".join([*lines, "bfrt.complete_operations()", f"print({DONE!r})"]) + "\n"
 
 
-def _loopback(loopback: RecirculationPort, architecture: str) -> str:
-    if loopback.loopback_speed is None:
-        family = {"tofino1": "tf1", "tofino2": "tf2"}[architecture]
-        return f"bfrt.{family}.pktgen.port_cfg.entry(dev_port={loopback.port}, recirculation_enable=True).push()"
-    return (
-        f'bfrt.port.port.entry(DEV_PORT={loopback.port}, SPEED="BF_SPEED_{loopback.loopback_speed}", '
-        'FEC="BF_FEC_TYP_NONE", LOOPBACK_MODE="BF_LPBK_MAC_NEAR", PORT_ENABLE=True).push()'
-    )
-
-
-def _operations(operations: Iterable[Operation]) -> Iterator[str]:
-    shared_rows: dict[str, str] = {}
-    for _, group in groupby(operations, key=_same_statement):
-        batch = list(group)
-        first = batch[0]
-        if isinstance(first, TableEntry):
-            yield from _add_rows([entry for entry in batch if isinstance(entry, TableEntry)], shared_rows)
-        else:
-            for operation in batch:
-                yield from _statements(operation)
-
-
-def _same_statement(operation: Operation) -> tuple[str, ...]:
-    if isinstance(operation, TableEntry):
-        return ("entry", operation.table, operation.action)
-    return (type(operation).__name__,)
+def _same_rows(operation: Operation) -> tuple[str, ...]:
+    return (operation.table, operation.action) if isinstance(operation, TableEntry) else ()
 
 
 def _add_rows(entries: Sequence[TableEntry], shared_rows: dict[str, str]) -> Iterator[str]:
@@ -138,30 +108,49 @@ def _loop(over: str, statement: str) -> tuple[str, ...]:
     return ("bfrt.batch_begin()", f"for {over}:", f"    {statement}", "bfrt.batch_end()")
 
 
-def _statements(operation: Operation) -> tuple[str, ...]:
+def _statements(operation: Operation, switch: SwitchDescription) -> tuple[str, ...]:
     match operation:
+        case PortSettings():
+            return (_port(operation),)
+        case RecirculationPort(port=port, loopback_speed=speed):
+            return (_recirculation(port, speed, switch.architecture),)
         case ClearTable(table):
             return (f"p4.{table}.clear()",)
         case RemoveEntries(table, key, value):
             found = f'p4.{table}.get({key}="^0x0*{value:X}$", regex=True, print_ents=False)'
             return (f"for entry in {found}:", "    entry.remove()")
         case DefaultAction(table, action, params):
-            return (f"p4.{table}.set_default_with_{action}({_arguments(params)})",)
-        case ClearRegister(register, _, None):
-            return (f"p4.{register}.clear()",)
-        case ClearRegister(register, first, count):
-            assert count is not None
-            fields = ", ".join(f"{name}=0" for name in register_fields(register))
-            statement = f"p4.{register}.mod(REGISTER_INDEX=index, {fields})"
-            return _loop(f"index in range({first}, {first + count})", statement)
+            arguments = ", ".join(f"{name}={value}" for name, value in params)
+            return (f"p4.{table}.set_default_with_{action}({arguments})",)
+        case ClearRegister():
+            return _zero(operation)
         case MulticastGroup(group, replicas):
             return _multicast(group, replicas)
         case TableEntry():
-            raise AssertionError("entries are added in groups")
+            raise AssertionError("entries are added in loops")
 
 
-def _arguments(params: Named) -> str:
-    return ", ".join(f"{name}={value}" for name, value in params)
+def _port(port: PortSettings) -> str:
+    fields = f'SPEED="BF_SPEED_{port.speed}", FEC="{FEC[port.fec]}"'
+    fields += f', AUTO_NEGOTIATION="{AUTO_NEGOTIATION[port.auto_negotiation]}", PORT_ENABLE=True'
+    return f"bfrt.port.port.entry(DEV_PORT={port.number}, {fields}).push()"
+
+
+def _recirculation(port: int, speed: str | None, architecture: str) -> str:
+    if speed is None:
+        return f"bfrt.{CHIP_NODE[architecture]}.pktgen.port_cfg.mod(dev_port={port}, recirculation_enable=True)"
+    return (
+        f'bfrt.port.port.entry(DEV_PORT={port}, SPEED="BF_SPEED_{speed}", FEC="{FEC["none"]}", '
+        f'LOOPBACK_MODE="{LOOPBACK}", PORT_ENABLE=True).push()'
+    )
+
+
+def _zero(operation: ClearRegister) -> tuple[str, ...]:
+    register, first, count = operation.register, operation.first, operation.count
+    if count is None:
+        return (f"p4.{register}.clear()",)
+    fields = ", ".join(f"{name}=0" for name in register_fields(register))
+    return _loop(f"index in range({first}, {first + count})", f"p4.{register}.mod(REGISTER_INDEX=index, {fields})")
 
 
 def _multicast(group: int, replicas: Sequence[tuple[int, int]]) -> tuple[str, ...]:
@@ -186,16 +175,16 @@ def _multicast(group: int, replicas: Sequence[tuple[int, int]]) -> tuple[str, ..
 class BfshellControl(SwitchControl):
     """A running switch, through the SDE's bfshell. Each call starts it anew, which takes seconds: not for an agent.
 
-    program: name of the P4 program in the switch's configuration.
+    ConfigurationError when the SDE is not there.
     """
 
-    def __init__(self, program: str) -> None:
-        self._program = program
+    def __init__(self, switch: SwitchDescription) -> None:
+        self._switch = switch
         self._command = find_bfshell()
 
     def apply(self, operations: Iterable[Operation]) -> None:
         """Do the operations in order."""
-        self.run(script(operations, self._program))
+        self.run(script(operations, self._switch))
 
     def read_counter(self, name: str, first: int, count: int) -> list[int]:
         """Return the packets counted in `count` elements of a counter from `first`."""
@@ -245,7 +234,7 @@ class BfshellControl(SwitchControl):
 
     def _collect(self, over: str, element: str) -> list[int]:
         lines = [
-            f"p4 = bfrt.{self._program}.pipe",
+            f"p4 = bfrt.{self._switch.program}.pipe",
             "result = []",
             f"for {over}:",
             f"    result.append({element})",

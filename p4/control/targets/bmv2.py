@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from byteps_thc.errors import ConfigurationError, TransportError
 from p4.control.allocation import JobAllocation
 from p4.control.controls import JobCheck
+from p4.control.description import PortSettings, RecirculationPort
 from p4.control.plan import (
     ClearRegister,
     ClearTable,
@@ -62,8 +63,12 @@ def commands(operations: Iterable[Operation]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _commands(operation: ClearTable | DefaultAction | TableEntry | ClearRegister) -> list[str]:
+def _commands(
+    operation: PortSettings | RecirculationPort | ClearTable | DefaultAction | TableEntry | ClearRegister,
+) -> list[str]:
     match operation:
+        case PortSettings() | RecirculationPort():
+            return []  # simple_switch is given its ports when it starts, and recirculates without one
         case ClearTable(table):
             return [f"table_clear {table}"]
         case DefaultAction(table, action, params):

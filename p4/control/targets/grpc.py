@@ -10,6 +10,7 @@ from typing import Any
 from byteps_thc.errors import ConfigurationError, TransportError
 from p4.control.allocation import JobAllocation
 from p4.control.controls import JobCheck
+from p4.control.description import PortSettings, RecirculationPort, SwitchDescription
 from p4.control.plan import (
     ClearRegister,
     ClearTable,
@@ -27,7 +28,7 @@ from p4.control.plan import (
     full_action,
 )
 from p4.control.targets.base import SwitchControl
-from p4.control.targets.bfrt_names import flood_node, register_fields
+from p4.control.targets.bfrt_names import AUTO_NEGOTIATION, CHIP_NODE, FEC, LOOPBACK, flood_node, register_fields
 
 DEFAULT_ADDRESS = "127.0.0.1:50052"
 _PACKETS = "$COUNTER_SPEC_PKTS"
@@ -37,11 +38,12 @@ _BATCH = 256
 
 
 class GrpcControl(SwitchControl):
-    """A switch whose bf_switchd runs `program`. address: IP:PORT of its gRPC server. client_id: unique per client."""
+    """A switch whose bf_switchd runs the program of the description. client_id: unique per client of its server."""
 
-    def __init__(self, program: str, address: str = DEFAULT_ADDRESS, client_id: int = 0, device_id: int = 0) -> None:
+    def __init__(self, switch: SwitchDescription, client_id: int = 0, device_id: int = 0) -> None:
         self._client = load_client()
-        self._program = program
+        self._switch = switch
+        program, address = switch.program, switch.control_address or DEFAULT_ADDRESS
         try:
             self._connection = self._client.ClientInterface(address, client_id=client_id, device_id=device_id)
             self._connection.bind_pipeline_config(program)
@@ -103,6 +105,8 @@ class GrpcControl(SwitchControl):
                     self._zero(register, first, count)
                 case MulticastGroup():
                     self._set_group(operation)
+                case PortSettings() | RecirculationPort():
+                    self._set_port(operation)
         return None
 
     def _add(self, entries: Sequence[TableEntry]) -> None:
@@ -152,6 +156,29 @@ class GrpcControl(SwitchControl):
         table = self._info.table_get(name)
         keys = [table.make_key([self._client.KeyTuple(index, number)]) for number in range(first, first + count)]
         return [data.to_dict()[field] for data, _ in table.entry_get(self._target, keys, {"from_hw": True})]
+
+    def _set_port(self, port: PortSettings | RecirculationPort) -> None:
+        data_tuple = self._client.DataTuple
+        if isinstance(port, PortSettings):
+            number, speed, fec = port.number, port.speed, FEC[port.fec]
+            mode = data_tuple("$AUTO_NEGOTIATION", str_val=AUTO_NEGOTIATION[port.auto_negotiation])
+        elif port.loopback_speed is not None:
+            number, speed, fec = port.port, port.loopback_speed, FEC["none"]
+            mode = data_tuple("$LOOPBACK_MODE", str_val=LOOPBACK)
+        else:
+            table = self._info.table_get(f"{CHIP_NODE[self._switch.architecture]}.pktgen.port_cfg")
+            key = table.make_key([self._client.KeyTuple("dev_port", port.port)])
+            table.entry_mod(self._target, [key], [table.make_data([data_tuple("recirculation_enable", bool_val=True)])])
+            return
+        table = self._info.table_get("$PORT")
+        fields = [
+            data_tuple("$SPEED", str_val=f"BF_SPEED_{speed}"),
+            data_tuple("$FEC", str_val=fec),
+            mode,
+            data_tuple("$PORT_ENABLE", bool_val=True),
+        ]
+        key = table.make_key([self._client.KeyTuple("$DEV_PORT", number)])
+        table.entry_add_or_mod(self._target, [key], [table.make_data(fields)])
 
     def _set_group(self, group: MulticastGroup) -> None:
         nodes, groups = self._info.table_get("$pre.node"), self._info.table_get("$pre.mgid")

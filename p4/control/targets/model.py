@@ -8,6 +8,7 @@ from typing import Any
 from byteps_thc.errors import TransportError
 from p4.control.allocation import JobAllocation
 from p4.control.controls import JobCheck
+from p4.control.description import PortSettings, RecirculationPort
 from p4.control.plan import (
     ClearRegister,
     ClearTable,
@@ -23,6 +24,7 @@ from p4.control.plan import (
     Ternary,
 )
 from p4.control.targets.base import SwitchControl
+from p4.model.architectures.tna import TnaSwitch
 from p4.model.control import ControlPlane
 from p4.model.errors import ControlError
 
@@ -83,6 +85,11 @@ class ModelControl(SwitchControl):
                 self._switch.register_clear(register, first, count)
             case MulticastGroup(group, replicas):
                 self._switch.multicast_group_set(group, replicas)
+            case RecirculationPort(port=port, loopback_speed=speed):
+                if speed is not None and isinstance(self._switch, TnaSwitch):
+                    self._switch.set_loopback(port)
+            case PortSettings():
+                pass  # the model has all ports its architecture has
 
     def _remove(self, table: str, key: str, value: int) -> None:
         for entry in self._switch.table_entries(table):
