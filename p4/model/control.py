@@ -50,6 +50,11 @@ class ControlPlane:
         """All tables."""
         return list(self._instances[0].tables)
 
+    def table_is_mutable(self, table: str) -> bool:
+        """Whether the control plane may change the entries."""
+        info = self._tables(table)[0].info
+        return bool(info.keys) and not info.const_entries
+
     def table_add(
         self, table: str, match: Match, action: str, params: Params = (), priority: int | None = None
     ) -> None:

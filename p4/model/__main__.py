@@ -1,0 +1,146 @@
+"""Command line of the P4 model: `python -m p4.model --help`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from p4.model import P4Error, compile_program
+from p4.model.architectures import TnaSwitch, V1ModelSwitch, architecture_of, new_switch
+from p4.model.errors import ControlError, PacketError
+from p4.model.interfaces import Program
+from p4.model.offload import disable_offloads
+from p4.model.port_loop import PortLoop
+from p4.model.ports import InterfacePort, Port, UdpPort
+from p4.model.rules_tna import check_program
+from p4.model.stf import StfError, run_stf
+
+SERVICE_MAC = bytes.fromhex("020000000001")
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run P4_16 programs for v1model, TNA and T2NA.")
+console = Console()
+
+ProgramPath = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="P4_16 source.")]
+IncludeDirs = Annotated[list[Path] | None, typer.Option("-I", "--include", help="Where to look for #include files.")]
+Defines = Annotated[list[str] | None, typer.Option("-D", "--define", help="NAME or NAME=VALUE for the preprocessor.")]
+Pipes = Annotated[int, typer.Option(help="Pipes of a Tofino: 1, 2 or 4.")]
+
+
+@app.command()
+def check(program: ProgramPath, include: IncludeDirs = None, define: Defines = None, pipes: Pipes = 1) -> None:
+    """Compile a program and check it against the rules of its architecture."""
+    compiled = _compile(program, include, define)
+    switch = _switch(compiled, pipes)
+    table = Table("tables", "externs", "architecture", title=str(program))
+    table.add_row(str(len(switch.table_names())), str(len(switch.extern_names())), architecture_of(compiled))
+    console.print(table)
+    if isinstance(switch, TnaSwitch):
+        for gress, bits in check_program(switch).items():
+            console.print(f"{gress}: {bits} PHV bits of headers and metadata")
+
+
+@app.command()
+def dump(program: ProgramPath, include: IncludeDirs = None, define: Defines = None) -> None:
+    """Print the Python that a program becomes."""
+    typer.echo(_compile(program, include, define).source)
+
+
+@app.command()
+def stf(
+    program: ProgramPath,
+    tests: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="STF files.")],
+    include: IncludeDirs = None,
+    define: Defines = None,
+    pipes: Pipes = 1,
+) -> None:
+    """Run packet tests, each on a fresh switch."""
+    compiled = _compile(program, include, define)
+    failed = 0
+    for test in tests:
+        try:
+            packets = run_stf(_switch(compiled, pipes), test)
+            console.print(f"[green]passed[/] {test} ({packets} packets)")
+        except (StfError, P4Error, PacketError) as error:
+            failed += 1
+            console.print(f"[red]failed[/] {error}")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    program: ProgramPath,
+    port: Annotated[list[str], typer.Option(help="NUMBER=INTERFACE or NUMBER=udp:ADDRESS:PORT; repeat it.")],
+    setup: Annotated[Path | None, typer.Option(exists=True, help="STF file with table entries.")] = None,
+    duration_s: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
+    include: IncludeDirs = None,
+    define: Defines = None,
+    pipes: Pipes = 1,
+) -> None:
+    """Run a program between interfaces or UDP sockets until interrupted."""
+    switch = _switch(_compile(program, include, define), pipes)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        if setup is not None:
+            run_stf(switch, setup)
+        with ExitStack() as stack:
+            ports = dict(_open_port(text) for text in port)
+            for each in ports.values():
+                stack.callback(each.close)
+            PortLoop(switch, ports).run(stop, duration_s)
+    except (StfError, P4Error, PacketError, ControlError, OSError) as error:
+        _fail(error)
+    _report(switch, ports)
+
+
+def _compile(path: Path, include: list[Path] | None, define: list[str] | None) -> Program:
+    defines = dict(item.partition("=")[::2] for item in define or [])
+    try:
+        return compile_program(path, include or [], {name: value or "1" for name, value in defines.items()})
+    except P4Error as error:
+        _fail(error)
+
+
+def _switch(program: Program, pipes: int) -> V1ModelSwitch | TnaSwitch:
+    try:
+        return new_switch(program) if architecture_of(program) == "v1model" else new_switch(program, pipes=pipes)
+    except (P4Error, ControlError) as error:
+        _fail(error)
+
+
+def _open_port(text: str) -> tuple[int, Port]:
+    number, _, target = text.partition("=")
+    if not number.isdecimal() or not target:
+        raise ControlError(f"--port {text}: write NUMBER=INTERFACE or NUMBER=udp:ADDRESS:PORT")
+    if target.startswith("udp:"):
+        address, _, udp_port = target.removeprefix("udp:").rpartition(":")
+        return int(number), UdpPort(address, int(udp_port), SERVICE_MAC)
+    disable_offloads(target)
+    return int(number), InterfacePort(target)
+
+
+def _report(switch: V1ModelSwitch | TnaSwitch, ports: dict[int, Port]) -> None:
+    table = Table("port", "received", "sent", "send errors")
+    for number, port in ports.items():
+        statistics = port.statistics
+        table.add_row(str(number), str(statistics.received), str(statistics.sent), str(statistics.send_errors))
+    console.print(table)
+    console.print(switch.statistics)
+
+
+def _fail(error: Exception) -> NoReturn:
+    console.print(f"[red]error[/] {error}", style=None, highlight=False)
+    raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    app()
