@@ -6,7 +6,8 @@ from p4.control.controls.aggregation_blocks import AggregationBlocks
 from p4.control.controls.base import Control
 from p4.control.controls.forwarding import Forwarding
 from p4.control.controls.job_check import JobCheck
-from p4.control.controls.pass_control import PassControl
+from p4.control.controls.pass_port import PassPort
+from p4.control.controls.pass_row import PassRow
 from p4.control.controls.port_role import PortRole
 from p4.control.controls.replica import Replica
 from p4.control.controls.service import Service
@@ -18,8 +19,9 @@ CONTROLS: tuple[type[Control], ...] = (
     Service,
     JobCheck,
     SlotCheck,
-    PassControl,
+    PassRow,
     AggregationBlocks,
+    PassPort,
     Forwarding,
     Replica,
 )
@@ -30,7 +32,8 @@ __all__ = [
     "Control",
     "Forwarding",
     "JobCheck",
-    "PassControl",
+    "PassPort",
+    "PassRow",
     "PortRole",
     "Replica",
     "Service",

@@ -15,7 +15,7 @@ class Forwarding(Control):
     TABLES = ("ipv4_route", "mac_forward")
 
     def entries(self) -> Iterator[TableEntry]:
-        """Routes, then stations: workers, other hosts and the agent."""
+        """Routes, the router itself, then stations: workers and other hosts."""
         router = mac_number(self.switch.mac)
         for route in self.switch.routes:
             prefix = Lpm(ip_number(route.prefix.network_address), route.prefix.prefixlen)
@@ -23,6 +23,7 @@ class Forwarding(Control):
             yield self.entry(
                 "ipv4_route", {"dst_ip": prefix}, "route", dst_mac=next_hop, src_mac=router, port=route.port
             )
+        yield self.entry("mac_forward", {"dst_mac": router}, "to_router")
         for mac, port in sorted(self._stations().items()):
             yield self.entry("mac_forward", {"dst_mac": mac_number(mac)}, "forward", port=port)
 
