@@ -36,14 +36,14 @@ class SwitchStatus:
 def read_status(control: SwitchControl, allocations: Sequence[JobAllocation]) -> SwitchStatus:
     """Ask a switch."""
     jobs = tuple(_job_status(control, allocation) for allocation in allocations)
-    counts = control.read_counter("reasons", 0, 1 + max(reasons().values()))
+    counts = control.read_counter("ThcIngress.reasons", 0, 1 + max(reasons().values()))
     return SwitchStatus(jobs, {name: counts[index] for name, index in reasons().items()})
 
 
 def _job_status(control: SwitchControl, allocation: JobAllocation) -> JobStatus:
     first, slots = allocation.first_slot, allocation.slots
     rounds = control.read_register(SlotCheck.full_name("highest_round"), first, slots)
-    packets = control.read_counter("slot_packets", first, slots)
+    packets = control.read_counter(SlotCheck.full_name("slot_packets"), first, slots)
     return JobStatus(
         job_id=allocation.job_id,
         epoch=control.open_epoch(allocation),

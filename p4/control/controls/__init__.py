@@ -6,7 +6,7 @@ from p4.control.controls.aggregation_blocks import AggregationBlocks
 from p4.control.controls.base import Control
 from p4.control.controls.forwarding import Forwarding
 from p4.control.controls.job_check import JobCheck
-from p4.control.controls.pass_port import PassPort
+from p4.control.controls.pass_control import PassControl
 from p4.control.controls.pass_row import PassRow
 from p4.control.controls.port_role import PortRole
 from p4.control.controls.replica import Replica
@@ -21,7 +21,7 @@ CONTROLS: tuple[type[Control], ...] = (
     SlotCheck,
     PassRow,
     AggregationBlocks,
-    PassPort,
+    PassControl,
     Forwarding,
     Replica,
 )
@@ -32,7 +32,7 @@ __all__ = [
     "Control",
     "Forwarding",
     "JobCheck",
-    "PassPort",
+    "PassControl",
     "PassRow",
     "PortRole",
     "Replica",

@@ -21,7 +21,8 @@ class AggregationBlocks(Control):
             return
         values = self.deployment.jobs[0].table.values  # the same for all jobs: Deployment checks it
         for table in self.TABLES:
+            action = table.replace("lookup", "set_values")
             for codes in range(1 << 2 * limits.CODE_BITS):
                 first, second = divmod(codes, 1 << limits.CODE_BITS)
                 pair = values[first] << limits.VALUE_BITS | values[second]
-                yield self.entry(table, {"codes": codes}, "set_values", values=pair)
+                yield self.entry(table, {"codes": codes}, action, values=pair)

@@ -1,4 +1,4 @@
-"""PassPort: through which pipe a packet goes next."""
+"""PassControl: through which pipe a packet goes next."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from p4.control.plan import TableEntry
 HOME_PASS = 0
 
 
-class PassPort(Control):
+class PassControl(Control):
     """Passes 1 .. 8 go round the pipes in a ring so that the last one is in the home pipe, which counts and answers."""
 
-    INSTANCE = "ThcIngress.pass_port"
+    INSTANCE = "ThcIngress.pass_control"
     TABLES = ("recirculation",)
 
     def entries(self) -> Iterator[TableEntry]:
