@@ -1,0 +1,60 @@
+// A plain switch for everything that is not for the aggregator: bridges to known stations, floods to others, and routes
+// what is sent to its own MAC address.
+control Forwarding(inout headers_t hdr, inout metadata_t meta) {
+    action forward(port_t port) {
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = port;
+    }
+
+    action to_router() {
+        meta.reason = REASON_UNROUTABLE;  // unless ipv4_route knows better
+    }
+
+    action flood(bit<16> multicast_group) {
+        meta.delivery = DELIVER_GROUP;
+        meta.output_group = multicast_group;
+    }
+
+    // The control plane sets the group of all ports as the default action's parameter; group 0 has no members.
+    table mac_forward {
+        key = {
+            hdr.ethernet.dst_mac: exact @name("dst_mac");
+        }
+        actions = { forward; to_router; flood; }
+        default_action = flood(0);
+        size = THC_MAC_ENTRIES;
+    }
+
+    action route(bit<48> dst_mac, bit<48> src_mac, port_t port) {
+        hdr.ethernet.dst_mac = dst_mac;
+        hdr.ethernet.src_mac = src_mac;
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        meta.rewritten = 1;
+        meta.reason = REASON_FORWARDED;
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = port;
+    }
+
+    action drop() {
+        meta.delivery = DELIVER_NOT;
+    }
+
+    table ipv4_route {
+        key = {
+            hdr.ipv4.dst_ip: lpm @name("dst_ip");
+        }
+        actions = { route; drop; }
+        const default_action = drop();
+        size = THC_ROUTE_ENTRIES;
+    }
+
+    apply {
+        switch (mac_forward.apply().action_run) {
+            to_router: {
+                if (hdr.ipv4.isValid() && hdr.ipv4.ttl[7:1] != 0) {  // 0 and 1: at the end of its way
+                    ipv4_route.apply();
+                }
+            }
+        }
+    }
+}

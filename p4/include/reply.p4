@@ -1,0 +1,82 @@
+// Turns a packet into what the aggregator sends: STRAGGLER, ERROR, AGGREGATE or MAX_NORM.
+// Replies before the result carry the codes of the packet behind the end of their IP datagram, where every IP stack takes
+// them for padding of the Ethernet frame: without mirroring a Tofino cannot cut a packet off.
+#define RESULT(first_pass, passes) \
+    (REPLY_RESULT, THC_TYPE_CODES, first_pass): result(THC_TYPE_AGGREGATE, 20 + 8 + 32 + 128 * passes, 8 + 32 + 128 * passes); \
+    (REPLY_RESULT, THC_TYPE_NORM, first_pass): result(THC_TYPE_MAX_NORM, 20 + 8 + 32 + 128 * passes, 8 + 32 + 128 * passes);
+
+control Reply(inout headers_t hdr, inout metadata_t meta) {
+    action turn_round(bit<8> message_type, bit<16> total_length, bit<16> udp_length) {
+        bit<48> service_mac = hdr.ethernet.dst_mac;
+        hdr.ethernet.dst_mac = hdr.ethernet.src_mac;
+        hdr.ethernet.src_mac = service_mac;
+        bit<32> service_ip = hdr.ipv4.dst_ip;
+        hdr.ipv4.dst_ip = hdr.ipv4.src_ip;
+        hdr.ipv4.src_ip = service_ip;
+        bit<16> service_port = hdr.udp.dst_port;
+        hdr.udp.dst_port = hdr.udp.src_port;
+        hdr.udp.src_port = service_port;
+        hdr.ipv4.total_length = total_length;
+        hdr.ipv4.ttl = 64;
+        hdr.udp.length = udp_length;
+        hdr.udp.checksum = 0;  // none: a Tofino cannot sum up what it does not parse
+        hdr.thc.message_type = message_type;
+        hdr.thc.switch_pass = 0;
+        hdr.thc.switch_verdict = 0;
+        hdr.thc.switch_state = 0;
+        meta.rewritten = 1;
+        meta.output_port = meta.reply_port;
+    }
+
+    action straggler() {
+        turn_round(THC_TYPE_STRAGGLER, 20 + 8 + 32, 8 + 32);
+        hdr.thc.flags = 0;
+        hdr.thc.contributions = 0;
+        hdr.thc.payload_count = 0;
+        meta.delivery = DELIVER_PORT;
+    }
+
+    action error_reply() {
+        turn_round(THC_TYPE_ERROR, 20 + 8 + 32 + 16, 8 + 32 + 16);
+        hdr.thc.flags = 0;
+        hdr.thc.contributions = 0;
+        hdr.thc.payload_count = 0;
+        hdr.error_payload.setValid();
+        hdr.error_payload.worker_bitmap = 32w0 ++ meta.bitmap_before;
+        hdr.error_payload.reason = 8w0 ++ meta.reason;
+        hdr.error_payload.field = THC_FIELD_NONE;
+        hdr.error_payload.job_value = 0;
+        meta.delivery = DELIVER_PORT;
+    }
+
+    action result(bit<8> message_type, bit<16> total_length, bit<16> udp_length) {
+        turn_round(message_type, total_length, udp_length);
+    }
+
+    table reply {
+        key = {
+            meta.reply: ternary;
+            hdr.thc.message_type: ternary;
+            hdr.thc.switch_pass: ternary;
+        }
+        actions = { straggler; error_reply; result; @defaultonly NoAction; }
+        const entries = {
+            (REPLY_STRAGGLER, _, _): straggler();
+            (REPLY_ERROR, _, _): error_reply();
+            RESULT(0x80, 1)
+            RESULT(0x70, 2)
+            RESULT(0x60, 3)
+            RESULT(0x50, 4)
+            RESULT(0x40, 5)
+            RESULT(0x30, 6)
+            RESULT(0x20, 7)
+            RESULT(0x10, 8)
+        }
+        const default_action = NoAction();
+        size = 18;
+    }
+
+    apply {
+        reply.apply();
+    }
+}

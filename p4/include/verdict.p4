@@ -1,0 +1,100 @@
+// What a packet does to its slot: the truth table over what the slot check found.
+
+// Population count of a byte, as the entries of a table with one key: ONES_256 lists all bytes.
+#define ONES_1(byte, ones, SET) (byte): SET(ones);
+#define ONES_2(byte, ones, SET) ONES_1(byte, ones, SET) ONES_1(byte + 1, ones + 1, SET)
+#define ONES_4(byte, ones, SET) ONES_2(byte, ones, SET) ONES_2(byte + 2, ones + 1, SET)
+#define ONES_8(byte, ones, SET) ONES_4(byte, ones, SET) ONES_4(byte + 4, ones + 1, SET)
+#define ONES_16(byte, ones, SET) ONES_8(byte, ones, SET) ONES_8(byte + 8, ones + 1, SET)
+#define ONES_32(byte, ones, SET) ONES_16(byte, ones, SET) ONES_16(byte + 16, ones + 1, SET)
+#define ONES_64(byte, ones, SET) ONES_32(byte, ones, SET) ONES_32(byte + 32, ones + 1, SET)
+#define ONES_128(byte, ones, SET) ONES_64(byte, ones, SET) ONES_64(byte + 64, ones + 1, SET)
+#define ONES_256(SET) ONES_128(0, 0, SET) ONES_128(128, 1, SET)
+
+#define ONES_TABLE(i, high, low) \
+    action set_ones_##i(bit<8> ones) { \
+        meta.ones_##i = ones; \
+    } \
+    table ones_##i { \
+        key = { \
+            meta.bitmap_before[high:low]: exact @name("workers"); \
+        } \
+        actions = { set_ones_##i; } \
+        const entries = { ONES_256(set_ones_##i) } \
+        const default_action = set_ones_##i(0); \
+        size = 256; \
+    }
+
+control Verdict(inout headers_t hdr, inout metadata_t meta) {
+    // The workers of a version are counted from their bitmap: a counter next to it could drift.
+    ONES_TABLE(0, 7, 0)
+    ONES_TABLE(1, 15, 8)
+    ONES_TABLE(2, 23, 16)
+    ONES_TABLE(3, 31, 24)
+
+    action straggler() {
+        meta.reply = REPLY_STRAGGLER;
+        meta.reason = REASON_STRAGGLER;
+    }
+
+    action order_mismatch() {
+        meta.reply = REPLY_ERROR;
+        meta.reason = REASON_ORDER_MISMATCH;
+        meta.bitmap_before = 0;
+    }
+
+    action incomplete() {
+        meta.reply = REPLY_ERROR;
+        meta.reason = REASON_INCOMPLETE;
+    }
+
+    action duplicate() {
+        meta.reason = REASON_DUPLICATE;
+    }
+
+    action begin(bit<8> step) {
+        hdr.thc.switch_verdict = step;
+        meta.delivery = DELIVER_RECIRCULATE;
+    }
+
+    // Closed: a quorum of workers is on its way through the passes, and one more would not be in the count.
+    table verdict {
+        key = {
+            meta.use: ternary;
+            meta.missing: ternary;
+            meta.seen: ternary;
+            meta.room: ternary;
+            hdr.thc.flags: ternary;
+            hdr.thc.message_type: ternary;
+        }
+        actions = { straggler; order_mismatch; incomplete; duplicate; begin; }
+        const entries = {
+            (USE_STRAGGLER, _, _, _, _, _): straggler();
+            (USE_MISMATCH, _, _, _, _, _): order_mismatch();
+            (USE_FRESH, _, _, _, _, _): begin(STEP_WRITE);
+            (USE_JOINED, 0, _, _, _, _): begin(STEP_SKIP);
+            // Closed by the quorum.
+            (_, _, _, 0, THC_FLAG_RETRANSMIT, _): incomplete();
+            (_, _, _, 0, _, _): duplicate();
+            (_, _, _, 0x80 &&& 0x80, THC_FLAG_RETRANSMIT, _): incomplete();
+            (_, _, _, 0x80 &&& 0x80, _, _): duplicate();
+            (_, _, 0, _, _, THC_TYPE_CODES): begin(STEP_ADD);
+            (_, _, 0, _, _, THC_TYPE_NORM): begin(STEP_MAX);
+            // Counted before.
+            (_, _, _, _, THC_FLAG_RETRANSMIT, _): incomplete();
+        }
+        const default_action = duplicate();
+        size = 11;
+    }
+
+    apply {
+        ones_0.apply();
+        ones_1.apply();
+        ones_2.apply();
+        ones_3.apply();
+        bit<8> ones_low = meta.ones_0 + meta.ones_1;
+        bit<8> ones_high = meta.ones_2 + meta.ones_3;
+        meta.room = hdr.thc.contributions - (ones_low + ones_high);
+        verdict.apply();
+    }
+}

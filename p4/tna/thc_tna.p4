@@ -1,0 +1,52 @@
+// THC aggregator for Tofino: `-DTHC_TOFINO2` for Tofino 2.
+#include <core.p4>
+#ifdef THC_TOFINO2
+#include <t2na.p4>
+#else
+#include <tna.p4>
+#endif
+
+#include "../include/thc_config.p4"
+#include "../include/headers.p4"
+#include "../include/metadata.p4"
+#include "../include/reasons.p4"
+#include "../include/parser.p4"
+#include "../include/port_role.p4"
+#include "../include/service.p4"
+#include "../include/packet_check.p4"
+#include "../include/job_check.p4"
+#include "../include/admission.p4"
+#include "../include/pass_row.p4"
+#include "../include/verdict.p4"
+#include "../include/result.p4"
+#include "../include/reply.p4"
+#include "../include/pass_control.p4"
+#include "../include/forwarding.p4"
+#include "../include/replica.p4"
+
+// What egress has to know of a replica; removed there.
+header bridge_h {
+    @padding bit<6> pad;
+    bit<1> is_result;
+    port_t ingress_port;
+}
+
+struct tna_metadata_t {
+    metadata_t meta;
+    bridge_h bridge;
+}
+
+#include "aggregation_blocks.p4"
+#include "slot_check.p4"
+#include "ingress.p4"
+#include "egress.p4"
+
+Pipeline(
+    ThcIngressParser(),
+    ThcIngress(),
+    ThcIngressDeparser(),
+    ThcEgressParser(),
+    ThcEgress(),
+    ThcEgressDeparser()) pipe;
+
+Switch(pipe) main;

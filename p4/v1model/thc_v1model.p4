@@ -1,0 +1,144 @@
+// THC aggregator for bmv2 (simple_switch): the same controls, passes and packets as ../tna/thc_tna.p4.
+#include <core.p4>
+#define V1MODEL_VERSION 20200408
+#include <v1model.p4>
+
+#include "../include/thc_config.p4"
+#include "../include/headers.p4"
+#include "../include/metadata.p4"
+#include "../include/reasons.p4"
+#include "../include/parser.p4"
+#include "../include/port_role.p4"
+#include "../include/service.p4"
+#include "../include/packet_check.p4"
+#include "../include/job_check.p4"
+#include "../include/admission.p4"
+#include "../include/pass_row.p4"
+#include "../include/verdict.p4"
+#include "../include/result.p4"
+#include "../include/reply.p4"
+#include "../include/pass_control.p4"
+#include "../include/forwarding.p4"
+#include "../include/replica.p4"
+#include "aggregation_blocks.p4"
+#include "slot_check.p4"
+
+// standard_metadata.instance_type of simple_switch.
+const bit<32> INSTANCE_RECIRCULATED = 4;
+
+parser ThcV1Parser(
+        packet_in packet,
+        out headers_t hdr,
+        inout metadata_t meta,
+        inout standard_metadata_t standard_metadata) {
+    ThcParser() thc_parser;
+
+    state start {
+        thc_parser.apply(packet, hdr);
+        transition accept;
+    }
+}
+
+control NoVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {}
+}
+
+// All registers are here: simple_switch has one ingress thread and several egress threads.
+control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    counter<bit<8>>(THC_REASONS, CounterType.packets) reasons;
+
+    PortRole() port_role;
+    PassRow() pass_row;
+    Service() service;
+    PacketCheck() packet_check;
+    JobCheck() job_check;
+    Admission() admission;
+    AggregationBlocks() blocks;
+    SlotCheck() slot_check;
+    Verdict() verdict;
+    Result() result;
+    Reply() reply;
+    PassControl() pass_control;
+    Forwarding() forwarding;
+
+    apply {
+        port_role.apply(meta, standard_metadata.ingress_port);
+        if (standard_metadata.instance_type == INSTANCE_RECIRCULATED) {
+            meta.role = ROLE_RECIRCULATION;  // simple_switch loops a packet back without saying through which port
+        }
+        bool truncated = hdr.thc.isValid() &&
+            standard_metadata.packet_length < 14 + (bit<32>)hdr.ipv4.total_length && meta.role != ROLE_RECIRCULATION;
+        if (standard_metadata.parser_error == error.NoError && !truncated) {
+            service.apply(hdr, meta);
+            if (hdr.thc.isValid()) {
+                pass_row.apply(hdr, meta);
+                packet_check.apply(hdr, meta);
+                job_check.apply(hdr, meta);
+            }
+            admission.apply(hdr, meta);
+            if (meta.work == WORK_PASS) {
+                blocks.apply(hdr, meta);
+            }
+            slot_check.apply(hdr, meta);
+            if (meta.work == WORK_CHECK) {
+                verdict.apply(hdr, meta);
+            } else if (meta.work == WORK_FINISH) {
+                result.apply(hdr, meta);
+            } else if (meta.work == WORK_FORWARD) {
+                forwarding.apply(hdr, meta);
+            }
+            reply.apply(hdr, meta);
+            pass_control.apply(hdr, meta);
+        } else {
+            meta.reason = REASON_PARSER_ERROR;
+        }
+        if (meta.delivery == DELIVER_GROUP) {
+            standard_metadata.mcast_grp = meta.output_group;
+        } else if (meta.delivery == DELIVER_NOT) {
+            mark_to_drop(standard_metadata);
+        } else {
+            standard_metadata.egress_spec = meta.output_port;
+        }
+        if (meta.reason != REASON_NONE) {
+            reasons.count(meta.reason);
+        }
+    }
+}
+
+control ThcEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Replica() replica;
+
+    apply {
+        if (meta.delivery == DELIVER_RECIRCULATE) {
+            recirculate_preserving_field_list(0);  // no metadata: all that a packet carries is in its header
+        } else if (meta.is_result == 1) {
+            replica.apply(hdr, meta, standard_metadata.egress_rid);
+            if (meta.delivery == DELIVER_NOT) {
+                mark_to_drop(standard_metadata);
+            }
+        } else if (meta.delivery == DELIVER_GROUP &&
+                   standard_metadata.egress_port == standard_metadata.ingress_port) {
+            mark_to_drop(standard_metadata);  // a flood goes to all ports but the one it came from
+        }
+    }
+}
+
+control ThcComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(meta.rewritten == 1, {IPV4_CHECKSUM_FIELDS(hdr.ipv4)}, hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control ThcDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(
+    ThcV1Parser(),
+    NoVerifyChecksum(),
+    ThcIngress(),
+    ThcEgress(),
+    ThcComputeChecksum(),
+    ThcDeparser()) main;
