@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,9 +244,7 @@ def test_sizes_are_those_of_the_programs() -> None:
     assert int(defined["THC_MAC_ENTRIES"]) == limits.MAX_STATIONS
 
 
-def test_the_example_of_the_readme_is_valid() -> None:
-    readme = (Path(limits.__file__).parents[1] / "README.md").read_text()
-    examples = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
-    assert examples
-    for example in examples:
-        allocate(Deployment(**tomllib.loads(example)))
+def test_the_example_is_valid() -> None:
+    deployment = Deployment.load(Path(limits.__file__).parents[1] / "jobs.example.toml")
+    assert len(allocate(deployment)) == 1
+    assert deployment.switch.slots == 4096
