@@ -156,20 +156,14 @@ def python(wire: dict[str, Any]) -> str:
 
 
 def p4(wire: dict[str, Any]) -> str:
-    out = [
-        f"// {NOTICE}",
-        "#ifndef THC_WIRE_P4_",
-        "#define THC_WIRE_P4_",
-        "",
-        f"const bit<8> THC_VERSION = {wire['protocol']['version']};",
-        f"const bit<16> THC_UDP_PORT = {wire['protocol']['udp_port']};",
-    ]
+    constants = [("THC_VERSION", 8, wire["protocol"]["version"]), ("THC_UDP_PORT", 16, wire["protocol"]["udp_port"])]
     for table, prefix in zip(ENUMS, ("THC_TYPE", "THC_REASON", "THC_FIELD"), strict=True):
         width = 8 if table == "message_types" else 16
-        out += [
-            f"const bit<{width}> {prefix}_{name.upper()} = {entry['value']};" for name, entry in wire[table].items()
-        ]
-    out += [f"const bit<8> THC_FLAG_{name.upper()} = {1 << entry['bit']};" for name, entry in wire["flags"].items()]
+        constants += [(f"{prefix}_{name.upper()}", width, entry["value"]) for name, entry in wire[table].items()]
+    constants += [(f"THC_FLAG_{name.upper()}", 8, 1 << entry["bit"]) for name, entry in wire["flags"].items()]
+    out = [f"// {NOTICE}", "#ifndef THC_WIRE_P4_", "#define THC_WIRE_P4_", ""]
+    # A program need not use all of them.
+    out += [f'@noWarn("unused") const bit<{width}> {name} = {value};' for name, width, value in constants]
     out.append("")
     for struct in STRUCTS:
         suffix = "h" if struct == "header" else f"{struct}_h"

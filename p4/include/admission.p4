@@ -87,7 +87,6 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             (ROLE_FRONT, _, _, _, _, _): check();
         }
         const default_action = reject(REASON_MALFORMED);
-        size = 19;
     }
 
     apply {

@@ -23,13 +23,13 @@ const bit<2> SHAPE_MALFORMED = 2;
 const bit<2> SHAPE_SPOOFED = 3;
 
 // JobCheck.
-const bit<2> JOB_NONE = 0;
+@noWarn("unused") const bit<2> JOB_NONE = 0;
 const bit<2> JOB_ENTERED = 1;
 const bit<2> JOB_MALFORMED = 2;
 const bit<2> JOB_REFUSED = 3;
 
 // What Admission decides on.
-const bit<3> WORK_NONE = 0;
+@noWarn("unused") const bit<3> WORK_NONE = 0;
 const bit<3> WORK_CHECK = 1;
 const bit<3> WORK_FINISH = 2;
 const bit<3> WORK_REPLY = 3;
@@ -43,7 +43,7 @@ const bit<2> USE_JOINED = 1;     // the version is in this round
 const bit<2> USE_MISMATCH = 2;   // in this round, for another partition, chunk or count
 const bit<2> USE_STRAGGLER = 3;  // the round is over
 
-const bit<2> REPLY_NONE = 0;
+@noWarn("unused") const bit<2> REPLY_NONE = 0;
 const bit<2> REPLY_STRAGGLER = 1;
 const bit<2> REPLY_ERROR = 2;
 const bit<2> REPLY_RESULT = 3;
@@ -80,7 +80,8 @@ struct metadata_t {
     bit<1> is_result;        // the replicas go to workers (else: a flood)
     bit<8> reason;
     port_t home_port;        // recirculation port of the home pipe
-    port_t output_port;
+    @field_list(0)
+    port_t output_port;      // in v1model kept over a recirculation: the port through which the packet comes back
     port_t reply_port;       // towards the sender
     bit<16> output_group;
     bit<16> job_group;

@@ -60,7 +60,6 @@ control PacketCheck(inout headers_t hdr, inout metadata_t meta) {
             (_, _, _, _, _, _, _, _, _, _, _, 0, 0, 0): malformed();
         }
         const default_action = spoofed();
-        size = 17;
     }
 
     apply {

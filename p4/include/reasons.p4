@@ -6,7 +6,8 @@ const bit<8> REASON_NONE = 0;
 // Answered with an ERROR, whose reason has the same number (THC_REASON_...).
 const bit<8> REASON_INCOMPLETE = 1;
 const bit<8> REASON_UNKNOWN_JOB = 2;
-const bit<8> REASON_STALE_EPOCH = 3;
+@noWarn("unused")
+const bit<8> REASON_STALE_EPOCH = 3;  // given by the control plane (JobCheck)
 const bit<8> REASON_ORDER_MISMATCH = 8;
 // Others.
 const bit<8> REASON_ABSORBED = 16;        // added; the slot waits for others

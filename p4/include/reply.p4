@@ -73,7 +73,6 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
             RESULT(0x10, 8)
         }
         const default_action = NoAction();
-        size = 18;
     }
 
     apply {

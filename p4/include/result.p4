@@ -31,7 +31,6 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
             (USE_JOINED, STEP_FINISH_ONE): to_sender();
         }
         const default_action = overwritten();
-        size = 2;
     }
 
     apply {

@@ -35,7 +35,6 @@ control Service(inout headers_t hdr, inout metadata_t meta) {
             THC_TYPE_CODES: slots();
         }
         default_action = to_cpu(0);
-        size = 2;
     }
 
     action reply(bit<48> mac) {

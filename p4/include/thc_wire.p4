@@ -2,40 +2,40 @@
 #ifndef THC_WIRE_P4_
 #define THC_WIRE_P4_
 
-const bit<8> THC_VERSION = 1;
-const bit<16> THC_UDP_PORT = 48865;
-const bit<8> THC_TYPE_HELLO = 1;
-const bit<8> THC_TYPE_WELCOME = 2;
-const bit<8> THC_TYPE_NORM = 3;
-const bit<8> THC_TYPE_MAX_NORM = 4;
-const bit<8> THC_TYPE_CODES = 5;
-const bit<8> THC_TYPE_AGGREGATE = 6;
-const bit<8> THC_TYPE_STRAGGLER = 7;
-const bit<8> THC_TYPE_ERROR = 8;
-const bit<8> THC_TYPE_GOODBYE = 9;
-const bit<16> THC_REASON_INCOMPLETE = 1;
-const bit<16> THC_REASON_UNKNOWN_JOB = 2;
-const bit<16> THC_REASON_STALE_EPOCH = 3;
-const bit<16> THC_REASON_DUPLICATE_WORKER = 4;
-const bit<16> THC_REASON_CONFIG_MISMATCH = 5;
-const bit<16> THC_REASON_OVERFLOW = 6;
-const bit<16> THC_REASON_TOO_MANY_JOBS = 7;
-const bit<16> THC_REASON_ORDER_MISMATCH = 8;
-const bit<16> THC_REASON_DRAINING = 9;
-const bit<16> THC_REASON_BAD_CONFIG = 10;
-const bit<16> THC_FIELD_NONE = 0;
-const bit<16> THC_FIELD_NUM_WORKERS = 1;
-const bit<16> THC_FIELD_CODE_BITS = 2;
-const bit<16> THC_FIELD_VALUE_BITS = 3;
-const bit<16> THC_FIELD_GRANULARITY = 4;
-const bit<16> THC_FIELD_TABLE = 5;
-const bit<16> THC_FIELD_CODES_PER_PACKET = 6;
-const bit<16> THC_FIELD_QUORUM = 7;
-const bit<16> THC_FIELD_WORKER_ID = 8;
-const bit<16> THC_FIELD_SLOTS = 9;
-const bit<16> THC_FIELD_SETTINGS = 10;
-const bit<8> THC_FLAG_RETRANSMIT = 1;
-const bit<8> THC_FLAG_PARTIAL = 2;
+@noWarn("unused") const bit<8> THC_VERSION = 1;
+@noWarn("unused") const bit<16> THC_UDP_PORT = 48865;
+@noWarn("unused") const bit<8> THC_TYPE_HELLO = 1;
+@noWarn("unused") const bit<8> THC_TYPE_WELCOME = 2;
+@noWarn("unused") const bit<8> THC_TYPE_NORM = 3;
+@noWarn("unused") const bit<8> THC_TYPE_MAX_NORM = 4;
+@noWarn("unused") const bit<8> THC_TYPE_CODES = 5;
+@noWarn("unused") const bit<8> THC_TYPE_AGGREGATE = 6;
+@noWarn("unused") const bit<8> THC_TYPE_STRAGGLER = 7;
+@noWarn("unused") const bit<8> THC_TYPE_ERROR = 8;
+@noWarn("unused") const bit<8> THC_TYPE_GOODBYE = 9;
+@noWarn("unused") const bit<16> THC_REASON_INCOMPLETE = 1;
+@noWarn("unused") const bit<16> THC_REASON_UNKNOWN_JOB = 2;
+@noWarn("unused") const bit<16> THC_REASON_STALE_EPOCH = 3;
+@noWarn("unused") const bit<16> THC_REASON_DUPLICATE_WORKER = 4;
+@noWarn("unused") const bit<16> THC_REASON_CONFIG_MISMATCH = 5;
+@noWarn("unused") const bit<16> THC_REASON_OVERFLOW = 6;
+@noWarn("unused") const bit<16> THC_REASON_TOO_MANY_JOBS = 7;
+@noWarn("unused") const bit<16> THC_REASON_ORDER_MISMATCH = 8;
+@noWarn("unused") const bit<16> THC_REASON_DRAINING = 9;
+@noWarn("unused") const bit<16> THC_REASON_BAD_CONFIG = 10;
+@noWarn("unused") const bit<16> THC_FIELD_NONE = 0;
+@noWarn("unused") const bit<16> THC_FIELD_NUM_WORKERS = 1;
+@noWarn("unused") const bit<16> THC_FIELD_CODE_BITS = 2;
+@noWarn("unused") const bit<16> THC_FIELD_VALUE_BITS = 3;
+@noWarn("unused") const bit<16> THC_FIELD_GRANULARITY = 4;
+@noWarn("unused") const bit<16> THC_FIELD_TABLE = 5;
+@noWarn("unused") const bit<16> THC_FIELD_CODES_PER_PACKET = 6;
+@noWarn("unused") const bit<16> THC_FIELD_QUORUM = 7;
+@noWarn("unused") const bit<16> THC_FIELD_WORKER_ID = 8;
+@noWarn("unused") const bit<16> THC_FIELD_SLOTS = 9;
+@noWarn("unused") const bit<16> THC_FIELD_SETTINGS = 10;
+@noWarn("unused") const bit<8> THC_FLAG_RETRANSMIT = 1;
+@noWarn("unused") const bit<8> THC_FLAG_PARTIAL = 2;
 
 // Start of every message.
 header thc_h {

@@ -22,7 +22,6 @@
         actions = { set_ones_##i; } \
         const entries = { ONES_256(set_ones_##i) } \
         const default_action = set_ones_##i(0); \
-        size = 256; \
     }
 
 control Verdict(inout headers_t hdr, inout metadata_t meta) {
@@ -84,7 +83,6 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
             (_, _, _, _, THC_FLAG_RETRANSMIT, _): incomplete();
         }
         const default_action = duplicate();
-        size = 11;
     }
 
     apply {

@@ -69,7 +69,6 @@
             STEP_READ_ONE: read_##i(); \
         } \
         const default_action = NoAction(); \
-        size = 5; \
     }
 
 #define LOOK_UP(i) lookup_##i##_high.apply(); lookup_##i##_low.apply();

@@ -63,7 +63,6 @@ control AggregationBlocks(inout headers_t hdr, in metadata_t meta) {
             STEP_READ_ONE: read_all();
         }
         const default_action = NoAction();
-        size = 5;
     }
 
     apply {

@@ -62,10 +62,11 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     Forwarding() forwarding;
 
     apply {
-        port_role.apply(meta, standard_metadata.ingress_port);
+        port_t ingress_port = standard_metadata.ingress_port;
         if (standard_metadata.instance_type == INSTANCE_RECIRCULATED) {
-            meta.role = ROLE_RECIRCULATION;  // simple_switch loops a packet back without saying through which port
+            ingress_port = meta.output_port;  // simple_switch does not say through which port it looped a packet back
         }
+        port_role.apply(meta, ingress_port);
         bool truncated = hdr.thc.isValid() &&
             standard_metadata.packet_length < 14 + (bit<32>)hdr.ipv4.total_length && meta.role != ROLE_RECIRCULATION;
         if (standard_metadata.parser_error == error.NoError && !truncated) {
@@ -110,7 +111,7 @@ control ThcEgress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     apply {
         if (meta.delivery == DELIVER_RECIRCULATE) {
-            recirculate_preserving_field_list(0);  // no metadata: all that a packet carries is in its header
+            recirculate_preserving_field_list(0);  // output_port
         } else if (meta.is_result == 1) {
             replica.apply(hdr, meta, standard_metadata.egress_rid);
             if (meta.delivery == DELIVER_NOT) {
