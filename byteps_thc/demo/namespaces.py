@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from byteps_thc.errors import ConfigurationError, TransportError
+from p4.model.offload import disable_offloads
 
 _COMMAND_TIMEOUT_S = 10.0
 _CLONE_NEWNET = 0x40000000
@@ -68,6 +69,8 @@ class Namespaces:
                 _ip("-n", plug.namespace, "address", "add", plug.address, "dev", plug.interface)
             # No IPv6 link-local address: its neighbour discovery would only be flooded.
             _ip("-n", plug.namespace, "link", "set", plug.interface, "addrgenmode", "none", "up")
+            with inside(plug.namespace):
+                disable_offloads(plug.interface)  # a switch in software takes frames as they are on a wire
 
 
 @contextlib.contextmanager

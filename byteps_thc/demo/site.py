@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from byteps_thc.demo.namespaces import Namespaces, Plug
@@ -15,7 +16,7 @@ class Site:
     """One switch with the network 10.77.<number>.0/24. Worker w is at its port 1 + w."""
 
     number: int
-    #: namespace of the switch
+    #: namespace of the switch and its agent
     switch: str
     #: namespaces of the workers, which may have cables to other switches as well
     workers: tuple[str, ...]
@@ -51,6 +52,7 @@ class Site:
         """IP:PORT the worker binds."""
         return f"{self.worker_ip(worker)}:{self.worker_udp_port(worker)}"
 
+    @property
     def worker_interface(self) -> str:
         """Name of a worker's interface, the same for all."""
         return f"eth{self.number}"
@@ -63,11 +65,25 @@ class Site:
         """Name of the switch's interface to a worker."""
         return f"port{self.switch_port(worker)}"
 
-    def connect(self, namespaces: Namespaces) -> None:
-        """Lay the cables."""
+    @property
+    def cpu_interface(self) -> str:
+        """Name of the switch's interface to its agent."""
+        return "cpu"
+
+    @property
+    def agent_interface(self) -> str:
+        """Name of the agent's interface to the switch."""
+        return "agent"
+
+    def connect(self, namespaces: Namespaces, dpdk_workers: Collection[int] = ()) -> None:
+        """Lay the cables. The kernel gets no address where DPDK is to answer for it."""
+        namespaces.connect(
+            Plug(self.switch, self.cpu_interface, f"02:00:00:03:{self.number:02x}:00"),
+            Plug(self.switch, self.agent_interface, f"02:00:00:03:{self.number:02x}:01"),
+        )
         for worker, home in enumerate(self.workers):
-            address = f"{self.worker_ip(worker)}/24"
+            address = "" if worker in dpdk_workers else f"{self.worker_ip(worker)}/24"
             namespaces.connect(
-                Plug(home, self.worker_interface(), self.worker_mac(worker), address),
+                Plug(home, self.worker_interface, self.worker_mac(worker), address),
                 Plug(self.switch, self.switch_interface(worker), f"02:00:00:01:{self.number:02x}:{1 + worker:02x}"),
             )

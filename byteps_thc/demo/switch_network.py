@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from byteps_thc.demo.checked_session import CheckedSession
-from byteps_thc.demo.namespaces import inside
+from byteps_thc.demo.namespaces import Namespaces, inside
 from byteps_thc.demo.settings import DemoSettings, Scheme
 from byteps_thc.demo.site import Site
+from byteps_thc.demo.software_switch import SoftwareSwitch, SwitchChoice, describe
+from byteps_thc.launch import ParameterServer
 from byteps_thc.session import Session, Timeouts, UdpConfig
 
 #: Packets of codes in flight from one worker: a software switch takes milliseconds for each.
@@ -44,6 +48,25 @@ class SwitchNetwork:
                 [site.server],
                 **shared,
                 window_bytes=WINDOW_PACKETS * PACKET_BYTES,
-                # Veth would hand a burst over in one piece, which only a kernel cuts into datagrams.
-                backend=UdpConfig(site.worker_local(worker), gso=False, gro=False),
+                backend=UdpConfig(site.worker_local(worker)),
             )
+
+
+def start_switches(
+    choice: SwitchChoice, settings: DemoSettings, folder: Path, stack: contextlib.ExitStack
+) -> SwitchNetwork:
+    """Make the namespaces, start a switch for each scheme and thc-ps; `stack` ends them all. See StartNetwork."""
+    namespaces = stack.enter_context(Namespaces())
+    workers = tuple(namespaces.add(f"worker{worker}") for worker in range(settings.workers))
+    sites, switches = {}, []
+    for scheme in (Scheme.UNIFORM_THC, Scheme.THC):
+        site = Site(scheme.job, namespaces.add(f"switch{scheme.job}"), workers)
+        site.connect(namespaces)
+        deployment = describe(site, choice.program, scheme.job, settings.thc_config(scheme))
+        switches.append(SoftwareSwitch(site, choice, deployment, folder))
+        stack.callback(switches[-1].stop)
+        sites[scheme] = site
+    for switch in switches:
+        switch.wait_until_ready()
+    reference = stack.enter_context(ParameterServer(["--log-level", "warning"]))
+    return SwitchNetwork(sites, reference.address)

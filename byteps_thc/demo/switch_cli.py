@@ -1,0 +1,53 @@
+"""The `thc demo-switch` command."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from byteps_thc.demo.cli import train_and_report
+from byteps_thc.demo.settings import DemoSettings
+from byteps_thc.demo.software_switch import choose_switch
+from byteps_thc.demo.switch_network import start_switches
+from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET
+
+#: A software switch takes tens of milliseconds to sum 1024 coordinates, so the neural network has 29,000 of them, where
+#: that of `thc demo` has a million, and trains for fewer steps.
+DEFAULTS = DemoSettings(
+    steps=60,
+    batch_size=16,
+    context=32,
+    layers=2,
+    width=32,
+    learning_rate=1e-2,
+    codes_per_packet=SWITCH_CODES_PER_PACKET,
+    validate_every=10,
+)
+
+
+def demo_switch(
+    program: Annotated[
+        Literal["v1model", "tna"], typer.Option(help="P4 program: p4/v1model (bmv2) or p4/tna (Tofino).")
+    ] = "v1model",
+    target: Annotated[
+        Literal["auto", "bmv2", "model"],
+        typer.Option(help="What runs it: bmv2's simple_switch or the P4 model of this package; auto: bmv2 if on PATH."),
+    ] = "auto",
+    workers: Annotated[int, typer.Option(help="Worker processes, each in a network namespace.")] = DEFAULTS.workers,
+    steps: Annotated[int, typer.Option(help="Training steps of each of the three runs.")] = DEFAULTS.steps,
+    seed: Annotated[int, typer.Option(help="Selects initial parameters, batches and rounding.")] = DEFAULTS.seed,
+    out: Annotated[Path, typer.Option(help="Folder for plots and raw numbers.")] = Path("demo-switch-out"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the raw numbers instead of the table.")] = False,
+    check: Annotated[bool, typer.Option(help="Fail when THC misses its loss or traffic targets.")] = True,
+) -> None:
+    """Train a small GPT through a switch's P4 program, and compare every sum with thc-ps's. Needs root."""
+    settings = replace(DEFAULTS, workers=workers, steps=steps, seed=seed)
+    choice = choose_switch(program, target)
+    aggregators = f"{choice.description} (one switch per lookup table; software: its times say nothing about hardware)"
+    train_and_report(
+        settings, functools.partial(start_switches, choice), aggregators, out=out, as_json=as_json, check=check
+    )

@@ -1,0 +1,105 @@
+"""The child process of SoftwareSwitch: `python -m byteps_thc.demo.switch_process SETTINGS.json`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import p4
+from byteps_thc.demo.software_switch import CPU_PORT, READY, STOP_TIMEOUT_S
+from byteps_thc.errors import ThcError, TransportError
+from p4.control.agent import SwitchAgent
+from p4.control.description import Deployment
+from p4.control.planner import plan
+from p4.control.serve import serve, stopped_by_signals
+from p4.control.targets.bmv2 import Bmv2Control
+from p4.control.targets.model import ModelControl
+from p4.model import compile_program
+from p4.model.architectures import new_switch
+from p4.model.port_loop import PortLoop
+from p4.model.ports import FunctionPort, InterfacePort, Port
+
+P4_FOLDER = Path(p4.__file__).parent
+INCLUDE_FOLDER = P4_FOLDER / "include"
+BMV2_START_TIMEOUT_S = 30.0
+
+
+def program_path(program: str) -> Path:
+    """Source of a P4 program of this package: "v1model" or "tna"."""
+    return P4_FOLDER / program / f"thc_{program}.p4"
+
+
+def run_model(settings: dict[str, Any], deployment: Deployment) -> None:
+    """Run the program in the P4 model until a signal comes."""
+    switch = new_switch(compile_program(program_path(settings["program"]), [INCLUDE_FOLDER]))
+    control = ModelControl(switch)
+    control.install(plan(deployment))
+    agent = SwitchAgent(deployment, control)
+    with ExitStack() as stack:
+        ports: dict[int, Port] = {
+            int(number): InterfacePort(interface) for number, interface in settings["interfaces"].items()
+        }
+        for port in ports.values():
+            stack.callback(port.close)
+        ports[CPU_PORT] = FunctionPort(lambda frame: agent.handle(frame, time.monotonic()))
+        stop = stack.enter_context(stopped_by_signals())
+        print(READY, flush=True)
+        PortLoop(switch, ports).run(stop)
+
+
+def run_bmv2(settings: dict[str, Any], deployment: Deployment, folder: Path) -> None:
+    """Compile the program with p4c, run it in simple_switch until a signal comes."""
+    compiled = folder / "thc.json"
+    source = program_path(settings["program"])
+    subprocess.run(["p4c-bm2-ss", "-I", str(INCLUDE_FOLDER), "-o", str(compiled), str(source)], check=True)
+    interfaces = settings["interfaces"] | {str(CPU_PORT): settings["cpu_interface"]}
+    ports = [option for number, interface in interfaces.items() for option in ("-i", f"{number}@{interface}")]
+    simple_switch = subprocess.Popen(
+        ["simple_switch", "--log-level", "warn", *ports, str(compiled)], stdout=subprocess.DEVNULL
+    )
+    try:
+        control = Bmv2Control()
+        _install_when_ready(control, deployment, simple_switch)
+        agent = SwitchAgent(deployment, control)
+        with stopped_by_signals() as stop:
+            print(READY, flush=True)
+            serve(agent, settings["agent_interface"], stop)
+    finally:
+        simple_switch.terminate()
+        simple_switch.wait(STOP_TIMEOUT_S)
+
+
+def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_switch: subprocess.Popen[bytes]) -> None:
+    """Its Thrift server listens a moment after the start."""
+    deadline = time.monotonic() + BMV2_START_TIMEOUT_S
+    while True:
+        try:
+            control.run(["show_ports"])
+            break
+        except TransportError:
+            if simple_switch.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+    control.install(plan(deployment))
+
+
+def main(path: Path) -> None:
+    """path: settings of SoftwareSwitch."""
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    deployment = Deployment(**settings["deployment"])
+    if settings["target"] == "model":
+        run_model(settings, deployment)
+    else:
+        run_bmv2(settings, deployment, path.parent)
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except ThcError as error:
+        raise SystemExit(f"switch: {error}") from error
