@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from p4.model.interfaces import Location
 
 if TYPE_CHECKING:
-    from p4.model.compiler.calls import CallTarget
+    from p4.model.compiler.calls import BoundArgument, CallTarget
     from p4.model.compiler.types import Type
 
 
@@ -532,6 +532,7 @@ class ActionRef(Node):
     args: list[Argument]
     annotations: list[Annotation]
     decl: ActionDecl = field(default=None, repr=False)  # type: ignore[assignment]
+    bound: list[BoundArgument] = field(default_factory=list, repr=False)
 
 
 @dataclass(eq=False)
