@@ -28,7 +28,7 @@ case $check in
   cpp-format) clang-format --dry-run -Werror "$@" ;;
   cpp-tidy) cpp_tidy "$@" ;;
   spelling) codespell "$@" ;;
-  shell) shellcheck "$@" ;;
+  shell) shellcheck -x "$@" ;; # -x: read what they source
   generated) python scripts/generate_wire.py --check && python scripts/generate_tables.py --check ;;
   format) format ;;
   *)

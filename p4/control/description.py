@@ -102,8 +102,8 @@ class SwitchDescription(_Description):
     """port to the agent (`thc switch serve`)"""
     cpu_interface: str | None = None
     """the agent's end of it: a network interface of the host"""
-    program: str = Field(default="thc", pattern=r"^[A-Za-z_]\w*$")
-    """name of the P4 program in the switch's configuration"""
+    program: str = Field(default="thc_tna", pattern=r"^[A-Za-z_]\w*$")
+    """name of the P4 program: of its source in p4/tna, and in the configuration of bf_switchd"""
     control_address: str | None = None
     """IP:PORT of the gRPC server (Tofino) or the Thrift server (bmv2); None: their usual port on this host"""
     recirculation: tuple[RecirculationPort, ...]

@@ -1,0 +1,107 @@
+# Sourced by the scripts of this folder: arguments, checks, and running commands or only printing them.
+#
+# All of them take the job description and --dry-run:   scripts/switch/NAME.sh JOBS.toml [--dry-run]
+# Environment: SDE or SDE_INSTALL of the Intel / open-p4studio SDE; THC, the thc command (default: .venv/bin/thc, PATH);
+# THC_SWITCH_STATE, folder for the compiled program, logs and process ids (default: build/switch).
+# shellcheck shell=bash
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+readonly root
+readonly me=${0##*/}
+readonly state=${THC_SWITCH_STATE:-$root/build/switch}
+
+die() {
+  echo "$me: $*" >&2
+  exit 1
+}
+
+dry_run=false
+jobs=
+for argument in "$@"; do
+  case $argument in
+    --dry-run) dry_run=true ;;
+    -h | --help)
+      sed -n '2,/^# shellcheck/ { /^# shellcheck/d; s/^# \{0,1\}//p }' "$0"
+      exit 0
+      ;;
+    -*) die "unknown option $argument; usage: $me JOBS.toml [--dry-run]" ;;
+    *) jobs=$argument ;;
+  esac
+done
+[[ -n $jobs ]] || die "which job description? usage: $me JOBS.toml [--dry-run]"
+readonly dry_run jobs
+
+# The thc command, wherever it is installed.
+thc=${THC:-}
+if [[ -z $thc ]]; then
+  if [[ -x $root/.venv/bin/thc ]]; then thc=$root/.venv/bin/thc; else thc=$(command -v thc || true); fi
+fi
+[[ -n $thc ]] || die "thc is not installed: run 'make setup', or set THC to the command"
+readonly thc
+
+describe() { "$thc" switch describe "$jobs" "$1"; }
+
+architecture=$(describe switch.architecture)
+program=$(describe switch.program)
+case $architecture in
+  tofino1) chip=tofino arch=tna defines=() ;;
+  tofino2) chip=tofino2 arch=t2na defines=(-DTHC_TOFINO2) ;;
+  *) die "$jobs describes a $architecture switch; these scripts are for Tofino (bmv2: see p4/README.md)" ;;
+esac
+# shellcheck disable=SC2034 # used by the scripts that source this
+readonly architecture program chip arch defines
+# shellcheck disable=SC2034
+readonly compiled=$state/$chip conf=$state/$chip/$program.conf
+
+sde_install() {
+  local folder=${SDE_INSTALL:-${SDE:+$SDE/install}}
+  [[ -n $folder ]] || die "set SDE or SDE_INSTALL to the SDE's folder"
+  $dry_run || [[ -d $folder ]] || die "$folder is not there; set SDE_INSTALL to the folder the SDE is installed in"
+  echo "$folder"
+}
+
+# Run a command, or print it.
+run() {
+  if $dry_run; then
+    printf '%q ' "$@"
+    echo
+  else
+    "$@"
+  fi
+}
+
+# Part of the plan: thc prints what it would do by itself.
+install_part() {
+  local options=(--target bfshell --only "$1")
+  $dry_run && options+=(--dry-run)
+  "$thc" switch install "$jobs" "${options[@]}"
+}
+
+# Whether the process of a pid file runs.
+is_running() { [[ -s $1 ]] && kill -0 "$(<"$1")" 2>/dev/null; }
+
+# Start a command in the background. $1: name of its pid file and log; the rest: the command.
+start_process() {
+  local name=$1 pid_file=$state/$1.pid
+  shift
+  if $dry_run; then
+    run "$@"
+    return
+  fi
+  mkdir -p "$state"
+  setsid "$@" </dev/null >"$state/$name.log" 2>&1 &
+  echo $! >"$pid_file"
+}
+
+# Wait for a condition. $1: seconds; $2: what for; the rest: a command that succeeds when it is there.
+wait_for() {
+  local deadline=$((SECONDS + $1)) what=$2
+  shift 2
+  $dry_run && return
+  until "$@"; do
+    ((SECONDS < deadline)) || die "$what is not there after the deadline; see $state/*.log"
+    sleep 1
+  done
+}
