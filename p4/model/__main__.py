@@ -19,7 +19,7 @@ from p4.model.interfaces import Program
 from p4.model.offload import disable_offloads
 from p4.model.port_loop import PortLoop
 from p4.model.ports import InterfacePort, Port, UdpPort
-from p4.model.rules_tna import check_program
+from p4.model.rules_tna import phv_bits
 from p4.model.stf import StfError, run_stf
 
 SERVICE_MAC = bytes.fromhex("020000000001")
@@ -38,11 +38,12 @@ def check(program: ProgramPath, include: IncludeDirs = None, define: Defines = N
     """Compile a program and check it against the rules of its architecture."""
     compiled = _compile(program, include, define)
     switch = _switch(compiled, pipes)
-    table = Table("tables", "externs", "architecture", title=str(program))
-    table.add_row(str(len(switch.table_names())), str(len(switch.extern_names())), architecture_of(compiled))
-    console.print(table)
+    console.print(
+        f"{program}: {architecture_of(compiled)}, {len(switch.table_names())} tables,"
+        f" {len(switch.register_names())} registers, {len(switch.counter_names())} counters"
+    )
     if isinstance(switch, TnaSwitch):
-        for gress, bits in check_program(switch).items():
+        for gress, bits in phv_bits(switch.pipeline(0)).items():
             console.print(f"{gress}: {bits} PHV bits of headers and metadata")
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from p4.model.architectures.blocks import block_of
+from p4.model.blocks import block_of
 from p4.model.compiler import syntax as s
 from p4.model.interfaces import Block, Kind, Location, P4Error, Package, TypeInfo
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from p4.model.architectures.blocks import uses_field
 from p4.model.architectures.tna_pipe import NO_PORT, EgressCopy, IngressResult, Pipe
+from p4.model.blocks import uses_field
 from p4.model.errors import ControlError, PacketError
 from p4.model.externs.runtime import ExternRuntime
 from p4.model.externs.tna import CLASSES, FUNCTIONS
 from p4.model.externs.tna_state import MirrorRequest, TnaState
-from p4.model.interfaces import P4Error, Package, Program, ProgramInstance
+from p4.model.interfaces import P4Error, Package, Program
+from p4.model.rules_tna import check_tree, phv_bits
 from p4.model.switch import Arrival, Output, Switch
 
 DEFAULT_TABLE_SIZE = 512
@@ -38,12 +39,24 @@ class TnaSwitch(Switch):
             program.instantiate(ExternRuntime(state, CLASSES, FUNCTIONS, DEFAULT_TABLE_SIZE)) for state in states
         ]
         super().__init__(instances, **limits)
+        check_tree(program.tree)
+        for number in range(pipes):
+            phv_bits(self.pipeline(number))
         drops_parser_errors = not uses_field(program, "parser_err")
         self._pipes = [
-            Pipe(_pipeline(instance, number), state, program.types, target, drops_parser_errors)
-            for number, (state, instance) in enumerate(zip(states, instances, strict=True))
+            Pipe(self.pipeline(number), state, program.types, target, drops_parser_errors)
+            for number, state in enumerate(states)
         ]
         self._loopback = {pipe << 7 | RECIRCULATION_PORT[target] for pipe in range(pipes)}
+
+    def pipeline(self, pipe: int) -> Package:
+        """The program of a pipe: pipe0's in all pipes if it is the only one given."""
+        main = self._instances[pipe].main
+        name = f"pipe{pipe}" if "pipe1" in main.args else "pipe0"
+        package = main.args.get(name)
+        if not isinstance(package, Package):
+            raise P4Error(main.location, f"package {main.type_name} has no {name}")
+        return package
 
     def set_loopback(self, port: int, loopback: bool = True) -> None:
         """What leaves a port in loopback mode comes back to its ingress: a recirculation port."""
@@ -153,13 +166,3 @@ class TnaSwitch(Switch):
     def _check_destination(self, port: int) -> None:
         if port >> 7 >= len(self._pipes):
             raise PacketError(f"a packet went to port {port}, in pipe {port >> 7} of {len(self._pipes)}")
-
-
-def _pipeline(instance: ProgramInstance, pipe: int) -> Package:
-    """The program of a pipe: pipe0's in all pipes if it is the only one given."""
-    main = instance.main
-    name = f"pipe{pipe}" if "pipe1" in main.args else "pipe0"
-    package = main.args.get(name)
-    if not isinstance(package, Package):
-        raise P4Error(main.location, f"package {main.type_name} has no {name}")
-    return package

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from p4.model.architectures.blocks import bind_by_type, block_of
+from p4.model.blocks import bind_by_type, block_of
 from p4.model.externs.tna_state import MirrorRequest, TnaState
 from p4.model.interfaces import Block, P4Error, Package, ParserError, TypeInfo
 from p4.model.packet import PacketIn, PacketOut

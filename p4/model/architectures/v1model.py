@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from p4.model.architectures.blocks import block_of, field_paths
+from p4.model.blocks import block_of, field_paths
 from p4.model.errors import ControlError, PacketLoopError
 from p4.model.externs.runtime import ExternRuntime
 from p4.model.externs.v1model import CLASSES, DROP_PORT, FUNCTIONS, V1State
