@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from p4.model.interfaces import Block, Kind, P4Error, Package, Program, TypeInfo
+from p4.model.interfaces import Block, Kind, P4Error, Package, TypeInfo
 
 
 def block_of(package: Package, name: str) -> Block:
@@ -32,17 +33,18 @@ def field_paths(type_info: TypeInfo, index: int) -> list[tuple[str, ...]]:
     """Attribute paths of the fields annotated with `@field_list(index)`, in structs and structs in them."""
     paths: list[tuple[str, ...]] = []
     for name, field in type_info.fields:
-        if index in field.annotations.get("field_list", ()):
+        if index in type_info.field_annotations.get(name, {}).get("field_list", ()):
             paths.append((name,))
         elif field.kind is Kind.STRUCT:
             paths += [(name, *rest) for rest in field_paths(field, index)]
     return paths
 
 
-def uses_field(program: Program, name: str) -> bool:
-    """Whether the program reads or writes a field of this name, in any block."""
-    tree = ast.parse(program.source)
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+@functools.lru_cache(maxsize=16)
+def uses_field(source: str, name: str) -> bool:
+    """Whether a program, given as generated Python, reads or writes a field of this name in any block."""
+    tree = ast.parse(source)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     in_classes = {id(node) for each in classes for node in ast.walk(each)}
     return any(
         isinstance(node, ast.Attribute) and node.attr == name and id(node) not in in_classes for node in ast.walk(tree)

@@ -7,6 +7,7 @@ parser may read in `architectures.tna_pipe`. What fits into how many stages only
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -48,6 +49,7 @@ def _bits(type_info: TypeInfo) -> int:
     return type_info.width
 
 
+@functools.lru_cache(maxsize=16)
 def check_tree(program: s.Program) -> None:
     """What controls may not do: multiply or divide packet values, and apply a table or control twice on one path."""
     for declaration in program.declarations:

@@ -42,7 +42,7 @@ class TnaSwitch(Switch):
         check_tree(program.tree)
         for number in range(pipes):
             phv_bits(self.pipeline(number))
-        drops_parser_errors = not uses_field(program, "parser_err")
+        drops_parser_errors = not uses_field(program.source, "parser_err")
         self._pipes = [
             Pipe(self.pipeline(number), state, program.types, target, drops_parser_errors)
             for number, state in enumerate(states)
