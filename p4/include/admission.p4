@@ -87,6 +87,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             (ROLE_FRONT, _, _, _, _, _): check();
         }
         const default_action = reject(REASON_MALFORMED);
+        SIZE_OF_CONST_ENTRIES(19)
     }
 
     apply {

@@ -12,7 +12,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
 
     action flood(bit<16> multicast_group) {
         meta.delivery = DELIVER_GROUP;
-        meta.output_group = multicast_group;
+        meta.group = multicast_group;
     }
 
     // The control plane sets the group of all ports as the default action's parameter; group 0 has no members.

@@ -5,7 +5,7 @@ control JobCheck(inout headers_t hdr, inout metadata_t meta) {
         meta.job = JOB_ENTERED;
         meta.slot_index = slot_base + hdr.thc.slot[15:0];
         meta.quorum = quorum;
-        meta.job_group = multicast_group;
+        meta.group = multicast_group;
     }
 
     // Right job and epoch, but not its number of workers, or no slot for this type of message.

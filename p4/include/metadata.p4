@@ -83,8 +83,7 @@ struct metadata_t {
     @field_list(0)
     port_t output_port;      // in v1model kept over a recirculation: the port through which the packet comes back
     port_t reply_port;       // towards the sender
-    bit<16> output_group;
-    bit<16> job_group;
+    bit<16> group;           // multicast group of the job, or of a flood
     bit<16> slot_index;      // of all jobs together
     bit<16> index;           // of this pass's word in the sum registers
     bit<8> step;             // thc.switch_verdict of this pass; the header's is that of the next one already
@@ -94,7 +93,7 @@ struct metadata_t {
     bit<32> found_order;     // order of the slot's version; zero if it is in another round
     bit<32> bitmap_before;   // workers in the version before this packet
     bit<32> seen;            // this worker's bit of it
-    bit<32> finished;        // contributions that are through all their passes
+    bit<8> finished;         // contributions that are through all their passes
     bit<8> missing;          // quorum - finished
     bit<8> ones_0;
     bit<8> ones_1;

@@ -60,6 +60,7 @@ control PacketCheck(inout headers_t hdr, inout metadata_t meta) {
             (_, _, _, _, _, _, _, _, _, _, _, 0, 0, 0): malformed();
         }
         const default_action = spoofed();
+        SIZE_OF_CONST_ENTRIES(17)
     }
 
     apply {

@@ -59,6 +59,7 @@ control PassControl(inout headers_t hdr, inout metadata_t meta) {
             (_, 8 &&& 0x0f, _): absorb();
         }
         const default_action = ascend();
+        SIZE_OF_CONST_ENTRIES(20)
     }
 
     action recirculate_to(port_t port) {

@@ -73,6 +73,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
             RESULT(0x10, 8)
         }
         const default_action = NoAction();
+        SIZE_OF_CONST_ENTRIES(18)
     }
 
     apply {

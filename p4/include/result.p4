@@ -5,7 +5,6 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
         meta.reply = REPLY_RESULT;
         meta.reason = REASON_COMPLETED;
         meta.delivery = DELIVER_GROUP;
-        meta.output_group = meta.job_group;
         meta.is_result = 1;
     }
 
@@ -31,6 +30,7 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
             (USE_JOINED, STEP_FINISH_ONE): to_sender();
         }
         const default_action = overwritten();
+        SIZE_OF_CONST_ENTRIES(2)
     }
 
     apply {

@@ -35,6 +35,7 @@ control Service(inout headers_t hdr, inout metadata_t meta) {
             THC_TYPE_CODES: slots();
         }
         default_action = to_cpu(0);
+        SIZE_OF_CONST_ENTRIES(2)
     }
 
     action reply(bit<48> mac) {

@@ -22,6 +22,7 @@
         actions = { set_ones_##i; } \
         const entries = { ONES_256(set_ones_##i) } \
         const default_action = set_ones_##i(0); \
+        SIZE_OF_CONST_ENTRIES(256) \
     }
 
 control Verdict(inout headers_t hdr, inout metadata_t meta) {
@@ -30,6 +31,20 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
     ONES_TABLE(1, 15, 8)
     ONES_TABLE(2, 23, 16)
     ONES_TABLE(3, 31, 24)
+
+    // One addition of two fields is what a stage can do.
+    action add_pairs() {
+        meta.ones_0 = meta.ones_0 + meta.ones_1;
+        meta.ones_2 = meta.ones_2 + meta.ones_3;
+    }
+
+    action add_pair() {
+        meta.ones_0 = meta.ones_0 + meta.ones_2;
+    }
+
+    action subtract() {
+        meta.room = hdr.thc.contributions - meta.ones_0;
+    }
 
     action straggler() {
         meta.reply = REPLY_STRAGGLER;
@@ -83,6 +98,7 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
             (_, _, _, _, THC_FLAG_RETRANSMIT, _): incomplete();
         }
         const default_action = duplicate();
+        SIZE_OF_CONST_ENTRIES(11)
     }
 
     apply {
@@ -90,9 +106,9 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
         ones_1.apply();
         ones_2.apply();
         ones_3.apply();
-        bit<8> ones_low = meta.ones_0 + meta.ones_1;
-        bit<8> ones_high = meta.ones_2 + meta.ones_3;
-        meta.room = hdr.thc.contributions - (ones_low + ones_high);
+        add_pairs();
+        add_pair();
+        subtract();
         verdict.apply();
     }
 }

@@ -1,21 +1,22 @@
 // 32 blocks: each looks four codes up in its own copies of the table and adds their values to its own register of four
 // 8-bit lanes. A lane cannot carry into the next: the control plane refuses jobs with granularity * workers > 255.
-// Stages: a stage has four stateful ALUs, so a stage holds the sums of four blocks, and the stage before it their lookups.
-#define BLOCK(i, lookup_stage, sum_stage) \
+// Stages: a stage has four stateful ALUs and holds the sums of four blocks. The two lookups of a block are in the two
+// stages before it, because two tables of one stage cannot write halves of one container.
+#define BLOCK(i, high_stage, low_stage, sum_stage) \
     action set_values_##i##_high(bit<16> values) { \
         hdr.words.word_##i[31:16] = values; \
     } \
     action set_values_##i##_low(bit<16> values) { \
         hdr.words.word_##i[15:0] = values; \
     } \
-    @stage(lookup_stage) \
+    @stage(high_stage) \
     table lookup_##i##_high { \
         key = { hdr.codes.high_##i: exact @name("codes"); } \
         actions = { set_values_##i##_high; } \
         const default_action = set_values_##i##_high(0); \
         size = THC_LOOKUP_ENTRIES; \
     } \
-    @stage(lookup_stage) \
+    @stage(low_stage) \
     table lookup_##i##_low { \
         key = { hdr.codes.low_##i: exact @name("codes"); } \
         actions = { set_values_##i##_low; } \
@@ -69,6 +70,7 @@
             STEP_READ_ONE: read_##i(); \
         } \
         const default_action = NoAction(); \
+        SIZE_OF_CONST_ENTRIES(5) \
     }
 
 #define LOOK_UP(i) lookup_##i##_high.apply(); lookup_##i##_low.apply();
@@ -76,38 +78,38 @@
 
 control AggregationBlocks(inout headers_t hdr, in metadata_t meta) {
     // Stages 2 to 4 share their stateful ALUs with the slot check.
-    BLOCK(0, 1, 2)
-    BLOCK(1, 1, 2)
-    BLOCK(2, 1, 2)
-    BLOCK(3, 2, 3)
-    BLOCK(4, 4, 5)
-    BLOCK(5, 4, 5)
-    BLOCK(6, 4, 5)
-    BLOCK(7, 4, 5)
-    BLOCK(8, 5, 6)
-    BLOCK(9, 5, 6)
-    BLOCK(10, 5, 6)
-    BLOCK(11, 5, 6)
-    BLOCK(12, 6, 7)
-    BLOCK(13, 6, 7)
-    BLOCK(14, 6, 7)
-    BLOCK(15, 6, 7)
-    BLOCK(16, 7, 8)
-    BLOCK(17, 7, 8)
-    BLOCK(18, 7, 8)
-    BLOCK(19, 7, 8)
-    BLOCK(20, 8, 9)
-    BLOCK(21, 8, 9)
-    BLOCK(22, 8, 9)
-    BLOCK(23, 8, 9)
-    BLOCK(24, 9, 10)
-    BLOCK(25, 9, 10)
-    BLOCK(26, 9, 10)
-    BLOCK(27, 9, 10)
-    BLOCK(28, 10, 11)
-    BLOCK(29, 10, 11)
-    BLOCK(30, 10, 11)
-    BLOCK(31, 10, 11)
+    BLOCK(0, 0, 1, 2)
+    BLOCK(1, 0, 1, 2)
+    BLOCK(2, 0, 1, 2)
+    BLOCK(3, 1, 2, 3)
+    BLOCK(4, 3, 4, 5)
+    BLOCK(5, 3, 4, 5)
+    BLOCK(6, 3, 4, 5)
+    BLOCK(7, 3, 4, 5)
+    BLOCK(8, 4, 5, 6)
+    BLOCK(9, 4, 5, 6)
+    BLOCK(10, 4, 5, 6)
+    BLOCK(11, 4, 5, 6)
+    BLOCK(12, 5, 6, 7)
+    BLOCK(13, 5, 6, 7)
+    BLOCK(14, 5, 6, 7)
+    BLOCK(15, 5, 6, 7)
+    BLOCK(16, 6, 7, 8)
+    BLOCK(17, 6, 7, 8)
+    BLOCK(18, 6, 7, 8)
+    BLOCK(19, 6, 7, 8)
+    BLOCK(20, 7, 8, 9)
+    BLOCK(21, 7, 8, 9)
+    BLOCK(22, 7, 8, 9)
+    BLOCK(23, 7, 8, 9)
+    BLOCK(24, 8, 9, 10)
+    BLOCK(25, 8, 9, 10)
+    BLOCK(26, 8, 9, 10)
+    BLOCK(27, 8, 9, 10)
+    BLOCK(28, 9, 10, 11)
+    BLOCK(29, 9, 10, 11)
+    BLOCK(30, 9, 10, 11)
+    BLOCK(31, 9, 10, 11)
 
     apply {
         hdr.words.setValid();

@@ -29,7 +29,7 @@ control ThcIngress(
     }
 
     action to_group() {
-        ig_tm_md.mcast_grp_a = ig_md.meta.output_group;
+        ig_tm_md.mcast_grp_a = ig_md.meta.group;
         ig_md.bridge.setValid();
         ig_md.bridge.is_result = ig_md.meta.is_result;
         ig_md.bridge.ingress_port = ig_intr_md.ingress_port;

@@ -71,25 +71,25 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     // workers' deadline says so, instead of a sum that lacks rows.
     Register<finished_t, bit<16>>(THC_VERSIONS, {0, 0}) finished;
 
-    RegisterAction<finished_t, bit<16>, bit<32>>(finished) begin_count = {
+    RegisterAction<finished_t, bit<16>, bit<8>>(finished) begin_count = {
         void apply(inout finished_t value) {
             value.round = hdr.thc.round;
             value.count = 0;
         }
     };
 
-    RegisterAction<finished_t, bit<16>, bit<32>>(finished) read_count = {
-        void apply(inout finished_t value, out bit<32> count) {
-            count = value.count;
+    RegisterAction<finished_t, bit<16>, bit<8>>(finished) read_count = {
+        void apply(inout finished_t value, out bit<8> count) {
+            count = value.count[7:0];
         }
     };
 
-    RegisterAction<finished_t, bit<16>, bit<32>>(finished) count_one = {
-        void apply(inout finished_t value, out bit<32> count) {
+    RegisterAction<finished_t, bit<16>, bit<8>>(finished) count_one = {
+        void apply(inout finished_t value, out bit<8> count) {
             count = 0;
             if (value.round == hdr.thc.round) {
                 value.count = value.count + 1;
-                count = value.count;
+                count = value.count[7:0];
             }
         }
     };
@@ -131,6 +131,6 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
             }
         }
         meta.seen = meta.bitmap_before & meta.worker_bit;
-        meta.missing = hdr.thc.contributions - meta.finished[7:0];
+        meta.missing = hdr.thc.contributions - meta.finished;
     }
 }

@@ -63,6 +63,7 @@ control AggregationBlocks(inout headers_t hdr, in metadata_t meta) {
             STEP_READ_ONE: read_all();
         }
         const default_action = NoAction();
+        SIZE_OF_CONST_ENTRIES(5)
     }
 
     apply {

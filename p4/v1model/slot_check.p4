@@ -32,7 +32,7 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     action join() {
         bit<64> value;
         finished.read(value, hdr.thc.switch_state);
-        meta.finished = value[31:0];
+        meta.finished = value[7:0];
         worker_bitmap.read(meta.bitmap_before, hdr.thc.switch_state);
         worker_bitmap.write(hdr.thc.switch_state, meta.bitmap_before | meta.worker_bit);
     }
@@ -43,7 +43,7 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
         bit<64> value;
         finished.read(value, hdr.thc.switch_state);
         bool same_round = value[63:32] == hdr.thc.round;
-        meta.finished = same_round ? value[31:0] + 1 : 0;
+        meta.finished = same_round ? value[7:0] + 1 : 0;
         finished.write(hdr.thc.switch_state, same_round ? value + 1 : value);
     }
 
@@ -78,6 +78,6 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
             }
         }
         meta.seen = meta.bitmap_before & meta.worker_bit;
-        meta.missing = hdr.thc.contributions - meta.finished[7:0];
+        meta.missing = hdr.thc.contributions - meta.finished;
     }
 }

@@ -3,6 +3,9 @@
 #define V1MODEL_VERSION 20200408
 #include <v1model.p4>
 
+// p4c takes the size from the entries, and warns of another.
+#define SIZE_OF_CONST_ENTRIES(entries)
+
 #include "../include/thc_config.p4"
 #include "../include/headers.p4"
 #include "../include/metadata.p4"
@@ -94,7 +97,7 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
             meta.reason = REASON_PARSER_ERROR;
         }
         if (meta.delivery == DELIVER_GROUP) {
-            standard_metadata.mcast_grp = meta.output_group;
+            standard_metadata.mcast_grp = meta.group;
         } else if (meta.delivery == DELIVER_NOT) {
             mark_to_drop(standard_metadata);
         } else {
