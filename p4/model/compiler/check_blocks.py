@@ -117,10 +117,14 @@ class BlockChecker(StatementChecker):
     def _same_signature(
         self, function: s.FunctionDecl, methods: Sequence[s.MethodDecl], bindings: t.Bindings
     ) -> None:
-        fitting = [method for method in methods if len(method.params) == len(function.params)]
+        fitting = [
+            method
+            for method in methods
+            if sum(1 for param in method.params if not param.optional) <= len(function.params) <= len(method.params)
+        ]
         if not fitting:
             fail(function, f"{function.name} must have {len(methods[0].params)} parameters")
-        for wanted, given in zip(fitting[0].params, function.params, strict=True):
+        for wanted, given in zip(fitting[0].params, function.params, strict=False):
             type_ = t.substitute(wanted.type, bindings)
             open_type = type_ is t.DONT_CARE or isinstance(type_, t.TypeVar)
             if (given.type != type_ and not open_type) or given.direction != wanted.direction:

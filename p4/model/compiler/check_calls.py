@@ -111,10 +111,11 @@ class CallChecker(ExpressionChecker):
         declared = wanted.decl
         if declared.keyword != keyword:
             fail(value, f"{what} must be a {declared.keyword}, not the {keyword} {block.name}")
-        if len(block.params) != len(declared.params):
+        needed = sum(1 for param in declared.params if not param.optional)
+        if not needed <= len(block.params) <= len(declared.params):
             fail(value, f"{what}: {block.name} has {len(block.params)} parameters, {declared.name} {len(declared.params)}")
         own = {t.TypeVar(param): arg for param, arg in zip(declared.type_params, wanted.args, strict=True)}
-        for formal, given in zip(declared.params, block.params, strict=True):
+        for formal, given in zip(declared.params, block.params, strict=False):
             type_ = t.substitute(formal.type, own)
             if type_ != given.type and not isinstance(type_, t.TypeVar):
                 fail(given, f"{what}: parameter {given.name} of {block.name} must be {type_}, not {given.type}")
