@@ -22,7 +22,7 @@ from p4.control.planner import plan as make_plan
 from p4.control.serve import serve as serve_interface
 from p4.control.serve import stopped_by_signals
 from p4.control.status import SwitchStatus, read_status
-from p4.control.targets import Target, connect, render
+from p4.control.targets import Target, connect, new_model, render
 
 app = typer.Typer(
     help="The switch as aggregator: what its tables hold for a job description, and the agent behind its CPU port.",
@@ -62,9 +62,11 @@ def install(file: DescriptionFile, target: TargetOption, only: Only = None, dry_
     if dry_run:
         typer.echo(render(operations, target, deployment.switch), nl=False)
         return
-    connect(target, deployment.switch).apply(operations)
+    control = new_model(deployment.switch) if target is Target.MODEL else connect(target, deployment.switch)
+    control.apply(operations)
     done = ", ".join(section.value for section in sections)
-    typer.echo(f"installed {done}: {len(operations)} steps, {len(deployment.jobs)} jobs")
+    where = " on a new switch of the P4 model" if target is Target.MODEL else ""
+    typer.echo(f"installed {done}{where}: {len(operations)} steps, {len(deployment.jobs)} jobs")
 
 
 @app.command()
@@ -127,16 +129,18 @@ def serve(
 @app.command()
 def describe(
     file: DescriptionFile,
-    key: Annotated[str, typer.Argument(help="Dotted path, such as switch.architecture or jobs.0.job_id.")],
+    keys: Annotated[list[str], typer.Argument(help="Dotted paths, such as switch.architecture or jobs.0.job_id.")],
 ) -> None:
-    """Print one value of a job description, for scripts."""
-    value: Any = Deployment.load(file).model_dump(mode="json")
-    for part in key.split("."):
-        try:
-            value = value[int(part)] if isinstance(value, list) else value[part]
-        except (KeyError, IndexError, ValueError, TypeError):
-            raise ConfigurationError(f"{file} has no {key}") from None
-    typer.echo(value if isinstance(value, str) else json_format.dumps(value))
+    """Print values of a job description, one a line, for scripts."""
+    fields = Deployment.load(file).model_dump(mode="json")
+    for key in keys:
+        value: Any = fields
+        for part in key.split("."):
+            try:
+                value = value[int(part)] if isinstance(value, list) else value[part]
+            except (KeyError, IndexError, ValueError, TypeError):
+                raise ConfigurationError(f"{file} has no {key}") from None
+        typer.echo(value if isinstance(value, str) else json_format.dumps(value))
 
 
 def _find_job(deployment: Deployment, job_id: int) -> JobAllocation:

@@ -41,19 +41,21 @@ fi
 [[ -n $thc ]] || die "thc is not installed: run 'make setup', or set THC to the command"
 readonly thc
 
-describe() { "$thc" switch describe "$jobs" "$1"; }
-
-architecture=$(describe switch.architecture)
-program=$(describe switch.program)
-case $architecture in
-  tofino1) chip=tofino arch=tna defines=() ;;
-  tofino2) chip=tofino2 arch=t2na defines=(-DTHC_TOFINO2) ;;
-  *) die "$jobs describes a $architecture switch; these scripts are for Tofino (bmv2: see p4/README.md)" ;;
-esac
-# shellcheck disable=SC2034 # used by the scripts that source this
-readonly architecture program chip arch defines
-# shellcheck disable=SC2034
-readonly compiled=$state/$chip conf=$state/$chip/$program.conf
+# Sets what compiler and driver need to know of the switch.
+describe_program() {
+  local architecture
+  { read -r architecture && read -r program; } < <("$thc" switch describe "$jobs" switch.architecture switch.program) ||
+    exit 1
+  # shellcheck disable=SC2034 # the script that calls this uses them
+  case $architecture in
+    tofino1) chip=tofino arch=tna defines=() ;;
+    tofino2) chip=tofino2 arch=t2na defines=(-DTHC_TOFINO2) ;;
+    *) die "$jobs describes a $architecture switch; these scripts are for Tofino (bmv2: see p4/README.md)" ;;
+  esac
+  compiled=$state/$chip
+  # shellcheck disable=SC2034
+  conf=$compiled/$program.conf
+}
 
 sde_install() {
   local folder=${SDE_INSTALL:-${SDE:+$SDE/install}}

@@ -6,6 +6,7 @@
 # shellcheck source=scripts/switch/common.sh
 source "$(dirname "$0")/common.sh"
 
+describe_program
 readonly source_file=$root/p4/tna/$program.p4
 [[ -f $source_file ]] || die "$source_file is not there: switch.program of $jobs names no program of p4/tna"
 

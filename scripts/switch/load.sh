@@ -5,6 +5,7 @@
 # shellcheck source=scripts/switch/common.sh
 source "$(dirname "$0")/common.sh"
 
+describe_program
 install=$(sde_install)
 readonly ready_s=120
 

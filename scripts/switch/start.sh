@@ -7,7 +7,6 @@ source "$(dirname "$0")/common.sh"
 
 readonly ready_s=30
 
-[[ $(describe switch.cpu_interface) != null ]] || die "$jobs: set switch.cpu_interface to the host's end of the CPU port"
 if is_running "$state/agent.pid"; then
   echo "the agent runs already (process $(<"$state/agent.pid"))"
   exit

@@ -26,7 +26,7 @@ class SwitchControl(ABC):
 
     @abstractmethod
     def read_register(self, name: str, first: int, count: int) -> list[int]:
-        """Return `count` elements of a register from `first`; of pairs, the first word."""
+        """Return `count` elements of a register of plain words from `first`: the largest of all pipes."""
 
     @abstractmethod
     def open_epoch(self, allocation: JobAllocation) -> int | None:

@@ -8,7 +8,7 @@ LOOPBACK = "BF_LPBK_MAC_NEAR"
 #: Where a chip's own tables are.
 CHIP_NODE = {"tofino1": "tf1", "tofino2": "tf2"}
 #: Fields of registers that hold pairs; a register of plain words has one field, f1.
-_PAIRS = {"slot_use": ("round", "order"), "finished": ("round", "count")}
+_PAIRS = {"slot_use": ("round", "order")}
 #: Multicast nodes for flooding are numbered after those of workers, whose numbers are their 16-bit replication ids.
 _FLOOD_NODES = 1 << 16
 

@@ -192,9 +192,9 @@ class BfshellControl(SwitchControl):
         return self._collect(f"index in range({first}, {first + count})", f'{element}.raw()["data"]["{_PACKETS}"]')
 
     def read_register(self, name: str, first: int, count: int) -> list[int]:
-        """Return `count` elements of a register from `first`: the largest of all pipes; of pairs, the first word."""
+        """Return `count` elements of a register of plain words from `first`: the largest of all pipes."""
         element = f"p4.{name}.get(REGISTER_INDEX=index, from_hw=True, print_ents=False)"
-        value = f'max({element}.raw()["data"]["{name}.{register_fields(name)[0]}"])'
+        value = f'max({element}.raw()["data"]["{name}.f1"])'
         return self._collect(f"index in range({first}, {first + count})", value)
 
     def open_epoch(self, allocation: JobAllocation) -> int | None:

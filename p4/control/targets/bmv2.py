@@ -36,7 +36,7 @@ from p4.control.targets.base import SwitchControl
 
 DEFAULT_ADDRESS = "127.0.0.1:9090"
 _TIMEOUT_S = 120
-_FAILURE = re.compile(r"^(Error|Invalid|\*\*\*|Could not|Unknown)", re.MULTILINE)
+_FAILURE = re.compile(r"^(Error|Invalid|\*\*\* |Could not|Unknown)", re.MULTILINE)
 _ENTRY = re.compile(r"^Dumping entry (0x[0-9a-f]+)$")
 _KEY = re.compile(r"^\* (\S+)\s*: \S+\s+(\S+)")
 _GROUP = re.compile(r"^mgrp\((\d+)\)$")
@@ -145,7 +145,7 @@ class Bmv2Control(SwitchControl):
         return [int(packets) for packets in re.findall(r"(\d+) packets\)", output)]
 
     def read_register(self, name: str, first: int, count: int) -> list[int]:
-        """Return `count` elements of a register from `first`."""
+        """Return `count` elements of a register of plain words from `first`."""
         output = self.run([f"register_read {name} {index}" for index in range(first, first + count)])
         return [int(value) for value in re.findall(r"\[\d+\]=\s*(\d+)", output)]
 

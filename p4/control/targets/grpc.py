@@ -66,9 +66,8 @@ class GrpcControl(SwitchControl):
         return [int(value) for value in self._read(name, "$COUNTER_INDEX", _PACKETS, first, count)]
 
     def read_register(self, name: str, first: int, count: int) -> list[int]:
-        """Return `count` elements of a register from `first`: the largest of all pipes; of pairs, the first word."""
-        field = f"{name}.{register_fields(name)[0]}"
-        return [max(values) for values in self._read(name, "$REGISTER_INDEX", field, first, count)]
+        """Return `count` elements of a register of plain words from `first`: the largest of all pipes."""
+        return [max(values) for values in self._read(name, "$REGISTER_INDEX", f"{name}.f1", first, count)]
 
     def open_epoch(self, allocation: JobAllocation) -> int | None:
         """Return the epoch whose packets are let in; None when the job is closed."""

@@ -49,9 +49,9 @@ class ModelControl(SwitchControl):
         return [self._switch.counter_read(name, index).packets for index in range(first, first + count)]
 
     def read_register(self, name: str, first: int, count: int) -> list[int]:
-        """Return `count` elements of a register from `first`: the largest of all pipes; of pairs, the first word."""
+        """Return `count` elements of a register of plain words from `first`: the largest of all pipes."""
         pipes = [self._switch.register_read_range(name, first, count, pipe) for pipe in range(self._pipes)]
-        return [max(_first_word(value) for value in values) for values in zip(*pipes, strict=True)]
+        return [max(values) for values in zip(*pipes, strict=True)]
 
     def open_epoch(self, allocation: JobAllocation) -> int | None:
         """Return the epoch whose packets are let in; None when the job is closed."""
@@ -108,7 +108,3 @@ def _model_match(match: Match) -> Any:
             return (value, length)
         case Range(low, high):
             return (low, high)
-
-
-def _first_word(value: Any) -> int:
-    return int(next(iter(value.values())) if isinstance(value, dict) else value)

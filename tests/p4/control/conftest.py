@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import p4
 from p4.control import Deployment
+from p4.model import compile_program
+from p4.model.architectures import new_switch
+from p4.model.interfaces import Program
+from p4.model.switch import Switch
 
 MakeDeployment = Callable[..., Deployment]
 
@@ -66,3 +73,29 @@ def a_job() -> Callable[..., dict[str, Any]]:
 def a_worker() -> Callable[..., dict[str, Any]]:
     """Make the fields of a worker."""
     return worker
+
+
+P4_FOLDER = Path(p4.__file__).parent
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Callable[[str], Program]:
+    """Compile the program for an architecture, once per session."""
+
+    @cache
+    def compile_once(architecture: str) -> Program:
+        return compile_program(P4_FOLDER / architecture / f"thc_{architecture}.p4", [P4_FOLDER / "include"])
+
+    return compile_once
+
+
+@pytest.fixture
+def tna_switch(compiled: Callable[[str], Program]) -> Callable[..., Switch]:
+    """Make a Tofino that runs our program."""
+    return lambda **options: new_switch(compiled("tna"), **options)
+
+
+@pytest.fixture
+def v1model_switch(compiled: Callable[[str], Program]) -> Callable[..., Switch]:
+    """Make a simple_switch that runs our program."""
+    return lambda **options: new_switch(compiled("v1model"), **options)
