@@ -50,8 +50,8 @@ def connect(target: Target, switch: SwitchDescription) -> SwitchControl:
     _check(target, switch)
     if target is Target.MODEL:
         raise ConfigurationError(
-            "the P4 model runs in the process that uses it (p4.control.ModelControl): thc switch install --target model "
-            "tries a job description on a new one, make demo-switch trains through one"
+            "the P4 model runs in the process that uses it (ModelControl): thc switch install --target model "
+            "tries a description on a new one, make demo-switch trains through one"
         )
     if target is Target.BMV2:
         return bmv2.Bmv2Control(switch.control_address or bmv2.DEFAULT_ADDRESS)
