@@ -100,6 +100,8 @@ class TypeInfo:
     members: Mapping[str, Any] = field(default_factory=dict)
     """Of enums: name to value."""
     annotations: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    field_annotations: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    """Of headers, structs and unions: per field, where it has any."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,14 @@ class Struct:
         """Take over the value of `other`, in place."""
         raise NotImplementedError
 
+    def reset(self) -> None:
+        """Back to the zero value: fields zero, headers invalid."""
+        raise NotImplementedError
+
+    def fill(self, *values: Any) -> None:
+        """Set all fields, in order; a header becomes valid."""
+        raise NotImplementedError
+
     def pack(self) -> int:
         """All fields as one integer, the first in the most significant bits."""
         raise NotImplementedError
@@ -166,6 +174,12 @@ class HeaderStack(Generic[Element]):
         fresh = [self._detached() for _ in range(count)]
         self.items[:] = self.items[count:] + fresh
         self.next_index = max(self.next_index - count, 0)
+
+    def reset(self) -> None:
+        """Make every element invalid."""
+        for item in self.items:
+            item.reset()
+        self.next_index = 0
 
     def copy(self) -> HeaderStack[Element]:
         """An independent copy."""

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from p4.model.interfaces import Program
+from p4.model.compiler.checker import check
+from p4.model.compiler.codegen import generate
+from p4.model.compiler.parser import parse
+from p4.model.compiler.preprocessor import Preprocessor
+from p4.model.compiler.program import CompiledProgram
+from p4.model.interfaces import Location, P4Error
 
 INCLUDE_DIR = Path(__file__).parent.parent / "include"
 """The model's own declarations of core.p4 and of the architectures."""
@@ -16,10 +21,13 @@ def compile_program(
     include_dirs: Sequence[str | Path] = (),
     defines: Mapping[str, str] | None = None,
     architecture: str | None = None,
-) -> Program:
+) -> CompiledProgram:
     """Compile a program.
 
     `include_dirs` are searched before the model's own; `defines` are macros set from outside. `architecture` names the
     file the program must include, such as `v1model` or `tna`; without it any will do. Raises P4Error.
     """
-    raise NotImplementedError
+    source = Preprocessor([*map(Path, include_dirs), INCLUDE_DIR], defines or {}).run(Path(path))
+    if architecture is not None and f"{architecture}.p4" not in source.files:
+        raise P4Error(Location(str(path), 1), f"the program does not include {architecture}.p4")
+    return generate(check(parse(source)), str(path))
