@@ -1,14 +1,12 @@
 """simple_switch of bmv2, through simple_switch_CLI (Thrift).
 
-Commands go to one CLI process at a time: starting it costs more than thousands of commands. Entries and multicast nodes
-have handles there, which are read from dumps.
+Entries and multicast nodes have handles there, which are read from dumps.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +31,7 @@ from p4.control.plan import (
     full_action,
 )
 from p4.control.targets.base import SwitchControl
+from p4.control.targets.bmv2_shell import Bmv2Shell
 
 DEFAULT_ADDRESS = "127.0.0.1:9090"
 _TIMEOUT_S = 120
@@ -122,7 +121,7 @@ class Bmv2Control(SwitchControl):
         if not ip or not port.isdecimal():
             raise ConfigurationError(f"the address of simple_switch's Thrift server is IP:PORT, not {address!r}")
         self._address = address
-        self._command = [find_cli(), "--thrift-ip", ip, "--thrift-port", port]
+        self._shell = Bmv2Shell([find_cli(), "--thrift-ip", ip, "--thrift-port", port])
 
     def apply(self, operations: Iterable[Operation]) -> None:
         """Do the operations in order."""
@@ -166,22 +165,13 @@ class Bmv2Control(SwitchControl):
         return self.read_counter(JobCheck.full_name("worker_packets"), int(handle[1], 16), 1)[0]
 
     def run(self, lines: Sequence[str]) -> str:
-        """Run commands in one CLI process; TransportError for the first that fails."""
+        """Run commands of simple_switch_CLI; return what they print. TransportError for the first that fails."""
         if not lines:
             return ""
-        text = "\n".join(lines) + "\n"
         try:
-            result = subprocess.run(
-                self._command, input=text, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TransportError(f"simple_switch_CLI did not finish within {_TIMEOUT_S} s") from error
-        output = result.stdout.replace("RuntimeCmd: ", "\n")
-        failure = _FAILURE.search(output)
-        if result.returncode != 0 or failure:
-            why = output[failure.start() :].splitlines()[0] if failure else (result.stderr or output).strip()[-500:]
-            raise TransportError(f"simple_switch at {self._address}: {why}")
-        return output
+            return self._shell.run(lines)
+        except TransportError as error:
+            raise TransportError(f"simple_switch at {self._address}: {error}") from error
 
     def _remove(self, operation: RemoveEntries) -> None:
         entries = self._dump(operation.table)
