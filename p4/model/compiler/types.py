@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from p4.model.compiler import syntax as s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Type:
     """Base of all types."""
 
