@@ -1,10 +1,6 @@
 // The truth table over what the checks before it found. Everything that does not end in check() or finish() is kept away
 // from the registers.
-control Admission(inout headers_t hdr, inout metadata_t meta) {
-    action pass() {
-        meta.work = WORK_PASS;
-    }
-
+control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_port) {
     // Slot state: index of the round's version, order of the packet, contributions it takes.
     action check() {
         meta.work = WORK_CHECK;
@@ -21,13 +17,14 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
     action refuse() {  // meta.reason was set by JobCheck
         meta.work = WORK_REPLY;
         meta.reply = REPLY_ERROR;
+        meta.reply_port = ingress_port;
     }
 
     action reply_arp() {
         meta.work = WORK_DELIVER;
         meta.reason = REASON_ARP;
         meta.delivery = DELIVER_PORT;
-        meta.output_port = meta.reply_port;
+        meta.output_port = ingress_port;
     }
 
     action to_cpu() {  // meta.output_port was set by Service
@@ -63,10 +60,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             meta.job: ternary;
             meta.worker_known: ternary;
         }
-        actions = { pass; check; finish; refuse; reply_arp; to_cpu; to_home_pipe; forward; reject; }
+        actions = { check; finish; refuse; reply_arp; to_cpu; to_home_pipe; forward; reject; }
         const entries = {
             // What recirculates was admitted in its first pass; a job that is gone meanwhile has no one to send to.
-            (ROLE_RECIRCULATION, STEP_WRITE &&& 8, _, _, _, _): pass();
             (ROLE_RECIRCULATION, STEP_FINISH, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
             (ROLE_RECIRCULATION, STEP_FINISH_ONE, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
             (ROLE_RECIRCULATION, STEP_FINISH, _, _, _, _): reject(REASON_OVERWRITTEN);
@@ -87,7 +83,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta) {
             (ROLE_FRONT, _, _, _, _, _): check();
         }
         const default_action = reject(REASON_MALFORMED);
-        SIZE_OF_CONST_ENTRIES(19)
+        SIZE_OF_CONST_ENTRIES(18)
     }
 
     apply {

@@ -35,7 +35,6 @@ const bit<3> WORK_FINISH = 2;
 const bit<3> WORK_REPLY = 3;
 const bit<3> WORK_FORWARD = 4;
 const bit<3> WORK_DELIVER = 5;
-const bit<3> WORK_PASS = 6;   // the blocks work on a row
 
 // What a slot check finds in slot_use.
 const bit<2> USE_FRESH = 0;      // this packet starts the version over
@@ -95,10 +94,9 @@ struct metadata_t {
     bit<32> seen;            // this worker's bit of it
     bit<8> finished;         // contributions that are through all their passes
     bit<8> missing;          // quorum - finished
-    bit<8> ones_0;
-    bit<8> ones_1;
-    bit<8> ones_2;
-    bit<8> ones_3;
+    bit<8> minus_ones_1;     // minus the workers in byte 1 of bitmap_before
+    bit<8> minus_ones_2;
+    bit<8> minus_ones_3;
     bit<8> room;             // quorum - workers in bitmap_before; zero or negative: closed
 }
 

@@ -28,7 +28,6 @@ control PortRole(inout metadata_t meta, in port_t ingress_port) {
     }
 
     apply {
-        meta.reply_port = ingress_port;
         port_role.apply();
     }
 }

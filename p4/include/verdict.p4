@@ -1,7 +1,7 @@
 // What a packet does to its slot: the truth table over what the slot check found.
 
-// Population count of a byte, as the entries of a table with one key: ONES_256 lists all bytes.
-#define ONES_1(byte, ones, SET) (byte): SET(ones);
+// Population count of a byte, negative, as the entries of a table: ONES_256 lists all bytes.
+#define ONES_1(byte, ones, SET) (byte): SET(8w0 - (ones));
 #define ONES_2(byte, ones, SET) ONES_1(byte, ones, SET) ONES_1(byte + 1, ones + 1, SET)
 #define ONES_4(byte, ones, SET) ONES_2(byte, ones, SET) ONES_2(byte + 2, ones + 1, SET)
 #define ONES_8(byte, ones, SET) ONES_4(byte, ones, SET) ONES_4(byte + 4, ones + 1, SET)
@@ -12,38 +12,47 @@
 #define ONES_256(SET) ONES_128(0, 0, SET) ONES_128(128, 1, SET)
 
 #define ONES_TABLE(i, high, low) \
-    action set_ones_##i(bit<8> ones) { \
-        meta.ones_##i = ones; \
-    } \
     table ones_##i { \
         key = { \
             meta.bitmap_before[high:low]: exact @name("workers"); \
         } \
-        actions = { set_ones_##i; } \
-        const entries = { ONES_256(set_ones_##i) } \
-        const default_action = set_ones_##i(0); \
+        actions = { subtract_##i; } \
+        const entries = { ONES_256(subtract_##i) } \
+        const default_action = subtract_##i(0); \
         SIZE_OF_CONST_ENTRIES(256) \
     }
 
 control Verdict(inout headers_t hdr, inout metadata_t meta) {
-    // The workers of a version are counted from their bitmap: a counter next to it could drift.
+    // The workers of a version are counted from their bitmap: a counter next to it could drift. One addition of two fields
+    // is what a stage can do, so the sum of five numbers takes three stages.
+    action subtract_0(bit<8> minus_ones) {
+        meta.room = hdr.thc.contributions + minus_ones;
+    }
+
+    action subtract_1(bit<8> minus_ones) {
+        meta.minus_ones_1 = minus_ones;
+    }
+
+    action subtract_2(bit<8> minus_ones) {
+        meta.minus_ones_2 = minus_ones;
+    }
+
+    action subtract_3(bit<8> minus_ones) {
+        meta.minus_ones_3 = minus_ones;
+    }
+
     ONES_TABLE(0, 7, 0)
     ONES_TABLE(1, 15, 8)
     ONES_TABLE(2, 23, 16)
     ONES_TABLE(3, 31, 24)
 
-    // One addition of two fields is what a stage can do.
     action add_pairs() {
-        meta.ones_0 = meta.ones_0 + meta.ones_1;
-        meta.ones_2 = meta.ones_2 + meta.ones_3;
+        meta.room = meta.room + meta.minus_ones_1;
+        meta.minus_ones_2 = meta.minus_ones_2 + meta.minus_ones_3;
     }
 
-    action add_pair() {
-        meta.ones_0 = meta.ones_0 + meta.ones_2;
-    }
-
-    action subtract() {
-        meta.room = hdr.thc.contributions - meta.ones_0;
+    action add_sums() {
+        meta.room = meta.room + meta.minus_ones_2;
     }
 
     action straggler() {
@@ -107,8 +116,7 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
         ones_2.apply();
         ones_3.apply();
         add_pairs();
-        add_pair();
-        subtract();
+        add_sums();
         verdict.apply();
     }
 }

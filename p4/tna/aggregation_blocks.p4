@@ -73,49 +73,53 @@
         SIZE_OF_CONST_ENTRIES(5) \
     }
 
-#define LOOK_UP(i) lookup_##i##_high.apply(); lookup_##i##_low.apply();
-#define AGGREGATE(i) aggregate_##i.apply();
+// A condition of its own for each lookup: one for all would keep the sums behind the last lookup.
+#define LOOK_UP_AND_AGGREGATE(i) \
+    if (hdr.codes.isValid()) { \
+        lookup_##i##_high.apply(); \
+    } \
+    if (hdr.codes.isValid()) { \
+        lookup_##i##_low.apply(); \
+    } \
+    aggregate_##i.apply();
 
 control AggregationBlocks(inout headers_t hdr, in metadata_t meta) {
-    // Stages 2 to 4 share their stateful ALUs with the slot check.
-    BLOCK(0, 0, 1, 2)
-    BLOCK(1, 0, 1, 2)
-    BLOCK(2, 0, 1, 2)
+    // Stages 2 to 5 share their stateful ALUs with the state of slots, stage 11 is for what follows.
+    BLOCK(0, 1, 1, 2)
+    BLOCK(1, 1, 1, 2)
+    BLOCK(2, 1, 1, 2)
     BLOCK(3, 1, 2, 3)
-    BLOCK(4, 3, 4, 5)
-    BLOCK(5, 3, 4, 5)
-    BLOCK(6, 3, 4, 5)
-    BLOCK(7, 3, 4, 5)
-    BLOCK(8, 4, 5, 6)
-    BLOCK(9, 4, 5, 6)
-    BLOCK(10, 4, 5, 6)
-    BLOCK(11, 4, 5, 6)
-    BLOCK(12, 5, 6, 7)
-    BLOCK(13, 5, 6, 7)
-    BLOCK(14, 5, 6, 7)
-    BLOCK(15, 5, 6, 7)
-    BLOCK(16, 6, 7, 8)
-    BLOCK(17, 6, 7, 8)
-    BLOCK(18, 6, 7, 8)
-    BLOCK(19, 6, 7, 8)
-    BLOCK(20, 7, 8, 9)
-    BLOCK(21, 7, 8, 9)
-    BLOCK(22, 7, 8, 9)
-    BLOCK(23, 7, 8, 9)
-    BLOCK(24, 8, 9, 10)
-    BLOCK(25, 8, 9, 10)
-    BLOCK(26, 8, 9, 10)
-    BLOCK(27, 8, 9, 10)
-    BLOCK(28, 9, 10, 11)
-    BLOCK(29, 9, 10, 11)
-    BLOCK(30, 9, 10, 11)
-    BLOCK(31, 9, 10, 11)
+    BLOCK(4, 1, 2, 3)
+    BLOCK(5, 1, 2, 3)
+    BLOCK(6, 2, 3, 4)
+    BLOCK(7, 2, 3, 4)
+    BLOCK(8, 2, 3, 4)
+    BLOCK(9, 3, 4, 5)
+    BLOCK(10, 3, 4, 5)
+    BLOCK(11, 3, 4, 5)
+    BLOCK(12, 4, 5, 6)
+    BLOCK(13, 4, 5, 6)
+    BLOCK(14, 4, 5, 6)
+    BLOCK(15, 4, 5, 6)
+    BLOCK(16, 5, 6, 7)
+    BLOCK(17, 5, 6, 7)
+    BLOCK(18, 5, 6, 7)
+    BLOCK(19, 5, 6, 7)
+    BLOCK(20, 6, 7, 8)
+    BLOCK(21, 6, 7, 8)
+    BLOCK(22, 6, 7, 8)
+    BLOCK(23, 6, 7, 8)
+    BLOCK(24, 7, 8, 9)
+    BLOCK(25, 7, 8, 9)
+    BLOCK(26, 7, 8, 9)
+    BLOCK(27, 7, 8, 9)
+    BLOCK(28, 8, 9, 10)
+    BLOCK(29, 8, 9, 10)
+    BLOCK(30, 8, 9, 10)
+    BLOCK(31, 8, 9, 10)
 
     apply {
         hdr.words.setValid();
-        if (hdr.codes.isValid()) {
-            FOR_BLOCKS(LOOK_UP)
-        }
-        FOR_BLOCKS(AGGREGATE)
+        FOR_BLOCKS(LOOK_UP_AND_AGGREGATE)
     }
 }

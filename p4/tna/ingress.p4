@@ -1,4 +1,9 @@
 // Ingress: all of the aggregator but the addresses of replicas.
+struct finished_t {
+    bit<32> round;
+    bit<32> count;
+}
+
 control ThcIngress(
         inout headers_t hdr,
         inout tna_metadata_t ig_md,
@@ -19,8 +24,37 @@ control ThcIngress(
     Verdict() verdict;
     Result() result;
     Reply() reply;
+    NextPass() next_pass;
     PassControl() pass_control;
     Forwarding() forwarding;
+
+    // By version: contributions that are through all their passes. A packet that is lost between two passes never completes
+    // a slot: the workers' deadline says so, instead of a sum that lacks rows. It is here because both branches of apply
+    // need it.
+    Register<finished_t, bit<16>>(THC_VERSIONS, {0, 0}) finished;
+
+    RegisterAction<finished_t, bit<16>, bit<8>>(finished) begin_count = {
+        void apply(inout finished_t value) {
+            value.round = hdr.thc.round;
+            value.count = 0;
+        }
+    };
+
+    RegisterAction<finished_t, bit<16>, bit<8>>(finished) read_count = {
+        void apply(inout finished_t value, out bit<8> count) {
+            count = value.count[7:0];
+        }
+    };
+
+    RegisterAction<finished_t, bit<16>, bit<8>>(finished) count_one = {
+        void apply(inout finished_t value, out bit<8> count) {
+            count = 0;
+            if (value.round == hdr.thc.round) {
+                value.count = value.count + 1;
+                count = value.count[7:0];
+            }
+        }
+    };
 
     // Unicast needs no egress processing.
     action to_port() {
@@ -48,21 +82,36 @@ control ThcIngress(
                 packet_check.apply(hdr, ig_md.meta);
                 job_check.apply(hdr, ig_md.meta);
             }
-            admission.apply(hdr, ig_md.meta);
-            // What WORK_PASS says, without waiting for it: the blocks need all stages.
+            // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
             if (ig_md.meta.role == ROLE_RECIRCULATION && hdr.thc.switch_verdict[3:3] == 1) {
                 blocks.apply(hdr, ig_md.meta);
+                // In the last pass of a contribution.
+                if (hdr.thc.switch_pass[3:0] == THC_PASSES && ig_md.meta.step[3:2] == 2 && ig_md.meta.step[1:0] != 3) {
+                    ig_md.meta.finished = count_one.execute(hdr.thc.switch_state);
+                }
+                ig_md.meta.missing = hdr.thc.contributions - ig_md.meta.finished;
+                next_pass.apply(hdr, ig_md.meta);
+            } else {
+                admission.apply(hdr, ig_md.meta, ig_intr_md.ingress_port);
+                slot_check.apply(hdr, ig_md.meta);
+                if (ig_md.meta.work == WORK_CHECK) {
+                    if (ig_md.meta.use == USE_FRESH) {
+                        begin_count.execute(hdr.thc.switch_state);
+                    } else if (ig_md.meta.use == USE_JOINED) {
+                        ig_md.meta.finished = read_count.execute(hdr.thc.switch_state);
+                    }
+                    ig_md.meta.missing = hdr.thc.contributions - ig_md.meta.finished;
+                    verdict.apply(hdr, ig_md.meta);
+                } else if (ig_md.meta.work == WORK_FINISH) {
+                    result.apply(hdr, ig_md.meta);
+                } else if (ig_md.meta.work == WORK_FORWARD) {
+                    forwarding.apply(hdr, ig_md.meta);
+                }
+                reply.apply(hdr, ig_md.meta);
             }
-            slot_check.apply(hdr, ig_md.meta);
-            if (ig_md.meta.work == WORK_CHECK) {
-                verdict.apply(hdr, ig_md.meta);
-            } else if (ig_md.meta.work == WORK_FINISH) {
-                result.apply(hdr, ig_md.meta);
-            } else if (ig_md.meta.work == WORK_FORWARD) {
-                forwarding.apply(hdr, ig_md.meta);
+            if (ig_md.meta.delivery == DELIVER_RECIRCULATE && ig_md.meta.work != WORK_DELIVER) {
+                pass_control.apply(hdr, ig_md.meta);
             }
-            reply.apply(hdr, ig_md.meta);
-            pass_control.apply(hdr, ig_md.meta);
         } else {
             ig_md.meta.reason = REASON_PARSER_ERROR;
         }

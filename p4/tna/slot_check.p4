@@ -1,13 +1,8 @@
 // The state of slots. Each register has one stage, and a packet meets it once; nothing after them needs a stateful ALU.
-// Stage 2: highest_round, 3: slot_use, 4: worker_bitmap and finished.
+// Stage 2: highest_round, 3: slot_use, 4: worker_bitmap, 5: finished (in ThcIngress).
 struct slot_use_t {
     bit<32> round;
     bit<32> order;
-}
-
-struct finished_t {
-    bit<32> round;
-    bit<32> count;
 }
 
 control SlotCheck(in headers_t hdr, inout metadata_t meta) {
@@ -67,40 +62,8 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    // Contributions that are through all their passes. A packet that is lost between two passes never completes a slot: the
-    // workers' deadline says so, instead of a sum that lacks rows.
-    Register<finished_t, bit<16>>(THC_VERSIONS, {0, 0}) finished;
-
-    RegisterAction<finished_t, bit<16>, bit<8>>(finished) begin_count = {
-        void apply(inout finished_t value) {
-            value.round = hdr.thc.round;
-            value.count = 0;
-        }
-    };
-
-    RegisterAction<finished_t, bit<16>, bit<8>>(finished) read_count = {
-        void apply(inout finished_t value, out bit<8> count) {
-            count = value.count[7:0];
-        }
-    };
-
-    RegisterAction<finished_t, bit<16>, bit<8>>(finished) count_one = {
-        void apply(inout finished_t value, out bit<8> count) {
-            count = 0;
-            if (value.round == hdr.thc.round) {
-                value.count = value.count + 1;
-                count = value.count[7:0];
-            }
-        }
-    };
-
     apply {
-        if (meta.work == WORK_PASS) {
-            // In the last pass of a contribution.
-            if (hdr.thc.switch_pass[3:0] == THC_PASSES && meta.step[3:2] == 2 && meta.step[1:0] != 3) {
-                meta.finished = count_one.execute(hdr.thc.switch_state);
-            }
-        } else if (meta.work == WORK_CHECK || meta.work == WORK_FINISH) {
+        if (meta.work == WORK_CHECK || meta.work == WORK_FINISH) {
             if (meta.work == WORK_CHECK) {
                 slot_packets.count(meta.slot_index);
                 meta.stale = note_round.execute(meta.slot_index);
@@ -116,7 +79,6 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
                 if (meta.stale == 0) {
                     meta.use = USE_FRESH;
                     first_worker.execute(hdr.thc.switch_state);
-                    begin_count.execute(hdr.thc.switch_state);
                 } else {
                     meta.use = USE_STRAGGLER;
                 }
@@ -124,13 +86,11 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
                 meta.use = USE_JOINED;
                 if (meta.work == WORK_CHECK) {
                     meta.bitmap_before = join_workers.execute(hdr.thc.switch_state);
-                    meta.finished = read_count.execute(hdr.thc.switch_state);
                 }
             } else {
                 meta.use = USE_MISMATCH;
             }
         }
         meta.seen = meta.bitmap_before & meta.worker_bit;
-        meta.missing = hdr.thc.contributions - meta.finished;
     }
 }

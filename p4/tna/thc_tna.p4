@@ -20,6 +20,7 @@
 #include "../include/job_check.p4"
 #include "../include/admission.p4"
 #include "../include/pass_row.p4"
+#include "../include/next_pass.p4"
 #include "../include/verdict.p4"
 #include "../include/result.p4"
 #include "../include/reply.p4"

@@ -5,7 +5,6 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     register<bit<32>, bit<16>>(THC_SLOTS) highest_round;
     register<bit<64>, bit<16>>(THC_VERSIONS) slot_use;       // round ++ order
     register<bit<32>, bit<16>>(THC_VERSIONS) worker_bitmap;
-    register<bit<64>, bit<16>>(THC_VERSIONS) finished;       // round ++ count
 
     // Rounds are serial numbers, compared by the sign of their difference; zero is a slot that was never used.
     action note_round() {
@@ -26,34 +25,15 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
     action start_over() {
         slot_use.write(hdr.thc.switch_state, hdr.thc.round ++ meta.order);
         worker_bitmap.write(hdr.thc.switch_state, meta.worker_bit);
-        finished.write(hdr.thc.switch_state, hdr.thc.round ++ 32w0);
     }
 
     action join() {
-        bit<64> value;
-        finished.read(value, hdr.thc.switch_state);
-        meta.finished = value[7:0];
         worker_bitmap.read(meta.bitmap_before, hdr.thc.switch_state);
         worker_bitmap.write(hdr.thc.switch_state, meta.bitmap_before | meta.worker_bit);
     }
 
-    // Contributions that are through all their passes. A packet that is lost between two passes never completes a slot: the
-    // workers' deadline says so, instead of a sum that lacks rows.
-    action count_one() {
-        bit<64> value;
-        finished.read(value, hdr.thc.switch_state);
-        bool same_round = value[63:32] == hdr.thc.round;
-        meta.finished = same_round ? value[7:0] + 1 : 0;
-        finished.write(hdr.thc.switch_state, same_round ? value + 1 : value);
-    }
-
     apply {
-        if (meta.work == WORK_PASS) {
-            // In the last pass of a contribution.
-            if (hdr.thc.switch_pass[3:0] == THC_PASSES && meta.step[3:2] == 2 && meta.step[1:0] != 3) {
-                count_one();
-            }
-        } else if (meta.work == WORK_CHECK || meta.work == WORK_FINISH) {
+        if (meta.work == WORK_CHECK || meta.work == WORK_FINISH) {
             if (meta.work == WORK_CHECK) {
                 slot_packets.count(meta.slot_index);
                 note_round();
@@ -78,6 +58,5 @@ control SlotCheck(in headers_t hdr, inout metadata_t meta) {
             }
         }
         meta.seen = meta.bitmap_before & meta.worker_bit;
-        meta.missing = hdr.thc.contributions - meta.finished;
     }
 }

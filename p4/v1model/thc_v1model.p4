@@ -17,6 +17,7 @@
 #include "../include/job_check.p4"
 #include "../include/admission.p4"
 #include "../include/pass_row.p4"
+#include "../include/next_pass.p4"
 #include "../include/verdict.p4"
 #include "../include/result.p4"
 #include "../include/reply.p4"
@@ -61,8 +62,31 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     Verdict() verdict;
     Result() result;
     Reply() reply;
+    NextPass() next_pass;
     PassControl() pass_control;
     Forwarding() forwarding;
+
+    // By version, round ++ count: contributions that are through all their passes. A packet that is lost between two passes
+    // never completes a slot: the workers' deadline says so, instead of a sum that lacks rows.
+    register<bit<64>, bit<16>>(THC_VERSIONS) finished;
+
+    action begin_count() {
+        finished.write(hdr.thc.switch_state, hdr.thc.round ++ 32w0);
+    }
+
+    action read_count() {
+        bit<64> value;
+        finished.read(value, hdr.thc.switch_state);
+        meta.finished = value[7:0];
+    }
+
+    action count_one() {
+        bit<64> value;
+        finished.read(value, hdr.thc.switch_state);
+        bool same_round = value[63:32] == hdr.thc.round;
+        meta.finished = same_round ? value[7:0] + 1 : 0;
+        finished.write(hdr.thc.switch_state, same_round ? value + 1 : value);
+    }
 
     apply {
         port_t ingress_port = standard_metadata.ingress_port;
@@ -79,20 +103,36 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                 packet_check.apply(hdr, meta);
                 job_check.apply(hdr, meta);
             }
-            admission.apply(hdr, meta);
-            if (meta.work == WORK_PASS) {
+            // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
+            if (meta.role == ROLE_RECIRCULATION && hdr.thc.switch_verdict[3:3] == 1) {
                 blocks.apply(hdr, meta);
+                // In the last pass of a contribution.
+                if (hdr.thc.switch_pass[3:0] == THC_PASSES && meta.step[3:2] == 2 && meta.step[1:0] != 3) {
+                    count_one();
+                }
+                meta.missing = hdr.thc.contributions - meta.finished;
+                next_pass.apply(hdr, meta);
+            } else {
+                admission.apply(hdr, meta, ingress_port);
+                slot_check.apply(hdr, meta);
+                if (meta.work == WORK_CHECK) {
+                    if (meta.use == USE_FRESH) {
+                        begin_count();
+                    } else if (meta.use == USE_JOINED) {
+                        read_count();
+                    }
+                    meta.missing = hdr.thc.contributions - meta.finished;
+                    verdict.apply(hdr, meta);
+                } else if (meta.work == WORK_FINISH) {
+                    result.apply(hdr, meta);
+                } else if (meta.work == WORK_FORWARD) {
+                    forwarding.apply(hdr, meta);
+                }
+                reply.apply(hdr, meta);
             }
-            slot_check.apply(hdr, meta);
-            if (meta.work == WORK_CHECK) {
-                verdict.apply(hdr, meta);
-            } else if (meta.work == WORK_FINISH) {
-                result.apply(hdr, meta);
-            } else if (meta.work == WORK_FORWARD) {
-                forwarding.apply(hdr, meta);
+            if (meta.delivery == DELIVER_RECIRCULATE && meta.work != WORK_DELIVER) {
+                pass_control.apply(hdr, meta);
             }
-            reply.apply(hdr, meta);
-            pass_control.apply(hdr, meta);
         } else {
             meta.reason = REASON_PARSER_ERROR;
         }
