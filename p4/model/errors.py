@@ -28,6 +28,8 @@ def resolve(name: str, names: Collection[str], what: str) -> str:
         return matches[0]
     if matches:
         raise ControlError(f"{what} {name!r} is ambiguous: {', '.join(matches)}")
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    parts = name.count(".") + 1
+    by_tail = {".".join(full.split(".")[-parts:]): full for full in names}
+    close = [by_tail[tail] for tail in difflib.get_close_matches(name, by_tail, n=3)]
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(sorted(names)) or 'none'}"
     raise ControlError(f"no {what} {name!r}; {hint}")

@@ -18,7 +18,12 @@ class PacketIn:
         """Bits read so far."""
 
     def extract(self, header: Header, varbit_bits: int = 0) -> None:
-        """Fill the header and advance by its width; ParserError PacketTooShort leaves the header as it was."""
+        """Fill the header and advance by its width; a ParserError leaves the header as it was.
+
+        PacketTooShort, or ParserInvalidArgument for a varbit that is not whole bytes, as in bmv2.
+        """
+        if varbit_bits & 7:
+            raise ParserError("ParserInvalidArgument")
         fixed = header.BITS
         position = self.position
         end = position + fixed
@@ -45,7 +50,9 @@ class PacketIn:
         return (window >> (last_byte * 8 - end)) & ((1 << width) - 1)
 
     def advance(self, bits: int) -> None:
-        """Skip bits; ParserError PacketTooShort."""
+        """Skip whole bytes; ParserError PacketTooShort, or ParserInvalidArgument for other bits, as in bmv2."""
+        if bits & 7:
+            raise ParserError("ParserInvalidArgument")
         if self.position + bits > self._bits:
             raise ParserError("PacketTooShort")
         self.position += bits

@@ -221,7 +221,7 @@ class Table:
     def _identify(self, match: Mapping[str, Any] | Sequence[Any], priority: int | None) -> tuple[MatchKey, int]:
         normalized = normalize(self.info.keys, match)
         same = [identity for identity in self._entries if identity[0] == normalized]
-        found = [identity for identity in same if priority in (None, identity[1])]
+        found = [identity for identity in same if not self.prioritized or priority in (None, identity[1])]
         if len(found) != 1:
             reason = "no entry" if not found else "several priorities"
             raise ControlError(f"table {self.info.name} has {reason} for {match}")

@@ -12,12 +12,27 @@ def test_extract_lookahead_and_advance_move_one_cursor():
     header = Small()
     packet.extract(header)
     assert (header.a, header.b) == (0x1, 0x234)
-    assert packet.lookahead_bits(4) == 0x5
-    packet.advance(4)
+    packet.advance(8)
+    assert packet.lookahead_bits(4) == 0x7
     packet.extract(header)
-    assert (header.a, header.b) == (0x6, 0x789)
+    assert (header.a, header.b) == (0x7, 0x89A)
     assert packet.rest() == b""
     assert packet.length() == 5
+
+
+def test_headers_may_start_anywhere():
+    packet = PacketIn(bytes.fromhex("1234 56"))
+    odd, header = Odd(), Small()
+    packet.extract(odd)
+    packet.extract(header)
+    assert odd.a == 0x12 >> 3
+    assert header.pack() == (0x123456 >> 3) & 0xFFFF
+    assert packet.rest() == b""
+
+
+def test_advancing_by_parts_of_bytes_is_an_invalid_argument():
+    with pytest.raises(ParserError, match="ParserInvalidArgument"):
+        PacketIn(bytes(4)).advance(4)
 
 
 def test_rest_is_what_was_not_read():
@@ -26,7 +41,7 @@ def test_rest_is_what_was_not_read():
     assert packet.rest() == b"payload"
 
 
-@pytest.mark.parametrize("read", [lambda p: p.extract(Small()), lambda p: p.lookahead_bits(9), lambda p: p.advance(9)])
+@pytest.mark.parametrize("read", [lambda p: p.extract(Small()), lambda p: p.lookahead_bits(9), lambda p: p.advance(16)])
 def test_reading_past_the_end_is_a_parser_error(read):
     packet = PacketIn(b"\x12")
     with pytest.raises(ParserError, match="PacketTooShort"):

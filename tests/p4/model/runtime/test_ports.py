@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from p4.model import compile_program
+from p4.model.architectures import V1ModelSwitch
+from p4.model.checksums import csum16
+from p4.model.errors import ControlError
+from p4.model.offload import disable_offloads
+from p4.model.port_loop import PortLoop
+from p4.model.ports import FunctionPort, InterfacePort, UdpPort, udp_datagram, udp_frame
+
+PROGRAMS = Path(__file__).parent / "programs"
+MAC = bytes.fromhex("020000000001")
+HEADERS_BYTES = 42
+
+
+def test_a_datagram_becomes_a_frame_and_back():
+    frame = udp_frame(MAC, ("10.0.0.1", 48865), ("10.0.0.9", 5000), b"payload")
+    assert frame[:12] == MAC + bytes.fromhex("0200 0a000009")
+    assert csum16(frame[14:34]) == 0
+    assert len(frame) == HEADERS_BYTES + 7
+    # Bytes behind what UDP's length says are Ethernet padding.
+    assert udp_datagram(frame + b"\0\0") == (b"payload", ("10.0.0.1", 48865))
+
+
+@pytest.mark.parametrize("frame", [b"", MAC + MAC + b"\x08\x06" + bytes(28), MAC + MAC + b"\x08\x00\x46" + bytes(40)])
+def test_other_frames_are_not_datagrams(frame):
+    assert udp_datagram(frame) is None
+
+
+@pytest.fixture
+def switch():
+    """Forwards everything from port 1 to port 0, whatever the packet is."""
+    return V1ModelSwitch(compile_program(PROGRAMS / "v1model_commands.p4"))
+
+
+def run_in_thread(loop: PortLoop, stop: threading.Event) -> threading.Thread:
+    thread = threading.Thread(target=loop.run, args=(stop, 20), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_datagrams_through_a_switch_and_a_function_behind_a_port(switch):
+    """UDP port 3 -> switch -> port 0, whose function swaps the addresses -> switch -> UDP."""
+
+    def swap(frame: bytes) -> list[bytes]:
+        # The program's command byte is the first of the MAC address; index 3 goes to port 3.
+        return [b"\0\3" + frame[2:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]]
+
+    switch.table_add("ports", [3], "to_port", [3])
+    udp = UdpPort("127.0.0.1", 0, bytes(6))
+    cpu = FunctionPort(swap)
+    stop = threading.Event()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
+        worker.settimeout(10)
+        worker.bind(("127.0.0.1", 0))
+        thread = run_in_thread(PortLoop(switch, {3: udp, 0: cpu}), stop)
+        try:
+            for number in range(5):
+                worker.sendto(b"packet %d" % number, udp.address)
+                assert worker.recvfrom(2048) == (b"packet %d" % number, udp.address)
+        finally:
+            stop.set()
+            thread.join(timeout=10)
+            udp.close()
+    assert not thread.is_alive()
+    assert (udp.statistics.received, udp.statistics.sent) == (5, 5)
+    assert (cpu.statistics.received, cpu.statistics.sent) == (5, 5)
+
+
+def test_frames_to_ports_that_are_not_there_are_counted(switch):
+    switch.table_set_default("ports", "to_port", [9])
+    udp = UdpPort("127.0.0.1", 0, bytes(6))
+    loop = PortLoop(switch, {3: udp})
+    stop = threading.Event()
+    thread = run_in_thread(loop, stop)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
+        worker.sendto(b"x", udp.address)
+        deadline = time.monotonic() + 10
+        while not loop.unconnected and time.monotonic() < deadline:
+            time.sleep(0.01)
+    stop.set()
+    thread.join(timeout=10)
+    udp.close()
+    assert loop.unconnected == 1
+
+
+def test_the_loop_ends_with_its_time(switch):
+    udp = UdpPort("127.0.0.1", 0, bytes(6))
+    start = time.monotonic()
+    PortLoop(switch, {3: udp}).run(threading.Event(), duration_s=0.2)
+    udp.close()
+    assert 0.2 <= time.monotonic() - start < 5
+
+
+def test_a_loop_needs_ports(switch):
+    with pytest.raises(ControlError, match="at least one port"):
+        PortLoop(switch, {})
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="veth interfaces need root")
+
+
+@pytest.fixture
+def cables():
+    """Two veth pairs: the switch's ends and the hosts' ends."""
+    pairs = [(f"thcsw{number}-{os.getpid() % 10000}", f"thch{number}-{os.getpid() % 10000}") for number in (1, 2)]
+    try:
+        for inner, outer in pairs:
+            subprocess.run(["ip", "link", "add", inner, "type", "veth", "peer", "name", outer], check=True, timeout=10)
+            for end in (inner, outer):
+                disable_offloads(end)
+                subprocess.run(["ip", "link", "set", end, "up"], check=True, timeout=10)
+        yield pairs
+    finally:
+        for inner, _ in pairs:
+            subprocess.run(["ip", "link", "del", inner], check=False, timeout=10)
+
+
+@needs_root
+def test_frames_between_veth_interfaces(switch, cables):
+    switch.table_add("ports", [7], "to_port", [2])
+    ports = {number: InterfacePort(inner) for number, (inner, _) in enumerate(cables, start=1)}
+    stop = threading.Event()
+    thread = run_in_thread(PortLoop(switch, ports), stop)
+    frame = b"\0\7" + bytes(10) + b"\x88\xb5" + b"a frame of a local experiment".ljust(46, b".")
+    with (
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender,
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88B5)) as receiver,
+    ):
+        sender.bind((cables[0][1], 0))
+        receiver.bind((cables[1][1], 0x88B5))
+        receiver.settimeout(10)
+        sender.send(frame)
+        received = receiver.recv(2048)
+    stop.set()
+    thread.join(timeout=10)
+    for port in ports.values():
+        port.close()
+    assert received == frame
+    assert ports[2].statistics.sent >= 1
+    assert ports[2].statistics.sent == 1  # a port that heard its own frame would send it again
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("ethtool") is None, reason="needs ethtool")
+def test_offloads_are_off_afterwards(cables):
+    command = ["ethtool", "-k", cables[0][0]]
+    features = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+    for feature in ("tx-checksumming", "tx-tcp-segmentation", "generic-segmentation", "generic-receive"):
+        line = next(line for line in features.splitlines() if line.strip().startswith(feature))
+        assert ": off" in line
+
+
+def test_interfaces_that_are_not_there():
+    with pytest.raises(OSError):
+        InterfacePort("thc-not-there")
+    with pytest.raises(OSError):
+        disable_offloads("thc-not-there")
