@@ -47,7 +47,7 @@ def switch(pipes: int = 1, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def deployment() -> Deployment:
     """One pipe, one job of three workers."""
     return Deployment(switch=switch(), jobs=[job()])
@@ -89,13 +89,13 @@ def compiled() -> Callable[[str], Program]:
     return compile_once
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tna_switch(compiled: Callable[[str], Program]) -> Callable[..., Switch]:
     """Make a Tofino that runs our program."""
     return lambda **options: new_switch(compiled("tna"), **options)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def v1model_switch(compiled: Callable[[str], Program]) -> Callable[..., Switch]:
     """Make a simple_switch that runs our program."""
     return lambda **options: new_switch(compiled("v1model"), **options)
