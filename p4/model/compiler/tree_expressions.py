@@ -20,6 +20,27 @@ def is_tree(item: Any, *names: str) -> bool:
     return isinstance(item, Tree) and item.data in names
 
 
+_LEVELS = (
+    ("||",),
+    ("&&",),
+    ("==", "!="),
+    ("<", ">", "<=", ">="),
+    ("|",),
+    ("^",),
+    ("&",),
+    ("<<", ">>"),
+    ("+", "-", "++", "|+|", "|-|"),
+    ("*", "/", "%"),
+)
+_BINDING = {operator: level for level, operators in enumerate(_LEVELS) for operator in operators}
+
+
+def _reduce(operands: list[s.Expr], operators: list[str]) -> None:
+    """Replace the last two operands by the last operation."""
+    right, left = operands.pop(), operands.pop()
+    operands.append(s.Binary(left.location, operators.pop(), left, right))
+
+
 class ExpressionBuilder:
     """Builds nodes; `build` calls the method named like the rule."""
 
@@ -161,16 +182,21 @@ class ExpressionBuilder:
 
     # Operators
 
-    def _binary(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Expr:
-        return s.Binary(at, str(children[1]), self.build(children[0]), self.build(children[2]))
+    def operation(self, _tree: ParseTree, _at: Location, children: list[Any]) -> s.Expr:
+        """Operands and operators in turn, put together by precedence climbing; all operators are left-associative."""
+        operands = [self.build(children[0])]
+        operators: list[str] = []
+        for operator, operand in zip(children[1::2], children[2::2], strict=True):
+            symbol = ">>" if operator.type == "GREATER_SHIFT" else str(operator)
+            while operators and _BINDING[operators[-1]] >= _BINDING[symbol]:
+                _reduce(operands, operators)
+            operators.append(symbol)
+            operands.append(self.build(operand))
+        while operators:
+            _reduce(operands, operators)
+        return operands[0]
 
-    or_ = and_ = equal = less = bit_or = bit_xor = bit_and = sum = product = _binary
-
-    def shift_left(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Expr:
-        return s.Binary(at, "<<", *self.build_all(children))
-
-    def shift_right(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Expr:
-        return s.Binary(at, ">>", *self.build_all(children))
+    width_sum = operation
 
     def unary(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Expr:
         return s.Unary(at, str(children[0]), self.build(children[1]))
