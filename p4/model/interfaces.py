@@ -5,7 +5,8 @@ table and extern instance and returns a `ProgramInstance`, whose blocks are Pyth
 
 Values while a program runs
 ---------------------------
-- `bit<N>`, `int<N>`, serializable enums: `int`, always in range. `bool`: `bool`. Enum, error: the member's name as `str`.
+- `bit<N>`, `int<N>`, serializable enums: `int`, always in range. `bool`: `bool`. Enum, error: the member's name, a
+  `str`.
 - header, struct, stack, union: objects of the classes in `p4.model.values`, passed by reference. Tuples and list
   expressions: Python tuples. `varbit`: `values.VarBits`.
 
@@ -24,7 +25,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from p4.model.compiler import syntax
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class ExternInfo:
     """Type name, for example `Register`."""
     type_args: tuple[TypeInfo, ...]
     args: tuple[Any, ...]
-    """Constructor arguments: int, bool, str (enum members too), or other extern instances; absent optional ones: None."""
+    """Constructor arguments: int, bool, str (enum members too), other extern instances; absent optional ones: None."""
     annotations: Mapping[str, tuple[Any, ...]]
     location: Location
     abstract: Mapping[str, Callable[..., Any]]
@@ -179,8 +183,8 @@ class ActionCall:
 class EntryInfo:
     """A constant entry.
 
-    One item of `match` per key: exact: the value; lpm: (value, prefix length); ternary and optional: (value, mask), mask
-    0 for `_`; range: (low, high), inclusive. Other match kinds: (value, mask).
+    One item of `match` per key: exact: the value; lpm: (value, prefix length); ternary and optional: (value, mask),
+    mask 0 for `_`; range: (low, high), inclusive. Other match kinds: (value, mask).
     """
 
     match: tuple[Any, ...]
@@ -298,14 +302,25 @@ class ProgramInstance:
 class Program(Protocol):
     """A compiled program: `p4.model.compile_program` makes one."""
 
-    source: str
-    """The generated Python, for inspection."""
-    types: Mapping[str, TypeInfo]
-    """Header, struct, union and enum types by name."""
-    constants: Mapping[str, Any]
-    """Top-level constants by name."""
-    errors: tuple[str, ...]
-    """Members of `error` in order of declaration."""
+    @property
+    def source(self) -> str:
+        """The generated Python, for inspection."""
+
+    @property
+    def types(self) -> Mapping[str, TypeInfo]:
+        """Header, struct, union and enum types by name."""
+
+    @property
+    def constants(self) -> Mapping[str, Any]:
+        """Top-level constants by name."""
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Members of `error` in order of declaration."""
+
+    @property
+    def tree(self) -> syntax.Program:
+        """The checked syntax tree, for rules of targets."""
 
     def instantiate(self, runtime: Runtime) -> ProgramInstance:
         """Independent state and blocks; may be called any number of times."""
