@@ -35,7 +35,8 @@ def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
 def rows_of(script: str, name: str, *options: str) -> list[dict[str, Any]]:
     """Run a benchmark of tests/benchmarks and return its rows."""
     path = OUTPUT / f"{name}.json"
-    run([sys.executable, str(BENCHMARKS / script), "--json", str(path), *options])
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests/lib")}
+    run([sys.executable, str(BENCHMARKS / script), "--json", str(path), *options], env=environment)
     rows: list[dict[str, Any]] = json.loads(path.read_text())
     return rows
 
@@ -108,6 +109,11 @@ def main() -> None:
         "push_pull on loopback, largest packets that fit, without error feedback",
         f"{push_pull} --no-error-feedback",
         rows_of("bench_push_pull.py", "push_pull_no_feedback", "--no-error-feedback"),
+    )
+    sections += markdown(
+        "P4 model",
+        f"PYTHONPATH=tests/lib {python} tests/benchmarks/bench_p4_model.py",
+        rows_of("bench_p4_model.py", "p4_model"),
     )
     if shutil.which("dpdk-testpmd"):
         sections += markdown("DPDK over memif", f"{python} scripts/bench_memif.py", memif_rows())

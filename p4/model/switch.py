@@ -106,6 +106,16 @@ class Switch(ControlPlane):
             self.statistics.sent += len(outputs)
             return outputs
 
+    def lose(self) -> bool:
+        """Drop the packet at the head of the queue, as a recirculation queue without room does; False: there is none."""
+        with self.lock:
+            if not self._queue:
+                return False
+            if self._queue.popleft().kind == "recirculated":
+                self._recirculating -= 1
+            self.statistics.recirculation_overflows += 1
+            return True
+
     @property
     def in_flight(self) -> int:
         """Packets waiting for a pass."""

@@ -69,7 +69,10 @@ class Job:
         slots: int = 16,
         granularity: int | None = None,
     ) -> Job:
-        """A job whose workers are spread over the switch's ports, with addresses of their own."""
+        """A job whose workers are spread over the switch's ports, with addresses of their own.
+
+        granularity: None: the paper's for up to 8 workers (8 * 30 < 256), the smallest for more.
+        """
         members = tuple(
             Worker(
                 worker_id=worker,
@@ -80,7 +83,8 @@ class Job:
             )
             for worker in range(workers)
         )
-        thc = ThcConfig(granularity=granularity or "auto", value_bits=VALUE_BITS)
+        granularity = granularity or (30 if workers <= 8 else 15)
+        thc = ThcConfig(granularity=granularity, p=1 / 32, value_bits=VALUE_BITS)
         return cls(job_id, members, quorum or workers, slots, thc)
 
     def with_epoch(self, epoch: int) -> Job:

@@ -112,11 +112,13 @@ class Lab:
 
         worker: whose port it enters by; None: the sender's by its IP address and UDP port.
         """
-        raw = bytes(packet)
-        source = (packet[IP].src, packet[UDP].sport)
-        port = (worker or self._stations[source]).switch_port
-        received = sorted(self.decode(reply) for reply in self.target.exchange(port, raw))
-        answer = self.reference.handle(datagram_of(raw), source)
+        return self.send_raw(worker or self._stations[packet[IP].src, packet[UDP].sport], bytes(packet))
+
+    def send_raw(self, worker: Worker, frame: bytes) -> Outcome:
+        """Send a frame by the port of this worker, and compare."""
+        packet = Ether(frame)
+        answer = self.reference.handle(datagram_of(frame), (packet[IP].src, packet[UDP].sport))
+        received = sorted(self.decode(reply) for reply in self.target.exchange(worker.switch_port, frame))
         self._compare(answer, received)
         self.reasons[answer.reason] += 1
         return Outcome(answer.reason, tuple(Reply(to, Thc(datagram)) for to, datagram in received))

@@ -1,0 +1,56 @@
+"""The P4 programs in the P4 model."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from p4.control.targets.model import ModelControl
+from p4.model import compile_program
+from p4.model.architectures import TnaSwitch, V1ModelSwitch, new_switch
+from p4.model.interfaces import Program
+from switch_lab.targets.switch import SwitchTarget
+from switch_lab.targets.target import PortFrame
+
+P4 = Path(__file__).parents[4] / "p4"
+V1MODEL_PROGRAM = P4 / "v1model/thc_v1model.p4"
+TNA_PROGRAM = P4 / "tna/thc_tna.p4"
+PORTS_PER_PIPE = 128
+CPU_PORT = 64
+RECIRCULATION_PORT = 68
+
+
+@cache
+def compiled(path: Path, defines: tuple[str, ...] = ()) -> Program:
+    """Each program is compiled once."""
+    return compile_program(path, include_dirs=[P4 / "include"], defines=dict.fromkeys(defines, "1"))
+
+
+class ModelTarget(SwitchTarget):
+    """A switch of the P4 model in this process."""
+
+    def __init__(self, name: str, architecture: str, switch: V1ModelSwitch | TnaSwitch, pipes: int = 1) -> None:
+        recirculation = tuple(PORTS_PER_PIPE * pipe + RECIRCULATION_PORT for pipe in range(pipes))
+        super().__init__(name, architecture, _front_ports(pipes), CPU_PORT, recirculation)
+        self.model = switch
+        self._control = ModelControl(switch, pipes)
+
+    @property
+    def control(self) -> ModelControl:
+        return self._control
+
+    def run_frame(self, port: int, frame: bytes) -> list[PortFrame]:
+        return self.model.process(port, frame)
+
+
+def v1model() -> ModelTarget:
+    return ModelTarget("v1model", "v1model", new_switch(compiled(V1MODEL_PROGRAM)))
+
+
+def tna(pipes: int) -> ModelTarget:
+    return ModelTarget(f"tna-{pipes}", "tofino1", new_switch(compiled(TNA_PROGRAM), pipes=pipes), pipes)
+
+
+def _front_ports(pipes: int) -> tuple[int, ...]:
+    """Four ports, spread over the pipes."""
+    return tuple(PORTS_PER_PIPE * (index % pipes) + index // pipes for index in range(4))

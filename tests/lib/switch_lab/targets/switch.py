@@ -1,0 +1,126 @@
+"""What switches have in common: one deployment, planned by p4.control, and the agent behind the CPU port."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from p4.control.agent import SwitchAgent
+from p4.control.allocation import allocate
+from p4.control.controls import AggregationBlocks
+from p4.control.description import (
+    Deployment,
+    JobDescription,
+    RecirculationPort,
+    Route,
+    Station,
+    SwitchDescription,
+    WorkerDescription,
+)
+from p4.control.plan import ClearTable, Operation, TableEntry
+from p4.control.planner import plan
+from p4.control.status import SwitchStatus, read_status
+from p4.control.targets.base import SwitchControl
+from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Job
+from switch_lab.targets.target import SWITCH_LIMITS, PortFrame
+
+#: Hosts that are no workers: one each at the first and the last front port, and a network behind the last.
+STATION_MACS = ("02:00:00:00:aa:01", "02:00:00:00:aa:02")
+ROUTED_NETWORK = "192.0.2.0/24"
+
+
+class SwitchTarget(ABC):
+    """A switch with a P4 program, and its control plane."""
+
+    limits = SWITCH_LIMITS
+
+    def __init__(
+        self,
+        name: str,
+        architecture: str,
+        front_ports: tuple[int, ...],
+        cpu_port: int,
+        recirculation_ports: tuple[int, ...],
+    ) -> None:
+        self.name = name
+        self.front_ports = front_ports
+        self.cpu_port = cpu_port
+        self._architecture = architecture
+        self._recirculation_ports = recirculation_ports
+        self._installed: Deployment | None = None
+        self._installed_table: tuple[int, ...] | None = None
+        self._agent: SwitchAgent | None = None
+        self._now_s = 0.0
+
+    @property
+    @abstractmethod
+    def control(self) -> SwitchControl:
+        """How tables, counters and registers are reached."""
+
+    @abstractmethod
+    def run_frame(self, port: int, frame: bytes) -> list[PortFrame]:
+        """Send a frame into any port; return all frames that leave because of it, the CPU's too."""
+
+    def close(self) -> None:  # noqa: B027  may be overridden
+        """Nothing is left behind by a switch in this process."""
+
+    def install(self, jobs: Sequence[Job]) -> None:
+        deployment = self.describe(jobs)
+        if deployment != self._installed:
+            table = deployment.jobs[0].table.values if jobs else None
+            operations = plan(deployment).operations()
+            # The lookup tables are 64 * 256 entries: they are only written anew when they change.
+            self.control.apply(operations if table != self._installed_table else _without_lookups(operations))
+            self._installed, self._installed_table = deployment, table
+        self._agent = SwitchAgent(deployment, self.control)
+
+    def exchange(self, port: int, frame: bytes) -> list[PortFrame]:
+        sent = self.run_frame(port, frame)
+        for answer in self.answers_of_agent(sent):
+            sent += self.run_frame(self.cpu_port, answer)
+        return [(leaving, out) for leaving, out in sent if leaving != self.cpu_port]
+
+    def answers_of_agent(self, sent: list[PortFrame]) -> list[bytes]:
+        """What the agent sends for those of the frames that left by its port."""
+        assert self._agent is not None, "nothing was installed"
+        to_cpu = [frame for port, frame in sent if port == self.cpu_port]
+        return [answer for frame in to_cpu for answer in self._agent.handle(frame, self._now_s)]
+
+    def status(self) -> SwitchStatus:
+        """What the switch counted since it started."""
+        assert self._installed is not None, "nothing was installed"
+        return read_status(self.control, allocate(self._installed))
+
+    def pass_time(self, seconds: float) -> None:
+        self._now_s += seconds
+
+    def describe(self, jobs: Sequence[Job]) -> Deployment:
+        """The deployment as an administrator would write it."""
+        first, last = self.front_ports[0], self.front_ports[-1]
+        switch = SwitchDescription(
+            architecture=self._architecture,
+            ip=SERVICE_IP,
+            mac=SERVICE_MAC,
+            cpu_port=self.cpu_port,
+            recirculation=tuple(RecirculationPort(port=port) for port in self._recirculation_ports),
+            stations=(Station(mac=STATION_MACS[0], port=first), Station(mac=STATION_MACS[1], port=last)),
+            routes=(Route(prefix=ROUTED_NETWORK, next_hop_mac=STATION_MACS[1], port=last),),
+        )
+        return Deployment(switch=switch, jobs=tuple(_job_description(job) for job in jobs))
+
+
+def _job_description(job: Job) -> JobDescription:
+    workers = tuple(
+        WorkerDescription(ip=worker.ip, mac=worker.mac, udp_port=worker.udp_port, port=worker.switch_port)
+        for worker in job.workers
+    )
+    return JobDescription(job_id=job.job_id, workers=workers, slots=job.slots, quorum=job.quorum, thc=job.thc)
+
+
+def _without_lookups(operations: Iterable[Operation]) -> list[Operation]:
+    lookups = {AggregationBlocks.full_name(table) for table in AggregationBlocks.TABLES}
+    return [
+        operation
+        for operation in operations
+        if not (isinstance(operation, ClearTable | TableEntry) and operation.table in lookups)
+    ]
