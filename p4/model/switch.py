@@ -107,7 +107,7 @@ class Switch(ControlPlane):
             return outputs
 
     def lose(self) -> bool:
-        """Drop the packet at the head of the queue, as a recirculation queue without room does; False: there is none."""
+        """Drop the packet at the head of the queue, as a full recirculation queue does; False: there is none."""
         with self.lock:
             if not self._queue:
                 return False
