@@ -93,12 +93,11 @@ class RegisterAction:
             raise P4Error(call.location, "execute needs an index")
         register, values, state, apply = self.register, self.register.values, self.register.state, self.apply
         outputs = len(call.params) - 1
+        nothing: Any = (0,) * (outputs + 1) if outputs else 0
 
-        def results(result: Any) -> Any:
-            """What apply returned in addition to the new value, as the caller's execute must return it."""
-            given = result if isinstance(result, tuple) else () if result is None else (result,)
-            given = (*given, *(0 for _ in range(outputs + 1 - len(given))))
-            return given if outputs else given[0]
+        def results(given: tuple[Any, ...]) -> Any:
+            """What apply returned besides the new value, as the caller of execute takes it; 0 for what apply left out."""
+            return (*given, *nothing[len(given) :]) if outputs else given[0]
 
         def execute_scalar(index: int) -> Any:
             if register.last_pass == state.number:
@@ -109,15 +108,18 @@ class RegisterAction:
             result = apply(values[index])
             if type(result) is not tuple:  # apply without rv
                 values[index] = result
-                return results(None)
+                return nothing
             values[index] = result[0]
-            return result[1] if not outputs else results(result[1:])
+            return results(result[1:]) if outputs else result[1]
 
         def execute_struct(index: int) -> Any:
             register.use(call)
             if index >= len(values):
                 raise register.outside(call, index)
-            return results(apply(values[index]))
+            result = apply(values[index])
+            if result is None:
+                return nothing
+            return results(result if isinstance(result, tuple) else (result,))
 
         return execute_struct if register.is_struct else execute_scalar
 
