@@ -96,7 +96,7 @@ class RegisterAction:
         nothing: Any = (0,) * (outputs + 1) if outputs else 0
 
         def results(given: tuple[Any, ...]) -> Any:
-            """What apply returned besides the new value, as the caller of execute takes it; 0 for what apply left out."""
+            """What apply returned besides the new value, as callers of execute take it; 0 for what it left out."""
             return (*given, *nothing[len(given) :]) if outputs else given[0]
 
         def execute_scalar(index: int) -> Any:
