@@ -1,0 +1,39 @@
+"""Tests in STF, the packet-test format of p4c, through the model's runner: the same files on both programs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from switch_lab.targets.model import TNA_PROGRAM, V1MODEL_PROGRAM, compiled
+
+from p4.model.architectures import new_switch
+from p4.model.stf import StfError, run_stf
+
+FILES = sorted((Path(__file__).parent / "stf").glob("*.stf"))
+PROGRAMS = {"v1model": V1MODEL_PROGRAM, "tna": TNA_PROGRAM}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_file(path, program):
+    switch = new_switch(compiled(PROGRAMS[program]))
+    assert run_stf(switch, path) == sum(line.startswith("packet ") for line in path.read_text().splitlines())
+
+
+def test_a_wrong_expectation_fails(tmp_path):
+    text = FILES[0].read_text().splitlines()
+    last = max(index for index, line in enumerate(text) if line.startswith("expect "))
+    digit = -2 if text[last].endswith("$") else -1
+    text[last] = text[last][:digit] + ("0" if text[last][digit] != "0" else "1") + text[last][digit:][1:]
+    wrong = tmp_path / "wrong.stf"
+    wrong.write_text("\n".join(text))
+    with pytest.raises(StfError, match=rf"wrong\.stf:{last + 1}"):
+        run_stf(new_switch(compiled(V1MODEL_PROGRAM)), wrong)
+
+
+def test_command_line():
+    """As p4/README.md shows it."""
+    command = [sys.executable, "-m", "p4.model", "stf", str(V1MODEL_PROGRAM), str(FILES[0])]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert run.returncode == 0, run.stderr
