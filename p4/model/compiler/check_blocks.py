@@ -9,6 +9,7 @@ from p4.model.compiler import syntax as s
 from p4.model.compiler import types as t
 from p4.model.compiler.check_statements import StatementChecker
 from p4.model.compiler.check_types import fail
+from p4.model.compiler.describe import is_simple_key, same_text
 from p4.model.compiler.inference import match_arguments
 
 _FINAL_STATES = ("accept", "reject")
@@ -25,6 +26,8 @@ class BlockChecker(StatementChecker):
             param.type = self.resolve(param.node)
             if param.type is t.VOID or (param.type is t.INTEGER and param.direction in ("out", "inout")):
                 fail(param, f"{param.name} of {owner} cannot be {param.type}")
+            if param.type is t.STRING and param.direction:
+                fail(param, f"{param.name} of {owner} is a string: it has no direction")
             if isinstance(param.type, t.ExternType) and param.direction:
                 fail(param, f"{param.name} of {owner} is an extern: it has no direction")
             if param.default is not None:
@@ -189,7 +192,8 @@ class BlockChecker(StatementChecker):
                 item.type = type_
             case s.Mask():
                 item.value = self.coerce(self.expr(item.value), type_, "a value to match")
-                item.mask = self.coerce(self.expr(item.mask), type_, "a mask")
+                base = type_.base if isinstance(type_, t.EnumType) and type_.base is not None else type_
+                item.mask = self.coerce(self.expr(item.mask), base, "a mask")
                 item.type = type_
             case s.Range():
                 item.low = self.coerce(self.expr(item.low), type_, "a bound")
@@ -244,6 +248,9 @@ class BlockChecker(StatementChecker):
                 bare = t.strip(key.expr.type)
                 if not isinstance(bare, _KEYSET_TYPES) and bare not in (t.BOOL, t.ERROR):
                     fail(key, f"a key must be a number, bool or enum, not {key.expr.type}")
+                named = any(note.name == "name" for note in key.annotations)
+                if not named and not is_simple_key(key.expr):
+                    fail(key, "a key that is no field needs a @name")
                 if key.match_kind not in self.match_kinds:
                     fail(key, f"unknown match kind {key.match_kind}")
             names: set[str] = set()
@@ -253,6 +260,8 @@ class BlockChecker(StatementChecker):
                 names.add(reference.name)
                 self._listed_action(table, reference)
             self._default_action(table)
+            if table.entries and not table.keys:
+                fail(table, f"table {table.name} has entries but no key")
             for entry in table.entries:
                 self._entry(table, entry)
             for item in table.properties:
@@ -294,11 +303,19 @@ class BlockChecker(StatementChecker):
         args = reference.args
         if len(args) == len(decl.params) != len(plain):
             match_arguments(decl.name, decl.params, args, reference.location)
+            self._same_as_listed(table, reference, args[: len(decl.params) - len(plain)], listed)
             args = args[len(decl.params) - len(plain) :]
         reference.bound = self.bind(decl.name, reference, plain, {}, args)
         for bound in reference.bound:
             if bound.value is None:
                 fail(reference, f"{reference.name}: {bound.param.name} needs a value")
+
+    def _same_as_listed(
+        self, table: s.TableDecl, reference: s.ActionRef, repeated: Sequence[s.Argument], listed: s.ActionRef
+    ) -> None:
+        for again, first in zip(repeated, listed.args, strict=True):
+            if again.value is None or first.value is None or not same_text(again.value, first.value):
+                fail(again, f"{reference.name} has other arguments in the list of actions of table {table.name}")
 
     def _entry(self, table: s.TableDecl, entry: s.Entry) -> None:
         entry.keyset = self.keyset(entry.keyset, [key.expr.type for key in table.keys], entry)

@@ -131,6 +131,8 @@ class CallChecker(ExpressionChecker):
     def _function(self, call: s.Call, decl: s.Callable) -> None:
         bindings = self._type_args(call, decl.type_params, decl.name)
         args = self.bind(decl.name, call, decl.params, bindings, call.args)
+        if decl.name == "verify" and isinstance(decl, s.ExternFunction) and self.context != "parser":
+            fail(call, "verify can only be called in a parser")
         kind = CallKind.EXTERN_FUNCTION if isinstance(decl, s.ExternFunction) else CallKind.FUNCTION
         self._resolved(call, self._target(kind, decl, None, bindings, args))
 
@@ -161,12 +163,14 @@ class CallChecker(ExpressionChecker):
                 self._table_apply(call, base, name, decl)
             case t.BlockRef(decl):
                 self._block_apply(call, base, None, name, decl)
+            case t.BlockTypeRef(decl) if decl.keyword != "package" and not decl.type_params:
+                self._block_apply(call, base, None, name, decl)
             case t.TypeName(t.BlockRef(decl) as named):
                 self._block_apply(call, None, named, name, decl)
             case t.RecordType(keyword="header" | "header_union") as record:
                 self._header_method(call, base, name, record)
-            case t.StackType() as stack:
-                self._stack_method(call, base, name, stack)
+            case t.StackType():
+                self._stack_method(call, base, name)
             case other:
                 fail(call, f"{other} has no method {name}")
 
@@ -183,7 +187,16 @@ class CallChecker(ExpressionChecker):
             if bound is t.DONT_CARE:
                 bindings[variable] = variable
         args = self.bind(f"{decl.name}.{name}", call, method.params, bindings, call.args)
+        if decl.name == "packet_in" and name == "extract":
+            self._check_extract(call, args)
         self._resolved(call, self._target(CallKind.EXTERN_METHOD, method, base, bindings, args))
+
+    def _check_extract(self, call: s.Call, args: list[BoundArgument]) -> None:
+        header = args[0].type if args[0].value is None else args[0].value.type
+        if not t.is_header(header):
+            fail(call, f"extract needs a header, not {header}: name its type with extract<T>(_)")
+        if t.has_varbit(header) != (len(args) == 2):
+            fail(call, f"extract of {header} takes {2 if t.has_varbit(header) else 1} arguments")
 
     def _table_apply(self, call: s.Call, base: s.Expr, name: str, decl: s.TableDecl) -> None:
         if name != "apply":
@@ -200,14 +213,15 @@ class CallChecker(ExpressionChecker):
         base: s.Expr | None,
         constructed: t.Type | None,
         name: str,
-        decl: s.ParserDecl | s.ControlDecl,
+        decl: s.ParserDecl | s.ControlDecl | s.BlockType,
     ) -> None:
         if name != "apply":
             fail(call, f"{decl.name} has no method {name}")
-        wanted = "parser" if isinstance(decl, s.ParserDecl) else "control"
+        is_parser = isinstance(decl, s.ParserDecl) or (isinstance(decl, s.BlockType) and decl.keyword == "parser")
+        wanted = "parser" if is_parser else "control"
         if self.context != wanted:
             fail(call, f"{wanted} {decl.name} cannot be applied in a {self.context or 'declaration'}")
-        if constructed is not None and any(not param.optional for param in decl.constructor_params):
+        if constructed is not None and not isinstance(decl, s.BlockType) and any(not param.optional for param in decl.constructor_params):
             fail(call, f"{decl.name} has constructor parameters: instantiate it")
         args = self.bind(f"{decl.name}.apply", call, decl.params, {}, call.args)
         self._resolved(call, CallTarget(CallKind.BLOCK, decl.name, decl, base, (), args, t.VOID, constructed))
@@ -228,7 +242,7 @@ class CallChecker(ExpressionChecker):
         if reason is not None:
             fail(base, f"{name} changes its object, but {reason}")
 
-    def _stack_method(self, call: s.Call, base: s.Expr, name: str, stack: t.StackType) -> None:
+    def _stack_method(self, call: s.Call, base: s.Expr, name: str) -> None:
         if name not in _STACK_METHODS:
             fail(call, f"a header stack has no method {name}")
         if len(call.args) != 1 or call.args[0].value is None:
@@ -236,8 +250,8 @@ class CallChecker(ExpressionChecker):
         self._require_writable(base, name)
         count = self.expr(call.args[0].value)
         value = self.constant(count, f"the argument of {name}")
-        if not isinstance(value, int) or not 0 <= value <= stack.size:
-            fail(count, f"{name} of a stack of {stack.size} elements cannot move them by {value}")
+        if not isinstance(value, int) or value < 0:
+            fail(count, f"the argument of {name} must be a number that is not negative, not {value}")
         at = call.location
         param = s.Param(at, [], "count", "in", s.BitsTypeNode(at, "int", None), None, type=t.INTEGER)
         args = [BoundArgument(param, t.INTEGER, count)]

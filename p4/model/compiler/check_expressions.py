@@ -10,6 +10,7 @@ from p4.model.compiler.constants import try_evaluate
 
 _COMPARISONS = ("<", ">", "<=", ">=")
 _UNSIZED = (t.INTEGER,)
+_INCOMPARABLE = (t.ExternType, t.BlockRef, t.TableType, t.TypeName, t.CalleeType, t.ActionType, t.ApplyResult, t.ActionRun)
 
 
 class ExpressionChecker(TypeResolver):
@@ -61,6 +62,8 @@ class ExpressionChecker(TypeResolver):
                 expr.type = t.INVALID_HEADER
             case s.DefaultValue():
                 expr.type = t.DEFAULT
+            case s.Current():
+                pass
             case _:
                 fail(expr, "this cannot stand here")
         return expr if expected is None else self.coerce(expr, expected, "the expression")
@@ -76,6 +79,8 @@ class ExpressionChecker(TypeResolver):
         if expr.width is None:
             expr.type = t.INTEGER
             return expr
+        if expr.signed and not expr.width:
+            fail(expr, "int<0> is no type")
         type_ = t.BitType(expr.width, expr.signed)
         if not (0 <= expr.value <= type_.range[1]):
             fail(expr, f"{expr.value} does not fit {type_}")
@@ -142,7 +147,8 @@ class ExpressionChecker(TypeResolver):
     def _index(self, expr: s.Index) -> None:
         base = expr.base = self.expr(expr.base)
         index = expr.index = self.expr(expr.index)
-        if not t.is_numeric(t.strip(index.type)):
+        bare = t.strip(index.type)
+        if not (t.is_numeric(bare) or (isinstance(bare, t.EnumType) and bare.base is not None)):
             fail(index, f"an index must be a number, not {index.type}")
         value = try_evaluate(index)
         match base.type:
@@ -164,12 +170,18 @@ class ExpressionChecker(TypeResolver):
             type_ = type_.base
         if not isinstance(type_, t.BitType):
             fail(expr, f"{base.type} has no bits to slice")
-        high = self.constant(self.expr(expr.high), "the bounds of a slice")
-        low = self.constant(self.expr(expr.low), "the bounds of a slice")
+        high = self._bound(expr.high)
+        low = self._bound(expr.low)
         if not 0 <= low <= high < type_.width:
             fail(expr, f"[{high}:{low}] is no slice of {type_}: need {type_.width - 1} >= high >= low >= 0")
         expr.bounds = (high, low)
         expr.type = t.BitType(high - low + 1)
+
+    def _bound(self, expr: s.Expr) -> int:
+        value = self.constant(self.expr(expr), "the bounds of a slice")
+        if isinstance(value, bool) or not isinstance(value, int):
+            fail(expr, f"a bound of a slice must be a number, not {value}")
+        return value
 
     def _unary(self, expr: s.Unary) -> s.Expr:
         operand = expr.operand = self.expr(expr.operand)
@@ -213,7 +225,7 @@ class ExpressionChecker(TypeResolver):
         amount = try_evaluate(right)
         if isinstance(right.type, t.BitType) and right.type.signed:
             fail(right, f"the amount of {expr.op} must be unsigned")
-        if right.type is t.INTEGER and amount is not None and amount < 0:
+        if amount is not None and amount < 0:
             fail(right, f"shift by a negative amount, {amount}")
         if left.type is t.INTEGER and amount is None:
             fail(left, f"give the left operand of {expr.op} a width: the amount is not a constant")
@@ -230,6 +242,8 @@ class ExpressionChecker(TypeResolver):
             fail(expr, f"{expr.op} needs two operands of one type, not {left.type} and {right.type}")
         if expr.op in ("|+|", "|-|") and left.type is t.INTEGER:
             fail(expr, f"{expr.op} needs operands with widths")
+        if expr.op in ("/", "%") and try_evaluate(right) == 0:
+            fail(expr, "division by zero")
         if expr.op in ("/", "%") and isinstance(left.type, t.BitType) and left.type.signed:
             fail(expr, f"{expr.op} is not defined for {left.type}")
         return left, right
@@ -244,7 +258,7 @@ class ExpressionChecker(TypeResolver):
                 right = self.coerce(right, left.type, f"the right operand of {expr.op}")
         if left.type != right.type:
             fail(expr, f"{left.type} and {right.type} cannot be compared")
-        if isinstance(left.type, (t.ExternType, t.BlockRef, t.TableType, t.TypeName, t.CalleeType)):
+        if left.type is t.VOID or isinstance(left.type, _INCOMPARABLE):
             fail(expr, f"{left.type} cannot be compared")
         return left, right
 

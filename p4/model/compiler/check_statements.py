@@ -133,8 +133,8 @@ class StatementChecker(CallChecker):
             fail(stmt, f"cannot assign: {reason}")
         value = self.expr(stmt.value)
         if stmt.op != "=":
-            value = self.expr(s.Binary(stmt.location, stmt.op[:-1], target, value))
-            stmt.op = "="
+            current = s.Current(stmt.location, stmt, type=target.type)
+            value = self.expr(s.Binary(stmt.location, stmt.op[:-1], current, value))
         stmt.value = self.coerce(value, target.type, "the value assigned")
 
     def _call_statement(self, stmt: s.CallStmt) -> None:

@@ -26,13 +26,16 @@ class InlineGenerator(StatementGenerator):
         raise NotImplementedError
 
     def inlined_call(self, call: s.Call) -> None:
-        self.check_aliases(call)
         if call.target.kind is CallKind.ACTION:
             assert isinstance(call.target.decl, s.ActionDecl)
             self.inline_action(call.target.decl, call.target.args)
             return
         instance = self._called_instance(call)
-        bindings, outs = self._bind_arguments(call.target.args, instance)
+        args = [  # bound to the parameters of the block itself, which may differ from those of its declared type
+            BoundArgument(param, arg.type, arg.value, arg.given)
+            for param, arg in zip(instance.decl.params, call.target.args, strict=True)
+        ]
+        bindings, outs = self._bind_arguments(args, instance, self._overlapping(args))
         self._inline(lambda: self.block_body(instance), {**instance.bindings, **bindings}, outs)
 
     def _called_instance(self, call: s.Call) -> BlockInstance:
@@ -47,18 +50,31 @@ class InlineGenerator(StatementGenerator):
 
     def inline_action(self, decl: s.ActionDecl, args: Sequence[BoundArgument]) -> None:
         """Emit the body of an action."""
-        self._check_action_aliases(decl, args)
-        bindings, outs = self._bind_arguments(args, None)
+        shared = self._overlapping(args) | self._used_by_name(decl, args)
+        bindings, outs = self._bind_arguments(args, None, shared)
         self._inline(lambda: self.body(decl.body), bindings, outs)
 
-    def _check_action_aliases(self, decl: s.ActionDecl, args: Sequence[BoundArgument]) -> None:
-        """Refuse an object argument that the action also uses by its own name: P4 would work on a copy."""
+    def _objects(self, args: Sequence[BoundArgument]) -> list[BoundArgument]:
+        return [arg for arg in args if arg.value is not None and t.is_object(self.type_of(arg.value))]
+
+    def _overlapping(self, args: Sequence[BoundArgument]) -> set[s.Param]:
+        """Parameters whose object is also passed to another one, and one of them is written: they get copies."""
+        objects = self._objects(args)
+        return {
+            arg.param
+            for arg in objects
+            for other in objects
+            if arg is not other and (arg.is_written or other.is_written) and overlap(arg.value, other.value)
+        }
+
+    def _used_by_name(self, decl: s.ActionDecl, args: Sequence[BoundArgument]) -> set[s.Param]:
+        """Parameters whose object the action also uses by its own name: they get copies."""
         used = [node for node in walk(decl.body) if isinstance(node, s.Name)]
-        for arg in args:
-            if arg.value is None or not arg.is_written or not t.is_object(self.type_of(arg.value)):
-                continue
-            if any(overlap(arg.value, node) for node in used if isinstance(node.decl, (s.VarDecl, s.Param))):
-                self.fail(arg.value, f"{decl.name} uses what is passed as {arg.param.name} also by name: pass a copy")
+        return {
+            arg.param
+            for arg in self._objects(args)
+            if any(overlap(arg.value, node) for node in used if isinstance(node.decl, (s.VarDecl, s.Param)))
+        }
 
     def _inline(self, body: Callable[[], None], bindings: dict[s.Node, object], outs: list[tuple[Place, str]]) -> None:
         saved_returns, self.returns = self.returns, ReturnTarget(is_function=False, flag=self.name("returned"))
@@ -86,28 +102,30 @@ class InlineGenerator(StatementGenerator):
             self.indent += 1
         for place, variable in outs:
             self.store(place, variable)
+            for line in place.after:
+                self.emit(line)
         if copies_on_exit:
             self.indent -= 1
 
     def _bind_arguments(
-        self, args: Sequence[BoundArgument], instance: BlockInstance | None
+        self, args: Sequence[BoundArgument], instance: BlockInstance | None, shared: set[s.Param]
     ) -> tuple[dict[s.Node, object], list[tuple[Place, str]]]:
         """Bindings of the parameters, and which variables to copy back to where."""
         bindings: dict[s.Node, object] = {}
         outs: list[tuple[Place, str]] = []
         for arg in args:
             cell = instance.cells.get(arg.param) if instance is not None else None
-            bindings[arg.param] = self._bind_argument(arg, cell, outs, is_action=instance is None)
+            bindings[arg.param] = self._bind_argument(arg, cell, outs, arg.param in shared)
         return bindings, outs
 
     def _bind_argument(
-        self, arg: BoundArgument, cell: Variable | None, outs: list[tuple[Place, str]], is_action: bool
+        self, arg: BoundArgument, cell: Variable | None, outs: list[tuple[Place, str]], is_shared: bool
     ) -> object:
         type_ = self.substituted(arg.type)
         if isinstance(type_, t.ExternType):
             return self._extern_argument(arg)
         if t.is_object(type_):
-            return self._object_argument(arg, type_, cell, is_action)
+            return self._object_argument(arg, cell, outs, is_shared)
         if arg.value is None or arg.param.direction == "out":
             variable = self._set(cell, arg.param.name, self.types.new_code(type_))
             if arg.value is not None:
@@ -129,18 +147,24 @@ class InlineGenerator(StatementGenerator):
             self.fail(arg.value or arg.param, "which extern is passed must be known at compile time")
         return binding
 
-    def _object_argument(self, arg: BoundArgument, type_: t.Type, cell: Variable | None, is_action: bool) -> Variable:
+    def _object_argument(
+        self, arg: BoundArgument, cell: Variable | None, outs: list[tuple[Place, str]], is_shared: bool
+    ) -> Variable:
+        """Objects are passed by reference unless somebody else could see the difference to a copy."""
+        new = self.types.new_code(self.substituted(arg.type))
         if arg.value is None:
-            return self._set(cell, arg.param.name, self.types.new_code(type_))
+            return self._set(cell, arg.param.name, new)
         if not arg.is_written:
-            code = self.fresh(arg.value) if is_action else self.value(arg.value)
+            code = self.fresh(arg.value) if is_shared else self.value(arg.value)
         else:
             place = self.place(arg.value)
             code = place.code
+            if is_shared or place.union is not None or place.after:
+                variable = self._set(cell, arg.param.name, new if arg.param.direction == "out" else f"{code}.copy()")
+                outs.append((place, variable.code))
+                return variable
             if arg.param.direction == "out":
                 self.emit(f"{code}.reset()")
-            if place.union is not None or place.after:
-                self.fail(arg.value, "a union member or .next as an argument here is not supported: use a variable")
         if cell is None and SIMPLE.match(code):
             return Variable(code)
         return self._set(cell, arg.param.name, code)

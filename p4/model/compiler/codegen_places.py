@@ -126,4 +126,5 @@ class PlaceGenerator(ValueGenerator):
     def assign(self, stmt: s.Assign) -> None:
         """Emit an assignment."""
         place = self.place(stmt.target)
+        self.current[stmt] = self.copy_of(place)
         self.store(place, self.value(stmt.value))

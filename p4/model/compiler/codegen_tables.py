@@ -142,7 +142,10 @@ class TableGenerator(InlineGenerator):
 
     def _entry_info(self, decl: s.TableDecl, entry: s.Entry, index: int, largest_wins: bool) -> EntryInfo:
         match = tuple(self._match(item, key) for item, key in zip(entry.keyset, decl.keys, strict=True))
-        priority = index
+        priority = index + 1
+        for note in entry.annotations:
+            if note.name == "priority" and note.args and isinstance(note.args[0], int):
+                priority = note.args[0]  # smaller wins, whatever the table says
         if entry.priority is not None:
             given = int(self._known(entry.priority, "a priority"))
             priority = -given if largest_wins else given

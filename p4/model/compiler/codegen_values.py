@@ -38,6 +38,11 @@ def wrap(code: str, type_: t.Type) -> str:
 class ValueGenerator(GeneratorBase):
     """Adds expressions."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.current: dict[s.Assign, str] = {}
+        """Code for what the targets of assigning operators hold."""
+
     def call_value(self, call: s.Call) -> str:
         """Emit a call and give code for its result."""
         raise NotImplementedError
@@ -117,6 +122,8 @@ class ValueGenerator(GeneratorBase):
                 return self._ternary(expr)
             case s.Call():
                 return self.call_value(expr)
+            case s.Current():
+                return self.current[expr.assignment]
             case s.ListExpr():
                 return self._aggregate(expr, expr.items)
             case s.StructExpr():

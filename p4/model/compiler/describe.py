@@ -6,6 +6,27 @@ from p4.model.compiler import syntax as s
 from p4.model.compiler.constants import NotConstant, evaluate
 
 
+def is_simple_key(expr: s.Expr) -> bool:
+    """Whether the expression has a name of its own: a field, a part of one, or isValid()."""
+    match expr:
+        case s.Name():
+            return True
+        case s.Member(base=base) | s.Slice(base=base) | s.Index(base=base):
+            return is_simple_key(base)
+        case s.Call(callee=s.Member(base=base, name="isValid")):
+            return is_simple_key(base)
+        case s.Binary(op="&", left=left, right=s.IntLit()):
+            return is_simple_key(left)
+        case s.Cast(node=None, operand=operand):
+            return is_simple_key(operand)
+    return False
+
+
+def same_text(one: s.Expr, other: s.Expr) -> bool:
+    """Whether two expressions, one of them perhaps not checked yet, name the same thing."""
+    return source_text(one) == source_text(other)
+
+
 def source_text(expr: s.Expr) -> str:
     """The expression as p4c names it: `hdr.ipv4.dst`, `hdr.ipv4.$valid$`, `meta.x[3:0]`."""
     match expr:
@@ -26,4 +47,4 @@ def source_text(expr: s.Expr) -> str:
     try:
         return str(evaluate(expr))
     except NotConstant:
-        return "key"
+        return "expression"

@@ -225,6 +225,13 @@ class DefaultValue(Expr):
 
 
 @dataclass(eq=False)
+class Current(Expr):
+    """The present value of the target of an assigning operator such as `+=`."""
+
+    assignment: Assign
+
+
+@dataclass(eq=False)
 class Mask(Expr):
     """`value &&& mask` in a keyset."""
 
@@ -537,11 +544,12 @@ class ActionRef(Node):
 
 @dataclass(eq=False)
 class Entry(Node):
-    """`priority: keyset : action(args);`."""
+    """`priority = p: keyset : action(args) @annotations;`."""
 
     keyset: list[Expr]
     action: ActionRef
     priority: Expr | None
+    annotations: list[Annotation]
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from lark import Token, Tree
 from p4.model.compiler import syntax as s
 from p4.model.compiler.tree_expressions import ParseTree, is_tree
 from p4.model.compiler.tree_statements import StatementBuilder
-from p4.model.interfaces import Location
+from p4.model.interfaces import Location, P4Error
 
 
 def _has_token(children: list[Any], kind: str) -> bool:
@@ -172,7 +172,11 @@ class DeclarationBuilder(StatementBuilder):
     def table_decl(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Decl:
         annotations, _keyword, name, *properties = children
         table = s.TableDecl(at, self.annotations(annotations), str(name), [], [], [], False, None, False, [])
+        seen: set[str] = set()
         for item in properties:
+            if item.data in seen and item.data != "table_property":
+                raise P4Error(self.location(item), f"table {table.name} has this property twice")
+            seen.add(item.data)
             parts = item.children[1:]
             const = _has_token(parts, "CONST")
             trees = [part for part in parts if isinstance(part, Tree)]
@@ -188,6 +192,8 @@ class DeclarationBuilder(StatementBuilder):
                 case _:
                     name = next(str(part) for part in parts if isinstance(part, Token) and part.type != "CONST")
                     table.properties.append(s.Property(self.location(item), name, const, self.build(trees[0])))
+        if "table_actions" not in seen:
+            raise P4Error(at, f"table {table.name} has no actions")
         return table
 
     def key_element(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.KeyElement:
@@ -206,4 +212,5 @@ class DeclarationBuilder(StatementBuilder):
     def entry(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Entry:
         trees = [child for child in children if is_tree(child, "priority", "keyset", "action_ref")]
         priority = self.build(trees[0].children[-1]) if trees[0].data == "priority" else None
-        return s.Entry(at, self.build_all(trees[-2].children), self.build(trees[-1]), priority)
+        annotations = self.annotations(children[-1])
+        return s.Entry(at, self.build_all(trees[-2].children), self.build(trees[-1]), priority, annotations)

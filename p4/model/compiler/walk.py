@@ -8,7 +8,7 @@ from typing import Any
 
 from p4.model.compiler import syntax as s
 
-_NOT_CHILDREN = frozenset({"location", "type", "decl", "target", "table", "result_type", "bound"})
+_NOT_CHILDREN = frozenset({"location", "decl", "table", "assignment"})
 
 
 def walk(node: Any) -> Iterator[s.Node]:
