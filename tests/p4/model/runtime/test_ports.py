@@ -38,7 +38,7 @@ def test_other_frames_are_not_datagrams(frame):
 
 
 @pytest.fixture
-def switch():
+def forwarder():
     """Forwards everything from port 1 to port 0, whatever the packet is."""
     return V1ModelSwitch(compile_program(PROGRAMS / "v1model_commands.p4"))
 
@@ -49,21 +49,21 @@ def run_in_thread(loop: PortLoop, stop: threading.Event) -> threading.Thread:
     return thread
 
 
-def test_datagrams_through_a_switch_and_a_function_behind_a_port(switch):
+def test_datagrams_through_a_switch_and_a_function_behind_a_port(forwarder):
     """UDP port 3 -> switch -> port 0, whose function swaps the addresses -> switch -> UDP."""
 
     def swap(frame: bytes) -> list[bytes]:
         # The program's command byte is the first of the MAC address; index 3 goes to port 3.
         return [b"\0\3" + frame[2:26] + frame[30:34] + frame[26:30] + frame[36:38] + frame[34:36] + frame[38:]]
 
-    switch.table_add("ports", [3], "to_port", [3])
+    forwarder.table_add("ports", [3], "to_port", [3])
     udp = UdpPort("127.0.0.1", 0, bytes(6))
     cpu = FunctionPort(swap)
     stop = threading.Event()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
         worker.settimeout(10)
         worker.bind(("127.0.0.1", 0))
-        thread = run_in_thread(PortLoop(switch, {3: udp, 0: cpu}), stop)
+        thread = run_in_thread(PortLoop(forwarder, {3: udp, 0: cpu}), stop)
         try:
             for number in range(5):
                 worker.sendto(b"packet %d" % number, udp.address)
@@ -77,10 +77,10 @@ def test_datagrams_through_a_switch_and_a_function_behind_a_port(switch):
     assert (cpu.statistics.received, cpu.statistics.sent) == (5, 5)
 
 
-def test_frames_to_ports_that_are_not_there_are_counted(switch):
-    switch.table_set_default("ports", "to_port", [9])
+def test_frames_to_ports_that_are_not_there_are_counted(forwarder):
+    forwarder.table_set_default("ports", "to_port", [9])
     udp = UdpPort("127.0.0.1", 0, bytes(6))
-    loop = PortLoop(switch, {3: udp})
+    loop = PortLoop(forwarder, {3: udp})
     stop = threading.Event()
     thread = run_in_thread(loop, stop)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as worker:
@@ -94,17 +94,17 @@ def test_frames_to_ports_that_are_not_there_are_counted(switch):
     assert loop.unconnected == 1
 
 
-def test_the_loop_ends_with_its_time(switch):
+def test_the_loop_ends_with_its_time(forwarder):
     udp = UdpPort("127.0.0.1", 0, bytes(6))
     start = time.monotonic()
-    PortLoop(switch, {3: udp}).run(threading.Event(), duration_s=0.2)
+    PortLoop(forwarder, {3: udp}).run(threading.Event(), duration_s=0.2)
     udp.close()
     assert 0.2 <= time.monotonic() - start < 5
 
 
-def test_a_loop_needs_ports(switch):
+def test_a_loop_needs_ports(forwarder):
     with pytest.raises(ControlError, match="at least one port"):
-        PortLoop(switch, {})
+        PortLoop(forwarder, {})
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="veth interfaces need root")
@@ -127,11 +127,11 @@ def cables():
 
 
 @needs_root
-def test_frames_between_veth_interfaces(switch, cables):
-    switch.table_add("ports", [7], "to_port", [2])
+def test_frames_between_veth_interfaces(forwarder, cables):
+    forwarder.table_add("ports", [7], "to_port", [2])
     ports = {number: InterfacePort(inner) for number, (inner, _) in enumerate(cables, start=1)}
     stop = threading.Event()
-    thread = run_in_thread(PortLoop(switch, ports), stop)
+    thread = run_in_thread(PortLoop(forwarder, ports), stop)
     frame = b"\0\7" + bytes(10) + b"\x88\xb5" + b"a frame of a local experiment".ljust(46, b".")
     with (
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender,

@@ -47,7 +47,7 @@ def test_tofino_2_returns_several_results(state):
     call = call_info("execute", ("in", bit(16)), ("out", bit(32)))
     two = new_action(state, new_register(state, initial=3), lambda value: (value, 1, 2)).bind_execute(call)
     one = new_action(state, new_register(state, initial=3), lambda value: (value, 1)).bind_execute(call)
-    none = new_action(state, new_register(state, PAIR), lambda pair: None).bind_execute(call)
+    none = new_action(state, new_register(state, PAIR), lambda _: None).bind_execute(call)
     assert [two(0), one(0), none(0)] == [(1, 2), (1, 0), (0, 0)]
 
 
