@@ -35,11 +35,11 @@ def test_dump_is_python():
     compile(result.output, "dump", "exec")
 
 
-@pytest.mark.parametrize("target", [1, 2])
-def test_stf_runs_tests(target, tmp_path):
+@pytest.mark.parametrize("generation", [1, 2])
+def test_stf_runs_tests(generation, tmp_path):
     wrong = tmp_path / "wrong.stf"
     wrong.write_text("expect 1 00\n")
-    program = (PROGRAMS / "tna_commands.p4", "-D", f"__TARGET_TOFINO__={target}")
+    program = (PROGRAMS / "tna_commands.p4", "-D", f"__TARGET_TOFINO__={generation}")
     passed = invoke("stf", *program, PROGRAMS / "tna_commands.stf")
     assert passed.exit_code == 0, passed.output
     assert "13 packets" in passed.output
