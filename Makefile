@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format bench clean
+.PHONY: help setup demo demo-switch test test-all lint format bench clean
 
 JOBS ?= $(shell nproc)
 BIN := .venv/bin
@@ -19,6 +19,10 @@ setup: ## install dependencies and the project into .venv
 
 demo: setup ## train a small GPT three ways (uncompressed, Uniform THC, THC) and compare; about three minutes
 	@$(BIN)/thc demo $(ARGS)
+
+demo-switch: ## the demo with a P4 program as the aggregator, in network namespaces (needs root); about four minutes
+	@scripts/setup.sh demo-switch
+	@$(BIN)/thc demo-switch $(ARGS)
 
 test: ## C++ and Python tests, a few minutes
 	@scripts/setup.sh test

@@ -12,6 +12,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from byteps_thc.demo.cli import demo
+from byteps_thc.demo.switch_cli import demo_switch
 from byteps_thc.errors import ThcError
 from byteps_thc.launch import find_thc_ps
 from byteps_thc.tables.cli import app as tables
@@ -40,6 +41,7 @@ app = typer.Typer(
     help="Tensor homomorphic compression: gradients as 4-bit codes that a parameter server sums without decompressing.",
 )
 app.command()(demo)
+app.command()(demo_switch)
 app.add_typer(tables, name="tables")
 app.add_typer(switch, name="switch")
 

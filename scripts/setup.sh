@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Install what is missing and build the project into .venv. Fast, and without network, when nothing is missing.
 #
-# Usage: scripts/setup.sh demo|test|all
+# Usage: scripts/setup.sh demo|demo-switch|test|all
 #   demo  build and run the project        test  demo + C++ and Python tests        all  test + lint, fuzzing, benchmarks
+#   demo-switch  demo + network namespaces
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,6 +17,7 @@ packages=(g++ cmake ninja-build pkg-config ccache
 extras=demo
 case $purpose in
   demo) ;;
+  demo-switch) packages+=(iproute2) ;;
   test)
     packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2)
     extras+=,test
@@ -26,7 +28,7 @@ case $purpose in
     extras+=,test,lint
     ;;
   *)
-    echo "setup: unknown purpose '$purpose' (demo, test or all)" >&2
+    echo "setup: unknown purpose '$purpose' (demo, demo-switch, test or all)" >&2
     exit 2
     ;;
 esac

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Literal
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.demo.namespaces import inside
 from byteps_thc.demo.site import Site
 from byteps_thc.errors import ConfigurationError, TransportError
 from p4.control.description import (
@@ -105,9 +104,10 @@ class SoftwareSwitch:
         }
         path = folder / f"{site.switch}.json"
         path.write_text(json.dumps(settings), encoding="utf-8")
-        command = [sys.executable, "-P", "-m", "byteps_thc.demo.switch_process", str(path)]
-        with inside(site.switch):
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # `ip netns exec` also shows the namespace's interfaces in /sys, where simple_switch looks for their state.
+        command = ["ip", "netns", "exec", site.switch]
+        command += [sys.executable, "-P", "-m", "byteps_thc.demo.switch_process", str(path)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def wait_until_ready(self) -> None:
         """Return when packets may come; TransportError when the process ends before, or takes too long."""

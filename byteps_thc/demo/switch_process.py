@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -54,13 +55,24 @@ def run_model(settings: dict[str, Any], deployment: Deployment) -> None:
 
 def run_bmv2(settings: dict[str, Any], deployment: Deployment, folder: Path) -> None:
     """Compile the program with p4c, run it in simple_switch until a signal comes."""
-    compiled = folder / "thc.json"
-    source = program_path(settings["program"])
-    subprocess.run(["p4c-bm2-ss", "-I", str(INCLUDE_FOLDER), "-o", str(compiled), str(source)], check=True)
+    compiled = compile_for_bmv2(program_path(settings["program"]), folder)
     interfaces = settings["interfaces"] | {str(CPU_PORT): settings["cpu_interface"]}
     ports = [option for number, interface in interfaces.items() for option in ("-i", f"{number}@{interface}")]
+    notifications = f"ipc://{compiled}.ipc"  # a file, which the namespace does not hide from other switches
     simple_switch = subprocess.Popen(
-        ["simple_switch", "--log-level", "warn", *ports, str(compiled)], stdout=subprocess.DEVNULL
+        [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "simple_switch",
+            "--log-level",
+            "warn",
+            "--notifications-addr",
+            notifications,
+            *ports,
+            str(compiled),
+        ],
+        stdout=subprocess.DEVNULL,
     )
     try:
         control = Bmv2Control()
@@ -72,6 +84,23 @@ def run_bmv2(settings: dict[str, Any], deployment: Deployment, folder: Path) -> 
     finally:
         simple_switch.terminate()
         simple_switch.wait(STOP_TIMEOUT_S)
+
+
+def compile_for_bmv2(source: Path, folder: Path) -> Path:
+    """Compile with p4c-bm2-ss into `folder`; returns the JSON's path. TransportError when that fails."""
+    compiled = folder / f"{source.stem}-{os.getpid()}.json"
+    command = ["p4c-bm2-ss", "-I", str(INCLUDE_FOLDER), "-o", str(compiled), str(source)]
+    if subprocess.run(command, check=False).returncode != 0:
+        raise TransportError(f"{' '.join(command)} failed; see its messages above")
+    # Positions in the source are 95 % of it, and simple_switch_CLI does not take more than 16 MB over Thrift.
+    program = json.loads(compiled.read_text(encoding="utf-8"), object_hook=_without_source_info)
+    compiled.write_text(json.dumps(program), encoding="utf-8")
+    return compiled
+
+
+def _without_source_info(fields: dict[str, Any]) -> dict[str, Any]:
+    fields.pop("source_info", None)
+    return fields
 
 
 def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_switch: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,1 @@
+"""End-to-end tests of switches: worker and switch processes in network namespaces."""

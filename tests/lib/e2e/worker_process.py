@@ -1,0 +1,67 @@
+"""A worker of the end-to-end tests: pushes random norms and codes, and reports what came back.
+
+Usage: worker_process.py SETTINGS PIPE_FD. SETTINGS is a JSON object: server, job, worker, workers, thc (ThcConfig),
+counts (codes of each partition), steps, backend ("udp" or "dpdk" with its settings), faults, timeouts. Through the pipe
+it sends {"step": n} after every step, at last {"digest": ..., "counters": ...} or {"error": class, "message": ...,
+"missing_workers": [...]}. Then it waits for a message: leaving a job ends it for those who are behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ThcError
+from byteps_thc.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+
+
+def push(session: Session, settings: dict[str, Any], pipe: Connection) -> str:
+    """Hash of all maximum norms, aggregates and contributions, in order."""
+    random = np.random.default_rng(settings["worker"])
+    digest = hashlib.sha256()
+    for step in range(settings["steps"]):
+        handles = []
+        for partition, count in enumerate(settings["counts"]):
+            norms = random.random(1 + count // 500, np.float32)
+            codes = random.integers(0, 256, -(-count // 2), np.uint8)
+            handles.append(session.push_pull(partition, norms, codes, count=count))
+        for handle in handles:
+            result = session.wait(handle)
+            assert result.max_norms is not None
+            for array in (result.max_norms, result.aggregate, result.contributions):
+                digest.update(array.tobytes())
+        pipe.send({"step": step})
+    return digest.hexdigest()
+
+
+def main() -> None:
+    settings, pipe = json.loads(sys.argv[1]), Connection(int(sys.argv[2]))
+    backends = {"udp": UdpConfig, "dpdk": DpdkConfig}
+    kind, backend = next(iter(settings["backend"].items()))
+    try:
+        with Session(
+            [settings["server"]],
+            job=settings["job"],
+            worker=settings["worker"],
+            workers=settings["workers"],
+            config=ThcConfig(**settings["thc"]),
+            backend=backends[kind](**backend),
+            faults=FaultConfig(**settings["faults"]) if settings["faults"] else None,
+            timeouts=Timeouts(**settings["timeouts"]),
+        ) as session:
+            digest = push(session, settings, pipe)
+            pipe.send({"digest": digest, "counters": session.counters()})
+            pipe.recv()
+    except ThcError as error:
+        missing = list(getattr(error, "missing_workers", ()))
+        pipe.send({"error": type(error).__name__, "message": str(error), "missing_workers": missing})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Workers: processes that push to a switch, or to thc-ps, and report."""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byteps_thc.demo.site import Site
+from byteps_thc.launch import ParameterServer
+
+PROGRAM = Path(__file__).with_name("worker_process.py")
+JOB = 7
+EVENT_TIMEOUT_S = 60.0
+EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the workers of a test do. counts: codes of each partition; backends: one per worker."""
+
+    backends: tuple[str, ...]
+    counts: tuple[int, ...] = (5 * 1024 + 300, 1024, 3)
+    steps: int = 1
+    faults: dict[str, float] = field(default_factory=dict)
+    operation_s: float = 60.0
+
+    def settings(self, worker: int, server: str, backend: dict[str, Any]) -> dict[str, Any]:
+        # A software switch takes milliseconds for a packet: queues are long, and nothing else is lost.
+        rto = {"rto_initial_s": 1.0, "rto_min_s": 0.3, "rto_max_s": 2.0}
+        return {
+            "server": server,
+            "job": JOB,
+            "worker": worker,
+            "workers": len(self.backends),
+            "thc": {},
+            "counts": self.counts,
+            "steps": self.steps,
+            "backend": backend,
+            "faults": self.faults | {"seed": 1 + worker} if self.faults else {},
+            "timeouts": {"connect_s": 30.0, "operation_s": self.operation_s} | rto,
+        }
+
+
+class Workers:
+    """Worker processes, one for each settings; leaving the context kills those that are left."""
+
+    def __init__(self, settings: Sequence[dict[str, Any]], namespaces: Sequence[str] = ()) -> None:
+        self._stack = ExitStack()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._pipes: list[Connection] = []
+        for worker, own in enumerate(settings):
+            ours, theirs = multiprocessing.Pipe()
+            command = ["ip", "netns", "exec", namespaces[worker]] if namespaces else []
+            command += [sys.executable, "-P", str(PROGRAM), json.dumps(own), str(theirs.fileno())]
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            theirs.close()
+            self._stack.callback(ours.close)
+            self._stack.callback(process.wait, 10)
+            self._stack.callback(process.kill)
+            self.processes.append(process)
+            self._pipes.append(ours)
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def event(self, worker: int, timeout_s: float = EVENT_TIMEOUT_S) -> dict[str, Any]:
+        """The next thing the worker says."""
+        if not self._pipes[worker].poll(timeout_s):
+            pytest.fail(f"worker {worker} said nothing for {timeout_s} s")
+        event: dict[str, Any] = self._pipes[worker].recv()
+        return event
+
+    def outcome(self, worker: int) -> dict[str, Any]:
+        """The last thing it says: a digest or an error."""
+        while "step" in (event := self.event(worker)):
+            pass
+        return event
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """What all say in the end; then they leave."""
+        outcomes = [self.outcome(worker) for worker in range(len(self.processes))]
+        for pipe, process in zip(self._pipes, self.processes, strict=True):
+            pipe.send("leave")
+            process.wait(20)
+        return outcomes
+
+
+def backend_at(site: Site, worker: int, kind: str) -> dict[str, Any]:
+    """Packet I/O of a worker in its namespace."""
+    if kind == "udp":
+        return {"udp": {"local": site.worker_local(worker)}}
+    device = f"--vdev=net_af_packet0,iface={site.worker_interface}"
+    prefix = f"--file-prefix={site.workers[worker]}"
+    return {"dpdk": {"local": site.worker_local(worker), "eal_args": [*EAL, prefix, device]}}
+
+
+def start_workers(site: Site, work: Work) -> Workers:
+    """Start the workers at a switch, each in its namespace."""
+    backends = [backend_at(site, worker, kind) for worker, kind in enumerate(work.backends)]
+    return Workers([work.settings(w, site.server, backend) for w, backend in enumerate(backends)], site.workers)
+
+
+@functools.cache
+def digest_of_thc_ps(workers: int, counts: tuple[int, ...], steps: int) -> str:
+    """What every worker gets from thc-ps for the same work."""
+    work = Work(("udp",) * workers, counts, steps)
+    with ParameterServer() as server:
+        settings = [work.settings(w, server.address, {"udp": {"local": "127.0.0.1"}}) for w in range(workers)]
+        with Workers(settings) as running:
+            digests = {str(outcome["digest"]) for outcome in running.outcomes()}
+    (digest,) = digests
+    return digest

@@ -1,0 +1,70 @@
+"""Fixtures of the end-to-end tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from e2e.workers import JOB, Work
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.demo.namespaces import Namespaces
+from byteps_thc.demo.site import Site
+from byteps_thc.demo.software_switch import BMV2_PROGRAMS, SoftwareSwitch, SwitchChoice, describe
+from byteps_thc.errors import ConfigurationError
+
+V1MODEL, TNA = SwitchChoice("v1model", "model"), SwitchChoice("tna", "model")
+BMV2 = SwitchChoice("v1model", "bmv2")
+
+MakeSite = Callable[[Work], Site]
+StartSwitch = Callable[[Site], SoftwareSwitch]
+
+
+@pytest.fixture(params=[V1MODEL, TNA, BMV2], ids=lambda choice: f"{choice.program}-{choice.target}")
+def choice(request: pytest.FixtureRequest) -> SwitchChoice:
+    """Every program on everything that can run it here."""
+    chosen: SwitchChoice = request.param
+    missing = [program for program in BMV2_PROGRAMS if shutil.which(program) is None]
+    if chosen == BMV2 and missing:
+        pytest.skip(f"not on PATH: {', '.join(missing)}")
+    return chosen
+
+
+@pytest.fixture
+def make_site() -> Iterator[MakeSite]:
+    """Namespaces and cables for the workers of some work and a switch."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    with ExitStack() as stack:
+        try:
+            namespaces = stack.enter_context(Namespaces())
+            switch = namespaces.add("switch")
+        except ConfigurationError as error:
+            pytest.skip(f"no network namespaces here: {error}")
+
+        def make(work: Work) -> Site:
+            workers = tuple(namespaces.add(f"worker{worker}") for worker in range(len(work.backends)))
+            site = Site(1, switch, workers)
+            site.connect(namespaces, {worker for worker, kind in enumerate(work.backends) if kind == "dpdk"})
+            return site
+
+        yield make
+
+
+@pytest.fixture
+def start_switch(choice: SwitchChoice, tmp_path: Path) -> Iterator[StartSwitch]:
+    """Start a switch with the workers' job; may be called again when it was stopped."""
+    with ExitStack() as stack:
+
+        def start(site: Site) -> SoftwareSwitch:
+            deployment = describe(site, choice.program, JOB, ThcConfig())
+            switch = SoftwareSwitch(site, choice, deployment, tmp_path)
+            stack.callback(switch.stop)
+            switch.wait_until_ready()
+            return switch
+
+        yield start
