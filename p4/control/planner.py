@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from p4.control.allocation import allocate
-from p4.control.controls import CONTROLS
+from p4.control.controls import CONTROLS, Control
 from p4.control.description import Deployment
 from p4.control.plan import Plan
 
 
-def plan(deployment: Deployment) -> Plan:
-    """Compute everything the switch must be told; ConfigurationError when the jobs do not fit."""
+def plan(deployment: Deployment, parts: Sequence[type[Control]] = CONTROLS) -> Plan:
+    """Compute everything the switch must be told; ConfigurationError when the jobs do not fit. parts: only these."""
     allocations = allocate(deployment)
-    controls = [control(deployment, allocations) for control in CONTROLS]
+    controls = [control(deployment, allocations) for control in parts]
     return Plan(
         tables=tuple(table for control in controls for table in control.tables()),
         defaults=tuple(default for control in controls for default in control.defaults()),

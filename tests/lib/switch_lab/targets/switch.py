@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from p4.control.agent import SwitchAgent
 from p4.control.allocation import allocate
-from p4.control.controls import AggregationBlocks
+from p4.control.controls import CONTROLS, AggregationBlocks
 from p4.control.description import (
     Deployment,
     JobDescription,
@@ -17,7 +17,6 @@ from p4.control.description import (
     SwitchDescription,
     WorkerDescription,
 )
-from p4.control.plan import ClearTable, Operation, TableEntry
 from p4.control.planner import plan
 from p4.control.status import SwitchStatus, read_status
 from p4.control.targets.base import SwitchControl
@@ -45,6 +44,8 @@ class SwitchTarget(ABC):
         self.name = name
         self.front_ports = front_ports
         self.cpu_port = cpu_port
+        #: whether ingress is told how long a packet is
+        self.knows_length = architecture == "v1model"
         self._architecture = architecture
         self._recirculation_ports = recirculation_ports
         self._installed: Deployment | None = None
@@ -68,9 +69,10 @@ class SwitchTarget(ABC):
         deployment = self.describe(jobs)
         if deployment != self._installed:
             table = deployment.jobs[0].table.values if jobs else None
-            operations = plan(deployment).operations()
             # The lookup tables are 64 * 256 entries: they are only written anew when they change.
-            self.control.apply(operations if table != self._installed_table else _without_lookups(operations))
+            unchanged = (AggregationBlocks,) if table == self._installed_table else ()
+            parts = [control for control in CONTROLS if control not in unchanged]
+            self.control.apply(plan(deployment, parts).operations())
             self._installed, self._installed_table = deployment, table
         self._agent = SwitchAgent(deployment, self.control)
 
@@ -115,12 +117,3 @@ def _job_description(job: Job) -> JobDescription:
         for worker in job.workers
     )
     return JobDescription(job_id=job.job_id, workers=workers, slots=job.slots, quorum=job.quorum, thc=job.thc)
-
-
-def _without_lookups(operations: Iterable[Operation]) -> list[Operation]:
-    lookups = {AggregationBlocks.full_name(table) for table in AggregationBlocks.TABLES}
-    return [
-        operation
-        for operation in operations
-        if not (isinstance(operation, ClearTable | TableEntry) and operation.table in lookups)
-    ]
