@@ -31,7 +31,11 @@ control JobCheck(inout headers_t hdr, inout metadata_t meta) {
         size = THC_JOB_ENTRIES;
     }
 
+    // What the agent looks at to tell a worker that lives from one that crashed.
+    WORKER_COUNTER(worker_packets)
+
     action known(bit<32> worker_bit, port_t port) {
+        COUNT_WORKER(worker_packets)
         meta.worker_known = 1;
         meta.worker_bit = worker_bit;
         meta.reply_port = port;
@@ -47,6 +51,7 @@ control JobCheck(inout headers_t hdr, inout metadata_t meta) {
         }
         actions = { known; @defaultonly NoAction; }
         const default_action = NoAction();
+        counters = worker_packets;
         size = THC_WORKER_ENTRIES;
     }
 

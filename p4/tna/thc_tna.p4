@@ -9,6 +9,9 @@
 // The Tofino back end takes 512 where no size is given, and warns.
 #define SIZE_OF_CONST_ENTRIES(entries) size = entries;
 
+#define WORKER_COUNTER(name) DirectCounter<bit<32>>(CounterType_t.PACKETS) name;
+#define COUNT_WORKER(name) name.count();
+
 #include "../include/thc_config.p4"
 #include "../include/headers.p4"
 #include "../include/metadata.p4"

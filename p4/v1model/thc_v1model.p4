@@ -6,6 +6,9 @@
 // p4c takes the size from the entries, and warns of another.
 #define SIZE_OF_CONST_ENTRIES(entries)
 
+#define WORKER_COUNTER(name) direct_counter(CounterType.packets) name;
+#define COUNT_WORKER(name)  // v1model counts the hits of a table by itself
+
 #include "../include/thc_config.p4"
 #include "../include/headers.p4"
 #include "../include/metadata.p4"
