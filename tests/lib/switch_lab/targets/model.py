@@ -17,7 +17,8 @@ V1MODEL_PROGRAM = P4 / "v1model/thc_v1model.p4"
 TNA_PROGRAM = P4 / "tna/thc_tna.p4"
 PORTS_PER_PIPE = 128
 CPU_PORT = 64
-RECIRCULATION_PORT = 68
+#: Of every pipe; simple_switch recirculates without a port, and the number only has to be free.
+RECIRCULATION_PORT = {"v1model": 68, "tofino1": 68, "tofino2": 6}
 
 
 @cache
@@ -30,7 +31,7 @@ class ModelTarget(SwitchTarget):
     """A switch of the P4 model in this process."""
 
     def __init__(self, name: str, architecture: str, switch: V1ModelSwitch | TnaSwitch, pipes: int = 1) -> None:
-        recirculation = tuple(PORTS_PER_PIPE * pipe + RECIRCULATION_PORT for pipe in range(pipes))
+        recirculation = tuple(PORTS_PER_PIPE * pipe + RECIRCULATION_PORT[architecture] for pipe in range(pipes))
         super().__init__(name, architecture, _front_ports(pipes), CPU_PORT, recirculation)
         self.model = switch
         self._control = ModelControl(switch, pipes)
@@ -49,6 +50,11 @@ def v1model() -> ModelTarget:
 
 def tna(pipes: int) -> ModelTarget:
     return ModelTarget(f"tna-{pipes}", "tofino1", new_switch(compiled(TNA_PROGRAM), pipes=pipes), pipes)
+
+
+def t2na(pipes: int) -> ModelTarget:
+    switch = new_switch(compiled(TNA_PROGRAM, ("THC_TOFINO2",)), pipes=pipes)
+    return ModelTarget(f"t2na-{pipes}", "tofino2", switch, pipes)
 
 
 def _front_ports(pipes: int) -> tuple[int, ...]:
