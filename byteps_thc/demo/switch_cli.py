@@ -15,15 +15,15 @@ from byteps_thc.demo.software_switch import choose_switch
 from byteps_thc.demo.switch_network import start_switches
 from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET
 
-#: A software switch takes tens of milliseconds to sum 1024 coordinates, so the neural network has 29,000 of them, where
-#: that of `thc demo` has a million, and trains for fewer steps.
+#: A switch in software takes milliseconds for 1024 coordinates of every worker, so the neural network has 107,000 of
+#: them, where that of `thc demo` has a million, and trains for fewer steps.
 DEFAULTS = DemoSettings(
     steps=60,
     batch_size=16,
     context=32,
     layers=2,
-    width=32,
-    learning_rate=1e-2,
+    width=64,
+    learning_rate=6e-3,
     codes_per_packet=SWITCH_CODES_PER_PACKET,
     validate_every=10,
 )
@@ -47,7 +47,7 @@ def demo_switch(
     """Train a small GPT through a switch's P4 program, and compare every sum with thc-ps's. Needs root."""
     settings = replace(DEFAULTS, workers=workers, steps=steps, seed=seed)
     choice = choose_switch(program, target)
-    aggregators = f"{choice.description} (one switch per lookup table; software: its times say nothing about hardware)"
+    aggregators = f"{choice.description} (software: its times say nothing about hardware)"
     train_and_report(
         settings, functools.partial(start_switches, choice), aggregators, out=out, as_json=as_json, check=check
     )
