@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from switch_control.site import Site
 
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import (
@@ -18,157 +17,17 @@ from byteps_thc.wire.layout import (
     ErrorReason,
     Flag,
     Header,
-    HelloPayload,
     MessageType,
     WelcomePayload,
 )
-from p4.control import Deployment, ModelControl, SwitchAgent, allocate, frames, plan
-from p4.control.controls import SlotCheck
-from p4.control.frames import Datagram
+from p4.control import Deployment, ModelControl, SwitchAgent, plan
 from p4.model.switch import Switch
 
 Describe = Callable[..., Deployment]
 MakeFields = Callable[..., dict[str, Any]]
-HOST_MAC = bytes.fromhex("020000009999")
 
 
-@dataclass
-class Reply:
-    """What the agent said."""
-
-    header: Header
-    payload: WelcomePayload | ErrorPayload
-
-    @property
-    def error(self) -> ErrorPayload:
-        assert isinstance(self.payload, ErrorPayload)
-        return self.payload
-
-    @property
-    def welcome(self) -> WelcomePayload:
-        assert isinstance(self.payload, WelcomePayload)
-        return self.payload
-
-
-SiteOf = Callable[[Deployment], "Site"]
-
-
-class Site:
-    """A switch with its agent, and workers' messages to it."""
-
-    def __init__(self, deployment: Deployment, switch: Switch) -> None:
-        self.deployment, self.switch = deployment, switch
-        self.control = ModelControl(switch)
-        epochs = itertools.count(1000)
-        self.agent = SwitchAgent(deployment, self.control, new_epoch=epochs.__next__)
-        self.now_s = 100.0
-
-    def send(self, payload: bytes, job: int = 0, worker: int = 0, **addresses: Any) -> Reply | None:
-        sender = self.deployment.jobs[job].workers[worker]
-        datagram = Datagram(
-            src_mac=HOST_MAC,
-            dst_mac=bytes.fromhex(self.deployment.switch.mac.replace(":", "")),
-            src_ip=sender.ip,
-            dst_ip=self.deployment.switch.ip,
-            src_port=sender.udp_port,
-            dst_port=self.deployment.switch.udp_port,
-            payload=payload,
-        )
-        datagram = replace(datagram, **addresses)
-        answers = self.agent.handle(frames.build(datagram), self.now_s)
-        if not answers:
-            return None
-        (frame,) = answers
-        answer = frames.parse(frame)
-        assert answer is not None
-        assert answer == datagram.answer(answer.payload)
-        header = Header.unpack(answer.payload)
-        kind = WelcomePayload if header.message_type == MessageType.WELCOME else ErrorPayload
-        assert len(answer.payload) == Header.SIZE_BYTES + kind.SIZE_BYTES
-        return Reply(header, kind.unpack(answer.payload[Header.SIZE_BYTES :]))
-
-    def hello_bytes(self, job: int = 0, worker: int = 0, table: LookupTable | None = None, **changes: Any) -> bytes:
-        description = self.deployment.jobs[job]
-        table = table or description.table
-        header = {
-            "message_type": MessageType.HELLO,
-            "code_bits": table.bits,
-            "value_bits": 8,
-            "worker_id": worker,
-            "num_workers": len(description.workers),
-            "job_id": description.job_id,
-        }
-        payload = {
-            "table_hash": table.hash,
-            "nonce": 1 + worker,
-            "granularity": table.granularity,
-            "codes_per_packet": 1024,
-            "quorum": description.contributions,
-            "settings_hash": 77,
-        }
-        for name, value in changes.items():
-            is_header = name in Header.__dataclass_fields__ and name not in HelloPayload.__dataclass_fields__
-            (header if is_header else payload)[name] = value
-        values = b"".join(value.to_bytes(2, "big") for value in table.values)
-        return Header(**header).pack() + HelloPayload(**payload).pack() + values
-
-    def hello(self, worker: int = 0, job: int = 0, **changes: Any) -> Reply:
-        reply = self.send(self.hello_bytes(job, worker, **changes), job, worker)
-        assert reply is not None
-        return reply
-
-    def join_all(self, job: int = 0) -> int:
-        """All workers say HELLO; returns the epoch."""
-        epochs = {self.hello(worker, job).header.epoch for worker in range(len(self.deployment.jobs[job].workers))}
-        assert len(epochs) == 1
-        return epochs.pop()
-
-    def goodbye(self, worker: int, joined_epoch: int, job: int = 0, **changes: Any) -> Reply | None:
-        description = self.deployment.jobs[job]
-        header = Header(
-            message_type=MessageType.GOODBYE,
-            code_bits=4,
-            value_bits=8,
-            worker_id=worker,
-            num_workers=len(description.workers),
-            job_id=description.job_id,
-            epoch=joined_epoch,
-        )
-        return self.send(replace(header, **changes).pack(), job, worker)
-
-    def open_epoch(self, job: int = 0) -> int | None:
-        return self.control.open_epoch(allocate(self.deployment)[job])
-
-    def send_codes(self, worker: int, epoch: int, slot: int = 20) -> None:
-        """A CODES packet of a worker, through the switch."""
-        description = self.deployment.jobs[0]
-        sender = description.workers[worker]
-        header = Header(
-            message_type=MessageType.CODES,
-            code_bits=4,
-            value_bits=8,
-            worker_id=worker,
-            num_workers=len(description.workers),
-            job_id=description.job_id,
-            payload_count=128,
-            epoch=epoch,
-            round=1,
-            slot=slot,
-        )
-        datagram = Datagram(
-            src_mac=bytes.fromhex(sender.mac.replace(":", "")),
-            dst_mac=bytes.fromhex(self.deployment.switch.mac.replace(":", "")),
-            src_ip=sender.ip,
-            dst_ip=self.deployment.switch.ip,
-            src_port=sender.udp_port,
-            dst_port=self.deployment.switch.udp_port,
-            payload=header.pack() + bytes(64),
-        )
-        self.switch.process(sender.port, frames.build(datagram))
-
-    def rounds(self, job: int = 0) -> list[int]:
-        allocation = allocate(self.deployment)[job]
-        return self.control.read_register(SlotCheck.full_name("highest_round"), allocation.first_slot, allocation.slots)
+SiteOf = Callable[[Deployment], Site]
 
 
 @pytest.fixture(scope="module")
