@@ -11,13 +11,15 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
 
     action finish() {
         meta.work = WORK_FINISH;
+        meta.absent = hdr.thc.num_workers - hdr.thc.contributions;
         meta.order = hdr.thc.partition ++ hdr.thc.switch_pass[7:4] ++ hdr.thc.chunk[11:0];
     }
 
     action refuse() {  // meta.reason was set by JobCheck
         meta.work = WORK_REPLY;
         meta.reply = REPLY_ERROR;
-        meta.reply_port = ingress_port;
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = ingress_port;
     }
 
     action reply_arp() {

@@ -97,6 +97,7 @@ struct metadata_t {
     bit<8> minus_ones_1;     // minus the workers in byte 1 of bitmap_before
     bit<8> minus_ones_2;
     bit<8> minus_ones_3;
+    bit<8> absent;           // workers - contributions
     bit<8> room;             // quorum - workers in bitmap_before; zero or negative: closed
 }
 

@@ -25,7 +25,6 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.thc.switch_verdict = 0;
         hdr.thc.switch_state = 0;
         meta.rewritten = 1;
-        meta.output_port = meta.reply_port;
     }
 
     action straggler() {
@@ -33,7 +32,6 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.thc.flags = 0;
         hdr.thc.contributions = 0;
         hdr.thc.payload_count = 0;
-        meta.delivery = DELIVER_PORT;
     }
 
     action error_reply() {
@@ -46,7 +44,6 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.error_payload.reason = 8w0 ++ meta.reason;
         hdr.error_payload.field = THC_FIELD_NONE;
         hdr.error_payload.job_value = 0;
-        meta.delivery = DELIVER_PORT;
     }
 
     action result(bit<8> message_type, bit<16> total_length, bit<16> udp_length) {

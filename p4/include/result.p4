@@ -1,17 +1,20 @@
 // The last pass of a collected result: is it still the slot's, and who gets it?
 control Result(inout headers_t hdr, inout metadata_t meta) {
     // The header is rewritten by Reply.
-    action to_all() {
+    action to_all(bit<8> flags) {
+        hdr.thc.flags = flags;
         meta.reply = REPLY_RESULT;
         meta.reason = REASON_COMPLETED;
         meta.delivery = DELIVER_GROUP;
         meta.is_result = 1;
     }
 
-    action to_sender() {
+    action to_sender(bit<8> flags) {
+        hdr.thc.flags = flags;
         meta.reply = REPLY_RESULT;
         meta.reason = REASON_REPLAYED;
         meta.delivery = DELIVER_PORT;
+        meta.output_port = meta.reply_port;
     }
 
     // With a quorum below n, workers may have gone on while rows were read.
@@ -19,27 +22,25 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
         meta.reason = REASON_OVERWRITTEN;
     }
 
+    AT_STAGE(7)
     table result {
         key = {
-            meta.use: exact;
-            hdr.thc.switch_verdict: exact;
+            meta.use: ternary;
+            hdr.thc.switch_verdict: ternary;
+            meta.absent: ternary;
         }
         actions = { to_all; to_sender; overwritten; }
         const entries = {
-            (USE_JOINED, STEP_FINISH): to_all();
-            (USE_JOINED, STEP_FINISH_ONE): to_sender();
+            (USE_JOINED, STEP_FINISH, 0): to_all(0);
+            (USE_JOINED, STEP_FINISH, _): to_all(THC_FLAG_PARTIAL);
+            (USE_JOINED, STEP_FINISH_ONE, 0): to_sender(0);
+            (USE_JOINED, STEP_FINISH_ONE, _): to_sender(THC_FLAG_PARTIAL);
         }
         const default_action = overwritten();
-        SIZE_OF_CONST_ENTRIES(2)
+        SIZE_OF_CONST_ENTRIES(4)
     }
 
     apply {
-        // Contributions are the quorum; all workers or not is all that `flags` says in a result.
-        if (hdr.thc.contributions == hdr.thc.num_workers) {
-            hdr.thc.flags = 0;
-        } else {
-            hdr.thc.flags = THC_FLAG_PARTIAL;
-        }
         result.apply();
     }
 }

@@ -58,17 +58,23 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
     action straggler() {
         meta.reply = REPLY_STRAGGLER;
         meta.reason = REASON_STRAGGLER;
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = meta.reply_port;
     }
 
     action order_mismatch() {
         meta.reply = REPLY_ERROR;
         meta.reason = REASON_ORDER_MISMATCH;
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = meta.reply_port;
         meta.bitmap_before = 0;
     }
 
     action incomplete() {
         meta.reply = REPLY_ERROR;
         meta.reason = REASON_INCOMPLETE;
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = meta.reply_port;
     }
 
     action duplicate() {

@@ -9,14 +9,14 @@
     action set_values_##i##_low(bit<16> values) { \
         hdr.words.word_##i[15:0] = values; \
     } \
-    @stage(high_stage) \
+    @use_hash_action(0) @stage(high_stage) \
     table lookup_##i##_high { \
         key = { hdr.codes.high_##i: exact @name("codes"); } \
         actions = { set_values_##i##_high; } \
         const default_action = set_values_##i##_high(0); \
         size = THC_LOOKUP_ENTRIES; \
     } \
-    @stage(low_stage) \
+    @use_hash_action(0) @stage(low_stage) \
     table lookup_##i##_low { \
         key = { hdr.codes.low_##i: exact @name("codes"); } \
         actions = { set_values_##i##_low; } \
@@ -101,10 +101,10 @@ control AggregationBlocks(inout headers_t hdr, in metadata_t meta) {
     BLOCK(13, 4, 5, 6)
     BLOCK(14, 4, 5, 6)
     BLOCK(15, 4, 5, 6)
-    BLOCK(16, 5, 6, 7)
-    BLOCK(17, 5, 6, 7)
-    BLOCK(18, 5, 6, 7)
-    BLOCK(19, 5, 6, 7)
+    BLOCK(16, 1, 6, 7)
+    BLOCK(17, 1, 6, 7)
+    BLOCK(18, 1, 6, 7)
+    BLOCK(19, 1, 6, 7)
     BLOCK(20, 6, 7, 8)
     BLOCK(21, 6, 7, 8)
     BLOCK(22, 6, 7, 8)

@@ -1,4 +1,5 @@
 // Egress: only replicas come here, of results and of floods.
+@noWarn("uninitialized-out-param")  // metadata start at zero
 parser ThcEgressParser(
         packet_in packet,
         out headers_t hdr,
@@ -9,8 +10,13 @@ parser ThcEgressParser(
         packet.extract(eg_md.bridge);
         transition select(eg_md.bridge.is_result) {
             1: parse_result;
-            default: accept;
+            default: parse_flooded;
         }
+    }
+
+    state parse_flooded {
+        packet.extract(eg_md.flooded);
+        transition accept;
     }
 
     state parse_result {
@@ -58,6 +64,7 @@ control ThcEgressDeparser(
         if (hdr.ipv4.isValid()) {
             hdr.ipv4.checksum = ipv4_checksum.update({IPV4_CHECKSUM_FIELDS(hdr.ipv4)});
         }
+        packet.emit(eg_md.flooded);
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);

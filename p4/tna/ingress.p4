@@ -107,11 +107,11 @@ control ThcIngress(
                 } else if (ig_md.meta.work == WORK_FORWARD) {
                     forwarding.apply(hdr, ig_md.meta);
                 }
-                reply.apply(hdr, ig_md.meta);
             }
             if (ig_md.meta.delivery == DELIVER_RECIRCULATE && ig_md.meta.work != WORK_DELIVER) {
                 pass_control.apply(hdr, ig_md.meta);
             }
+            reply.apply(hdr, ig_md.meta);
         } else {
             ig_md.meta.reason = REASON_PARSER_ERROR;
         }
@@ -128,6 +128,8 @@ control ThcIngress(
     }
 }
 
+// Metadata start at zero.
+@noWarn("uninitialized-out-param")
 parser ThcIngressParser(
         packet_in packet,
         out headers_t hdr,

@@ -9,6 +9,9 @@
 // The Tofino back end takes 512 where no size is given, and warns.
 #define SIZE_OF_CONST_ENTRIES(entries) size = entries;
 
+// Stages of tables that would take the blocks' places.
+#define AT_STAGE(number) @stage(number)
+
 #define WORKER_COUNTER(name) DirectCounter<bit<32>>(CounterType_t.PACKETS) name;
 #define COUNT_WORKER(name) name.count();
 
@@ -38,9 +41,19 @@ header bridge_h {
     port_t ingress_port;
 }
 
+// The least that the egress parser of Tofino 1 may take off a packet is 65 bytes, its metadata included. Of a flooded frame
+// that is an ARP packet's bytes; no frame is shorter.
+header flooded_h {
+    bit<48> dst_mac;
+    bit<48> src_mac;
+    bit<16> ether_type;
+    bit<224> data;
+}
+
 struct tna_metadata_t {
     metadata_t meta;
     bridge_h bridge;
+    flooded_h flooded;
 }
 
 #include "aggregation_blocks.p4"

@@ -6,6 +6,9 @@
 // p4c takes the size from the entries, and warns of another.
 #define SIZE_OF_CONST_ENTRIES(entries)
 
+// There are no stages.
+#define AT_STAGE(number)
+
 #define WORKER_COUNTER(name) direct_counter(CounterType.packets) name;
 #define COUNT_WORKER(name)  // v1model counts the hits of a table by itself
 
@@ -131,11 +134,11 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                 } else if (meta.work == WORK_FORWARD) {
                     forwarding.apply(hdr, meta);
                 }
-                reply.apply(hdr, meta);
             }
             if (meta.delivery == DELIVER_RECIRCULATE && meta.work != WORK_DELIVER) {
                 pass_control.apply(hdr, meta);
             }
+            reply.apply(hdr, meta);
         } else {
             meta.reason = REASON_PARSER_ERROR;
         }
