@@ -127,9 +127,9 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
 }
 
 Failure no_welcome(io::Endpoint server, const SessionConfig& config) {
-  return {Failure::Kind::kDeadline, "server " + io::to_string(server) + " did not answer HELLO within " +
-                                        seconds(config.connect_timeout) +
-                                        "; is thc-ps running there, and does UDP reach it?"};
+  return {Failure::Kind::kDeadline,
+          "server " + io::to_string(server) + " did not answer HELLO within " + seconds(config.connect_timeout) +
+              "; is thc-ps, or a switch with its agent, running there, and does UDP reach it?"};
 }
 
 Failure no_result(const Operation& operation, const InFlight* packet, io::Endpoint server, const SessionConfig& config,
