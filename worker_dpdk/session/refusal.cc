@@ -99,6 +99,9 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
   const std::string who = "server " + io::to_string(server) + ", job " + std::to_string(config.job_id) + ": ";
   const std::string worker = "worker " + std::to_string(config.worker_id);
   switch (static_cast<wire::ErrorReason>(std::uint16_t{error.reason})) {
+    case wire::ErrorReason::kUnknownJob:
+      return {Failure::Kind::kRefused,
+              who + "there is no such job; a switch sums for the jobs of its description only"};
     case wire::ErrorReason::kStaleEpoch:
       return {Failure::Kind::kRestart, who + "the job was started anew by another worker; restart this one as well"};
     case wire::ErrorReason::kDuplicateWorker:
