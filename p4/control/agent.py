@@ -157,8 +157,9 @@ class SwitchAgent:
 
     def _is_alive(self, job: _Job, number: int, worker: _Worker, now_s: float) -> bool:
         packets = self._control.worker_packets(job.allocation, number)
-        if packets != worker.packets:
-            worker.packets, worker.heard_s = packets, now_s
+        if packets - worker.packets > 1:  # the HELLO that asks is counted too
+            worker.heard_s = now_s
+        worker.packets = packets
         return now_s - worker.heard_s < LIVENESS_S
 
     def _start_over(self, job: _Job) -> None:

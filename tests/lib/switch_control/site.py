@@ -56,7 +56,9 @@ class Site:
             payload=payload,
         )
         datagram = replace(datagram, **addresses)
-        answers = self.agent.handle(frames.build(datagram), self.now_s)
+        request = frames.build(datagram)
+        self.switch.process(sender.port, request)  # which counts it as the worker's
+        answers = self.agent.handle(request, self.now_s)
         if not answers:
             return None
         (frame,) = answers

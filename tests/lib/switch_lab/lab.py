@@ -69,7 +69,7 @@ class Lab:
         self.target = target
         self._nonces = itertools.count(1)
         target.install(jobs)
-        self.jobs = [self.join(job) for job in jobs]
+        self.jobs = [self.join(job, next(self._nonces)) for job in jobs]
         self.reference = Reference(self.jobs, target.limits)
         self._stations = {worker.endpoint: worker for job in jobs for worker in job.workers}
         self.reasons: Counter[str] = Counter()
@@ -80,21 +80,28 @@ class Lab:
         (job,) = self.jobs
         return job
 
-    def join(self, job: Job) -> Job:
-        """Let all workers say HELLO; return the job with the epoch that WELCOME told."""
+    def join(self, job: Job, nonce: int) -> Job:
+        """Let all workers say HELLO; return the job with the epoch that WELCOME told. nonce: of these processes."""
         epochs = set()
         for worker in job.workers:
-            welcome = self._welcome(job, worker)
-            assert welcome[ThcWelcome].slots == job.slots
-            assert welcome[ThcWelcome].norm_slots == job.norm_slots
-            epochs.add(welcome[Thc].epoch)
+            welcome = self._hello(job, worker, nonce)
+            assert welcome.message_type == TYPES["welcome"]
+            assert (welcome[ThcWelcome].slots, welcome[ThcWelcome].norm_slots) == (job.slots, job.norm_slots)
+            epochs.add(welcome.epoch)
         (epoch,) = epochs
         return job.with_epoch(epoch)
 
     def restart(self, job: Job) -> Job:
-        """Workers are restarted: they join again, and the job begins anew with another epoch."""
+        """Workers are restarted: they join again, and the job begins anew with another epoch.
+
+        A switch's agent first learns now that packets came since the last HELLO; a worker says HELLO until it believes
+        that the earlier process is gone.
+        """
         self.target.pass_time(LIVENESS_S * 1.2)
-        joined = self.join(job)
+        nonce = next(self._nonces)
+        if self._hello(job, job.workers[0], nonce).message_type == TYPES["error"]:
+            self.target.pass_time(LIVENESS_S * 1.2)
+        joined = self.join(job, nonce)
         assert joined.epoch != job.epoch
         self.jobs[self.jobs.index(job)] = joined
         self.reference.start(joined)
@@ -148,11 +155,11 @@ class Lab:
                 f"but {self.target.name} answered\n  {_shown(received)}"
             )
 
-    def _welcome(self, job: Job, worker: Worker) -> Packet:
-        raw = bytes(job.hello(worker, next(self._nonces)))
-        replies = [Ether(reply) for _, reply in self.target.exchange(worker.switch_port, raw)]
-        assert [reply[Thc].message_type for reply in replies] == [TYPES["welcome"]], replies
-        return replies[0]
+    def _hello(self, job: Job, worker: Worker, nonce: int) -> Thc:
+        """The answer to a worker's HELLO."""
+        raw = bytes(job.hello(worker, nonce))
+        ((_, reply),) = self.target.exchange(worker.switch_port, raw)
+        return Ether(reply)[Thc]
 
 
 def _shown(replies: list[tuple[Endpoint, bytes]]) -> str:
