@@ -83,11 +83,12 @@ def train_and_report(
     live = report.LiveProgress(console, settings)
     with live.shown():
         results = run_demo(settings, live.update, start_network)
+    raw_numbers = report.as_json(settings, aggregators, results)
     if as_json:
-        print(json.dumps(report.as_json(settings, results)))
+        print(json.dumps(raw_numbers))
     else:
         console.print(report.results_table(results))
-    files = report.write_files(out, settings, results)
+    files = report.write_files(out, raw_numbers, results)
     console.print("Written: " + ", ".join(str(path) for path in files), soft_wrap=True)
     missed = report.shortcomings(results, settings)
     for shortcoming in missed:

@@ -143,23 +143,24 @@ def shortcomings(results: list[RunResult], settings: DemoSettings) -> list[str]:
     return found
 
 
-def as_json(settings: DemoSettings, results: list[RunResult]) -> dict[str, Any]:
-    """All raw numbers, and what is needed to repeat the run."""
+def as_json(settings: DemoSettings, aggregators: str, results: list[RunResult]) -> dict[str, Any]:
+    """All raw numbers, and what is needed to repeat the run. aggregators: what summed, in words."""
     return {
         "command": sys.argv,
         "versions": {"python": platform.python_version()} | {n: version(n) for n in ("byteps_thc", "torch", "numpy")},
         "machine": platform.platform(),
         "settings": dataclasses.asdict(settings),
+        "aggregators": aggregators,
         "runs": [dataclasses.asdict(result) for result in results],
         "shortcomings": shortcomings(results, settings),
     }
 
 
-def write_files(folder: Path, settings: DemoSettings, results: list[RunResult]) -> list[Path]:
+def write_files(folder: Path, raw_numbers: dict[str, Any], results: list[RunResult]) -> list[Path]:
     """Write results.json, loss.png, bytes.png into `folder`; returns their paths. ConfigurationError if it cannot."""
     raw = folder / "results.json"
     try:
-        raw.write_text(json.dumps(as_json(settings, results), indent=1) + "\n", encoding="utf-8")
+        raw.write_text(json.dumps(raw_numbers, indent=1) + "\n", encoding="utf-8")
         return [raw, plot_losses(folder / "loss.png", results), plot_bytes(folder / "bytes.png", results)]
     except OSError as error:
         raise ConfigurationError(f"cannot write to --out {folder}: {error.strerror}; the results are above") from error

@@ -32,6 +32,7 @@ def test_trains_through_the_switch_program(tmp_path: Path, program: str) -> None
     assert f"the P4 model with p4/{program}" in finished.stdout.replace("\n", " ")
     assert "sums equal to thc-ps's" in finished.stdout
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["aggregators"].startswith(f"the P4 model with p4/{program}")
     runs = {run["scheme"]: run for run in results["runs"]}
     for scheme in ("uniform-thc", "thc"):
         assert runs[scheme]["workers_agree"]
