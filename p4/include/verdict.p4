@@ -1,27 +1,4 @@
 // What a packet does to its slot: the truth table over what the slot check found.
-
-// Population count of a byte, negative, as the entries of a table: ONES_256 lists all bytes.
-#define ONES_1(byte, ones, SET) (byte): SET(8w0 - (ones));
-#define ONES_2(byte, ones, SET) ONES_1(byte, ones, SET) ONES_1(byte + 1, ones + 1, SET)
-#define ONES_4(byte, ones, SET) ONES_2(byte, ones, SET) ONES_2(byte + 2, ones + 1, SET)
-#define ONES_8(byte, ones, SET) ONES_4(byte, ones, SET) ONES_4(byte + 4, ones + 1, SET)
-#define ONES_16(byte, ones, SET) ONES_8(byte, ones, SET) ONES_8(byte + 8, ones + 1, SET)
-#define ONES_32(byte, ones, SET) ONES_16(byte, ones, SET) ONES_16(byte + 16, ones + 1, SET)
-#define ONES_64(byte, ones, SET) ONES_32(byte, ones, SET) ONES_32(byte + 32, ones + 1, SET)
-#define ONES_128(byte, ones, SET) ONES_64(byte, ones, SET) ONES_64(byte + 64, ones + 1, SET)
-#define ONES_256(SET) ONES_128(0, 0, SET) ONES_128(128, 1, SET)
-
-#define ONES_TABLE(i, high, low) \
-    table ones_##i { \
-        key = { \
-            meta.bitmap_before[high:low]: exact @name("workers"); \
-        } \
-        actions = { subtract_##i; } \
-        const entries = { ONES_256(subtract_##i) } \
-        const default_action = subtract_##i(0); \
-        SIZE_OF_CONST_ENTRIES(256) \
-    }
-
 control Verdict(inout headers_t hdr, inout metadata_t meta) {
     // The workers of a version are counted from their bitmap: a counter next to it could drift. One addition of two fields
     // is what a stage can do, so the sum of five numbers takes three stages.
@@ -41,10 +18,61 @@ control Verdict(inout headers_t hdr, inout metadata_t meta) {
         meta.minus_ones_3 = minus_ones;
     }
 
-    ONES_TABLE(0, 7, 0)
-    ONES_TABLE(1, 15, 8)
-    ONES_TABLE(2, 23, 16)
-    ONES_TABLE(3, 31, 24)
+    #define SET subtract_0
+    table ones_0 {
+        key = {
+            meta.bitmap_before[7:0]: exact @name("workers");
+        }
+        actions = { subtract_0; }
+        const entries = {
+            #include "ones_entries.p4"
+        }
+        const default_action = subtract_0(0);
+        SIZE_OF_CONST_ENTRIES(256)
+    }
+    #undef SET
+
+    #define SET subtract_1
+    table ones_1 {
+        key = {
+            meta.bitmap_before[15:8]: exact @name("workers");
+        }
+        actions = { subtract_1; }
+        const entries = {
+            #include "ones_entries.p4"
+        }
+        const default_action = subtract_1(0);
+        SIZE_OF_CONST_ENTRIES(256)
+    }
+    #undef SET
+
+    #define SET subtract_2
+    table ones_2 {
+        key = {
+            meta.bitmap_before[23:16]: exact @name("workers");
+        }
+        actions = { subtract_2; }
+        const entries = {
+            #include "ones_entries.p4"
+        }
+        const default_action = subtract_2(0);
+        SIZE_OF_CONST_ENTRIES(256)
+    }
+    #undef SET
+
+    #define SET subtract_3
+    table ones_3 {
+        key = {
+            meta.bitmap_before[31:24]: exact @name("workers");
+        }
+        actions = { subtract_3; }
+        const entries = {
+            #include "ones_entries.p4"
+        }
+        const default_action = subtract_3(0);
+        SIZE_OF_CONST_ENTRIES(256)
+    }
+    #undef SET
 
     action add_pairs() {
         meta.room = meta.room + meta.minus_ones_1;
