@@ -99,7 +99,7 @@ class Header(Struct):
         assert isinstance(other, Header)
         return self.valid == other.valid and all(getattr(self, f) == getattr(other, f) for f in self.FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return super().__repr__() if self.valid else f"{type(self).__name__}(invalid)"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from p4.model.compiler import syntax as s
 from p4.model.compiler import types as t
 from p4.model.compiler.calls import BoundArgument, CallKind, CallTarget
-from p4.model.compiler.check_expressions import ExpressionChecker
+from p4.model.compiler.check_constructors import ConstructorChecker
 from p4.model.compiler.check_types import fail
 from p4.model.compiler.constants import SIZES
 from p4.model.compiler.inference import (
-    bound_argument,
     finish_bindings,
-    match_arguments,
     open_bindings,
     pick_overload,
-    unify,
     why_not_writable,
 )
 
@@ -24,13 +21,14 @@ _HEADER_METHODS = {"isValid": t.BOOL, "setValid": t.VOID, "setInvalid": t.VOID}
 _STACK_METHODS = ("push_front", "pop_front")
 
 
-class CallChecker(ExpressionChecker):
+class CallChecker(ConstructorChecker):
     """Adds calls."""
 
     context = ""
     """What the code being checked belongs to: `control`, `action`, `parser`, `function`, `method` or empty."""
 
     def call(self, call: s.Call) -> s.Expr:
+        """Check a call."""
         callee = call.callee
         if isinstance(callee, s.Member):
             self._method(call, callee)
@@ -45,82 +43,10 @@ class CallChecker(ExpressionChecker):
                 if self.context not in ("control", "action"):
                     fail(call, f"action {decl.name} cannot be called here")
                 args = self.bind(decl.name, call, decl.params, {}, call.args)
-                self._resolved(call, CallTarget(CallKind.ACTION, decl.name, decl, None, (), args, t.VOID))
+                self.resolved(call, CallTarget(CallKind.ACTION, decl.name, decl, None, (), args, t.VOID))
             case other:
                 fail(call, f"{other} cannot be called")
         return call
-
-    def _resolved(self, call: s.Call, target: CallTarget) -> None:
-        call.target = target
-        call.type = target.result
-
-    def bind(
-        self,
-        name: str,
-        node: s.Node,
-        params: Sequence[s.Param],
-        bindings: t.Bindings,
-        args: Sequence[s.Argument],
-    ) -> list[BoundArgument]:
-        """Check arguments, infer what is open in `bindings`, convert. Raises P4Error."""
-        pairs = match_arguments(name, params, args, node.location)
-        checked: list[s.Expr | None] = []
-        for param, arg in pairs:
-            value = None
-            if arg is not None and arg.value is not None:
-                value = self.expr(arg.value)
-                unify(param.type, value.type, bindings)
-            checked.append(value)
-        closed = finish_bindings(bindings)
-        bound: list[BoundArgument] = []
-        for (param, arg), value in zip(pairs, checked, strict=True):
-            type_ = t.substitute(param.type, closed)
-            if arg is not None and value is None and param.direction != "out":
-                fail(arg, f"{name}: _ can only stand for an out argument, and {param.name} is none")
-            if value is not None:
-                value = self._argument(name, param, type_, value)
-            bound.append(bound_argument(param, type_, value, arg is not None))
-        return bound
-
-    def _argument(self, name: str, param: s.Param, type_: t.Type, value: s.Expr) -> s.Expr:
-        what = f"argument {param.name} of {name}"
-        if param.direction in ("out", "inout"):
-            reason = why_not_writable(value)
-            if reason is not None:
-                fail(value, f"{what} is {param.direction}, but {reason}")
-            if value.type != type_ and not isinstance(type_, t.TypeVar) and type_ is not t.DONT_CARE:
-                fail(value, f"{what} must be {type_}, not {value.type}")
-            return value
-        return self.coerce_argument(value, type_, what)
-
-    def coerce_argument(self, value: s.Expr, type_: t.Type, what: str) -> s.Expr:
-        """An argument converted; blocks are compared with the block type that is asked for."""
-        if isinstance(type_, t.BlockTypeRef) and isinstance(value.type, t.BlockRef):
-            self._check_block(value, value.type.decl, type_, what)
-            return value
-        if isinstance(type_, t.BlockTypeRef) and isinstance(value.type, t.BlockTypeRef):
-            if value.type.decl is not type_.decl:
-                fail(value, f"{what} must be {type_}, not {value.type}")
-            return value
-        return self.coerce(value, type_, what)
-
-    def _check_block(
-        self, value: s.Expr, block: s.ParserDecl | s.ControlDecl, wanted: t.BlockTypeRef, what: str
-    ) -> None:
-        keyword = "parser" if isinstance(block, s.ParserDecl) else "control"
-        declared = wanted.decl
-        if declared.keyword != keyword:
-            fail(value, f"{what} must be a {declared.keyword}, not the {keyword} {block.name}")
-        needed = sum(1 for param in declared.params if not param.optional)
-        if not needed <= len(block.params) <= len(declared.params):
-            fail(value, f"{what}: {block.name} has {len(block.params)} parameters, {declared.name} {len(declared.params)}")
-        own = {t.TypeVar(param): arg for param, arg in zip(declared.type_params, wanted.args, strict=True)}
-        for formal, given in zip(declared.params, block.params, strict=False):
-            type_ = t.substitute(formal.type, own)
-            if type_ != given.type and not isinstance(type_, t.TypeVar):
-                fail(given, f"{what}: parameter {given.name} of {block.name} must be {type_}, not {given.type}")
-            if formal.direction != given.direction:
-                fail(given, f"{what}: parameter {given.name} of {block.name} must be {formal.direction or 'plain'}")
 
     def _type_args(self, call: s.Call, params: Sequence[s.TypeParam], name: str) -> t.Bindings:
         args = [self.resolve(node) for node in call.type_args]
@@ -134,7 +60,7 @@ class CallChecker(ExpressionChecker):
         if decl.name == "verify" and isinstance(decl, s.ExternFunction) and self.context != "parser":
             fail(call, "verify can only be called in a parser")
         kind = CallKind.EXTERN_FUNCTION if isinstance(decl, s.ExternFunction) else CallKind.FUNCTION
-        self._resolved(call, self._target(kind, decl, None, bindings, args))
+        self.resolved(call, self._target(kind, decl, None, bindings, args))
 
     def _target(
         self,
@@ -183,13 +109,11 @@ class CallChecker(ExpressionChecker):
         method = pick_overload(f"{decl.name}.{name}", overloads, call.args, call.location)
         own = {t.TypeVar(param): arg for param, arg in zip(decl.type_params, type_args, strict=True)}
         bindings = {**own, **self._type_args(call, method.type_params, name)}
-        for variable, bound in own.items():
-            if bound is t.DONT_CARE:
-                bindings[variable] = variable
+        bindings.update({variable: variable for variable, bound in own.items() if bound is t.DONT_CARE})
         args = self.bind(f"{decl.name}.{name}", call, method.params, bindings, call.args)
         if decl.name == "packet_in" and name == "extract":
             self._check_extract(call, args)
-        self._resolved(call, self._target(CallKind.EXTERN_METHOD, method, base, bindings, args))
+        self.resolved(call, self._target(CallKind.EXTERN_METHOD, method, base, bindings, args))
 
     def _check_extract(self, call: s.Call, args: list[BoundArgument]) -> None:
         header = args[0].type if args[0].value is None else args[0].value.type
@@ -205,7 +129,7 @@ class CallChecker(ExpressionChecker):
             fail(call, "the apply of a table takes no arguments")
         if self.context != "control":
             fail(call, f"table {decl.name} can only be applied in the apply block of a control")
-        self._resolved(call, CallTarget(CallKind.TABLE, decl.name, decl, base, (), [], t.ApplyResult(decl)))
+        self.resolved(call, CallTarget(CallKind.TABLE, decl.name, decl, base, (), [], t.ApplyResult(decl)))
 
     def _block_apply(
         self,
@@ -221,10 +145,14 @@ class CallChecker(ExpressionChecker):
         wanted = "parser" if is_parser else "control"
         if self.context != wanted:
             fail(call, f"{wanted} {decl.name} cannot be applied in a {self.context or 'declaration'}")
-        if constructed is not None and not isinstance(decl, s.BlockType) and any(not param.optional for param in decl.constructor_params):
+        if (
+            constructed is not None
+            and not isinstance(decl, s.BlockType)
+            and any(not param.optional for param in decl.constructor_params)
+        ):
             fail(call, f"{decl.name} has constructor parameters: instantiate it")
         args = self.bind(f"{decl.name}.apply", call, decl.params, {}, call.args)
-        self._resolved(call, CallTarget(CallKind.BLOCK, decl.name, decl, base, (), args, t.VOID, constructed))
+        self.resolved(call, CallTarget(CallKind.BLOCK, decl.name, decl, base, (), args, t.VOID, constructed))
 
     def _header_method(self, call: s.Call, base: s.Expr, name: str, record: t.RecordType) -> None:
         if name not in _HEADER_METHODS:
@@ -235,7 +163,7 @@ class CallChecker(ExpressionChecker):
             fail(call, f"{name} takes no arguments")
         if name != "isValid":
             self._require_writable(base, name)
-        self._resolved(call, CallTarget(CallKind.BUILT_IN, name, None, base, (), [], _HEADER_METHODS[name]))
+        self.resolved(call, CallTarget(CallKind.BUILT_IN, name, None, base, (), [], _HEADER_METHODS[name]))
 
     def _require_writable(self, base: s.Expr, name: str) -> None:
         reason = why_not_writable(base)
@@ -255,52 +183,11 @@ class CallChecker(ExpressionChecker):
         at = call.location
         param = s.Param(at, [], "count", "in", s.BitsTypeNode(at, "int", None), None, type=t.INTEGER)
         args = [BoundArgument(param, t.INTEGER, count)]
-        self._resolved(call, CallTarget(CallKind.BUILT_IN, name, None, base, (), args, t.VOID))
+        self.resolved(call, CallTarget(CallKind.BUILT_IN, name, None, base, (), args, t.VOID))
 
     def _size(self, call: s.Call, base: s.Expr, name: str) -> None:
         named = base.type.named if isinstance(base.type, t.TypeName) else None
         if call.args:
             fail(call, f"{name} takes no arguments")
         value_base = None if named is not None else base
-        self._resolved(call, CallTarget(CallKind.BUILT_IN, name, None, value_base, (), [], t.INTEGER, named))
-
-    # Constructors
-
-    def construct(self, node: s.Call, named: t.Type, args: Sequence[s.Argument]) -> None:
-        """Resolve `Type(args)`."""
-        match named:
-            case t.ExternType(decl, type_args):
-                self._construct_extern(node, decl, type_args, args)
-            case t.BlockRef(decl):
-                bound = self.bind(decl.name, node, decl.constructor_params, {}, args)
-                self._resolved(node, _constructor(decl, (), bound, named))
-            case t.BlockTypeRef(decl, type_args) if decl.keyword == "package":
-                bindings = open_bindings(decl.type_params, type_args)
-                bound = self.bind(decl.name, node, decl.params, bindings, args)
-                final = _final_args(decl.type_params, bindings)
-                self._resolved(node, _constructor(decl, final, bound, t.BlockTypeRef(decl, final)))
-            case _:
-                fail(node, f"{named} cannot be instantiated")
-
-    def _construct_extern(
-        self, node: s.Call, decl: s.ExternDecl, type_args: tuple[t.Type, ...], args: Sequence[s.Argument]
-    ) -> None:
-        constructors = [method for method in decl.methods or [] if method.name == decl.name]
-        if not constructors:
-            fail(node, f"extern {decl.name} has no constructor")
-        constructor = pick_overload(decl.name, constructors, args, node.location)
-        bindings = open_bindings(decl.type_params, type_args)
-        bound = self.bind(decl.name, node, constructor.params, bindings, args)
-        final = _final_args(decl.type_params, bindings)
-        self._resolved(node, _constructor(decl, final, bound, t.ExternType(decl, final)))
-
-
-def _final_args(params: Sequence[s.TypeParam], bindings: Mapping[t.TypeVar, t.Type]) -> tuple[t.Type, ...]:
-    """The type arguments found; `_` for those nothing tells."""
-    return tuple(
-        t.DONT_CARE if bindings[t.TypeVar(param)] == t.TypeVar(param) else bindings[t.TypeVar(param)] for param in params
-    )
-
-
-def _constructor(decl: s.Decl, type_args: tuple[t.Type, ...], args: list[BoundArgument], made: t.Type) -> CallTarget:
-    return CallTarget(CallKind.CONSTRUCTOR, decl.name, decl, None, type_args, args, made, made)
+        self.resolved(call, CallTarget(CallKind.BUILT_IN, name, None, value_base, (), [], t.INTEGER, named))

@@ -10,7 +10,16 @@ from p4.model.compiler.constants import try_evaluate
 
 _COMPARISONS = ("<", ">", "<=", ">=")
 _UNSIZED = (t.INTEGER,)
-_INCOMPARABLE = (t.ExternType, t.BlockRef, t.TableType, t.TypeName, t.CalleeType, t.ActionType, t.ApplyResult, t.ActionRun)
+_INCOMPARABLE = (
+    t.ExternType,
+    t.BlockRef,
+    t.TableType,
+    t.TypeName,
+    t.CalleeType,
+    t.ActionType,
+    t.ApplyResult,
+    t.ActionRun,
+)
 
 
 class ExpressionChecker(TypeResolver):
@@ -23,9 +32,11 @@ class ExpressionChecker(TypeResolver):
         raise NotImplementedError
 
     def coerce(self, expr: s.Expr, target: t.Type, what: str) -> s.Expr:
+        """The checked expression converted implicitly to a type. Raises P4Error if it cannot be."""
         return convert(expr, target, what)
 
     def expr(self, expr: s.Expr, expected: t.Type | None = None) -> s.Expr:
+        """Check an expression; gives the node to use in its place."""
         match expr:
             case s.IntLit():
                 return self._int_literal(expr)

@@ -159,15 +159,18 @@ class TypeResolver:
         elif decl.keyword == "header_union":
             if not (isinstance(bare, t.RecordType) and bare.keyword == "header"):
                 fail(field, f"a header_union contains only headers, not {bare}")
-        elif not (scalar or bare is t.ERROR or isinstance(bare, (t.RecordType, t.StackType, t.TupleType, t.VarbitType))):
+        elif not (
+            scalar or bare is t.ERROR or isinstance(bare, (t.RecordType, t.StackType, t.TupleType, t.VarbitType))
+        ):
             fail(field, f"a struct cannot contain {bare}")
 
     def _enum(self, decl: s.EnumDecl) -> t.Type:
-        base = None
+        base: t.BitType | None = None
         if decl.base is not None:
-            base = t.strip(self.resolve(decl.base))
-            if not isinstance(base, t.BitType):
-                fail(decl, f"the base of enum {decl.name} must be bit<N> or int<N>, not {base}")
+            resolved = self.resolve(decl.base)
+            if not isinstance(resolved, t.BitType):
+                fail(decl, f"the base of enum {decl.name} must be bit<N> or int<N>, not {resolved}")
+            base = resolved
         members: dict[str, int | str] = {}
         for name, value in decl.members:
             if name in members:

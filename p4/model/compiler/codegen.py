@@ -58,7 +58,7 @@ class _ProgramGenerator(BlockGenerator):
         types = {name: self.types.info(type_) for name, type_ in self._checked.types.items() if not _is_generic(type_)}
         constants = {name: try_evaluate(decl.value) for name, decl in self._checked.constants.items()}
         source = self._source()
-        exec(compile(source.functions, f"<generated from {self._path}>", "exec"), self.namespace)  # noqa: S102
+        exec(compile(source.functions, f"<generated from {self._path}>", "exec"), self.namespace)
         return CompiledProgram(
             source=source.text,
             types=types,
@@ -105,4 +105,3 @@ class _Source:
 
 def _is_generic(type_: t.Type) -> bool:
     return isinstance(type_, t.RecordType) and bool(type_.args)
-

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from p4.model.compiler import syntax as s
 from p4.model.compiler import types as t
 from p4.model.compiler.codegen_types import TypeFactory
-from p4.model.interfaces import P4Error
+from p4.model.interfaces import Location, P4Error
 
 SIMPLE = re.compile(r"[A-Za-z_]\w*\Z")
 """Code that is one Python name."""
@@ -72,7 +72,7 @@ class PackageInstance:
     type: t.BlockTypeRef
     name: str
     args: dict[str, Any]
-    location: s.Location
+    location: Location
 
 
 @dataclass(eq=False)

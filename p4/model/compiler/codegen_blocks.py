@@ -64,7 +64,9 @@ class BlockGenerator(ParserGenerator):
         if isinstance(value, s.Call) and value.target.kind is CallKind.CONSTRUCTOR:
             named = value.target.decl
             assert named is not None
-            return self._constructed(value, local_name(named) if isinstance(named, (s.ParserDecl, s.ControlDecl)) else param.name)
+            return self._constructed(
+                value, local_name(named) if isinstance(named, (s.ParserDecl, s.ControlDecl)) else param.name
+            )
         binding = self.bindings.get(value.decl) if isinstance(value, s.Name) else None
         if isinstance(binding, Constant):
             return binding.value
@@ -76,6 +78,7 @@ class BlockGenerator(ParserGenerator):
             self.fail(value, "a constructor's argument must be known at compile time")
 
     def new_extern(self, call: s.Call, name: str) -> ExternInstance:
+        """An extern instance made by a constructor call in a table property."""
         return self._extern(call, name, None)
 
     def _extern(self, call: s.Call, name: str, decl: s.Instantiation | None) -> ExternInstance:
@@ -108,9 +111,7 @@ class BlockGenerator(ParserGenerator):
         self.setup.append(f"{variable} = new_extern({self.add_info(info)}, ({args}), {{{', '.join(methods)}}})")
         return ExternInstance(variable, type_, name)
 
-    def block_instance(
-        self, decl: s.ParserDecl | s.ControlDecl, name: str, args: list[BoundArgument]
-    ) -> BlockInstance:
+    def block_instance(self, decl: s.ParserDecl | s.ControlDecl, name: str, args: list[BoundArgument]) -> BlockInstance:
         """An instance of a parser or control, with everything declared in it."""
         bindings: dict[s.Node, Any] = {
             arg.param: constant_binding(self._constructor_value(arg.value, arg.param))
@@ -145,6 +146,7 @@ class BlockGenerator(ParserGenerator):
         instance.bindings.update(instance.cells)
 
     def direct_instance(self, call: s.Call) -> BlockInstance:
+        """The nameless instance behind `Type.apply()`, one per call and enclosing instance."""
         key = (call, self._owner)
         if key not in self._direct:
             decl = call.target.decl
@@ -156,6 +158,7 @@ class BlockGenerator(ParserGenerator):
     # Code
 
     def block_body(self, instance: BlockInstance) -> None:
+        """Emit the locals and the body of a parser or control, its parameters bound."""
         saved, self._owner = self._owner, instance
         for local in instance.decl.locals:
             if isinstance(local, s.VarDecl):

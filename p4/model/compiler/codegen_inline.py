@@ -8,7 +8,7 @@ from p4.model.compiler import syntax as s
 from p4.model.compiler import types as t
 from p4.model.compiler.calls import BoundArgument, CallKind
 from p4.model.compiler.codegen_base import SIMPLE, BlockInstance, Constant, ExternInstance, ReturnTarget, Variable
-from p4.model.compiler.codegen_calls import overlap
+from p4.model.compiler.codegen_invoke import overlap
 from p4.model.compiler.codegen_places import Place
 from p4.model.compiler.codegen_statements import StatementGenerator
 from p4.model.compiler.walk import walk
@@ -26,6 +26,7 @@ class InlineGenerator(StatementGenerator):
         raise NotImplementedError
 
     def inlined_call(self, call: s.Call) -> None:
+        """Emit the call of an action, or of a parser or control."""
         if call.target.kind is CallKind.ACTION:
             assert isinstance(call.target.decl, s.ActionDecl)
             self.inline_action(call.target.decl, call.target.args)

@@ -151,5 +151,3 @@ def _targets(state: s.State) -> list[str]:
         case s.SelectTransition(cases=cases):
             return [case.state for case in cases]
     return []
-
-

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from p4.model.compiler import syntax as s
 from p4.model.compiler import types as t
 from p4.model.compiler.codegen_base import SIMPLE, Variable, is_literal
+from p4.model.compiler.codegen_operators import number_type
 from p4.model.compiler.codegen_types import attribute
-from p4.model.compiler.codegen_values import ValueGenerator, number_type
+from p4.model.compiler.codegen_values import ValueGenerator
+from p4.model.interfaces import P4Error
 
 
 @dataclass(eq=False)
@@ -46,7 +48,7 @@ class PlaceGenerator(ValueGenerator):
                 high, low = expr.bounds
                 offset = base.slice[1] if base.slice is not None else 0
                 return Place(base.code, base.type, base.guard, (high + offset, low + offset))
-        self.fail(expr, "this is not a place a value can be written to")
+        raise P4Error(expr.location, "this is not a place a value can be written to")
 
     def _variable(self, expr: s.Name, type_: t.Type) -> Place:
         binding = self.bindings.get(expr.decl)

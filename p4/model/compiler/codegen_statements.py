@@ -23,6 +23,7 @@ class StatementGenerator(CallGenerator):
         raise NotImplementedError
 
     def body(self, block: s.Block) -> None:
+        """Emit a block."""
         for stmt in block.statements:
             self.statement(stmt)
 

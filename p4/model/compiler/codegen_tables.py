@@ -9,8 +9,8 @@ from p4.model.compiler import types as t
 from p4.model.compiler.calls import BoundArgument, CallKind
 from p4.model.compiler.codegen_base import BlockInstance, Constant, ExternInstance, TableInstance, Variable
 from p4.model.compiler.codegen_inline import InlineGenerator
+from p4.model.compiler.codegen_operators import number_type
 from p4.model.compiler.codegen_types import annotation_map
-from p4.model.compiler.codegen_values import number_type
 from p4.model.compiler.constants import NotConstant, evaluate
 from p4.model.compiler.describe import source_text
 from p4.model.interfaces import ActionCall, ActionInfo, EntryInfo, KeyInfo, Param, TableInfo
@@ -58,9 +58,7 @@ class TableGenerator(InlineGenerator):
         self.setup.append(f"{variable}_match = {variable}.match")
         return TableInstance(decl, variable, owner)
 
-    def _table_info(
-        self, decl: s.TableDecl, owner: BlockInstance, name: str
-    ) -> tuple[TableInfo, dict[str, str]]:
+    def _table_info(self, decl: s.TableDecl, owner: BlockInstance, name: str) -> tuple[TableInfo, dict[str, str]]:
         """The TableInfo without those properties that are extern instances, and the variables of these."""
         actions = [self._action_info(reference, owner) for reference in decl.actions]
         default = self._default_action(decl, actions)
@@ -133,7 +131,9 @@ class TableGenerator(InlineGenerator):
     def _action_call(self, decl: s.TableDecl, reference: s.ActionRef) -> ActionCall:
         index = next(position for position, item in enumerate(decl.actions) if item.name == reference.name)
         what = f"an argument of {reference.name}"
-        return ActionCall(index, tuple(self._known(arg.value, what) for arg in reference.bound if arg.value is not None))
+        return ActionCall(
+            index, tuple(self._known(arg.value, what) for arg in reference.bound if arg.value is not None)
+        )
 
     def _key_info(self, key: s.KeyElement) -> KeyInfo:
         name = next((str(note.args[0]) for note in key.annotations if note.name == "name"), source_text(key.expr))
@@ -188,9 +188,11 @@ class TableGenerator(InlineGenerator):
     # Application
 
     def applied_table(self, call: s.Call) -> None:
+        """Emit the application of a table whose result is not used."""
         self._apply(call)
 
     def applied(self, expr: s.Member) -> str:
+        """Code for `table.apply().hit` and its like."""
         if not isinstance(expr.base, s.Call):
             self.fail(expr, "the result of apply() can only be used at once")
         index, hit = self._apply(expr.base)
@@ -223,16 +225,17 @@ class TableGenerator(InlineGenerator):
     def _run_action(self, reference: s.ActionRef, args: str) -> None:
         decl = reference.decl
         plain = [param for param in decl.params if not param.direction]
-        data = {param: Variable(self.name(param.name)) for param in plain}
+        data: dict[s.Node, Any] = {param: Variable(self.name(param.name)) for param in plain}
         if plain and decl.body.statements:
             targets = ", ".join(variable.code for variable in data.values())
             self.emit(f"{targets}{',' if len(plain) == 1 else ''} = {args}")
         given = {bound.param: bound for bound in reference.bound}
         directed: list[BoundArgument] = [given[param] for param in decl.params if param.direction]
-        with self.bound({**data}):
+        with self.bound(data):
             self.inline_action(decl, directed)
 
     def switch_on_action(self, stmt: s.Switch) -> None:
+        """Emit a switch on the action a table ran."""
         subject = stmt.subject
         assert isinstance(subject, s.Member)
         assert stmt.table is not None
@@ -246,7 +249,13 @@ class TableGenerator(InlineGenerator):
                 labels.append(f"{index} == {numbers[case.label.name]}")
             if case.block is None:
                 continue
-            head = f"{word} {' or '.join(labels)}:" if case.label is not None else "else:" if word == "elif" else "if True:"
+            head = (
+                f"{word} {' or '.join(labels)}:"
+                if case.label is not None
+                else "else:"
+                if word == "elif"
+                else "if True:"
+            )
             self.emit(head)
             with self.indented():
                 self.body(case.block)

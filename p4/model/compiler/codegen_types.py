@@ -53,7 +53,7 @@ class TypeFactory:
         for field in record.fields.values():
             self._require_classes(t.strip(field))
         source = record_source(record, name, attribute, self.new_code)
-        exec(compile(source, f"<class of {record.keyword} {record.name}>", "exec"), self._namespace)  # noqa: S102
+        exec(compile(source, f"<class of {record.keyword} {record.name}>", "exec"), self._namespace)
         self._namespace[name].__name__ = record.name
         self.sources.append(source)
         self._classes[record] = name
@@ -104,15 +104,14 @@ class TypeFactory:
         return known
 
     def _new_info(self, type_: t.Type) -> TypeInfo:
-        new: Callable[[], Any] = eval(f"lambda: {self.new_code(type_)}", self._namespace)  # noqa: S307
+        new: Callable[[], Any] = eval(f"lambda: {self.new_code(type_)}", self._namespace)
         bare = t.strip(type_)
         name = str(type_)
         match bare:
             case t.BitType(width, signed):
                 kind = Kind.INT if signed else Kind.BIT
                 return TypeInfo(kind, name, width, new, lambda value: value & bare.mask, bare.wrap)
-            case t.EnumType(base, members=members) if bare.base is not None:
-                base = bare.base
+            case t.EnumType(base=t.BitType() as base, members=members):
                 kind = Kind.INT if base.signed else Kind.BIT
                 return TypeInfo(
                     kind, name, base.width, new, lambda value: value & base.mask, base.wrap, members=dict(members)

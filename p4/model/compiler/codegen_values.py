@@ -10,32 +10,14 @@ from collections.abc import Sequence
 
 from p4.model.compiler import syntax as s
 from p4.model.compiler import types as t
-from p4.model.compiler.codegen_base import SIMPLE, Constant, GeneratorBase, Variable, is_literal, literal
+from p4.model.compiler.codegen_base import Constant, Variable, literal
+from p4.model.compiler.codegen_operators import OperatorGenerator, number_type, wrap
 from p4.model.compiler.codegen_types import attribute
 from p4.model.compiler.constants import NotConstant, evaluate
-
-_MODULAR = ("+", "-", "*")
-_DIRECT = {"==": "==", "!=": "!=", "<": "<", ">": ">", "<=": "<=", ">=": ">="}
+from p4.model.interfaces import P4Error
 
 
-def number_type(type_: t.Type) -> t.Type:
-    """The type without names and enum around it."""
-    bare = t.strip(type_)
-    return bare.base if isinstance(bare, t.EnumType) and bare.base is not None else bare
-
-
-def wrap(code: str, type_: t.Type) -> str:
-    """Code for the number brought into the range of its type."""
-    bare = number_type(type_)
-    if not isinstance(bare, t.BitType):
-        return code
-    if bare.signed:
-        half = 1 << (bare.width - 1)
-        return f"((({code} + {half:#x}) & {bare.mask:#x}) - {half:#x})"
-    return f"({code} & {bare.mask:#x})"
-
-
-class ValueGenerator(GeneratorBase):
+class ValueGenerator(OperatorGenerator):
     """Adds expressions."""
 
     def __init__(self) -> None:
@@ -49,7 +31,7 @@ class ValueGenerator(GeneratorBase):
 
     def value(self, expr: s.Expr) -> str:
         """Python code for the value of a checked expression."""
-        code, exact = self._number(expr)
+        code, exact = self.number(expr)
         return code if exact else wrap(code, self.type_of(expr))
 
     def values(self, exprs: Sequence[s.Expr]) -> list[str]:
@@ -89,15 +71,15 @@ class ValueGenerator(GeneratorBase):
             return None
         return literal(value) if isinstance(value, (bool, int, str)) else None
 
-    def _number(self, expr: s.Expr) -> tuple[str, bool]:
+    def number(self, expr: s.Expr) -> tuple[str, bool]:
         """Code, and whether its value is in the range of the type or only congruent to it modulo 2**width."""
         if isinstance(expr, (s.Binary, s.Unary)):
             constant = self.constant_code(expr)
             if constant is not None:
                 return constant, True
-            return self._binary(expr) if isinstance(expr, s.Binary) else self._unary(expr)
+            return self.binary(expr) if isinstance(expr, s.Binary) else self.unary(expr)
         if isinstance(expr, s.Cast):
-            return self._cast(expr)
+            return self.cast(expr)
         return self._simple(expr), True
 
     def _simple(self, expr: s.Expr) -> str:
@@ -130,7 +112,7 @@ class ValueGenerator(GeneratorBase):
                 return self._aggregate(expr, [value for _name, value in expr.fields])
             case s.InvalidHeader() | s.DefaultValue():
                 return self.types.new_code(self.type_of(expr))
-        self.fail(expr, "this expression is not supported here")
+        raise P4Error(expr.location, "this expression is not supported here")
 
     def _name(self, expr: s.Name) -> str:
         binding = self.bindings.get(expr.decl)
@@ -144,7 +126,7 @@ class ValueGenerator(GeneratorBase):
             return constant if constant is not None else self.value(expr.decl.value)
         if isinstance(binding, Constant):
             return repr(binding.value)
-        self.fail(expr, f"{expr.name} cannot be used as a value here")
+        raise P4Error(expr.location, f"{expr.name} cannot be used as a value here")
 
     def _member(self, expr: s.Member) -> str:
         if isinstance(expr.base, s.TypeExpr):
@@ -203,134 +185,5 @@ class ValueGenerator(GeneratorBase):
         if not yes_lines and not no_lines:
             return f"({yes} if {condition} else {no})"
         result = self.name("chosen")
-        self._branch(condition, result, (yes_lines, yes), (no_lines, no))
+        self.branch(condition, result, (yes_lines, yes), (no_lines, no))
         return result
-
-    def _branch(
-        self, condition: str, result: str, yes: tuple[list[str], str], no: tuple[list[str], str] | None
-    ) -> None:
-        """Emit `if condition: result = yes else: result = no`, with the statements either needs."""
-        self.emit(f"if {condition}:")
-        self._branch_arm(result, yes)
-        if no is not None:
-            self.emit("else:")
-            self._branch_arm(result, no)
-
-    def _branch_arm(self, result: str, arm: tuple[list[str], str]) -> None:
-        lines, code = arm
-        self.lines.extend("    " + line for line in lines)
-        with self.indented():
-            self.emit(f"{result} = {code}")
-
-    # Operators
-
-    def _unary(self, expr: s.Unary) -> tuple[str, bool]:
-        if expr.op == "!":
-            return f"(not {self.value(expr.operand)})", True
-        code, exact = self._number(expr.operand)
-        type_ = number_type(self.type_of(expr))
-        if expr.op == "-":
-            return f"(-{code})", False
-        if expr.op == "~":
-            if isinstance(type_, t.BitType) and not type_.signed and exact:
-                return f"({code} ^ {type_.mask:#x})", True
-            return f"(~{code})", exact
-        return code, exact
-
-    def _binary(self, expr: s.Binary) -> tuple[str, bool]:
-        op = expr.op
-        if op in ("&&", "||"):
-            return self._logical(expr), True
-        if op in ("<<", ">>"):
-            return self._shift(expr)
-        if op in _DIRECT:
-            left, right = self.values([expr.left, expr.right])
-            return f"({left} {_DIRECT[op]} {right})", True
-        if op in ("+", "-", "*", "&", "|", "^"):
-            return self._modular(expr)
-        left, right = self.values([expr.left, expr.right])
-        if op == "++":
-            return self._concatenation(expr, left, right), True
-        if op in ("|+|", "|-|"):
-            return self._saturating(expr, left, right), True
-        if not is_literal(right) or right == "0":
-            self.fail(expr, f"{op} by anything but a constant other than zero is not supported")
-        return f"({left} {'//' if op == '/' else '%'} {right})", True
-
-    def _logical(self, expr: s.Binary) -> str:
-        left = self.value(expr.left)
-        with self.captured() as lines:
-            right = self.value(expr.right)
-        if not lines:
-            return f"({left} {'and' if expr.op == '&&' else 'or'} {right})"
-        result = self.temp(left, "condition")
-        condition = result if expr.op == "&&" else f"not {result}"
-        self._branch(condition, result, (lines, right), None)
-        return result
-
-    def _modular(self, expr: s.Binary) -> tuple[str, bool]:
-        """Operations whose result modulo 2**width depends only on the operands modulo 2**width."""
-        with self.captured() as left_lines:
-            left, left_exact = self._number(expr.left)
-        self.lines.extend(left_lines)
-        with self.captured() as right_lines:
-            right, right_exact = self._number(expr.right)
-        if right_lines:
-            left = self.stable(left)
-            self.lines.extend(right_lines)
-        type_ = number_type(self.type_of(expr))
-        signed = isinstance(type_, t.BitType) and type_.signed
-        if type_ is t.INTEGER:
-            exact = True
-        elif expr.op in _MODULAR:
-            exact = False
-        elif expr.op == "&" and not signed:
-            exact = left_exact or right_exact
-        else:
-            exact = left_exact and right_exact
-        return f"({left} {expr.op} {right})", exact
-
-    def _shift(self, expr: s.Binary) -> tuple[str, bool]:
-        left, right = self.values([expr.left, expr.right])
-        if expr.op == ">>":
-            return f"({left} >> {right})", True
-        type_ = number_type(self.type_of(expr.left))
-        if not isinstance(type_, t.BitType) or (is_literal(right) and int(right, 0) < type_.width):
-            return f"({left} << {right})", False
-        if is_literal(right):
-            return "0", True
-        amount = right if SIMPLE.match(right) else self.temp(right, "amount")
-        return f"({left} << {amount} if {amount} < {type_.width} else 0)", False
-
-    def _concatenation(self, expr: s.Binary, left: str, right: str) -> str:
-        left_type, right_type = number_type(self.type_of(expr.left)), number_type(self.type_of(expr.right))
-        assert isinstance(left_type, t.BitType)
-        assert isinstance(right_type, t.BitType)
-        low = f"({right} & {right_type.mask:#x})" if right_type.signed else right
-        return f"(({left} << {right_type.width}) | {low})"
-
-    def _saturating(self, expr: s.Binary, left: str, right: str) -> str:
-        type_ = number_type(self.type_of(expr))
-        assert isinstance(type_, t.BitType)
-        low, high = type_.range
-        total = f"{left} {expr.op[1]} {right}"
-        if type_.signed:
-            return f"min(max({total}, {low}), {high})"
-        return f"min({total}, {high})" if expr.op == "|+|" else f"max({total}, 0)"
-
-    def _cast(self, expr: s.Cast) -> tuple[str, bool]:
-        source, target = number_type(self.type_of(expr.operand)), number_type(self.type_of(expr))
-        if target is t.BOOL and source is not t.BOOL:
-            return f"({self.value(expr.operand)} != 0)", True
-        if source is t.BOOL and isinstance(target, t.BitType):
-            return f"(1 if {self.value(expr.operand)} else 0)", True
-        constant = self.constant_code(expr)
-        if constant is not None:
-            return constant, True
-        if not (isinstance(source, t.BitType) and isinstance(target, t.BitType)):
-            return self._number(expr.operand) if source == target else (self.value(expr.operand), True)
-        if target.width <= source.width:
-            code, exact = self._number(expr.operand)
-            return code, exact and source == target
-        # Widening keeps the value; a signed target keeps the sign.
-        return self.value(expr.operand), source.signed == target.signed or not source.signed

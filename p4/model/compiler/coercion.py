@@ -6,7 +6,7 @@ from p4.model.compiler import syntax as s
 from p4.model.compiler import types as t
 from p4.model.compiler.check_types import fail
 from p4.model.compiler.constants import try_evaluate
-from p4.model.interfaces import Location
+from p4.model.interfaces import Location, P4Error
 
 
 def literal(location: Location, value: int, type_: t.BitType) -> s.IntLit:
@@ -37,7 +37,7 @@ def convert(expr: s.Expr, target: t.Type, what: str) -> s.Expr:
         return expr
     if isinstance(source, t.ExternType) and isinstance(target, t.ExternType) and _same_extern(source, target):
         return expr
-    fail(expr, f"{what} must be {target}, not {source}")
+    raise P4Error(expr.location, f"{what} must be {target}, not {source}")
 
 
 def _sized(expr: s.Expr, target: t.BitType, what: str) -> s.Expr:

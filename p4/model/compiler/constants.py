@@ -22,7 +22,7 @@ _EMPTY: Environment = {}
 
 
 def evaluate(expr: s.Expr, environment: Environment = _EMPTY) -> Any:
-    """The value: int, bool, str, or a tuple for lists and structs. Raises NotConstant, or P4Error for wrong operands."""
+    """The value: int, bool, str, or a tuple for lists and structs. Raises NotConstant; P4Error for wrong operands."""
     match expr:
         case s.IntLit():
             return _convert(expr.value, expr.type)

@@ -40,7 +40,7 @@ def _bind(formal: t.TypeVar, actual: t.Type, bindings: t.Bindings) -> None:
     if formal == actual or formal not in bindings:
         return
     bound = bindings[formal]
-    if bound is formal or bound is t.DONT_CARE or (bound is t.INTEGER and isinstance(actual, t.BitType)):
+    if bound == formal or bound is t.DONT_CARE or (bound is t.INTEGER and isinstance(actual, t.BitType)):
         bindings[formal] = actual
 
 
@@ -65,7 +65,9 @@ def match_arguments(
     for position, arg in enumerate(args):
         index = position if arg.name is None else by_name.get(arg.name, -1)
         if not 0 <= index < len(params):
-            problem = f"takes {len(params)} arguments, not {len(args)}" if index >= 0 else f"has no parameter {arg.name}"
+            problem = (
+                f"takes {len(params)} arguments, not {len(args)}" if index >= 0 else f"has no parameter {arg.name}"
+            )
             fail(arg, f"{name} {problem}")
         if slots[index] is not None:
             fail(arg, f"{name}: {params[index].name} is given twice")

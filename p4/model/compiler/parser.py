@@ -32,7 +32,8 @@ def parse(source: SourceText) -> s.Program:
     try:
         tree = _lark().parse(source.text)
     except UnexpectedCharacters as error:
-        text = source.text[error.pos_in_stream : error.pos_in_stream + 1]
+        position = error.pos_in_stream or 0
+        text = source.text[position : position + 1]
         raise P4Error(source.origin(error.line), f"unexpected character {text!r}") from None
     except UnexpectedToken as error:
         raise P4Error(source.origin(error.line), _syntax_error(error.token)) from None

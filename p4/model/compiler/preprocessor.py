@@ -164,7 +164,9 @@ class Preprocessor:
         if not match:
             raise P4Error(location, '#include needs "FILE" or <FILE>')
         if depth >= MAX_INCLUDE_DEPTH:
-            raise P4Error(location, f"#include nested {MAX_INCLUDE_DEPTH} deep: does {match[1] or match[2]} include itself?")
+            raise P4Error(
+                location, f"#include nested {MAX_INCLUDE_DEPTH} deep: does {match[1] or match[2]} include itself?"
+            )
         places = [path.parent, *self._include_dirs] if match[1] else self._include_dirs
         for place in places:
             candidate = place / (match[1] or match[2])

@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - a method per grammar rule, named like it
 """Parse tree to syntax tree: declarations."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - a method per grammar rule, named like it
 """Parse tree to syntax tree: types and expressions."""
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class ExpressionBuilder:
 
     def operation(self, _tree: ParseTree, _at: Location, children: list[Any]) -> s.Expr:
         """Operands and operators in turn, put together by precedence climbing; all operators are left-associative."""
-        operands = [self.build(children[0])]
+        operands: list[s.Expr] = [self.build(children[0])]
         operators: list[str] = []
         for operator, operand in zip(children[1::2], children[2::2], strict=True):
             symbol = ">>" if operator.type == "GREATER_SHIFT" else str(operator)

@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - a method per grammar rule, named like it
 """Parse tree to syntax tree: statements."""
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ class StatementBuilder(ExpressionBuilder):
     """Adds statements and the declarations that may stand among them."""
 
     def _statements(self, items: list[Any]) -> list[Any]:
-        return [self.build(item) for item in items if isinstance(item, Tree) and item.data not in ("empty", "annotations")]
+        return [
+            self.build(item) for item in items if isinstance(item, Tree) and item.data not in ("empty", "annotations")
+        ]
 
     def block(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Block:
         return s.Block(at, self._statements(children))

@@ -256,7 +256,7 @@ def substitute(type_: Type, bindings: Mapping[TypeVar, Type]) -> Type:
     match type_:
         case TypeVar():
             bound = bindings.get(type_)
-            return type_ if bound is None or bound is type_ else substitute(bound, bindings)
+            return type_ if bound is None or bound == type_ else substitute(bound, bindings)
         case TupleType(items, names):
             return TupleType(tuple(substitute(item, bindings) for item in items), names)
         case StackType(element, size):

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ENDING = "control C(); package Top(C c); control Test() { apply { } } Top(Test()) main;"
+
+fields = st.lists(
+    st.tuples(st.integers(1, 70), st.booleans()).filter(lambda field: field[0] > 1 or not field[1]),
+    min_size=1,
+    max_size=9,
+)
+words = st.lists(st.tuples(st.sampled_from([8, 16, 32, 64]), st.booleans()), min_size=1, max_size=9)
+
+
+@SETTINGS
+@given(layout=st.one_of(fields, words), data=st.data())
+def test_headers_are_their_bits(compile_source: Callable[..., Any], layout: Any, data: st.DataObject) -> None:
+    declared = "".join(f"{'int' if signed else 'bit'}<{width}> f{n}; " for n, (width, signed) in enumerate(layout))
+    total = sum(width for width, _signed in layout)
+    program = compile_source(f"header h_t {{ {declared} bit<{-total % 8 or 8}> pad; }} {ENDING}")
+    info = program.types["h_t"]
+    header = info.new()
+    bits = data.draw(st.integers(0, (1 << info.width) - 1))
+    raw = bits.to_bytes(info.width // 8, "big")
+    header.load(b"\xff" + raw, 1)
+    below = info.width
+    for number, (width, signed) in enumerate(layout):
+        below -= width
+        part = (bits >> below) & ((1 << width) - 1)
+        assert getattr(header, f"f{number}") == (part - (1 << width) if signed and part >> (width - 1) else part)
+    assert (header.valid, header.pack(), header.dump(), info.pack(info.unpack(bits))) == (True, bits, raw, bits)
+    copy = header.copy()
+    header.set_invalid()
+    assert (copy.valid, copy.pack(), header.valid, header.pack(), copy == header) == (True, bits, False, 0, False)
+
+
+def test_type_infos(compile_source: Callable[..., Any]) -> None:
+    program = compile_source(
+        """
+        enum bit<4> Code { ONE = 1, TWO = 2 }
+        enum Color { RED, GREEN }
+        @layout("x") header h_t { @hidden bit<4> a; Code code; bool is; bit<7> class; }
+        struct box_t<T> { T value; }
+        struct all_t { h_t h; h_t[2] stack; error e; Color color; tuple<bit<3>, bool> pair; box_t<bit<5>> box; }
+        const bit<8> LIMIT = 3 + 4;
+        """
+        + ENDING
+    )
+    header, everything = program.types["h_t"], program.types["all_t"]
+    assert (header.width, header.annotations, header.field_annotations) == (
+        16,
+        {"layout": ("x",)},
+        {"a": {"hidden": ()}},
+    )
+    value = header.unpack(0b1010_0010_1_0000011)
+    assert (value.a, value.code, value.is_, value.class_) == (10, 2, True, 3)
+    made = everything.new()
+    assert (made.e, made.color, made.pair, made.box.value, len(made.stack), made.h.valid) == (
+        "NoError",
+        "RED",
+        (0, False),
+        0,
+        2,
+        False,
+    )
+    assert dict(everything.fields)["stack"].element is header
+    assert (dict(program.types["Code"].members), program.constants["LIMIT"]) == ({"ONE": 1, "TWO": 2}, 7)
+    pair = dict(everything.fields)["pair"]
+    assert (pair.pack((5, True)), pair.unpack(0b1011)) == (0b1011, (5, True))
+
+
+def test_the_generated_source_is_python(compile_source: Callable[..., Any]) -> None:
+    source = compile_source(f"header h_t {{ bit<8> a; }} {ENDING}").source
+    compile(source, "generated", "exec")
+    assert "class T_h_t(Header)" in source
+
+
+def test_the_architecture_asked_for(compile_source: Callable[..., Any]) -> None:
+    with pytest.raises(Exception, match=r"does not include v1model\.p4"):
+        compile_source(ENDING, architecture="v1model")
+    assert compile_source(ENDING, architecture="core").errors[0] == "NoError"
