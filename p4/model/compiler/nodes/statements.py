@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from p4.model.compiler.syntax.expressions import Call, Expr
-from p4.model.compiler.syntax.nodes import Node
+from p4.model.compiler.nodes.expressions import Call, Expr
+from p4.model.compiler.nodes.root import Node
 
 if TYPE_CHECKING:
-    from p4.model.compiler.syntax.blocks import TableDecl
-    from p4.model.compiler.syntax.declarations import VarDecl
+    from p4.model.compiler.nodes.blocks import TableDecl
+    from p4.model.compiler.nodes.declarations import VarDecl
 
 
 @dataclass(eq=False)

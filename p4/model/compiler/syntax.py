@@ -1,6 +1,6 @@
 """The syntax tree. Nodes know their location; the checker fills in types, declarations and call targets."""
 
-from p4.model.compiler.syntax.blocks import (
+from p4.model.compiler.nodes.blocks import (
     ActionRef,
     ControlDecl,
     DirectTransition,
@@ -15,7 +15,7 @@ from p4.model.compiler.syntax.blocks import (
     Transition,
     ValueSetDecl,
 )
-from p4.model.compiler.syntax.declarations import (
+from p4.model.compiler.nodes.declarations import (
     ActionDecl,
     BlockType,
     Callable,
@@ -36,7 +36,7 @@ from p4.model.compiler.syntax.declarations import (
     TypeParam,
     VarDecl,
 )
-from p4.model.compiler.syntax.expressions import (
+from p4.model.compiler.nodes.expressions import (
     Argument,
     Binary,
     BitsTypeNode,
@@ -67,11 +67,11 @@ from p4.model.compiler.syntax.expressions import (
     TypeNode,
     Unary,
 )
-from p4.model.compiler.syntax.nodes import (
+from p4.model.compiler.nodes.root import (
     Annotation,
     Node,
 )
-from p4.model.compiler.syntax.statements import (
+from p4.model.compiler.nodes.statements import (
     Assign,
     Block,
     Break,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from p4.model.compiler.syntax.nodes import Node
+from p4.model.compiler.nodes.root import Node
 
 if TYPE_CHECKING:
     from p4.model.compiler.calls import CallTarget
-    from p4.model.compiler.syntax.statements import Assign
+    from p4.model.compiler.nodes.statements import Assign
     from p4.model.compiler.types import Type
 
 # Types as written.

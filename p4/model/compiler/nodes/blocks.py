@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from p4.model.compiler.syntax.declarations import ActionDecl, Decl, Param, TypeParam
-from p4.model.compiler.syntax.expressions import Argument, Expr, TypeNode
-from p4.model.compiler.syntax.nodes import Annotation, Node
-from p4.model.compiler.syntax.statements import Block, Stmt
+from p4.model.compiler.nodes.declarations import ActionDecl, Decl, Param, TypeParam
+from p4.model.compiler.nodes.expressions import Argument, Expr, TypeNode
+from p4.model.compiler.nodes.root import Annotation, Node
+from p4.model.compiler.nodes.statements import Block, Stmt
 
 if TYPE_CHECKING:
     from p4.model.compiler.calls import BoundArgument
