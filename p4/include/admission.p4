@@ -4,9 +4,10 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
     // Slot state: index of the round's version, order of the packet, contributions it takes.
     action check() {
         meta.work = WORK_CHECK;
+        hdr.thc.switch_pass = meta.first_pass;
         hdr.thc.switch_state = meta.slot_index[14:0] ++ hdr.thc.round[0:0];
         hdr.thc.contributions = meta.quorum;
-        meta.order = hdr.thc.partition ++ hdr.thc.switch_pass[7:4] ++ hdr.thc.chunk[11:0];
+        meta.order = hdr.thc.partition ++ meta.first_pass[7:4] ++ hdr.thc.chunk[11:0];
     }
 
     action finish() {
@@ -40,7 +41,6 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
         meta.reason = REASON_TO_HOME_PIPE;
         meta.delivery = DELIVER_RECIRCULATE;
         meta.output_port = meta.home_port;
-        hdr.thc.switch_pass = 0;  // as it was: the home pipe checks it once more
     }
 
     action forward() {

@@ -16,7 +16,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
     }
 
     // The control plane sets the group of all ports as the default action's parameter; group 0 has no members.
-    AT_STAGE(7)
+    AT_STAGE(9)
     table mac_forward {
         key = {
             hdr.ethernet.dst_mac: exact @name("dst_mac");
@@ -26,11 +26,21 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
         size = THC_MAC_ENTRIES;
     }
 
+    // RFC 1141: the checksum goes up by what the word of the TTL goes down, in one's complement. A new checksum would need
+    // the options, which are not parsed, and would hide errors of the old one.
+    action count_down() {
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
+    }
+
+    action count_down_with_carry() {
+        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
+    }
+
     action route(bit<48> dst_mac, bit<48> src_mac, port_t port) {
         hdr.ethernet.dst_mac = dst_mac;
         hdr.ethernet.src_mac = src_mac;
-        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-        meta.rewritten = 1;
         meta.reason = REASON_FORWARDED;
         meta.delivery = DELIVER_PORT;
         meta.output_port = port;
@@ -40,7 +50,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
         meta.delivery = DELIVER_NOT;
     }
 
-    AT_STAGE(8)
+    AT_STAGE(10)
     table ipv4_route {
         key = {
             hdr.ipv4.dst_ip: lpm @name("dst_ip");
@@ -54,6 +64,11 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
         switch (mac_forward.apply().action_run) {
             to_router: {
                 if (hdr.ipv4.isValid() && hdr.ipv4.ttl[7:1] != 0) {  // 0 and 1: at the end of its way
+                    if (hdr.ipv4.checksum[15:8] == 0xff) {
+                        count_down_with_carry();
+                    } else {
+                        count_down();
+                    }
                     ipv4_route.apply();
                 }
             }

@@ -69,6 +69,7 @@ struct metadata_t {
     bit<2> service;
     bit<2> shape;
     bit<2> job;
+    bit<8> first_pass;       // both digits of thc.switch_pass
     bit<1> worker_known;
     bit<3> work;
     bit<2> use;

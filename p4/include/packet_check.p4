@@ -6,12 +6,12 @@
 #define CODES_FIT(passes) FITS(THC_TYPE_CODES, 128 * passes, 64 * passes, passes)
 #define NORMS_FIT(passes) FITS(THC_TYPE_NORM, 32 * passes, 128 * passes, passes)
 
-control PacketCheck(inout headers_t hdr, inout metadata_t meta) {
+control PacketCheck(in headers_t hdr, inout metadata_t meta) {
     // A packet uses the last of the 8 passes, so that all end in the home pipe. High digit: its first pass, low digit: the
     // present one.
     action fits(bit<8> first_pass) {
         meta.shape = SHAPE_FITS;
-        hdr.thc.switch_pass = first_pass;
+        meta.first_pass = first_pass;
     }
 
     action malformed() {

@@ -22,7 +22,7 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
         meta.reason = REASON_OVERWRITTEN;
     }
 
-    AT_STAGE(7)
+    AT_STAGE(9)
     table result {
         key = {
             meta.use: ternary;

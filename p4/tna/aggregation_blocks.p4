@@ -1,7 +1,8 @@
 // 32 blocks: each looks four codes up in its own copies of the table and adds their values to its own register of four
 // 8-bit lanes. A lane cannot carry into the next: the control plane refuses jobs with granularity * workers > 255.
-// Stages: a stage has four stateful ALUs and holds the sums of four blocks. The two lookups of a block are in the two
-// stages before it, because two tables of one stage cannot write halves of one container.
+// Stages: a stage has four stateful ALUs and holds the sums of four blocks, and at most eight lookups next to them. The two
+// lookups of most blocks are in different stages, because two tables of one stage cannot write halves of one 32-bit
+// container, and there are not enough 16-bit containers for all.
 #define BLOCK(i, high_stage, low_stage, sum_stage) \
     action set_values_##i##_high(bit<16> values) { \
         hdr.words.word_##i[31:16] = values; \
@@ -101,20 +102,20 @@ control AggregationBlocks(inout headers_t hdr, in metadata_t meta) {
     BLOCK(13, 4, 5, 6)
     BLOCK(14, 4, 5, 6)
     BLOCK(15, 4, 5, 6)
-    BLOCK(16, 1, 6, 7)
-    BLOCK(17, 1, 6, 7)
-    BLOCK(18, 1, 6, 7)
-    BLOCK(19, 1, 6, 7)
-    BLOCK(20, 6, 7, 8)
-    BLOCK(21, 6, 7, 8)
+    BLOCK(16, 3, 6, 7)
+    BLOCK(17, 3, 6, 7)
+    BLOCK(18, 6, 6, 7)
+    BLOCK(19, 6, 6, 7)
+    BLOCK(20, 7, 7, 8)
+    BLOCK(21, 7, 7, 8)
     BLOCK(22, 6, 7, 8)
     BLOCK(23, 6, 7, 8)
-    BLOCK(24, 7, 8, 9)
-    BLOCK(25, 7, 8, 9)
+    BLOCK(24, 8, 8, 9)
+    BLOCK(25, 8, 8, 9)
     BLOCK(26, 7, 8, 9)
     BLOCK(27, 7, 8, 9)
-    BLOCK(28, 8, 9, 10)
-    BLOCK(29, 8, 9, 10)
+    BLOCK(28, 9, 9, 10)
+    BLOCK(29, 9, 9, 10)
     BLOCK(30, 8, 9, 10)
     BLOCK(31, 8, 9, 10)
 
