@@ -1,7 +1,7 @@
 // Through which pipe a packet goes next.
-control PassControl(in headers_t hdr, inout metadata_t meta) {
+control PassControl(in headers_t hdr, inout port_t output_port) {
     action recirculate_to(port_t port) {
-        meta.output_port = port;
+        output_port = port;
     }
 
     // Key 0: the home pipe.

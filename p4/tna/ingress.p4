@@ -56,13 +56,12 @@ control ThcIngress(
         }
     };
 
-    // Unicast needs no egress processing.
     action to_port() {
         ig_tm_md.ucast_egress_port = ig_md.meta.output_port;
-        ig_tm_md.bypass_egress = 1;
     }
 
     action to_group() {
+        ig_tm_md.bypass_egress = 0;
         ig_tm_md.mcast_grp_a = ig_md.meta.group;
         ig_md.bridge.setValid();
         ig_md.bridge.is_result = ig_md.meta.is_result;
@@ -74,6 +73,7 @@ control ThcIngress(
     }
 
     apply {
+        ig_tm_md.bypass_egress = 1;  // only replicas need egress
         port_role.apply(ig_md.meta, ig_intr_md.ingress_port);
         if (ig_prsr_md.parser_err == 0) {
             service.apply(hdr, ig_md.meta);
@@ -107,15 +107,15 @@ control ThcIngress(
                 } else if (ig_md.meta.work == WORK_FORWARD) {
                     forwarding.apply(hdr, ig_md.meta);
                 }
+                reply.apply(hdr, ig_md.meta);
             }
-            if (ig_md.meta.delivery == DELIVER_RECIRCULATE && ig_md.meta.work != WORK_DELIVER) {
-                pass_control.apply(hdr, ig_md.meta);
-            }
-            reply.apply(hdr, ig_md.meta);
         } else {
             ig_md.meta.reason = REASON_PARSER_ERROR;
         }
-        if (ig_md.meta.delivery == DELIVER_GROUP) {
+        // The port goes where the traffic manager looks for it: a copy would take one more stage.
+        if (ig_md.meta.delivery == DELIVER_RECIRCULATE && ig_md.meta.work != WORK_DELIVER) {
+            pass_control.apply(hdr, ig_tm_md.ucast_egress_port);
+        } else if (ig_md.meta.delivery == DELIVER_GROUP) {
             to_group();
         } else if (ig_md.meta.delivery == DELIVER_NOT) {
             drop();

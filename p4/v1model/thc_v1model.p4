@@ -134,13 +134,13 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
                 } else if (meta.work == WORK_FORWARD) {
                     forwarding.apply(hdr, meta);
                 }
+                reply.apply(hdr, meta);
             }
-            if (meta.delivery == DELIVER_RECIRCULATE && meta.work != WORK_DELIVER) {
-                pass_control.apply(hdr, meta);
-            }
-            reply.apply(hdr, meta);
         } else {
             meta.reason = REASON_PARSER_ERROR;
+        }
+        if (meta.delivery == DELIVER_RECIRCULATE && meta.work != WORK_DELIVER) {
+            pass_control.apply(hdr, meta.output_port);
         }
         if (meta.delivery == DELIVER_GROUP) {
             standard_metadata.mcast_grp = meta.group;
