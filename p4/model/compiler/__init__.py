@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from p4.model.compiler.checker import check
@@ -14,6 +16,8 @@ from p4.model.interfaces import Location, P4Error
 
 INCLUDE_DIR = Path(__file__).parent.parent / "include"
 """The model's own declarations of core.p4 and of the architectures."""
+
+RECURSION_LIMIT = 10_000
 
 
 def compile_program(
@@ -30,4 +34,16 @@ def compile_program(
     source = Preprocessor([*map(Path, include_dirs), INCLUDE_DIR], defines or {}).run(Path(path))
     if architecture is not None and f"{architecture}.p4" not in source.files:
         raise P4Error(Location(str(path), 1), f"the program does not include {architecture}.p4")
-    return generate(check(parse(source)), str(path))
+    with _deep_recursion():
+        return generate(check(parse(source)), str(path))
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Long chains of operators and of `else if` are deep trees; the limit is Python's own frames, not the C stack."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)

@@ -31,6 +31,7 @@ class BlockGenerator(ParserGenerator):
         super().__init__()
         self.extern_names: dict[str, str] = {}
         """Control-plane name to Python variable."""
+        self._action_names: dict[str, s.ActionDecl] = {}
         self._owner: BlockInstance | None = None
         self._direct: dict[tuple[s.Call, BlockInstance | None], BlockInstance] = {}
 
@@ -123,6 +124,8 @@ class BlockGenerator(ParserGenerator):
         with self.bound({**self.global_bindings, **bindings}):
             for local in decl.locals:
                 made: Any = None
+                if isinstance(local, s.ActionDecl):
+                    self._action_name(local, name)
                 if isinstance(local, s.Instantiation):
                     made = self.instance(local, name)
                 elif isinstance(local, s.TableDecl):
@@ -130,6 +133,13 @@ class BlockGenerator(ParserGenerator):
                 if made is not None:
                     bindings[local] = self.bindings[local] = made
         return instance
+
+    def _action_name(self, decl: s.ActionDecl, prefix: str) -> None:
+        """Refuse a second action of the same control-plane name."""
+        name = full_name(prefix, decl)
+        other = self._action_names.setdefault(name, decl)
+        if other is not decl:
+            self.fail(decl, f"the action at {other.location} has the control-plane name {name} too")
 
     def _cells(self, instance: BlockInstance) -> None:
         """Give the parameters and variables that abstract methods use a variable of the instance."""

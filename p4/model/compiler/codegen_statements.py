@@ -84,12 +84,25 @@ class StatementGenerator(CallGenerator):
         self.emit(f"if {condition}:")
         with self.indented():
             self.statement(stmt.yes)
-        if stmt.no is not None:
-            with self.captured() as lines, self.indented():
-                self.statement(stmt.no)
-            if any(line.strip() != "pass" for line in lines):
-                self.emit("else:")
-                self.lines.extend(lines)
+        self._else(stmt.no)
+
+    def _else(self, stmt: s.Stmt | None) -> None:
+        while isinstance(stmt, s.If):
+            with self.captured() as lines:
+                condition = self.value(stmt.condition)
+            if lines or condition in ("True", "False"):
+                break
+            self.emit(f"elif {condition}:")
+            with self.indented():
+                self.statement(stmt.yes)
+            stmt = stmt.no
+        if stmt is None:
+            return
+        with self.captured() as lines, self.indented():
+            self.statement(stmt)
+        if any(line.strip() != "pass" for line in lines):
+            self.emit("else:")
+            self.lines.extend(lines)
 
     def _return(self, stmt: s.Return) -> None:
         target = self.returns

@@ -16,6 +16,9 @@ from p4.model.compiler.codegen_types import attribute
 from p4.model.compiler.constants import NotConstant, evaluate
 from p4.model.interfaces import P4Error
 
+MAX_PARENTHESES = 60
+"""In one Python expression; Python itself gives up at 200."""
+
 
 class ValueGenerator(OperatorGenerator):
     """Adds expressions."""
@@ -77,7 +80,8 @@ class ValueGenerator(OperatorGenerator):
             constant = self.constant_code(expr)
             if constant is not None:
                 return constant, True
-            return self.binary(expr) if isinstance(expr, s.Binary) else self.unary(expr)
+            code, exact = self.binary(expr) if isinstance(expr, s.Binary) else self.unary(expr)
+            return (self.temp(code) if code.count("(") > MAX_PARENTHESES else code), exact
         if isinstance(expr, s.Cast):
             return self.cast(expr)
         return self._simple(expr), True

@@ -88,6 +88,7 @@ CASES = {
     "unknown states": (parser("state start { transition away; }  #"), "unknown state away"),
     "no start": (parser("state go { transition accept; }"), "no state start"),
     "select values": (parser("state start { transition select(s.x) {\n(1, 2): accept;  #\n} }"), "2 values for 1 keys"),
+    "action names": (control("", 'action a() { }\n@name("a") action c() { }  #'), "control-plane name TestC.a too"),
     "extract": (parser("state start { p.extract(s.x); transition accept; }  #"), "extract needs a header"),
     "tables in actions": (
         control("", "table t { actions = { NoAction; } } action a() {\nt.apply();  #\n}"),

@@ -147,3 +147,11 @@ def test_verify(parse: Callable[..., Any]) -> None:
     with pytest.raises(ParserError) as raised:
         parse(states, "04")
     assert raised.value.name == "Large"
+
+
+def test_loops_that_read_nothing_end(parse: Callable[..., Any]) -> None:
+    states = "state start { h.count = h.count + 1; transition select(h.count) { LAST: accept; default: start; } }"
+    assert parse(states.replace("LAST", "9"), "").count == 9
+    with pytest.raises(ParserError) as raised:
+        parse("state start { transition start; }", "")
+    assert raised.value.name == "ParserTimeout"

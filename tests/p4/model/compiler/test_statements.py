@@ -141,3 +141,10 @@ def test_copy_out_happens_on_exit(run_control: Any) -> None:
         before="action leave(inout bit<8> v) { v = 7; exit; }",
     )
     assert result == {"x": 7, "y": 0}
+
+
+def test_long_expressions_and_chains(run_control: Any) -> None:
+    chain = " else ".join(f"if (d.x == {value}) {{ d.y = {value + 1}; }}" for value in range(150))
+    total = " + ".join(["d.x"] * 400)
+    result = run_control("bit<8> x; bit<8> y; bit<16> z; bit<8> w;", f"{chain} d.w = {total};", {"x": 149})
+    assert (result["y"], result["w"]) == (150, 400 * 149 % 256)
