@@ -20,7 +20,7 @@ setup: ## install dependencies and the project into .venv
 demo: setup ## train a small GPT three ways (uncompressed, Uniform THC, THC) and compare; about three minutes
 	@$(BIN)/thc demo $(ARGS)
 
-demo-switch: ## the demo with a P4 program as the aggregator, in network namespaces (needs root); about four minutes
+demo-switch: ## the demo with a P4 program as the aggregator, in network namespaces (root); about three minutes
 	@scripts/setup.sh demo-switch
 	@$(BIN)/thc demo-switch $(ARGS)
 
@@ -48,4 +48,4 @@ bench: ## benchmarks; writes docs/benchmarks.md
 	@$(BIN)/python scripts/bench.py $(ARGS)
 
 clean: ## remove build outputs and .venv
-	@rm -rf build .venv demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf build .venv demo-out demo-switch-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
