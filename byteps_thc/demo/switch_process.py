@@ -92,15 +92,7 @@ def compile_for_bmv2(source: Path, folder: Path) -> Path:
     command = ["p4c-bm2-ss", "-I", str(INCLUDE_FOLDER), "-o", str(compiled), str(source)]
     if subprocess.run(command, check=False).returncode != 0:
         raise TransportError(f"{' '.join(command)} failed; see its messages above")
-    # Positions in the source are 95 % of it, and simple_switch_CLI does not take more than 16 MB over Thrift.
-    program = json.loads(compiled.read_text(encoding="utf-8"), object_hook=_without_source_info)
-    compiled.write_text(json.dumps(program), encoding="utf-8")
     return compiled
-
-
-def _without_source_info(fields: dict[str, Any]) -> dict[str, Any]:
-    fields.pop("source_info", None)
-    return fields
 
 
 def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_switch: subprocess.Popen[bytes]) -> None:
