@@ -8,7 +8,7 @@ from switch_lab.simulation import Simulation
 from switch_lab.targets.model import ModelTarget, t2na
 
 
-@pytest.fixture(scope="module", params=[1, 4], ids=lambda pipes: f"pipes-{pipes}")
+@pytest.fixture(scope="module", params=[1, 2], ids=lambda pipes: f"pipes-{pipes}")
 def tofino2(request: pytest.FixtureRequest) -> ModelTarget:
     return t2na(request.param)
 
