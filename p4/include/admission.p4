@@ -1,19 +1,24 @@
 // The truth table over what the checks before it found. Everything that does not end in check() or finish() is kept away
 // from the registers.
+
+// The same for all packets of a round, and never zero, which is the order of a version without a packet. PacketCheck has
+// seen that the 4 bits between are zero.
+#define ORDER(thc) (thc.partition ++ 4w1 ++ thc.chunk[11:0])
+
 control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_port) {
     // Slot state: index of the round's version, order of the packet, contributions it takes.
     action check() {
         meta.work = WORK_CHECK;
-        hdr.thc.switch_pass = meta.first_pass;
+        hdr.thc.switch_pass = 1;
         hdr.thc.switch_state = meta.slot_index[14:0] ++ hdr.thc.round[0:0];
         hdr.thc.contributions = meta.quorum;
-        meta.order = hdr.thc.partition ++ meta.first_pass[7:4] ++ hdr.thc.chunk[11:0];
+        meta.order = ORDER(hdr.thc);
     }
 
     action finish() {
         meta.work = WORK_FINISH;
         meta.absent = hdr.thc.num_workers - hdr.thc.contributions;
-        meta.order = hdr.thc.partition ++ hdr.thc.switch_pass[7:4] ++ hdr.thc.chunk[11:0];
+        meta.order = ORDER(hdr.thc);
     }
 
     action refuse() {  // meta.reason was set by JobCheck

@@ -16,7 +16,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
     }
 
     // The control plane sets the group of all ports as the default action's parameter; group 0 has no members.
-    AT_STAGE(9)
+    AT_STAGE(5)
     table mac_forward {
         key = {
             hdr.ethernet.dst_mac: exact @name("dst_mac");
@@ -50,7 +50,7 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta) {
         meta.delivery = DELIVER_NOT;
     }
 
-    AT_STAGE(10)
+    AT_STAGE(9)
     table ipv4_route {
         key = {
             hdr.ipv4.dst_ip: lpm @name("dst_ip");

@@ -57,6 +57,9 @@ control JobCheck(inout headers_t hdr, inout metadata_t meta) {
 
     apply {
         job.apply();
-        worker.apply();
+        // A HELLO says nothing about the life of the process that had this worker's place before.
+        if (hdr.thc.message_type == THC_TYPE_NORM || hdr.thc.message_type == THC_TYPE_CODES) {
+            worker.apply();
+        }
     }
 }

@@ -69,7 +69,6 @@ struct metadata_t {
     bit<2> service;
     bit<2> shape;
     bit<2> job;
-    bit<8> first_pass;       // both digits of thc.switch_pass
     bit<1> worker_known;
     bit<3> work;
     bit<2> use;
@@ -89,7 +88,7 @@ struct metadata_t {
     bit<8> step;             // thc.switch_verdict of this pass; the header's is that of the next one already
     bit<8> quorum;
     bit<32> worker_bit;
-    bit<32> order;           // partition, first pass (for the count) and chunk: the same for all packets of a round
+    bit<32> order;           // partition and chunk: the same for all packets of a round (Admission)
     bit<32> found_order;     // order of the slot's version; zero if it is in another round
     bit<32> bitmap_before;   // workers in the version before this packet
     bit<32> seen;            // this worker's bit of it

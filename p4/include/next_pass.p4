@@ -1,8 +1,4 @@
 // What comes after a pass.
-#define COLLECTED(pass) \
-    (STEP_READ, pass * 0x11, _): collected(STEP_FINISH); \
-    (STEP_READ_ONE, pass * 0x11, _): collected(STEP_FINISH_ONE);
-
 control NextPass(inout headers_t hdr, inout metadata_t meta) {
     // The payload of an ascending pass ends here.
     action ascend() {
@@ -30,36 +26,34 @@ control NextPass(inout headers_t hdr, inout metadata_t meta) {
         meta.delivery = DELIVER_RECIRCULATE;
     }
 
-    // Keeps the first pass, which stands for the count in metadata_t.order.
     action collected(bit<8> step) {
         hdr.thc.switch_verdict = step;
-        hdr.thc.switch_pass = hdr.thc.switch_pass & 0xf0;
+        hdr.thc.switch_pass = 0;
         meta.delivery = DELIVER_RECIRCULATE;
     }
+
+    // Its job was closed meanwhile (JobCheck has set the reason): what it added is forgotten with the job's slots.
+    action abandon() {}
 
     table next {
         key = {
             hdr.thc.switch_verdict: ternary;
             hdr.thc.switch_pass: ternary;
             meta.missing: ternary;
+            meta.job: ternary;
         }
-        actions = { ascend; absorb; turn; descend; collected; }
+        actions = { ascend; absorb; turn; descend; collected; abandon; }
         const entries = {
-            COLLECTED(1)
-            COLLECTED(2)
-            COLLECTED(3)
-            COLLECTED(4)
-            COLLECTED(5)
-            COLLECTED(6)
-            COLLECTED(7)
-            COLLECTED(8)
-            (STEP_READ &&& 0xfc, _, _): descend();
-            (STEP_SKIP, 8 &&& 0x0f, _): turn(STEP_READ_ONE, REASON_NONE);
-            (_, 8 &&& 0x0f, 0): turn(STEP_READ, REASON_NONE);
-            (_, 8 &&& 0x0f, _): absorb();
+            (STEP_READ, 1, _, JOB_ENTERED): collected(STEP_FINISH);
+            (STEP_READ_ONE, 1, _, JOB_ENTERED): collected(STEP_FINISH_ONE);
+            (STEP_READ &&& 0xfc, _, _, JOB_ENTERED): descend();
+            (STEP_SKIP, THC_PASSES, _, JOB_ENTERED): turn(STEP_READ_ONE, REASON_NONE);
+            (_, THC_PASSES, 0, JOB_ENTERED): turn(STEP_READ, REASON_NONE);
+            (_, THC_PASSES, _, JOB_ENTERED): absorb();
+            (_, _, _, JOB_ENTERED): ascend();
         }
-        const default_action = ascend();
-        SIZE_OF_CONST_ENTRIES(20)
+        const default_action = abandon();
+        SIZE_OF_CONST_ENTRIES(7)
     }
 
     apply {

@@ -20,8 +20,8 @@ parser ThcParser(packet_in packet, out headers_t hdr) {
 
     state parse_ipv4 {
         packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.ihl, hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
-            (5, 0 &&& 1, 0, IP_PROTOCOL_UDP): parse_udp;  // no options, and not a fragment
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.protocol) {
+            (4, 5, 0 &&& 1, 0, IP_PROTOCOL_UDP): parse_udp;  // no options, and not a fragment
             default: accept;
         }
     }

@@ -1,9 +1,7 @@
 // Turns a packet into what the aggregator sends: STRAGGLER, ERROR, AGGREGATE or MAX_NORM.
 // Replies before the result carry the codes of the packet behind the end of their IP datagram, where every IP stack takes
 // them for padding of the Ethernet frame: without mirroring a Tofino cannot cut a packet off.
-#define RESULT(first_pass, passes) \
-    (REPLY_RESULT, THC_TYPE_CODES, first_pass): result(THC_TYPE_AGGREGATE, 20 + 8 + 32 + 128 * passes, 8 + 32 + 128 * passes); \
-    (REPLY_RESULT, THC_TYPE_NORM, first_pass): result(THC_TYPE_MAX_NORM, 20 + 8 + 32 + 128 * passes, 8 + 32 + 128 * passes);
+#define RESULT_BYTES (32 + THC_PASSES * 128)
 
 control Reply(inout headers_t hdr, inout metadata_t meta) {
     action turn_round(bit<8> message_type, bit<16> total_length, bit<16> udp_length) {
@@ -46,31 +44,24 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.error_payload.job_value = 0;
     }
 
-    action result(bit<8> message_type, bit<16> total_length, bit<16> udp_length) {
-        turn_round(message_type, total_length, udp_length);
+    action result(bit<8> message_type) {
+        turn_round(message_type, 20 + 8 + RESULT_BYTES, 8 + RESULT_BYTES);
     }
 
     table reply {
         key = {
             meta.reply: ternary;
             hdr.thc.message_type: ternary;
-            hdr.thc.switch_pass: ternary;
         }
         actions = { straggler; error_reply; result; @defaultonly NoAction; }
         const entries = {
-            (REPLY_STRAGGLER, _, _): straggler();
-            (REPLY_ERROR, _, _): error_reply();
-            RESULT(0x80, 1)
-            RESULT(0x70, 2)
-            RESULT(0x60, 3)
-            RESULT(0x50, 4)
-            RESULT(0x40, 5)
-            RESULT(0x30, 6)
-            RESULT(0x20, 7)
-            RESULT(0x10, 8)
+            (REPLY_STRAGGLER, _): straggler();
+            (REPLY_ERROR, _): error_reply();
+            (REPLY_RESULT, THC_TYPE_CODES): result(THC_TYPE_AGGREGATE);
+            (REPLY_RESULT, THC_TYPE_NORM): result(THC_TYPE_MAX_NORM);
         }
         const default_action = NoAction();
-        SIZE_OF_CONST_ENTRIES(18)
+        SIZE_OF_CONST_ENTRIES(4)
     }
 
     apply {

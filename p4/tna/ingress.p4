@@ -56,6 +56,39 @@ control ThcIngress(
         }
     };
 
+    action begin() {
+        begin_count.execute(hdr.thc.switch_state);
+    }
+
+    action read() {
+        ig_md.meta.finished = read_count.execute(hdr.thc.switch_state);
+    }
+
+    @stage(5)
+    table contributions {
+        key = {
+            ig_md.meta.use: exact;
+        }
+        actions = { begin; read; @defaultonly NoAction; }
+        const entries = {
+            USE_FRESH: begin();
+            USE_JOINED: read();
+        }
+        const default_action = NoAction();
+        size = 2;
+    }
+
+    action count() {
+        ig_md.meta.finished = count_one.execute(hdr.thc.switch_state);
+    }
+
+    @stage(5)
+    table last_pass {
+        actions = { count; }
+        const default_action = count();
+        size = 1;
+    }
+
     action to_port() {
         ig_tm_md.ucast_egress_port = ig_md.meta.output_port;
     }
@@ -85,29 +118,28 @@ control ThcIngress(
             // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
             if (ig_md.meta.role == ROLE_RECIRCULATION && hdr.thc.switch_verdict[3:3] == 1) {
                 blocks.apply(hdr, ig_md.meta);
-                // In the last pass of a contribution.
-                if (hdr.thc.switch_pass[3:0] == THC_PASSES && ig_md.meta.step[3:2] == 2 && ig_md.meta.step[1:0] != 3) {
-                    ig_md.meta.finished = count_one.execute(hdr.thc.switch_state);
+                // In the last pass of a contribution, if its job was not closed meanwhile.
+                if (hdr.thc.switch_pass[3:0] == THC_PASSES && ig_md.meta.step[3:2] == 2 && ig_md.meta.step[1:0] != 3 &&
+                    ig_md.meta.job == JOB_ENTERED) {
+                    last_pass.apply();
                 }
                 ig_md.meta.missing = hdr.thc.contributions - ig_md.meta.finished;
                 next_pass.apply(hdr, ig_md.meta);
             } else {
                 admission.apply(hdr, ig_md.meta, ig_intr_md.ingress_port);
                 slot_check.apply(hdr, ig_md.meta);
-                if (ig_md.meta.work == WORK_CHECK) {
-                    if (ig_md.meta.use == USE_FRESH) {
-                        begin_count.execute(hdr.thc.switch_state);
-                    } else if (ig_md.meta.use == USE_JOINED) {
-                        ig_md.meta.finished = read_count.execute(hdr.thc.switch_state);
+                if (ig_md.meta.work != WORK_FORWARD) {
+                    if (ig_md.meta.work == WORK_CHECK) {
+                        contributions.apply();
+                        ig_md.meta.missing = hdr.thc.contributions - ig_md.meta.finished;
+                        verdict.apply(hdr, ig_md.meta);
+                    } else if (ig_md.meta.work == WORK_FINISH) {
+                        result.apply(hdr, ig_md.meta);
                     }
-                    ig_md.meta.missing = hdr.thc.contributions - ig_md.meta.finished;
-                    verdict.apply(hdr, ig_md.meta);
-                } else if (ig_md.meta.work == WORK_FINISH) {
-                    result.apply(hdr, ig_md.meta);
-                } else if (ig_md.meta.work == WORK_FORWARD) {
+                    reply.apply(hdr, ig_md.meta);
+                } else {
                     forwarding.apply(hdr, ig_md.meta);
                 }
-                reply.apply(hdr, ig_md.meta);
             }
         } else {
             ig_md.meta.reason = REASON_PARSER_ERROR;

@@ -112,8 +112,9 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
             // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
             if (meta.role == ROLE_RECIRCULATION && hdr.thc.switch_verdict[3:3] == 1) {
                 blocks.apply(hdr, meta);
-                // In the last pass of a contribution.
-                if (hdr.thc.switch_pass[3:0] == THC_PASSES && meta.step[3:2] == 2 && meta.step[1:0] != 3) {
+                // In the last pass of a contribution, if its job was not closed meanwhile.
+                if (hdr.thc.switch_pass[3:0] == THC_PASSES && meta.step[3:2] == 2 && meta.step[1:0] != 3 &&
+                    meta.job == JOB_ENTERED) {
                     count_one();
                 }
                 meta.missing = hdr.thc.contributions - meta.finished;
@@ -121,20 +122,22 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
             } else {
                 admission.apply(hdr, meta, ingress_port);
                 slot_check.apply(hdr, meta);
-                if (meta.work == WORK_CHECK) {
-                    if (meta.use == USE_FRESH) {
-                        begin_count();
-                    } else if (meta.use == USE_JOINED) {
-                        read_count();
+                if (meta.work != WORK_FORWARD) {
+                    if (meta.work == WORK_CHECK) {
+                        if (meta.use == USE_FRESH) {
+                            begin_count();
+                        } else if (meta.use == USE_JOINED) {
+                            read_count();
+                        }
+                        meta.missing = hdr.thc.contributions - meta.finished;
+                        verdict.apply(hdr, meta);
+                    } else if (meta.work == WORK_FINISH) {
+                        result.apply(hdr, meta);
                     }
-                    meta.missing = hdr.thc.contributions - meta.finished;
-                    verdict.apply(hdr, meta);
-                } else if (meta.work == WORK_FINISH) {
-                    result.apply(hdr, meta);
-                } else if (meta.work == WORK_FORWARD) {
+                    reply.apply(hdr, meta);
+                } else {
                     forwarding.apply(hdr, meta);
                 }
-                reply.apply(hdr, meta);
             }
         } else {
             meta.reason = REASON_PARSER_ERROR;
