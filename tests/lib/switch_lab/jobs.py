@@ -23,9 +23,6 @@ CODE_BITS = 4
 VALUE_BITS = 8
 CODES_PER_PACKET = 1024
 NORMS_PER_PACKET = CODES_PER_PACKET * VALUE_BITS // 32
-#: What a switch handles in one pass; smaller packets take fewer passes.
-CODES_PER_PASS = 128
-NORMS_PER_PASS = CODES_PER_PASS * VALUE_BITS // 32
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]

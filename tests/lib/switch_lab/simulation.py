@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scapy.packet import Packet
 
-from switch_lab.jobs import CODES_PER_PASS, Bytes, Job, Worker
+from switch_lab.jobs import CODES_PER_PACKET, Bytes, Job, Worker
 from switch_lab.lab import Lab, Reply
 
 
@@ -92,7 +92,7 @@ class Simulation:
         *,
         seed: int,
         chunks: int = 12,
-        codes_per_packet: int = CODES_PER_PASS,
+        codes_per_packet: int = CODES_PER_PACKET,
         window: int | None = None,
         first_round: int = 1,
         faults: Faults | None = None,

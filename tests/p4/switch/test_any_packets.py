@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
-from switch_lab.jobs import CODES_PER_PASS, NORMS_PER_PASS, SERVICE_IP, SERVICE_MAC, Job
+from switch_lab.jobs import CODES_PER_PACKET, NORMS_PER_PACKET, SERVICE_IP, SERVICE_MAC, Job
 from switch_lab.lab import Lab
 from switch_lab.targets.target import Target
 from thc_scapy import PORT, TYPES, WIRE, Thc
@@ -30,7 +30,6 @@ class Send:
     slot: int
     round: int
     norm: bool
-    passes: int
     chunk: int
     retransmit: bool
     seed: int
@@ -41,9 +40,9 @@ class Send:
         numbers = np.random.default_rng(self.seed)
         fields = {"round": self.round, "chunk": self.chunk, "retransmit": self.retransmit}
         if self.norm:
-            words = numbers.integers(0, 1 << 32, self.passes * NORMS_PER_PASS, dtype=np.uint32)
+            words = numbers.integers(0, 1 << 32, NORMS_PER_PACKET, dtype=np.uint32)
             return job.norms(worker, words.view(np.float32), slot=0, **fields)
-        codes = numbers.integers(0, 16, self.passes * CODES_PER_PASS, dtype=np.uint8)
+        codes = numbers.integers(0, 16, CODES_PER_PACKET, dtype=np.uint8)
         return job.codes(worker, codes, slot=job.first_code_slot + self.slot, **fields)
 
 
@@ -56,7 +55,6 @@ SENDS = st.builds(
     slot=st.integers(0, 1),
     round=st.sampled_from(ROUNDS),
     norm=st.booleans(),
-    passes=st.sampled_from([1, 1, 1, 2]),
     chunk=st.sampled_from([0, 0, 0, 1]),
     retransmit=st.booleans(),
     seed=st.integers(0, 3),
@@ -156,8 +154,8 @@ def expected_datagram(frame: bytes) -> bytes | None:
 def damage_between(target: Target, damage: tuple[str, object], norm: bool, retransmit: bool) -> None:
     lab = Lab(target, [Job.make(1, 3, target.front_ports)])
     job = lab.job
-    codes = np.random.default_rng(1).integers(0, 16, (3, CODES_PER_PASS), dtype=np.uint8)
-    words = np.random.default_rng(1).integers(0, 2**31, (3, NORMS_PER_PASS), dtype=np.uint32)
+    codes = np.random.default_rng(1).integers(0, 16, (3, CODES_PER_PACKET), dtype=np.uint8)
+    words = np.random.default_rng(1).integers(0, 2**31, (3, NORMS_PER_PACKET), dtype=np.uint32)
     sends = [
         lambda worker, **fields: job.codes(worker, codes[worker.worker_id], **fields),
         lambda worker, **fields: job.norms(worker, words[worker.worker_id].view(np.float32), **fields),
@@ -206,7 +204,7 @@ def test_random_bytes_after_the_addresses(switch, tail):
     """Any frame at all: the switch survives, and the slots do not notice."""
     lab = Lab(switch, [Job.make(1, 2, switch.front_ports)])
     job = lab.job
-    codes = np.random.default_rng(1).integers(0, 16, (2, CODES_PER_PASS), dtype=np.uint8)
+    codes = np.random.default_rng(1).integers(0, 16, (2, CODES_PER_PACKET), dtype=np.uint8)
     lab.send(job.codes(job.workers[0], codes[0]))
     for header in (
         bytes(Ether(dst=SERVICE_MAC)),

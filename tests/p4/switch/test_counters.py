@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
-from switch_lab.jobs import CODES_PER_PASS, NORMS_PER_PASS, SERVICE_IP, Job
+from switch_lab.jobs import CODES_PER_PACKET, NORMS_PER_PACKET, SERVICE_IP, Job
 from switch_lab.lab import Lab
 from switch_lab.simulation import Faults, Simulation
 from switch_lab.targets.switch import STATION_MACS, SwitchTarget
 
 from p4.control.controls import SlotCheck
 
-CODES = np.random.default_rng(0).integers(0, 16, (4, CODES_PER_PASS), dtype=np.uint8)
+CODES = np.random.default_rng(0).integers(0, 16, (4, CODES_PER_PACKET), dtype=np.uint8)
 
 
 def counted(before: dict[str, int], after: dict[str, int]) -> Counter[str]:
@@ -82,7 +82,7 @@ def test_slots_count_their_packets(switch: SwitchTarget):
     for worker in second.workers:
         lab.send(second.codes(worker, CODES[0], slot=3))
     lab.send(second.codes(second.workers[0], CODES[0], slot=3, retransmit=True))
-    lab.send(second.norms(second.workers[0], np.ones(NORMS_PER_PASS, np.float32), slot=0))
+    lab.send(second.norms(second.workers[0], np.ones(NORMS_PER_PACKET, np.float32), slot=0))
     lab.send(second.codes(second.workers[0], CODES[0], slot=4, epoch=1))
     expected = np.zeros(11, int)
     expected[5 + 3], expected[5 + 0] = 3, 1

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 from scapy.layers.l2 import Ether
-from switch_lab.jobs import CODES_PER_PASS, Job, Worker
+from switch_lab.jobs import CODES_PER_PACKET, Job, Worker
 from switch_lab.lab import Lab
 from switch_lab.targets.target import Target
 from thc_scapy import REASONS, TYPES, Thc, ThcError, ThcWelcome
 
 
 def codes_of(seed: int, workers: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 16, (workers, CODES_PER_PASS), dtype=np.uint8)
+    return np.random.default_rng(seed).integers(0, 16, (workers, CODES_PER_PACKET), dtype=np.uint8)
 
 
 def ask(target: Target, worker: Worker, frame: object) -> list[Ether]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from switch_lab.jobs import CODES_PER_PACKET, CODES_PER_PASS, Job
+from switch_lab.jobs import CODES_PER_PACKET, Job
 from switch_lab.lab import Lab
 from switch_lab.targets.switch import SwitchTarget
 
@@ -25,15 +25,15 @@ def test_lane_totals_of_255_beside_others(full):
 
 
 def test_all_lanes_of_255_in_every_round(full):
-    codes = np.full((17, CODES_PER_PASS), 15, np.uint8)
+    codes = np.full((17, CODES_PER_PACKET), 15, np.uint8)
     for round_ in (1, 3):
-        assert set(full.push(full.job, codes, round=round_)) == {b"\xff" * CODES_PER_PASS}
+        assert set(full.push(full.job, codes, round=round_)) == {b"\xff" * CODES_PER_PACKET}
 
 
 def test_first_byte_of_a_word_does_not_carry_out(full):
     """The lanes in the most significant byte of a word are full, the others empty, and the other way round."""
     for first in (0, 1):
-        codes = np.zeros((17, CODES_PER_PASS), np.uint8)
+        codes = np.zeros((17, CODES_PER_PACKET), np.uint8)
         codes[:, first::4] = 15
         (result, *_) = full.push(full.job, codes, round=1 + first)
         assert result == full.job.sum(codes)

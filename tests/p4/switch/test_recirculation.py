@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from switch_lab.jobs import CODES_PER_PASS, Job
+from switch_lab.jobs import CODES_PER_PACKET, Job
 from switch_lab.lab import Lab
 from switch_lab.targets.model import ModelTarget
 from thc_scapy import TYPES, Thc
 
-ROUNDS = np.random.default_rng(0).integers(0, 16, (4, 4, 3 * CODES_PER_PASS), dtype=np.uint8)
+ROUNDS = np.random.default_rng(0).integers(0, 16, (4, 4, CODES_PER_PACKET), dtype=np.uint8)
 
 
 @pytest.fixture
@@ -141,9 +141,9 @@ def test_a_result_lost_on_its_way_down(stepped):
     bench.drain()
     bench.inject(1)
     passes = count_passes(bench)
-    assert passes == 1 + 3 + 3 + 1  # check, up, down, finish
+    assert passes == 1 + 8 + 8 + 1  # check, up, down, finish
     bench.take()
-    for lost_in in range(1 + 3, passes):
+    for lost_in in range(1 + 8, passes):
         bench = Bench(stepped, 2)
         bench.inject(0)
         bench.drain()

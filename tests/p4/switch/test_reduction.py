@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from switch_lab.jobs import CODES_PER_PACKET, CODES_PER_PASS, Job
+from switch_lab.jobs import CODES_PER_PACKET, Job
 from switch_lab.lab import Lab
 
 
@@ -44,7 +44,7 @@ def test_slot_reuse(lab):
 def test_reordering_across_slots(lab):
     """Workers go through the slots in different orders."""
     job, slots = lab.job, list(range(lab.job.first_code_slot, lab.job.slots))
-    codes = random_codes(4, len(slots), 4, CODES_PER_PASS)
+    codes = random_codes(4, len(slots), 4, CODES_PER_PACKET)
     turns = [(slot, worker) for worker in job.workers for slot in slots]
     np.random.default_rng(4).shuffle(turns)
     results = {}
@@ -56,31 +56,16 @@ def test_reordering_across_slots(lab):
     assert results == {slot: (job.sum(codes[index]),) * 4 for index, slot in enumerate(slots)}
 
 
-@pytest.mark.parametrize("passes", range(1, 9))
-def test_short_packets(lab, passes):
-    """The last packet of a partition takes as many passes as it has blocks of 128 codes."""
-    codes = random_codes(passes, 4, passes * CODES_PER_PASS)
-    assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * 4
-
-
-def test_short_packet_after_a_long_one(lab):
-    """A short packet leaves the other rows of its slot alone, and they do not show in its result."""
-    long, short = random_codes(1, 4, CODES_PER_PACKET), random_codes(2, 4, 3 * CODES_PER_PASS)
-    lab.push(lab.job, long, round=1)
-    assert lab.push(lab.job, short, round=3) == (lab.job.sum(short),) * 4
-    assert lab.push(lab.job, long, round=5) == (lab.job.sum(long),) * 4
-
-
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 def test_numbers_of_workers(target, workers):
     lab = Lab(target, [Job.make(1, workers, target.front_ports)])
-    codes = random_codes(workers, workers, 2 * CODES_PER_PASS)
+    codes = random_codes(workers, workers, CODES_PER_PACKET)
     assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * workers
 
 
 def test_different_ports(target):
     """All workers on one port, and one worker per port, get the same."""
-    codes = random_codes(5, 4, CODES_PER_PASS)
+    codes = random_codes(5, 4, CODES_PER_PACKET)
     for ports in (target.front_ports[:1], target.front_ports, target.front_ports[::-1]):
         lab = Lab(target, [Job.make(1, 4, ports)])
         assert lab.push(lab.job, codes) == (lab.job.sum(codes),) * 4
@@ -88,20 +73,20 @@ def test_different_ports(target):
 
 @pytest.mark.parametrize("slot", [2, 15])
 def test_first_and_last_slot(lab, slot):
-    codes = random_codes(slot, 4, CODES_PER_PASS)
+    codes = random_codes(slot, 4, CODES_PER_PACKET)
     assert lab.push(lab.job, codes, slot=slot) == (lab.job.sum(codes),) * 4
 
 
 def test_rounds_wrap_around(lab):
     for round_ in (2**32 - 2, 2**32 - 1, 0, 1, 2):
-        codes = random_codes(round_ % 7, 4, CODES_PER_PASS)
+        codes = random_codes(round_ % 7, 4, CODES_PER_PACKET)
         assert lab.push(lab.job, codes, round=round_) == (lab.job.sum(codes),) * 4
     stale = lab.send(lab.job.codes(lab.job.workers[0], codes[0], round=2**32 - 1))
     assert stale.kinds == ["straggler"]
 
 
 def test_partition_and_chunk_come_back(lab):
-    codes = random_codes(8, 4, CODES_PER_PASS)
+    codes = random_codes(8, 4, CODES_PER_PACKET)
     lab.push(lab.job, codes, partition=0xFFFF, chunk=4095)
     outcome = lab.send(lab.job.codes(lab.job.workers[1], codes[1], partition=0xFFFF, chunk=4095))
     assert [(reply.thc.partition, reply.thc.chunk) for reply in outcome.replies] == [(0xFFFF, 4095)]

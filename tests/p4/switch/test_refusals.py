@@ -54,7 +54,7 @@ SPOILED = [
     ({"payload_count": 0}, "malformed"),
     ({"payload_count": 128}, "malformed"),
     ({"payload_count": 896}, "malformed"),
-    ({"payload_count": 1023}, "malformed"),
+    ({"payload_count": 1022}, "malformed"),
     ({"payload_count": 0x8100}, "malformed"),
     ({"message_type": 0}, "malformed"),
     ({"message_type": 3}, "malformed"),

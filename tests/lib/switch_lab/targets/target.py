@@ -13,7 +13,7 @@ PortFrame = tuple[int, bytes]
 
 
 #: A switch works in passes of 128 codes and has 12 bits for the chunk (p4/README.md).
-SWITCH_LIMITS = Limits(codes_multiple=128, max_chunk=4095)
+SWITCH_LIMITS = Limits(codes_multiple=1024, max_chunk=4095)
 
 
 class Target(Protocol):
