@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from byteps_thc.wire.layout import (
+    UDP_PORT,
     VERSION,
     ConfigField,
     ErrorPayload,
@@ -52,7 +53,7 @@ class _Job:
 
     allocation: JobAllocation
     epoch: int | None = None
-    """None: closed"""
+    """None: closed, or the switch was not told all that opens it"""
     config: JobConfig | None = None
     """of this incarnation, with what its first worker settled"""
     workers: dict[int, _Worker] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class SwitchAgent:
     def handle(self, frame: bytes, now_s: float) -> list[bytes]:
         """Take a frame from the CPU port; return the frames to send there. now_s: a clock that never goes back."""
         datagram = frames.parse(frame)
-        if datagram is None or (datagram.dst_ip, datagram.dst_port) != (self._switch.ip, self._switch.udp_port):
+        if datagram is None or (datagram.dst_ip, datagram.dst_port) != (self._switch.ip, UDP_PORT):
             return self._drop("other")
         if len(datagram.payload) < Header.SIZE_BYTES or datagram.payload[0] != VERSION:
             return self._drop("version")
@@ -146,28 +147,37 @@ class SwitchAgent:
             if worker.joined and self._is_alive(job, number, worker, now_s):
                 return False
             _log.info("job %d starts over: worker %d was restarted", job.allocation.job_id, number)
-            self._start_over(job)
-        elif job.epoch is None or self._control.open_epoch(job.allocation) != job.epoch:
-            # Nobody was here yet, or the tables were installed or reset anew meanwhile.
-            job.config = job.config or hello.config
-            self._start_over(job)
+            self._supersede(job)
+        elif job.epoch is not None and self._control.open_epoch(job.allocation) != job.epoch:
+            # Tables were installed or reset anew: workers of before are told UNKNOWN_JOB, and join again.
+            job.superseded.clear()
+            job.epoch = None
+        if job.epoch is None:
+            self._open(job, hello.config)
         packets = self._control.worker_packets(job.allocation, number)
         job.workers[number] = _Worker(hello.nonce, joined=True, heard_s=now_s, packets=packets)
         return True
 
     def _is_alive(self, job: _Job, number: int, worker: _Worker, now_s: float) -> bool:
         packets = self._control.worker_packets(job.allocation, number)
-        if packets - worker.packets > 1:  # the HELLO that asks is counted too
+        if packets != worker.packets:  # NORM and CODES: the HELLO that asks is not counted
             worker.heard_s = now_s
         worker.packets = packets
         return now_s - worker.heard_s < LIVENESS_S
 
-    def _start_over(self, job: _Job) -> None:
+    def _supersede(self, job: _Job) -> None:
+        """End the present incarnation: its workers are told STALE_EPOCH."""
         if job.epoch is not None:
             job.superseded.append(job.epoch)
-        job.epoch = self._new_epoch()
+        job.epoch = None
+
+    def _open(self, job: _Job, config: JobConfig) -> None:
+        """Begin an incarnation. When the switch cannot be told, the job stays closed until the next HELLO."""
         job.workers.clear()
-        self._control.open_job(job.allocation, job.epoch, job.slots, tuple(job.superseded))
+        job.config = job.config or config
+        epoch = self._new_epoch()
+        self._control.open_job(job.allocation, epoch, job.slots, tuple(job.superseded))
+        job.epoch = epoch
 
     def _handle_goodbye(self, header: Header, datagram: Datagram) -> None:
         job = self._jobs.get(header.job_id)
@@ -193,7 +203,7 @@ class SwitchAgent:
             norm_slots=norm_slots_of(job.slots),
             window_bytes=self._window_bytes(),
             shards=1,
-            codes_multiple=limits.CODES_PER_PASS,
+            codes_multiple=limits.CODES_PER_PACKET,
         )
         return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 

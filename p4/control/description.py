@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -19,7 +19,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables import LookupTable
-from byteps_thc.wire.layout import UDP_PORT
 from p4.control import limits
 
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
@@ -97,7 +96,6 @@ class SwitchDescription(_Description):
     ip: IPv4Address
     """service address: workers are given it as their server"""
     mac: MacAddress
-    udp_port: UdpPort = UDP_PORT
     cpu_port: PortNumber
     """port to the agent (`thc switch serve`)"""
     cpu_interface: str | None = None
@@ -109,7 +107,7 @@ class SwitchDescription(_Description):
     recirculation: tuple[RecirculationPort, ...]
     """One, two or four pipes share the work; the first is the home pipe, which checks packets and answers."""
     ports: tuple[PortSettings, ...] = ()
-    stations: tuple[Station, ...] = Field(default=(), max_length=limits.MAX_STATIONS - limits.MAX_ALL_WORKERS)
+    stations: tuple[Station, ...] = Field(default=(), max_length=limits.MAX_STATIONS)
     routes: tuple[Route, ...] = Field(default=(), max_length=limits.MAX_ROUTES)
     flood_group: int = Field(default=65535, gt=limits.MAX_JOBS, le=65535)
     """multicast group for frames to unknown stations"""
@@ -124,13 +122,28 @@ class SwitchDescription(_Description):
         _refuse_repeated("port", (entry.number for entry in self.ports))
         _refuse_repeated("station", (entry.mac for entry in self.stations))
         _refuse_repeated("route to", (entry.prefix for entry in self.routes))
-        internal = {entry.port for entry in self.recirculation}
-        if self.cpu_port in internal:
-            raise ValueError(f"port {self.cpu_port} is the cpu_port and a recirculation port; use another one")
-        pipes = [self.pipe_of(port) for port in internal]
-        if self.architecture != "v1model" and len(set(pipes)) != len(pipes):
-            raise ValueError("every recirculation port must be in another pipe (pipe = device port / 128)")
+        self._check_ports()
+        for station in self.stations:
+            if station.mac == self.mac:
+                raise ValueError(f"station {station.mac} has the MAC address of the switch; give it its own")
         return self
+
+    def _check_ports(self) -> None:
+        recirculation = {entry.port for entry in self.recirculation}
+        if self.cpu_port in recirculation:
+            raise ValueError(f"port {self.cpu_port} is the cpu_port and a recirculation port; use another one")
+        pipes = {self.pipe_of(port) for port in recirculation}
+        if self.architecture != "v1model" and len(pipes) != self.pipes:
+            raise ValueError("every recirculation port must be in another pipe (pipe = device port / 128)")
+        # What is sent to a recirculation port comes back as if the switch itself had let it in.
+        for name, port in self._front_ports():
+            if port in self.internal_ports:
+                raise ValueError(f"{name}: port {port} is the CPU's or recirculates; use a front-panel port")
+
+    def _front_ports(self) -> Iterator[tuple[str, int]]:
+        yield from (("ports", entry.number) for entry in self.ports)
+        yield from ((f"station {station.mac}", station.port) for station in self.stations)
+        yield from ((f"route to {route.prefix}", route.port) for route in self.routes)
 
     @property
     def pipes(self) -> int:
@@ -141,6 +154,11 @@ class SwitchDescription(_Description):
     def home_port(self) -> int:
         """Recirculation port of the home pipe."""
         return self.recirculation[0].port
+
+    @property
+    def internal_ports(self) -> frozenset[int]:
+        """Ports that no frame may be forwarded to: the CPU's and those that recirculate."""
+        return frozenset({self.cpu_port, *(entry.port for entry in self.recirculation)})
 
     @property
     def slots(self) -> int:
@@ -267,12 +285,11 @@ class Deployment(_Description):
         return self
 
     def _check_workers(self) -> None:
-        internal = {entry.port for entry in self.switch.recirculation} | {self.switch.cpu_port}
         ports: dict[str, int] = {entry.mac: entry.port for entry in self.switch.stations}
         for job in self.jobs:
             for number, worker in enumerate(job.workers):
                 name = f"worker {number} of job {job.job_id}"
-                if worker.port in internal:
+                if worker.port in self.switch.internal_ports:
                     raise ValueError(f"{name}: port {worker.port} is the CPU's or recirculates; use a front-panel port")
                 if worker.ip == self.switch.ip or worker.mac == self.switch.mac:
                     raise ValueError(f"{name} has the address of the switch; give it its own")

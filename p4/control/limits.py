@@ -25,13 +25,17 @@ PIPE_COUNTS = (1, 2, 4)
 MAX_PORT = 511
 #: Entries of the tables.
 MAX_ALL_WORKERS = 1024
-MAX_STATIONS = 4096
+MAC_ENTRIES = 4096
+#: One entry is the switch's own address, and every worker may be a station.
+MAX_STATIONS = MAC_ENTRIES - MAX_ALL_WORKERS - 1
 MAX_ROUTES = 512
 JOB_ENTRIES = 512
 #: Superseded epochs whose packets are told so.
 REMEMBERED_EPOCHS = 4
-#: A job takes three entries, and one for each epoch remembered.
-MAX_JOBS = JOB_ENTRIES // (3 + REMEMBERED_EPOCHS)
+#: A Tofino matches ranges by digits of 4 bits: the 16-bit range of the CODES slots takes up to 7 rows of TCAM, that of
+#: NORM, which begins at 0, up to 4. What matches any slot takes one: malformed messages, and each epoch remembered.
+JOB_ROWS = 7 + 4 + 1 + REMEMBERED_EPOCHS
+MAX_JOBS = JOB_ENTRIES // JOB_ROWS
 
 
 def max_slots(pipes: int) -> int:

@@ -11,6 +11,8 @@ from p4.control.plan import Match, Range, TableEntry, Ternary
 
 #: Priorities: an incarnation's slots, what else carries its epoch, superseded epochs.
 _SLOTS, _MALFORMED, _STALE = 1, 2, 3
+#: Keys of any message, besides job and epoch.
+_ANYTHING: dict[str, Match] = {"message_type": Ternary(0, 0), "num_workers": Ternary(0, 0), "slot": Range(0, 0xFFFF)}
 
 
 class JobCheck(Control):
@@ -38,13 +40,10 @@ class JobCheck(Control):
         return cls.entry("worker", keys, "known", worker_bit=1 << number, port=worker.port)
 
     @classmethod
-    def open_entries(
-        cls, allocation: JobAllocation, epoch: int, slots: int, superseded: Sequence[int] = ()
-    ) -> Iterator[TableEntry]:
-        """Yield the entries of a job that runs.
+    def open_entries(cls, allocation: JobAllocation, epoch: int, slots: int) -> Iterator[TableEntry]:
+        """Yield the entries that let an incarnation in.
 
-        epoch: of this incarnation. slots: how many the workers use, at most the job's. superseded: earlier epochs,
-        whose packets are told STALE_EPOCH; packets of any other epoch get UNKNOWN_JOB, as from thc-ps.
+        epoch: of this incarnation. slots: how many the workers use, at most the job's.
         """
         norm_slots = norm_slots_of(slots)
         for message_type, slot in (
@@ -65,16 +64,17 @@ class JobCheck(Control):
                 quorum=allocation.job.contributions,
                 multicast_group=allocation.multicast_group,
             )
-        anything: dict[str, Match] = {
-            "message_type": Ternary(0, 0),
-            "num_workers": Ternary(0, 0),
-            "slot": Range(0, 0xFFFF),
-        }
-        yield cls.entry("job", {**_incarnation(allocation, epoch), **anything}, "malformed", priority=_MALFORMED)
-        for old in dict.fromkeys(superseded):
-            if old != epoch:
-                stale = {**_incarnation(allocation, old), **anything}
-                yield cls.entry("job", stale, "refuse", priority=_STALE, reason=ErrorReason.STALE_EPOCH)
+        yield cls.entry("job", {**_incarnation(allocation, epoch), **_ANYTHING}, "malformed", priority=_MALFORMED)
+
+    @classmethod
+    def superseded_entries(cls, allocation: JobAllocation, superseded: Sequence[int]) -> Iterator[TableEntry]:
+        """Yield the entries for earlier epochs, whose packets are told STALE_EPOCH.
+
+        Packets of any other epoch but the present one get UNKNOWN_JOB, as from thc-ps.
+        """
+        for epoch in dict.fromkeys(superseded):
+            stale = {**_incarnation(allocation, epoch), **_ANYTHING}
+            yield cls.entry("job", stale, "refuse", priority=_STALE, reason=ErrorReason.STALE_EPOCH)
 
 
 def _incarnation(allocation: JobAllocation, epoch: int) -> dict[str, Match]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from byteps_thc.wire.layout import UDP_PORT
 from p4.control.controls.base import Control, ip_number, mac_number
 from p4.control.plan import DefaultAction, TableEntry
 
@@ -17,7 +18,7 @@ class Service(Control):
     def entries(self) -> Iterator[TableEntry]:
         """One service address."""
         ip, mac = ip_number(self.switch.ip), mac_number(self.switch.mac)
-        yield self.entry("service", {"dst_ip": ip, "dst_port": self.switch.udp_port}, "accept", mac=mac)
+        yield self.entry("service", {"dst_ip": ip, "dst_port": UDP_PORT}, "accept", mac=mac)
         yield self.entry("arp_responder", {"target_ip": ip}, "reply", mac=mac)
 
     def defaults(self) -> Iterator[DefaultAction]:

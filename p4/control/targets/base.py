@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from typing import ClassVar
 
 from p4.control.allocation import JobAllocation
 from p4.control.controls import JobCheck, SlotCheck
@@ -15,6 +17,9 @@ class SwitchControl(ABC):
 
     Names are those of Plan; what a target needs besides (prefixes, handles) is its own business.
     """
+
+    #: longest time from one pass of a packet to the next, its queue included
+    IN_FLIGHT_S: ClassVar[float]
 
     @abstractmethod
     def apply(self, operations: Iterable[Operation]) -> None:
@@ -41,14 +46,16 @@ class SwitchControl(ABC):
         self.apply(plan.operations(sections))
 
     def open_job(self, allocation: JobAllocation, epoch: int, slots: int, superseded: Sequence[int] = ()) -> None:
-        """Let packets of an incarnation in, and forget all rounds of the job.
+        """Forget all rounds of the job, and let packets of an incarnation in.
 
-        In this order: packets of the incarnation before are refused by the time its rounds are cleared, and those of
-        this one arrive only after its WELCOME.
+        Letting them in is the last step: when one before it fails, the job is not open. Packets of the incarnation
+        before are refused, and those that are between two passes gone, by the time its rounds are cleared.
         """
         self.close_job(allocation)
-        self.apply(JobCheck.open_entries(allocation, epoch, slots, superseded))
+        self.apply(JobCheck.superseded_entries(allocation, superseded))
+        time.sleep(self.IN_FLIGHT_S)
         self.apply(SlotCheck.clear_job(allocation))
+        self.apply(JobCheck.open_entries(allocation, epoch, slots))
 
     def close_job(self, allocation: JobAllocation) -> None:
         """Refuse all packets of a job: UNKNOWN_JOB."""

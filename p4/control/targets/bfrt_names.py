@@ -5,6 +5,8 @@ from __future__ import annotations
 FEC = {"none": "BF_FEC_TYP_NONE", "firecode": "BF_FEC_TYP_FIRECODE", "reed_solomon": "BF_FEC_TYP_REED_SOLOMON"}
 AUTO_NEGOTIATION = {None: "PM_AN_DEFAULT", True: "PM_AN_FORCE_ENABLE", False: "PM_AN_FORCE_DISABLE"}
 LOOPBACK = "BF_LPBK_MAC_NEAR"
+#: `IN_FLIGHT_S` of a Tofino: all of its packet buffer (22 or 64 MB) through one port of 100 Gbit/s takes 6 ms.
+IN_FLIGHT_S = 0.01
 #: Where a chip's own tables are.
 CHIP_NODE = {"tofino1": "tf1", "tofino2": "tf2"}
 #: Fields of registers that hold pairs; a register of plain words has one field, f1.

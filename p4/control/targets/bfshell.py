@@ -33,7 +33,15 @@ from p4.control.plan import (
     Ternary,
 )
 from p4.control.targets.base import SwitchControl
-from p4.control.targets.bfrt_names import AUTO_NEGOTIATION, CHIP_NODE, FEC, LOOPBACK, flood_node, register_fields
+from p4.control.targets.bfrt_names import (
+    AUTO_NEGOTIATION,
+    CHIP_NODE,
+    FEC,
+    IN_FLIGHT_S,
+    LOOPBACK,
+    flood_node,
+    register_fields,
+)
 
 DONE = "thc: done"
 _RESULT = "thc: result "
@@ -177,6 +185,8 @@ class BfshellControl(SwitchControl):
 
     ConfigurationError when the SDE is not there.
     """
+
+    IN_FLIGHT_S = IN_FLIGHT_S
 
     def __init__(self, switch: SwitchDescription) -> None:
         self._switch = switch

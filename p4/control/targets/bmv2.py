@@ -34,8 +34,6 @@ from p4.control.targets.base import SwitchControl
 from p4.control.targets.bmv2_shell import Bmv2Shell
 
 DEFAULT_ADDRESS = "127.0.0.1:9090"
-_TIMEOUT_S = 120
-_FAILURE = re.compile(r"^(Error|Invalid|\*\*\* |Could not|Unknown)", re.MULTILINE)
 _ENTRY = re.compile(r"^Dumping entry (0x[0-9a-f]+)$")
 _KEY = re.compile(r"^\* (\S+)\s*: \S+\s+(\S+)")
 _GROUP = re.compile(r"^mgrp\((\d+)\)$")
@@ -115,6 +113,8 @@ class _DumpedEntry:
 
 class Bmv2Control(SwitchControl):
     """A running simple_switch. address: IP:PORT of its Thrift server."""
+
+    IN_FLIGHT_S = 0.1  # some hundred packets wait, for some 0.1 ms each
 
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
         ip, _, port = address.rpartition(":")

@@ -28,7 +28,15 @@ from p4.control.plan import (
     full_action,
 )
 from p4.control.targets.base import SwitchControl
-from p4.control.targets.bfrt_names import AUTO_NEGOTIATION, CHIP_NODE, FEC, LOOPBACK, flood_node, register_fields
+from p4.control.targets.bfrt_names import (
+    AUTO_NEGOTIATION,
+    CHIP_NODE,
+    FEC,
+    IN_FLIGHT_S,
+    LOOPBACK,
+    flood_node,
+    register_fields,
+)
 
 DEFAULT_ADDRESS = "127.0.0.1:50052"
 _PACKETS = "$COUNTER_SPEC_PKTS"
@@ -39,6 +47,8 @@ _BATCH = 256
 
 class GrpcControl(SwitchControl):
     """A switch whose bf_switchd runs the program of the description. client_id: unique per client of its server."""
+
+    IN_FLIGHT_S = IN_FLIGHT_S
 
     def __init__(self, switch: SwitchDescription, client_id: int = 0, device_id: int = 0) -> None:
         self._client = load_client()

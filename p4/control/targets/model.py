@@ -32,6 +32,8 @@ from p4.model.errors import ControlError
 class ModelControl(SwitchControl):
     """A switch of the P4 model. TransportError when the program has no such table, action, ..."""
 
+    IN_FLIGHT_S = 0.0  # its control plane runs in the thread that passes packets
+
     def __init__(self, switch: ControlPlane, pipes: int = 1) -> None:
         self._switch = switch
         self._pipes = pipes

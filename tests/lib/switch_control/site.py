@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from byteps_thc.tables import LookupTable
-from byteps_thc.wire.layout import ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc.wire.layout import UDP_PORT, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
 from p4.control import Deployment, ModelControl, SwitchAgent, allocate, frames
 from p4.control.controls import SlotCheck
 from p4.control.frames import Datagram
@@ -44,20 +44,24 @@ class Site:
         self.agent = SwitchAgent(deployment, self.control, new_epoch=epochs.__next__)
         self.now_s = 100.0
 
-    def send(self, payload: bytes, job: int = 0, worker: int = 0, **addresses: Any) -> Reply | None:
+    def datagram(self, payload: bytes, job: int = 0, worker: int = 0) -> Datagram:
+        """What a worker sends to the switch."""
         sender = self.deployment.jobs[job].workers[worker]
-        datagram = Datagram(
+        return Datagram(
             src_mac=HOST_MAC,
             dst_mac=bytes.fromhex(self.deployment.switch.mac.replace(":", "")),
             src_ip=sender.ip,
             dst_ip=self.deployment.switch.ip,
             src_port=sender.udp_port,
-            dst_port=self.deployment.switch.udp_port,
+            dst_port=UDP_PORT,
             payload=payload,
         )
-        datagram = replace(datagram, **addresses)
+
+    def send(self, payload: bytes, job: int = 0, worker: int = 0, **addresses: Any) -> Reply | None:
+        sender = self.deployment.jobs[job].workers[worker]
+        datagram = replace(self.datagram(payload, job, worker), **addresses)
         request = frames.build(datagram)
-        self.switch.process(sender.port, request)  # which counts it as the worker's
+        self.switch.process(sender.port, request)
         answers = self.agent.handle(request, self.now_s)
         if not answers:
             return None
@@ -122,8 +126,8 @@ class Site:
     def open_epoch(self, job: int = 0) -> int | None:
         return self.control.open_epoch(allocate(self.deployment)[job])
 
-    def send_codes(self, worker: int, epoch: int, slot: int = 20) -> None:
-        """A CODES packet of a worker, through the switch."""
+    def send_codes(self, worker: int, epoch: int, slot: int = 20) -> int | None:
+        """A CODES packet of a worker, through the switch; returns the reason of an ERROR that answers it."""
         description = self.deployment.jobs[0]
         sender = description.workers[worker]
         header = Header(
@@ -133,21 +137,18 @@ class Site:
             worker_id=worker,
             num_workers=len(description.workers),
             job_id=description.job_id,
-            payload_count=128,
+            payload_count=1024,
             epoch=epoch,
             round=1,
             slot=slot,
         )
-        datagram = Datagram(
-            src_mac=bytes.fromhex(sender.mac.replace(":", "")),
-            dst_mac=bytes.fromhex(self.deployment.switch.mac.replace(":", "")),
-            src_ip=sender.ip,
-            dst_ip=self.deployment.switch.ip,
-            src_port=sender.udp_port,
-            dst_port=self.deployment.switch.udp_port,
-            payload=header.pack() + bytes(64),
-        )
-        self.switch.process(sender.port, frames.build(datagram))
+        datagram = self.datagram(header.pack() + bytes(512), worker=worker)
+        for _, frame in self.switch.process(sender.port, frames.build(datagram)):
+            answer = frames.parse(frame)
+            assert answer is not None
+            if Header.unpack(answer.payload).message_type == MessageType.ERROR:
+                return ErrorPayload.unpack(answer.payload[Header.SIZE_BYTES :]).reason
+        return None
 
     def rounds(self, job: int = 0) -> list[int]:
         allocation = allocate(self.deployment)[job]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from switch_control.site import Site
 
+from byteps_thc.errors import TransportError
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import (
     ConfigField,
@@ -20,7 +21,8 @@ from byteps_thc.wire.layout import (
     MessageType,
     WelcomePayload,
 )
-from p4.control import Deployment, ModelControl, SwitchAgent, plan
+from p4.control import Deployment, ModelControl, SwitchAgent, frames, plan
+from p4.control.plan import Operation
 from p4.model.switch import Switch
 
 Describe = Callable[..., Deployment]
@@ -60,7 +62,7 @@ def test_welcome_tells_slots_window_shards_and_padding(site: Site) -> None:
     assert reply.header.epoch == 1000
     assert reply.header.worker_id == 0
     window_bytes = site.deployment.switch.buffer_bytes // 3
-    assert reply.welcome == WelcomePayload(64, 8, window_bytes, shards=1, codes_multiple=128)
+    assert reply.welcome == WelcomePayload(64, 8, window_bytes, shards=1, codes_multiple=1024)
     assert site.open_epoch() == 1000
 
 
@@ -185,6 +187,26 @@ def test_another_process_is_a_duplicate_while_the_first_one_is_heard_of(site: Si
     assert site.open_epoch() == epoch
 
 
+def test_hellos_of_another_process_are_no_sign_of_life(site: Site) -> None:
+    epoch = site.join_all()
+    kinds = []
+    for _ in range(3):
+        site.now_s += 0.4
+        kinds.append(site.hello(1, nonce=99).header.message_type)
+        site.switch.process(
+            site.deployment.jobs[0].workers[1].port, frames.build(site.datagram(site.hello_bytes(worker=1), worker=1))
+        )
+    assert kinds == [MessageType.ERROR, MessageType.ERROR, MessageType.WELCOME], "one of two HELLOs got lost each time"
+    assert site.open_epoch() == epoch + 1
+
+
+def test_one_packet_is_a_sign_of_life(site: Site) -> None:
+    epoch = site.join_all()
+    site.now_s += 2.0
+    site.send_codes(1, epoch, slot=64)  # of no slot, so that it passes once
+    assert site.hello(1, nonce=99).error.reason == ErrorReason.DUPLICATE_WORKER
+
+
 def test_a_restarted_worker_starts_the_job_over(site: Site) -> None:
     epoch = site.join_all()
     site.send_codes(1, epoch)
@@ -302,7 +324,31 @@ def test_tables_that_were_installed_anew_open_at_the_next_hello(site: Site) -> N
     site.control.install(plan(site.deployment))
     assert site.open_epoch() is None
     assert site.hello(0).header.epoch == site.open_epoch() == epoch + 1
+    assert site.send_codes(1, epoch) == ErrorReason.UNKNOWN_JOB, "a survivor joins again"
     assert {site.hello(worker).header.epoch for worker in (1, 2)} == {epoch + 1}
+
+
+def test_a_switch_that_fails_half_way_is_told_everything_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    epoch = site.join_all()
+    site.send_codes(1, epoch)
+    site.hello(1, nonce=99)  # the agent learns that the packet was counted
+    site.now_s += 2.0
+    apply = site.control.apply
+    for steps in range(4):
+        calls = iter(range(steps))
+
+        def failing(operations: Iterable[Operation], calls: Iterator[int] = calls) -> None:
+            if next(calls, None) is None:
+                raise TransportError("no answer from the switch")
+            apply(operations)
+
+        monkeypatch.setattr(site.control, "apply", failing)
+        with pytest.raises(TransportError):
+            site.hello(1, nonce=100 + steps)
+        monkeypatch.undo()
+    assert site.hello(1, nonce=200).header.epoch == site.open_epoch()
+    assert not any(site.rounds())
+    assert site.send_codes(0, epoch) == ErrorReason.STALE_EPOCH, "its incarnation was superseded, if not at once"
 
 
 def test_jobs_do_not_touch_each_other(describe: Describe, a_job: MakeFields, site_of: SiteOf) -> None:

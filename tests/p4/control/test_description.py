@@ -19,6 +19,9 @@ Fields = dict[str, Any]
 Describe = Callable[..., Deployment]
 MakeFields = Callable[..., Fields]
 
+STATION = {"mac": "02:00:00:00:99:01", "port": 9}
+ROUTE = {"prefix": "10.1.0.0/16", "next_hop_mac": "02:00:00:00:99:02", "port": 9}
+
 
 def refusal(make: Callable[[], object]) -> str:
     with pytest.raises(ConfigurationError) as caught:
@@ -123,6 +126,14 @@ def test_workers_that_cannot_be(
         ({"ip": "10.0.0"}, "ip"),
         ({"program": "a b"}, "program"),
         ({"flood_group": 1}, "flood_group"),
+        ({"udp_port": 48866}, "udp_port: Extra inputs"),
+        ({"ports": [{"number": 68, "speed": "100G"}]}, "ports: port 68 is the CPU's or recirculates"),
+        ({"ports": [{"number": 64, "speed": "10G"}]}, "ports: port 64 is the CPU's or recirculates"),
+        ({"stations": [STATION | {"port": 68}]}, "station 02:00:00:00:99:01: port 68 is the CPU's or recirculates"),
+        ({"stations": [STATION | {"port": 64}]}, "station 02:00:00:00:99:01: port 64 is the CPU's or recirculates"),
+        ({"stations": [STATION | {"mac": "02:00:00:00:ff:fe"}]}, "has the MAC address of the switch; give it its own"),
+        ({"routes": [ROUTE | {"port": 68}]}, "route to 10.1.0.0/16: port 68 is the CPU's or recirculates"),
+        ({"routes": [ROUTE | {"port": 64}]}, "route to 10.1.0.0/16: port 64 is the CPU's or recirculates"),
     ],
 )
 def test_switches_that_cannot_be(describe: Describe, changes: Fields, message: str) -> None:
@@ -241,7 +252,7 @@ def test_sizes_are_those_of_the_programs() -> None:
     assert int(defined["THC_JOB_ENTRIES"]) == limits.JOB_ENTRIES
     assert int(defined["THC_WORKER_ENTRIES"]) == limits.MAX_ALL_WORKERS
     assert int(defined["THC_ROUTE_ENTRIES"]) == limits.MAX_ROUTES
-    assert int(defined["THC_MAC_ENTRIES"]) == limits.MAX_STATIONS
+    assert int(defined["THC_MAC_ENTRIES"]) == limits.MAC_ENTRIES
 
 
 def test_the_example_is_valid() -> None:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from switch_control.site import HOST_MAC, Site
+from switch_control.site import Site
 from switch_lab.targets.wired import Cables, Wires, why_no_cables
 
 from byteps_thc.errors import ConfigurationError, TransportError
 from byteps_thc.wire.layout import Header, MessageType
 from p4.control import Deployment, ModelControl, frames, plan
-from p4.control.frames import Datagram
 from p4.control.serve import serve
 from p4.model.switch import Switch
 
@@ -76,10 +75,7 @@ def serving(site: Site, interface: str) -> Iterator[None]:
 
 
 def hello(site: Site) -> bytes:
-    worker, switch = site.deployment.jobs[0].workers[0], site.deployment.switch
-    return frames.build(
-        Datagram(HOST_MAC, HOST_MAC, worker.ip, switch.ip, worker.udp_port, switch.udp_port, site.hello_bytes())
-    )
+    return frames.build(site.datagram(site.hello_bytes()))
 
 
 def test_answers_come_back_over_the_interface(site: Site, cable: Cables, wires: Wires) -> None:
