@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.demo.namespaces import command_inside
 from byteps_thc.demo.site import Site
 from byteps_thc.errors import ConfigurationError, TransportError
 from p4.control.description import (
@@ -104,8 +105,9 @@ class SoftwareSwitch:
         }
         path = folder / f"{site.switch}.json"
         path.write_text(json.dumps(settings), encoding="utf-8")
-        # `ip netns exec` also shows the namespace's interfaces in /sys, where simple_switch looks for their state.
-        command = ["ip", "netns", "exec", site.switch]
+        # simple_switch looks for the state of its interfaces in /sys, which only `ip netns exec` mounts anew.
+        bmv2 = choice.target == "bmv2"
+        command = ["ip", "netns", "exec", site.switch] if bmv2 else command_inside(site.switch)
         command += [sys.executable, "-P", "-m", "byteps_thc.demo.switch_process", str(path)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from byteps_thc.demo.namespaces import command_inside
 from byteps_thc.demo.site import Site
 from byteps_thc.launch import ParameterServer
 
@@ -61,7 +62,7 @@ class Workers:
         self._pipes: list[Connection] = []
         for worker, own in enumerate(settings):
             ours, theirs = multiprocessing.Pipe()
-            command = ["ip", "netns", "exec", namespaces[worker]] if namespaces else []
+            command = command_inside(namespaces[worker]) if namespaces else []
             command += [sys.executable, "-P", str(PROGRAM), json.dumps(own), str(theirs.fileno())]
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
             theirs.close()
