@@ -35,6 +35,7 @@ def _check_mac(text: str) -> str:
 
 MacAddress = Annotated[str, AfterValidator(_check_mac)]
 PortNumber = Annotated[int, Field(ge=0, le=limits.MAX_PORT)]
+PortSpeed = Literal["10G", "25G", "40G", "50G", "100G", "200G", "400G"]
 UdpPort = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -53,7 +54,7 @@ class PortSettings(_Description):
 
     number: PortNumber
     """device port (`dev_port`)"""
-    speed: Literal["10G", "25G", "40G", "50G", "100G", "200G", "400G"]
+    speed: PortSpeed
     fec: Literal["none", "firecode", "reed_solomon"] = "none"
     auto_negotiation: bool | None = None
     """None: as the driver thinks best"""
@@ -98,6 +99,8 @@ class SwitchDescription(_Description):
     mac: MacAddress
     cpu_port: PortNumber
     """port to the agent (`thc switch serve`)"""
+    cpu_port_speed: PortSpeed | None = None
+    """None: installing does not bring it up, because it is (PCIe), or has settings that PortSettings lacks"""
     cpu_interface: str | None = None
     """the agent's end of it: a network interface of the host"""
     program: str = Field(default="thc_tna", pattern=r"^[A-Za-z_]\w*$")
@@ -154,6 +157,13 @@ class SwitchDescription(_Description):
     def home_port(self) -> int:
         """Recirculation port of the home pipe."""
         return self.recirculation[0].port
+
+    @property
+    def ports_to_bring_up(self) -> tuple[PortSettings, ...]:
+        """`ports` and the CPU's, which frames are not flooded to."""
+        if self.cpu_port_speed is None:
+            return self.ports
+        return (*self.ports, PortSettings(number=self.cpu_port, speed=self.cpu_port_speed))
 
     @property
     def internal_ports(self) -> frozenset[int]:

@@ -20,6 +20,6 @@ def plan(deployment: Deployment, parts: Sequence[type[Control]] = CONTROLS) -> P
         entries=tuple(entry for control in controls for entry in control.entries()),
         registers=tuple(register for control in controls for register in control.registers()),
         groups=tuple(group for control in controls for group in control.groups()),
-        ports=deployment.switch.ports,
+        ports=deployment.switch.ports_to_bring_up,
         recirculation=deployment.switch.recirculation,
     )

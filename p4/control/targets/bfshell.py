@@ -33,15 +33,7 @@ from p4.control.plan import (
     Ternary,
 )
 from p4.control.targets.base import SwitchControl
-from p4.control.targets.bfrt_names import (
-    AUTO_NEGOTIATION,
-    CHIP_NODE,
-    FEC,
-    IN_FLIGHT_S,
-    LOOPBACK,
-    flood_node,
-    register_fields,
-)
+from p4.control.targets.bfrt_names import CHIP_NODE, IN_FLIGHT_S, flood_node, port_fields, register_fields
 
 DONE = "thc: done"
 _RESULT = "thc: result "
@@ -119,9 +111,12 @@ def _loop(over: str, statement: str) -> tuple[str, ...]:
 def _statements(operation: Operation, switch: SwitchDescription) -> tuple[str, ...]:
     match operation:
         case PortSettings():
-            return (_port(operation),)
-        case RecirculationPort(port=port, loopback_speed=speed):
-            return (_recirculation(port, speed, switch.architecture),)
+            return _port(operation)
+        case RecirculationPort(port=port, loopback_speed=None):
+            node = f"bfrt.{CHIP_NODE[switch.architecture]}.pktgen.port_cfg"
+            return (f"{node}.mod(dev_port={port}, recirculation_enable=True)",)
+        case RecirculationPort():
+            return _port(operation)
         case ClearTable(table):
             return (f"p4.{table}.clear()",)
         case RemoveEntries(table, key, value):
@@ -138,18 +133,18 @@ def _statements(operation: Operation, switch: SwitchDescription) -> tuple[str, .
             raise AssertionError("entries are added in loops")
 
 
-def _port(port: PortSettings) -> str:
-    fields = f'SPEED="BF_SPEED_{port.speed}", FEC="{FEC[port.fec]}"'
-    fields += f', AUTO_NEGOTIATION="{AUTO_NEGOTIATION[port.auto_negotiation]}", PORT_ENABLE=True'
-    return f"bfrt.port.port.entry(DEV_PORT={port.number}, {fields}).push()"
-
-
-def _recirculation(port: int, speed: str | None, architecture: str) -> str:
-    if speed is None:
-        return f"bfrt.{CHIP_NODE[architecture]}.pktgen.port_cfg.mod(dev_port={port}, recirculation_enable=True)"
+def _port(port: PortSettings | RecirculationPort) -> tuple[str, ...]:
+    """The driver takes a port down to set its speed, even to the speed it has: only when something is to change."""
+    number, wanted = port_fields(port)
+    present = ", ".join(f'b"${name}": "{value}"' for name, value in wanted.items())
+    fields = ", ".join(f'{name}="{value}"' for name, value in wanted.items())
     return (
-        f'bfrt.port.port.entry(DEV_PORT={port}, SPEED="BF_SPEED_{speed}", FEC="{FEC["none"]}", '
-        f'LOOPBACK_MODE="{LOOPBACK}", PORT_ENABLE=True).push()'
+        "port = {}",
+        "for entry in bfrt.port.port.get(regex=True, print_ents=False):",
+        f'    if entry.key[b"$DEV_PORT"] == {number}:',
+        "        port = entry.data",
+        f'if not {{{present}, b"$PORT_ENABLE": True}}.items() <= port.items():',
+        f"    bfrt.port.port.entry(DEV_PORT={number}, {fields}, PORT_ENABLE=True).push()",
     )
 
 

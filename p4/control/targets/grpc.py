@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -28,15 +29,7 @@ from p4.control.plan import (
     full_action,
 )
 from p4.control.targets.base import SwitchControl
-from p4.control.targets.bfrt_names import (
-    AUTO_NEGOTIATION,
-    CHIP_NODE,
-    FEC,
-    IN_FLIGHT_S,
-    LOOPBACK,
-    flood_node,
-    register_fields,
-)
+from p4.control.targets.bfrt_names import CHIP_NODE, IN_FLIGHT_S, flood_node, port_fields, register_fields
 
 DEFAULT_ADDRESS = "127.0.0.1:50052"
 _PACKETS = "$COUNTER_SPEC_PKTS"
@@ -66,10 +59,8 @@ class GrpcControl(SwitchControl):
         """Do the operations in order."""
         for _, group in groupby(operations, key=_same_request):
             batch = list(group)
-            try:
+            with self._asking(f"does not {batch[0]}"):
                 self._apply(batch)
-            except self._client.BfruntimeRpcException as error:
-                raise TransportError(f"the switch refuses {batch[0]}: {error}") from error
 
     def read_counter(self, name: str, first: int, count: int) -> list[int]:
         """Return the packets counted in `count` elements of a counter from `first`."""
@@ -82,19 +73,31 @@ class GrpcControl(SwitchControl):
     def open_epoch(self, allocation: JobAllocation) -> int | None:
         """Return the epoch whose packets are let in; None when the job is closed."""
         table = self._info.table_get(JobCheck.full_name("job"))
-        for data, key in table.entry_get(self._target, None, {"from_hw": False}):
-            keys = key.to_dict()
-            enters = data.to_dict()["action_name"].endswith(".enter")
-            if enters and keys["job_id"]["value"] == allocation.job_id:
-                return int(keys["epoch"]["value"])
+        with self._asking("does not tell its jobs"):
+            for data, key in table.entry_get(self._target, None, {"from_hw": False}):
+                keys = key.to_dict()
+                enters = data.to_dict()["action_name"].endswith(".enter")
+                if enters and keys["job_id"]["value"] == allocation.job_id:
+                    return int(keys["epoch"]["value"])
         return None
 
     def worker_packets(self, allocation: JobAllocation, worker: int) -> int:
         """Return how many packets of a worker the switch took, ever."""
         entry = JobCheck.worker_entry(allocation, worker)
         table = self._info.table_get(entry.table)
-        data, _ = next(table.entry_get(self._target, [self._key(table, entry)], {"from_hw": True}))
-        return int(data.to_dict()[_PACKETS])
+        with self._asking(f"does not count {entry}"):
+            found = next(table.entry_get(self._target, [self._key(table, entry)], {"from_hw": True}), None)
+        if found is None:
+            raise TransportError(f"the switch has no entry {entry}: run thc switch install first")
+        return int(found[0].to_dict()[_PACKETS])
+
+    @contextmanager
+    def _asking(self, failure: str) -> Iterator[None]:
+        """Make errors of the library TransportErrors. Reads fail with those of gRPC itself, while they are iterated."""
+        try:
+            yield
+        except (self._client.BfruntimeRpcException, self._client.grpc.RpcError) as error:
+            raise TransportError(f"the switch {failure}: {error}") from error
 
     def _apply(self, batch: Sequence[Operation]) -> None:
         if isinstance(batch[0], TableEntry):
@@ -164,30 +167,33 @@ class GrpcControl(SwitchControl):
     def _read(self, name: str, index: str, field: str, first: int, count: int) -> list[Any]:
         table = self._info.table_get(name)
         keys = [table.make_key([self._client.KeyTuple(index, number)]) for number in range(first, first + count)]
-        return [data.to_dict()[field] for data, _ in table.entry_get(self._target, keys, {"from_hw": True})]
+        with self._asking(f"does not tell {name}"):
+            return [data.to_dict()[field] for data, _ in table.entry_get(self._target, keys, {"from_hw": True})]
 
     def _set_port(self, port: PortSettings | RecirculationPort) -> None:
-        data_tuple = self._client.DataTuple
-        if isinstance(port, PortSettings):
-            number, speed, fec = port.number, port.speed, FEC[port.fec]
-            mode = data_tuple("$AUTO_NEGOTIATION", str_val=AUTO_NEGOTIATION[port.auto_negotiation])
-        elif port.loopback_speed is not None:
-            number, speed, fec = port.port, port.loopback_speed, FEC["none"]
-            mode = data_tuple("$LOOPBACK_MODE", str_val=LOOPBACK)
-        else:
+        if isinstance(port, RecirculationPort) and port.loopback_speed is None:
+            enable = self._client.DataTuple("recirculation_enable", bool_val=True)
             table = self._info.table_get(f"{CHIP_NODE[self._switch.architecture]}.pktgen.port_cfg")
             key = table.make_key([self._client.KeyTuple("dev_port", port.port)])
-            table.entry_mod(self._target, [key], [table.make_data([data_tuple("recirculation_enable", bool_val=True)])])
+            table.entry_mod(self._target, [key], [table.make_data([enable])])
             return
+        number, wanted = port_fields(port)
         table = self._info.table_get("$PORT")
-        fields = [
-            data_tuple("$SPEED", str_val=f"BF_SPEED_{speed}"),
-            data_tuple("$FEC", str_val=fec),
-            mode,
-            data_tuple("$PORT_ENABLE", bool_val=True),
-        ]
         key = table.make_key([self._client.KeyTuple("$DEV_PORT", number)])
-        table.entry_add_or_mod(self._target, [key], [table.make_data(fields)])
+        # The driver takes a port down to set its speed, even to the speed it has.
+        if not wanted.items() <= self._port_fields(table, key).items():
+            strings = [self._client.DataTuple(f"${name}", str_val=value) for name, value in wanted.items()]
+            enable = self._client.DataTuple("$PORT_ENABLE", bool_val=True)
+            table.entry_add_or_mod(self._target, [key], [table.make_data([*strings, enable])])
+
+    def _port_fields(self, table: Any, key: Any) -> dict[str, Any]:
+        """Return the settings of a port; {} when it is not enabled, or has none, which the server calls an error."""
+        try:
+            found = next(table.entry_get(self._target, [key], {"from_hw": False}), None)
+        except (self._client.BfruntimeRpcException, self._client.grpc.RpcError):
+            return {}
+        fields = {} if found is None else found[0].to_dict()
+        return {name.removeprefix("$"): value for name, value in fields.items()} if fields.get("$PORT_ENABLE") else {}
 
     def _set_group(self, group: MulticastGroup) -> None:
         nodes, groups = self._info.table_get("$pre.node"), self._info.table_get("$pre.mgid")

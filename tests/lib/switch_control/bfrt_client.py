@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from p4.model.control import TableEntry
@@ -23,6 +23,10 @@ PORT = {"$SPEED", "$FEC", "$AUTO_NEGOTIATION", "$LOOPBACK_MODE", "$PORT_ENABLE"}
 
 class BfruntimeRpcException(Exception):  # noqa: N818
     """The server refused."""
+
+
+class RpcError(Exception):
+    """gRPC's own, which reads raise while they are iterated."""
 
 
 @dataclass
@@ -212,19 +216,29 @@ class CounterTable(Table):
 
 
 class FixedTable(Table):
-    """A table of the chip: keeps what it is told."""
+    """A table of the chip: keeps what it is told. `writes`: keys, in order."""
 
     def __init__(self, key: str, fields: set[str]) -> None:
         self.keys, self.fields = {key}, fields
         self.rows: dict[int, dict[str, Any]] = {}
+        self.writes: list[int] = []
 
     def entry_add_or_mod(self, _: Target, keys: Sequence[Key], data: Sequence[Data]) -> None:
         for key, each in zip(keys, data, strict=True):
             assert set(each.fields) <= self.fields
             (field,) = key.fields.values()
             self.rows[field.value] = each.fields
+            self.writes.append(field.value)
 
     entry_mod = entry_add_or_mod
+
+    def entry_get(self, _: Target, keys: Sequence[Key], flags: dict[str, bool]) -> Iterator[tuple[Data, Key]]:
+        assert not flags["from_hw"]
+        for key in keys:
+            (field,) = key.fields.values()
+            if field.value not in self.rows:
+                raise RpcError("Object not found")
+            yield Data(self.rows[field.value]), key
 
 
 class Server:
@@ -278,6 +292,7 @@ class Server:
                 return server
 
         module = ModuleType("bfrt_grpc.client")
+        module.grpc = SimpleNamespace(RpcError=RpcError)  # type: ignore[attr-defined]
         for each in (ClientInterface, Target, KeyTuple, DataTuple, BfruntimeRpcException):
             setattr(module, each.__name__, each)
         return module

@@ -240,14 +240,29 @@ class Pre:
 
 
 class PortTable:
-    """`bfrt.port.port`."""
+    """`bfrt.port.port`. `flaps`: ports in the order they were set, which takes them down."""
 
     def __init__(self, ports: dict[int, dict[str, Any]]) -> None:
         self._ports = ports
+        self.flaps: list[int] = []
 
     def entry(self, **fields: Any) -> Pushed:
         assert set(fields) <= PORT_FIELDS
-        return Pushed(lambda: self._ports.update({fields.pop("DEV_PORT"): fields}))
+        number = fields.pop("DEV_PORT")
+
+        def push() -> None:
+            self.flaps.append(number)
+            self._ports[number] = fields
+
+        return Pushed(push)
+
+    def get(self, *, regex: bool, print_ents: bool) -> list[Namespace]:
+        assert regex
+        assert not print_ents
+        return [
+            Namespace(key={b"$DEV_PORT": number}, data={f"${name}".encode(): value for name, value in fields.items()})
+            for number, fields in self._ports.items()
+        ]
 
 
 class RecirculationTable:

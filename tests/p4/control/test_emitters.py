@@ -55,6 +55,10 @@ def test_bfrt_python_installs_the_plan(tna_switch: NewSwitch, jobs: Deployment) 
     }
     bfrt_python.run(script, bfrt)
     assert contents(switch) == contents(expected), "a script may be run again"
+    assert bfrt.port.port.flaps == [0, 1], "a port goes down when its speed is set, even to the speed it has"
+    bfrt.ports[1]["SPEED"] = "BF_SPEED_10G"
+    bfrt_python.run(script, bfrt)
+    assert bfrt.port.port.flaps == [0, 1, 1]
 
 
 def test_cli_commands_install_the_plan(v1model_switch: NewSwitch, jobs: Deployment) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
-from switch_control.bfrt_client import Server
+from switch_control.bfrt_client import CounterTable, MatchTable, RegisterTable, RpcError, Server
 
 from byteps_thc.errors import ConfigurationError, TransportError
 from p4.control import Deployment, ModelControl, allocate, plan
-from p4.control.controls import SlotCheck
-from p4.control.plan import TableEntry
+from p4.control.controls import JobCheck, SlotCheck
+from p4.control.plan import ClearTable, Section, TableEntry
 from p4.control.status import read_status
 from p4.control.targets.grpc import DEFAULT_ADDRESS, GrpcControl
 from p4.model.switch import Switch
@@ -77,6 +77,51 @@ def test_ports(server: Server, jobs: Deployment) -> None:
             "$PORT_ENABLE": True,
         },
     }
+
+
+def test_ports_that_are_up_stay_up(server: Server, jobs: Deployment) -> None:
+    control, ports = GrpcControl(jobs.switch), server.chip["$PORT"]
+    for _ in range(2):
+        control.install(plan(jobs), [Section.PORTS])
+    assert ports.writes == [0, 130], "a port goes down when its speed is set, even to the speed it has"
+    ports.rows[0]["$SPEED"] = "BF_SPEED_25G"
+    ports.rows[130]["$PORT_ENABLE"] = False
+    control.install(plan(jobs), [Section.PORTS])
+    assert ports.writes == [0, 130, 0, 130]
+
+
+def test_reads_that_fail_are_errors_the_agent_survives(
+    server: Server, jobs: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = GrpcControl(jobs.switch)
+    control.install(plan(jobs), [Section.TABLES])
+    first, _ = allocate(jobs)
+
+    def broken(*_: object) -> Iterator[None]:
+        yield from ()
+        raise RpcError("deadline exceeded")
+
+    for kind in (MatchTable, RegisterTable, CounterTable):
+        monkeypatch.setattr(kind, "entry_get", broken)
+    for read in (
+        lambda: control.open_epoch(first),
+        lambda: control.worker_packets(first, 0),
+        lambda: control.close_job(first),
+        lambda: read_status(control, [first]),
+        lambda: control.read_counter("ThcIngress.reasons", 0, 1),
+    ):
+        with pytest.raises(TransportError, match="deadline exceeded"):
+            read()
+    monkeypatch.undo()
+    del server
+
+
+def test_a_switch_without_the_plan(server: Server, jobs: Deployment) -> None:
+    del server
+    control = GrpcControl(jobs.switch)
+    control.apply([ClearTable(JobCheck.full_name("worker"))])
+    with pytest.raises(TransportError, match="run thc switch install first"):
+        control.worker_packets(allocate(jobs)[0], 0)
 
 
 def test_jobs_are_opened_and_closed_one_by_one(server: Server, jobs: Deployment) -> None:

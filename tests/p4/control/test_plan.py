@@ -134,6 +134,13 @@ def test_everything_else_is_bridged_and_routed(describe: Describe, a_job: MakeFi
     assert flood.replicas == ((0, 0), (1, 0), (9, 0), (10, 0))
 
 
+def test_the_cpu_port_is_brought_up_and_not_flooded_to(describe: Describe, a_job: MakeFields) -> None:
+    wanted = plan(describe([a_job()], ports=[{"number": 9, "speed": "100G"}], cpu_port_speed="10G"))
+    assert [(port.number, port.speed) for port in wanted.ports] == [(9, "100G"), (64, "10G")]
+    (flood,) = (group for group in wanted.groups if group.group == 65535)
+    assert {port for port, _ in flood.replicas} == {0, 1, 2, 9}
+
+
 def test_jobs_are_closed_until_the_agent_opens_them(deployment: Deployment) -> None:
     assert not rows(plan(deployment), "job")
     assert "ThcIngress.job_check.job" in plan(deployment).tables
