@@ -4,6 +4,11 @@ struct finished_t {
     bit<32> count;
 }
 
+#ifdef THC_TOFINO2
+// Containers that the input crossbar can bring to the stateful ALU of slot_use.
+@pa_container_size("ingress", "hdr.thc.round", 16)
+@pa_container_size("ingress", "ig_md.meta.order", 32)
+#endif
 control ThcIngress(
         inout headers_t hdr,
         inout tna_metadata_t ig_md,
@@ -64,7 +69,7 @@ control ThcIngress(
         ig_md.meta.finished = read_count.execute(hdr.thc.switch_state);
     }
 
-    @stage(5)
+    @stage(FINISHED_STAGE)
     table contributions {
         key = {
             ig_md.meta.use: exact;
@@ -82,7 +87,7 @@ control ThcIngress(
         ig_md.meta.finished = count_one.execute(hdr.thc.switch_state);
     }
 
-    @stage(5)
+    @stage(FINISHED_STAGE)
     table last_pass {
         actions = { count; }
         const default_action = count();

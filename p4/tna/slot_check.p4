@@ -1,5 +1,5 @@
 // The state of slots. Each register has one stage, and a packet meets it once; nothing after them needs a stateful ALU.
-// Stage 2: highest_round, 3: slot_use, 4: worker_bitmap, 5: finished (in ThcIngress).
+// Stage 2: highest_round, 3: slot_use, 4: worker_bitmap, 5: finished (in ThcIngress; 11 on Tofino 2).
 struct slot_use_t {
     bit<32> round;
     bit<32> order;

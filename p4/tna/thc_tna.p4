@@ -12,6 +12,13 @@
 // Stages of tables that would take the blocks' places.
 #define AT_STAGE(number) @stage(number)
 
+// Where the register `finished` finds a free stateful ALU.
+#ifdef THC_TOFINO2
+#define FINISHED_STAGE 11
+#else
+#define FINISHED_STAGE 5
+#endif
+
 #define WORKER_COUNTER(name) DirectCounter<bit<32>>(CounterType_t.PACKETS) name;
 #define COUNT_WORKER(name) name.count();
 
