@@ -25,8 +25,6 @@ from byteps_thc.errors import ConfigurationError
 
 #: The compressed run may end with a validation loss this much above the uncompressed one.
 LOSS_TOLERANCE = 0.01
-#: Norms and the padding of the last rotation block may take this share of the nominal saving (32 / bits).
-SAVING_TOLERANCE = 0.05
 
 
 class LiveProgress:
@@ -136,7 +134,7 @@ def shortcomings(results: list[RunResult], settings: DemoSettings) -> list[str]:
         ("down", value_bits, thc.traffic.payload_down, reference.traffic.payload_down),
     ):
         nominal = 32 / bits
-        if fp32 < (1 - SAVING_TOLERANCE) * nominal * sent:
+        if fp32 < (1 - settings.saving_tolerance) * nominal * sent:
             found.append(f"THC sends only {fp32 / sent:.2f}x fewer bytes {direction} than fp32 (expected {nominal:g}x)")
     if not settings.loss_tolerant and not thc.workers_agree:
         found.append("the workers did not end with bit-identical parameters")

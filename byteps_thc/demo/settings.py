@@ -59,6 +59,8 @@ class DemoSettings:
     servers: int = 1
     validate_every: int = 25
     nmse_every: int = 10
+    #: part of the nominal saving of bytes (32 / bits) that norms and padding may cost
+    saving_tolerance: float = 0.05
     #: steps between broadcasts of rank 0's parameters (loss-tolerant mode; the paper does it every epoch)
     synchronize_every: int = 50
     #: seconds without any message from the workers after which the demo gives up

@@ -26,6 +26,8 @@ DEFAULTS = DemoSettings(
     learning_rate=6e-3,
     codes_per_packet=SWITCH_CODES_PER_PACKET,
     validate_every=10,
+    # Packets are padded to 1024 codes and 256 norms, which shows where a partition is as small as here.
+    saving_tolerance=0.1,
 )
 
 
