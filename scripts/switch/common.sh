@@ -10,7 +10,9 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly root
 readonly me=${0##*/}
-readonly state=${THC_SWITCH_STATE:-$root/build/switch}
+# Absolute: bf_switchd reads paths in the compiled program's .conf from another folder.
+state=$(realpath -m "${THC_SWITCH_STATE:-$root/build/switch}")
+readonly state
 
 die() {
   echo "$me: $*" >&2
@@ -81,8 +83,32 @@ install_part() {
   "$thc" switch install "$jobs" "${options[@]}"
 }
 
+# When a process started, in ticks since boot, and the boot's id: a pid alone may be another process by now.
+process_identity() {
+  local stat
+  stat=$(</proc/"$1"/stat) 2>/dev/null || return
+  stat=${stat##*) } # its name may hold blanks
+  echo "$1 $(cut -d' ' -f20 <<<"$stat") $(</proc/sys/kernel/random/boot_id)"
+}
+
+# Process id in a pid file.
+pid_of() { cut -d' ' -f1 "$1"; }
+
 # Whether the process of a pid file runs.
-is_running() { [[ -s $1 ]] && kill -0 "$(<"$1")" 2>/dev/null; }
+is_running() { [[ -s $1 && $(process_identity "$(pid_of "$1")") == "$(<"$1")" ]]; }
+
+# Stop the process of a name, if it runs.
+readonly stop_s=20
+has_stopped() { ! is_running "$state/$1.pid"; }
+stop_process() {
+  if is_running "$state/$1.pid"; then
+    run kill "$(pid_of "$state/$1.pid")"
+    wait_for "$stop_s" "the end of $1" has_stopped "$1"
+  else
+    echo "$1 does not run"
+  fi
+  run rm -f "$state/$1.pid"
+}
 
 # Start a command in the background. $1: name of its pid file and log; the rest: the command.
 start_process() {
@@ -94,7 +120,22 @@ start_process() {
   fi
   mkdir -p "$state"
   setsid "$@" </dev/null >"$state/$name.log" 2>&1 &
-  echo $! >"$pid_file"
+  process_identity $! >"$pid_file" || true # it may have ended already
+}
+
+# Wait until a started process is ready. $1: seconds; $2: its name; the rest: a command that succeeds when it is.
+wait_until_ready() {
+  local deadline=$((SECONDS + $1)) name=$2
+  shift 2
+  $dry_run && return
+  until "$@"; do
+    if ! is_running "$state/$name.pid"; then
+      tail -n 20 "$state/$name.log" >&2
+      die "$name ended; its last lines are above ($state/$name.log)"
+    fi
+    ((SECONDS < deadline)) || die "$name is not ready after the deadline; see $state/$name.log"
+    sleep 1
+  done
 }
 
 # Wait for a condition. $1: seconds; $2: what for; the rest: a command that succeeds when it is there.

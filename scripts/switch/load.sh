@@ -12,7 +12,7 @@ readonly ready_s=120
 has_bfshell() { "$thc" switch status "$jobs" --target bfshell >/dev/null 2>&1; }
 
 if is_running "$state/bf_switchd.pid"; then
-  echo "bf_switchd runs already (process $(<"$state/bf_switchd.pid"))"
+  echo "bf_switchd runs already (process $(pid_of "$state/bf_switchd.pid"))"
   exit
 fi
 if ! $dry_run; then
@@ -20,5 +20,6 @@ if ! $dry_run; then
   ! pgrep -x bf_switchd >/dev/null || die "another bf_switchd runs: stop it, or set THC_SWITCH_STATE to its folder"
   [[ -x $install/bin/bf_switchd ]] || die "$install/bin/bf_switchd is not there: build the SDE's drivers"
 fi
-start_process bf_switchd "$install/bin/bf_switchd" --install-dir "$install" --conf-file "$conf" --background
-wait_for "$ready_s" "bf_switchd with program $program" has_bfshell
+start_process bf_switchd "$install/bin/bf_switchd" --install-dir "$install" --conf-file "$conf" --background \
+  --server-listen-local-only
+wait_until_ready "$ready_s" bf_switchd has_bfshell

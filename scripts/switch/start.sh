@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Start the agent that answers the workers' HELLO and GOODBYE. Does nothing when it runs already.
+# Start the agent that answers the workers' HELLO and GOODBYE. Does nothing when it runs already with this description.
 #
 # Usage: scripts/switch/start.sh JOBS.toml [--dry-run]       (after tables.sh; needs CAP_NET_RAW)
 # shellcheck source=scripts/switch/common.sh
@@ -8,8 +8,17 @@ source "$(dirname "$0")/common.sh"
 readonly ready_s=30
 
 if is_running "$state/agent.pid"; then
-  echo "the agent runs already (process $(<"$state/agent.pid"))"
-  exit
+  if cmp -s "$jobs" "$state/agent.toml"; then
+    echo "the agent runs already (process $(pid_of "$state/agent.pid"))"
+    exit
+  fi
+  stop_process agent
 fi
+# The SDE's client library of the gRPC server.
+install=$(sde_install)
+for packages in "$install"/lib/python3*/site-packages "$install"/lib/python3*/site-packages/tofino; do
+  [[ ! -d $packages ]] || export PYTHONPATH="${PYTHONPATH:+$PYTHONPATH:}$packages"
+done
 start_process agent "$thc" switch serve "$jobs" --target grpc
-wait_for "$ready_s" "the agent" grep -qs "^agent ready" "$state/agent.log"
+run cp "$jobs" "$state/agent.toml"
+wait_until_ready "$ready_s" agent grep -qs "^agent ready" "$state/agent.log"

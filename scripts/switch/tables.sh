@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Fill the tables; jobs that run are closed, their workers say HELLO again. May be repeated at any time.
+# Fill the tables; jobs that run are closed, their workers say HELLO again. May be repeated at any time. Stops the agent,
+# which would answer for the description before: start.sh starts it with this one.
 #
 # Usage: scripts/switch/tables.sh JOBS.toml [--dry-run]       (after load.sh)
 # shellcheck source=scripts/switch/common.sh
 source "$(dirname "$0")/common.sh"
 
+is_running "$state/agent.pid" && stop_process agent
 install_part tables

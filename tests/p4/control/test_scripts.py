@@ -7,6 +7,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,81 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def script(name: str, *arguments: str | Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [str(SCRIPTS / f"{name}.sh"), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+
+
+def identity(pid: int) -> str:
+    """As the scripts note which process they started."""
+    command = f"source {SCRIPTS}/common.sh x.toml; process_identity {pid}"
+    env = os.environ | {"THC": "true"}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, env=env).stdout
+
+
+@pytest.fixture
+def sde(environment: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An SDE whose bfshell says that scripts end well, and a `thc` whose agent waits and names its PYTHONPATH."""
+    sde = tmp_path / "sde"
+    (sde / "bin").mkdir(parents=True)
+    (sde / "lib/python3.11/site-packages/tofino").mkdir(parents=True)
+    bfshell_tool = sde / "bin/bfshell"
+    bfshell_tool.write_text(f"#!/bin/sh\necho '{bfshell.DONE}'\n")
+    bfshell_tool.chmod(0o755)
+    thc = tmp_path / "serving_thc"
+    thc.write_text(
+        '#!/bin/sh\n[ "$2" != serve ] || { echo "agent ready, $PYTHONPATH"; exec sleep 60; }\n'
+        f'exec {environment["THC"]} "$@"\n'
+    )
+    thc.chmod(0o755)
+    env = environment | {"SDE_INSTALL": str(sde), "THC": str(thc)}
+    yield env
+    script("teardown", EXAMPLE, env=env)
+
+
+def test_a_changed_description_gets_another_agent(sde: dict[str, str], tmp_path: Path) -> None:
+    jobs, state = tmp_path / "jobs.toml", tmp_path / "state"
+    jobs.write_text(EXAMPLE.read_text())
+    first = script("start", jobs, env=sde)
+    assert first.returncode == 0, first.stderr
+    assert "site-packages/tofino" in (state / "agent.log").read_text(), "where bfrt_grpc is"
+    pid_file = state / "agent.pid"
+    before = pid_file.read_text()
+    assert "runs already" in script("start", jobs, env=sde).stdout
+    assert pid_file.read_text() == before
+    jobs.write_text(EXAMPLE.read_text() + "# changed\n")
+    assert script("start", jobs, env=sde).returncode == 0
+    assert pid_file.read_text() not in ("", before)
+    assert script("tables", jobs, env=sde).returncode == 0
+    assert not pid_file.exists(), "an agent of another description must not answer while tables are filled"
+
+
+def test_a_process_that_ends_is_not_waited_for(sde: dict[str, str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken_thc"
+    broken.write_text("#!/bin/sh\necho no such interface\nexit 1\n")
+    broken.chmod(0o755)
+    started = time.monotonic()
+    result = script("start", EXAMPLE, env=sde | {"THC": str(broken)})
+    assert time.monotonic() - started < 15
+    assert result.returncode == 1
+    assert "no such interface\nstart.sh: agent ended" in result.stderr
+
+
+def test_the_pid_of_another_process_is_not_ours(environment: dict[str, str], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            pid, started, boot = identity(other.pid).split()
+            (state / "agent.pid").write_text(f"{pid} {int(started) - 1} {boot}\n")
+            assert "agent does not run" in script("teardown", EXAMPLE, env=environment).stdout
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_paths_in_the_state_folder_are_absolute(environment: dict[str, str]) -> None:
+    env = environment | {"THC_SWITCH_STATE": "state", "SDE_INSTALL": "/opt/sde/install"}
+    load = shlex.split(script("load", EXAMPLE, "--dry-run", env=env).stdout)
+    assert load[load.index("--conf-file") + 1] == str(Path("state/tofino/thc_tna.conf").resolve())
+    assert "--server-listen-local-only" in load
 
 
 def test_deploy_does_every_step_in_order(environment: dict[str, str], tmp_path: Path) -> None:
@@ -80,7 +157,8 @@ def test_parts_of_the_plan(section: Section, environment: dict[str, str]) -> Non
 
 
 def test_start_and_teardown(environment: dict[str, str]) -> None:
-    assert "switch serve" in script("start", EXAMPLE, "--dry-run", env=environment).stdout
+    started = script("start", EXAMPLE, "--dry-run", env=environment | {"SDE_INSTALL": "/opt/sde/install"})
+    assert "switch serve" in started.stdout
     result = script("teardown", EXAMPLE, "--dry-run", env=environment)
     assert result.returncode == 0
     assert "agent does not run\n" in result.stdout
@@ -91,7 +169,7 @@ def test_teardown_stops_what_runs_and_may_be_repeated(environment: dict[str, str
     state.mkdir()
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            (state / "agent.pid").write_text(f"{process.pid}\n")
+            (state / "agent.pid").write_text(identity(process.pid))
             script("teardown", EXAMPLE, "--dry-run", env=environment)
             assert process.poll() is None
             stopping = subprocess.Popen(
@@ -120,7 +198,7 @@ def test_teardown_stops_what_runs_and_may_be_repeated(environment: dict[str, str
 def test_what_is_missing_is_named(name: str, message: str, environment: dict[str, str], tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    for tool in ("bash", "sh", "dirname", "env", "rm", "mkdir", "find", "pgrep", "sed", "cat"):
+    for tool in ("bash", "sh", "dirname", "env", "rm", "mkdir", "find", "pgrep", "sed", "cat", "realpath", "cut"):
         found = shutil.which(tool)
         assert found is not None
         (tools / tool).symlink_to(found)

@@ -1,7 +1,7 @@
 """The TNA program in Intel's tofino-model, behind the veth pairs of the SDE's veth_setup.sh.
 
 The SDE is not public, so this has never been run: it is what would run, written from the SDE's documented conventions.
-tofino-model and the switch daemon must be running with the program loaded (p4/README.md, "Deploy on a Tofino").
+tofino-model and the switch daemon must be running with the program loaded (p4/README.md, "On a Tofino").
 """
 
 from __future__ import annotations
