@@ -22,6 +22,7 @@ from p4.model.ports import InterfacePort, Port, UdpPort
 from p4.model.rules_tna import phv_bits
 from p4.model.stf import StfError, run_stf
 
+MAX_UDP_PORT = 65535
 SERVICE_MAC = bytes.fromhex("020000000001")
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run P4_16 programs for v1model, TNA and T2NA.")
@@ -94,9 +95,7 @@ def run(
         if setup is not None:
             run_stf(switch, setup)
         with ExitStack() as stack:
-            ports = dict(_open_port(text) for text in port)
-            for each in ports.values():
-                stack.callback(each.close)
+            ports = _open_ports(port, stack)
             PortLoop(switch, ports).run(stop, duration_s)
     except (StfError, P4Error, PacketError, ControlError, OSError) as error:
         _fail(error)
@@ -118,15 +117,28 @@ def _switch(program: Program, pipes: int) -> V1ModelSwitch | TnaSwitch:
         _fail(error)
 
 
-def _open_port(text: str) -> tuple[int, Port]:
-    number, _, target = text.partition("=")
-    if not number.isdecimal() or not target:
-        raise ControlError(f"--port {text}: write NUMBER=INTERFACE or NUMBER=udp:ADDRESS:PORT")
-    if target.startswith("udp:"):
-        address, _, udp_port = target.removeprefix("udp:").rpartition(":")
-        return int(number), UdpPort(address, int(udp_port), SERVICE_MAC)
-    disable_offloads(target)
-    return int(number), InterfacePort(target)
+def _open_ports(texts: list[str], stack: ExitStack) -> dict[int, Port]:
+    """The ports by number; the stack closes them, those too that were open when a later one failed."""
+    ports: dict[int, Port] = {}
+    for text in texts:
+        number, _, target = text.partition("=")
+        if not number.isdecimal() or not target:
+            raise ControlError(f"--port {text}: write NUMBER=INTERFACE or NUMBER=udp:ADDRESS:PORT")
+        if int(number) in ports:
+            raise ControlError(f"--port {text}: port {number} is given twice")
+        port = ports[int(number)] = _open_port(text, target)
+        stack.callback(port.close)
+    return ports
+
+
+def _open_port(text: str, target: str) -> Port:
+    if not target.startswith("udp:"):
+        disable_offloads(target)
+        return InterfacePort(target)
+    address, _, udp_port = target.removeprefix("udp:").rpartition(":")
+    if not udp_port.isdecimal() or int(udp_port) > MAX_UDP_PORT:
+        raise ControlError(f"--port {text}: the UDP port is a number from 0 to {MAX_UDP_PORT}")
+    return UdpPort(address, int(udp_port), SERVICE_MAC)
 
 
 def _report(switch: V1ModelSwitch | TnaSwitch, ports: dict[int, Port]) -> None:

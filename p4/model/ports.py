@@ -8,6 +8,7 @@ a veth pair: `offload.disable_offloads`.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 import struct
 from collections import deque
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from p4.model.checksums import csum16
+
+LOG = logging.getLogger("p4.model")
 
 ETH_P_ALL = 0x0003
 SOL_PACKET = 263
@@ -26,9 +29,12 @@ SO_RCVBUFFORCE = 33
 RECEIVE_BUFFER_BYTES = 32 << 20
 """A window of packets from every worker, while the model takes milliseconds for each."""
 MAX_FRAME_BYTES = 65535
+MAX_WAITING_ANSWERS = 4096
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
 UDP_BYTES = 8
+MORE_FRAGMENTS = 0x2000
+FRAGMENT_OFFSET = 0x1FFF
 ETHERTYPE_IPV4 = b"\x08\x00"
 PROTOCOL_UDP = 17
 
@@ -41,6 +47,8 @@ class PortStatistics:
     sent: int = 0
     send_errors: int = 0
     """Frames the interface did not take, or that have no way out of this kind of port."""
+    receive_errors: int = 0
+    """Reads that failed (interface down), and answers lost because too many were waiting."""
 
 
 class Port(Protocol):
@@ -89,6 +97,9 @@ class InterfacePort:
             try:
                 frame, address = self._socket.recvfrom(MAX_FRAME_BYTES)
             except BlockingIOError:
+                return None
+            except OSError:  # interface down or gone: as a cable pulled out
+                self.statistics.receive_errors += 1
                 return None
             if address[2] != socket.PACKET_OUTGOING:
                 self.statistics.received += 1
@@ -140,6 +151,9 @@ class UdpPort:
             payload, sender = self._socket.recvfrom(MAX_FRAME_BYTES)
         except BlockingIOError:
             return None
+        except OSError:  # what an earlier datagram met, such as an unreachable host
+            self.statistics.receive_errors += 1
+            return None
         self.statistics.received += 1
         return udp_frame(self._mac, self.address, sender, payload)
 
@@ -179,9 +193,17 @@ class FunctionPort:
         return self._answers.popleft()
 
     def send(self, frame: bytes) -> None:
-        """Call the function."""
+        """Call the function. Its exceptions are logged and cost this frame's answers; so does a full queue."""
         self.statistics.sent += 1
-        self._answers.extend(self._answer(frame))
+        try:
+            answers = list(self._answer(frame))
+        except Exception:
+            self.statistics.send_errors += 1
+            LOG.exception("the function behind a port failed")
+            return
+        kept = answers[: MAX_WAITING_ANSWERS - len(self._answers)]
+        self._answers.extend(kept)
+        self.statistics.receive_errors += len(answers) - len(kept)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -206,9 +228,12 @@ def udp_frame(mac: bytes, to: tuple[str, int], sender: tuple[str, int], payload:
 
 
 def udp_datagram(frame: bytes) -> tuple[bytes, tuple[str, int]] | None:
-    """Payload and destination of an Ethernet frame with IPv4 and UDP; None for other frames."""
+    """Payload and destination of a whole UDP datagram over IPv4; None for fragments, cut and other frames."""
     udp = ETHERNET_BYTES + IPV4_BYTES
     if frame[12:14] != ETHERTYPE_IPV4 or len(frame) < udp + UDP_BYTES or frame[14] != 0x45 or frame[23] != PROTOCOL_UDP:
         return None
+    fragment = int.from_bytes(frame[20:22], "big") & (MORE_FRAGMENTS | FRAGMENT_OFFSET)
     port, length = struct.unpack_from("!HH", frame, udp + 2)
+    if fragment or not UDP_BYTES <= length <= len(frame) - udp:
+        return None
     return frame[udp + UDP_BYTES : udp + length], (str(ipaddress.IPv4Address(frame[30:34])), port)

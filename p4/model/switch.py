@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from p4.model.control import ControlPlane
-from p4.model.errors import PacketLoopError
-from p4.model.interfaces import ProgramInstance
+from p4.model.errors import PacketError, PacketLoopError
+from p4.model.interfaces import P4Error, ParserError, ProgramInstance
 
 Output = tuple[int, bytes]
 """(port, frame)."""
+ErrorHandler = Callable[[Exception], None]
+"""Takes an error of the program (one of PROGRAM_ERRORS) that cost a packet."""
+PROGRAM_ERRORS = (P4Error, PacketError, ParserError)
 ArrivalKind = Literal["new", "recirculated", "resubmitted"]
 
 
@@ -45,6 +48,8 @@ class Statistics:
     """Dropped because too many packets were recirculating."""
     resubmitted: int = 0
     cloned: int = 0
+    program_errors: int = 0
+    """Passes given up because of an error of the program, such as an index past the end of a register."""
 
 
 class Switch(ControlPlane):
@@ -68,19 +73,29 @@ class Switch(ControlPlane):
         self._queue: deque[Arrival] = deque()
         self._recirculating = 0
 
-    def process(self, port: int, frame: bytes) -> list[Output]:
-        """Run a frame, and everything in flight, until the switch is quiet; what it sent, in order."""
+    def process(self, port: int, frame: bytes, on_error: ErrorHandler | None = None) -> list[Output]:
+        """Run a frame, and everything in flight, until the switch is quiet; what it sent, in order.
+
+        Errors of the program are raised and nothing stays in flight; with `on_error` they cost only the packet of that
+        pass.
+        """
         with self.lock:
             self.inject(port, frame)
-            return self.drain()
+            return self.drain(on_error)
 
-    def drain(self) -> list[Output]:
-        """Run everything in flight."""
+    def drain(self, on_error: ErrorHandler | None = None) -> list[Output]:
+        """Run everything in flight; errors as for `process`."""
         outputs: list[Output] = []
         with self.lock:
             try:
                 while self._queue:
-                    outputs += self.step()
+                    try:
+                        outputs += self.step()
+                    except PROGRAM_ERRORS as error:
+                        self.statistics.program_errors += 1
+                        if on_error is None:
+                            raise
+                        on_error(error)
             except BaseException:
                 self._queue.clear()
                 self._recirculating = 0

@@ -68,7 +68,10 @@ class Table:
         self._prefixes: list[int] = []
         for constant in info.entries:
             match = tuple(self._constant(key, item) for key, item in zip(info.keys, constant.match, strict=True))
-            self._insert(match, constant.priority if self.prioritized else 0, constant.action)
+            identity = match, constant.priority if self.prioritized else 0
+            if identity in self._entries:
+                raise P4Error(constant.location, f"table {info.name} has an entry with this key already")
+            self._insert(*identity, constant.action)
         self._changed()
         remembered = self._remembered
         if self._single:

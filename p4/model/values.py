@@ -139,9 +139,9 @@ class HeaderStack(Generic[Element]):
         self.next_index = 0
 
     def at(self, index: int) -> Element:
-        """The element at a run-time index; one past the end gives an invalid element nobody else sees."""
+        """The element at a run-time index; one outside the stack gives an invalid element nobody else sees."""
         items = self.items
-        return items[index] if index < len(items) else self._detached()
+        return items[index] if 0 <= index < len(items) else self._detached()
 
     def _detached(self) -> Element:
         detached = self.items[0].copy()

@@ -18,7 +18,7 @@ DROP = 1
 DROP_MIRROR = 4
 """Bit of drop_ctl: no mirrored packet."""
 PARSER_ERR_NO_MATCH = 0x0001
-PARSER_ERR = {"PacketTooShort": 0x0002, "CounterRange": 0x0004, "Timeout": 0x0008}
+PARSER_ERR = {"PacketTooShort": 0x0002, "CounterRange": 0x0004, "ParserTimeout": 0x0008}
 MAX_EGRESS_PARSE_BYTES = {"tna": 160, "t2na": None}
 """The egress parser of Tofino 1 looks no further into a packet, its intrinsic metadata included."""
 

@@ -166,6 +166,8 @@ class ExpressionChecker(TypeResolver):
             case t.StackType(element, size):
                 if value is not None and not 0 <= value < size:
                     fail(index, f"index {value} is outside the {size} elements of the stack")
+                if value is None and isinstance(bare, t.BitType) and bare.signed:
+                    fail(index, f"a stack's index must be unsigned, not {index.type}: it could be negative")
                 expr.type = element
             case t.TupleType(items):
                 if value is None or not 0 <= value < len(items):

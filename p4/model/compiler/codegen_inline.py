@@ -13,6 +13,9 @@ from p4.model.compiler.codegen_places import Place
 from p4.model.compiler.codegen_statements import StatementGenerator
 from p4.model.compiler.walk import walk
 
+_CALLEES = (s.ActionDecl, s.Instantiation)
+"""Declarations whose code a call by name may run."""
+
 
 class InlineGenerator(StatementGenerator):
     """Adds inlined code."""
@@ -36,7 +39,8 @@ class InlineGenerator(StatementGenerator):
             BoundArgument(param, arg.type, arg.value, arg.given)
             for param, arg in zip(instance.decl.params, call.target.args, strict=True)
         ]
-        bindings, outs = self._bind_arguments(args, instance, self._overlapping(args))
+        shared = {one.param for one, _ in self.aliases(args)}
+        bindings, outs = self._bind_arguments(args, instance, shared)
         self._inline(lambda: self.block_body(instance), {**instance.bindings, **bindings}, outs)
 
     def _called_instance(self, call: s.Call) -> BlockInstance:
@@ -51,31 +55,17 @@ class InlineGenerator(StatementGenerator):
 
     def inline_action(self, decl: s.ActionDecl, args: Sequence[BoundArgument]) -> None:
         """Emit the body of an action."""
-        shared = self._overlapping(args) | self._used_by_name(decl, args)
+        shared = {one.param for one, _ in self.aliases(args)} | self._used_by_name(decl, args)
         bindings, outs = self._bind_arguments(args, None, shared)
         self._inline(lambda: self.body(decl.body), bindings, outs)
 
-    def _objects(self, args: Sequence[BoundArgument]) -> list[BoundArgument]:
-        return [arg for arg in args if arg.value is not None and t.is_object(self.type_of(arg.value))]
-
-    def _overlapping(self, args: Sequence[BoundArgument]) -> set[s.Param]:
-        """Parameters whose object is also passed to another one, and one of them is written: they get copies."""
-        objects = self._objects(args)
-        return {
-            arg.param
-            for arg in objects
-            for other in objects
-            if arg is not other and (arg.is_written or other.is_written) and overlap(arg.value, other.value)
-        }
-
     def _used_by_name(self, decl: s.ActionDecl, args: Sequence[BoundArgument]) -> set[s.Param]:
-        """Parameters whose object the action also uses by its own name: they get copies."""
-        used = [node for node in walk(decl.body) if isinstance(node, s.Name)]
-        return {
-            arg.param
-            for arg in self._objects(args)
-            if any(overlap(arg.value, node) for node in used if isinstance(node.decl, (s.VarDecl, s.Param)))
-        }
+        """Parameters whose object the action, or one that it calls, also uses by its own name: they get copies."""
+        objects = self.objects(args)
+        if not objects:
+            return set()
+        used = [node for node in _names_in(decl) if isinstance(node.decl, (s.VarDecl, s.Param))]
+        return {arg.param for arg in objects if any(overlap(arg.value, node) for node in used)}
 
     def _inline(self, body: Callable[[], None], bindings: dict[s.Node, object], outs: list[tuple[Place, str]]) -> None:
         saved_returns, self.returns = self.returns, ReturnTarget(is_function=False, flag=self.name("returned"))
@@ -177,6 +167,18 @@ class InlineGenerator(StatementGenerator):
             self.function_state.nonlocals.add(cell.code)
         self.emit(f"{variable.code} = {code}")
         return variable
+
+
+def _names_in(decl: s.ActionDecl) -> list[s.Name]:
+    """The names an action uses, and those used by what it calls: actions, and externs with methods of the program."""
+    todo: list[s.Node] = [decl]
+    names: list[s.Name] = []
+    for each in todo:
+        found = [node for node in walk(each) if isinstance(node, s.Name)]
+        names += found
+        callees = [node.decl for node in found if isinstance(node.decl, _CALLEES)]
+        todo += [callee for callee in dict.fromkeys(callees) if callee not in todo]
+    return names
 
 
 def _value(code: str) -> object:

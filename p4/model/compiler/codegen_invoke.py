@@ -162,12 +162,27 @@ class InvokeGenerator(PlaceGenerator):
         return head + (lines or ["    pass"])
 
     def check_aliases(self, call: s.Call) -> None:
-        """Refuse object arguments of which one is written and another overlaps: P4 would copy, the model does not."""
-        objects = [arg for arg in call.target.args if arg.value is not None and t.is_object(self.type_of(arg.value))]
-        for index, one in enumerate(objects):
-            for other in objects[index + 1 :]:
-                if (one.is_written or other.is_written) and overlap(one.value, other.value):
-                    self.fail(call, f"arguments {one.param.name} and {other.param.name} overlap: pass a copy of one")
+        """Refuse overlapping arguments: P4 would copy the object, calls of functions pass a reference."""
+        for one, other in self.aliases(call.target.args):
+            self.fail(call, f"arguments {one.param.name} and {other.param.name} overlap: pass a copy of one")
+
+    def objects(self, args: Sequence[BoundArgument]) -> list[BoundArgument]:
+        """The arguments that are headers, structs, stacks or unions."""
+        return [arg for arg in args if arg.value is not None and t.is_object(self.type_of(arg.value))]
+
+    def aliases(self, args: Sequence[BoundArgument]) -> list[tuple[BoundArgument, BoundArgument]]:
+        """Pairs of an object and another argument that may share parts, one of them written.
+
+        A scalar counts only if it is written itself: its value at the call is a copy in any case.
+        """
+        objects = self.objects(args)
+        return [
+            (one, other)
+            for one in objects
+            for other in args
+            if one is not other and (other.is_written or (one.is_written and other in objects))
+            if overlap(one.value, other.value)
+        ]
 
 
 def path_of(expr: s.Expr | None) -> list[object]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from p4.model.compiler import syntax as s
-from p4.model.compiler.calls import CallKind
 from p4.model.compiler.codegen_base import BlockInstance, is_literal, literal
 from p4.model.compiler.codegen_tables import TableGenerator
-from p4.model.compiler.walk import walk
 
 _FINAL = ("accept", "reject")
 _MAX_STEPS = 1 << 16
-"""Transitions of a parser with a loop that reads nothing; after them it stops with ParserTimeout."""
+"""Transitions of a parser with a loop, which may read nothing (advance(0)); after them it stops: ParserTimeout."""
 _MAX_DEPTH = 12
 """States inlined into each other; deeper ones become cases of the loop."""
 
@@ -33,7 +31,7 @@ class ParserGenerator(TableGenerator):
             return
         state = machine.variable = self.name("state")
         self.emit(f"{state} = 0")
-        steps = self.temp("0", "steps") if machine.may_hang else ""
+        steps = self.temp("0", "steps") if machine.has_loop else ""
         self.emit("while True:")
         with self.indented():
             if steps:
@@ -120,7 +118,7 @@ class _Machine:
         for name, count in references.items():
             if name not in _FINAL and (count > 1 or self._reaches_itself(name)):
                 self.number(name)
-        self.may_hang = any(self._reaches_itself(state.name, without_reading=True) for state in self._reachable())
+        self.has_loop = any(self._reaches_itself(state.name) for state in self._reachable())
 
     def number(self, name: str) -> int:
         """The number of a state; from now on it has one."""
@@ -140,26 +138,17 @@ class _Machine:
                     todo.append(self.states[target])
         return list(seen.values())
 
-    def _reaches_itself(self, name: str, without_reading: bool = False) -> bool:
+    def _reaches_itself(self, name: str) -> bool:
         seen: set[str] = set()
         todo = [name]
         while todo:
-            state = self.states[todo.pop()]
-            if without_reading and _reads(state):
-                continue
-            for target in _targets(state):
+            for target in _targets(self.states[todo.pop()]):
                 if target == name:
                     return True
                 if target not in seen and target not in _FINAL:
                     seen.add(target)
                     todo.append(target)
         return False
-
-
-def _reads(state: s.State) -> bool:
-    """Whether the state takes something from the packet: calls extract or advance, or a parser that may."""
-    calls = [node.target for node in walk(state.statements) if isinstance(node, s.Call)]
-    return any(target.name in ("extract", "advance") or target.kind is CallKind.BLOCK for target in calls)
 
 
 def _targets(state: s.State) -> list[str]:

@@ -9,6 +9,9 @@ from p4.model.compiler import syntax as s
 from p4.model.compiler.codegen_base import Variable
 from p4.model.compiler.codegen_calls import CallGenerator
 
+_MAX_ITERATIONS = 1 << 16
+"""Of one loop statement; more are an error: a counter that wraps round would never end."""
+
 
 class StatementGenerator(CallGenerator):
     """Adds statements."""
@@ -142,10 +145,13 @@ class StatementGenerator(CallGenerator):
     def _for(self, stmt: s.For) -> None:
         for item in stmt.init:
             self.statement(item)
+        iterations = self.temp("0", "iterations")
         with self._loop():
             self.emit("while True:")
             with self.indented():
                 self.emit(f"if not {self.value(stmt.condition)}: break")
+                self.emit(f"{iterations} += 1")
+                self._check_iterations(stmt, iterations)
                 saved, self._updates = self._updates, stmt.update
                 self.statement(stmt.body)
                 self._updates = saved
@@ -157,11 +163,18 @@ class StatementGenerator(CallGenerator):
         low, high = self.values([stmt.collection.low, stmt.collection.high])
         variable = self.name(stmt.variable.name)
         with self._loop(), self.bound({stmt.variable: Variable(variable)}):
+            self._check_iterations(stmt, f"{high} - {low} + 1")
             self.emit(f"for {variable} in range({low}, {high} + 1):")
             with self.indented():
                 saved, self._updates = self._updates, []
                 self.statement(stmt.body)
                 self._updates = saved
+
+    def _check_iterations(self, stmt: s.Stmt, count: str) -> None:
+        """Emit the end of a loop that runs too often."""
+        where = f"Location({stmt.location.path!r}, {stmt.location.line})"
+        message = f"this loop runs more than {_MAX_ITERATIONS} times"
+        self.emit(f"if {count} > {_MAX_ITERATIONS}: raise P4Error({where}, {message!r})")
 
     def _continue(self) -> None:
         for item in self._updates:

@@ -43,7 +43,7 @@ class CounterArray:
         packets, byte_counts, state = self._packets, self._bytes, self._state
 
         def count(index: int, adjust_byte_count: int | None = None) -> None:
-            if index >= len(packets):
+            if not 0 <= index < len(packets):
                 raise P4Error(call.location, f"index {index} is outside counter {self.name} of size {len(packets)}")
             packets[index] += 1
             byte_counts[index] += state.packet_bytes - (adjust_byte_count or 0)

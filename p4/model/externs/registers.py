@@ -101,7 +101,7 @@ class IndexedRegister(RegisterArray):
         values = self.values
 
         def read(index: int) -> Any:
-            if index >= len(values):
+            if not 0 <= index < len(values):
                 raise self.outside(call, index)
             return values[index]
 
@@ -112,7 +112,7 @@ class IndexedRegister(RegisterArray):
         values = self.values
 
         def write(index: int, value: Any) -> None:
-            if index >= len(values):
+            if not 0 <= index < len(values):
                 raise self.outside(call, index)
             values[index] = value
 

@@ -51,7 +51,7 @@ class Register(RegisterArray):
 
         def read(index: int) -> Any:
             self.use(call)
-            if index >= len(self.values):
+            if not 0 <= index < len(self.values):
                 raise self.outside(call, index)
             value = self.values[index]
             return value.copy() if self.is_struct else value
@@ -63,7 +63,7 @@ class Register(RegisterArray):
 
         def write(index: int, value: Any) -> Any:
             self.use(call)
-            if index >= len(self.values):
+            if not 0 <= index < len(self.values):
                 raise self.outside(call, index)
             before = self.values[index]
             self.values[index] = value.copy() if self.is_struct else value
@@ -103,7 +103,7 @@ class RegisterAction:
             if register.last_pass == state.number:
                 register.use(call)
             register.last_pass = state.number
-            if index >= len(values):
+            if not 0 <= index < len(values):
                 raise register.outside(call, index)
             result = apply(values[index])
             if type(result) is not tuple:  # apply without rv
@@ -114,7 +114,7 @@ class RegisterAction:
 
         def execute_struct(index: int) -> Any:
             register.use(call)
-            if index >= len(values):
+            if not 0 <= index < len(values):
                 raise register.outside(call, index)
             result = apply(values[index])
             if result is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -210,9 +210,16 @@ def bind_log_msg(_: V1State, call: CallInfo) -> Callable[..., None]:
 
     def log_msg(message: str, data: Any = ()) -> None:
         items = list(plain(call.params[1].type, data).values()) if len(call.params) > 1 else []
-        LOG.info("%s: %s", call.location, message.format(*items))
+        LOG.info("%s: %s", call.location, _filled(message, items))
 
     return log_msg
+
+
+def _filled(message: str, items: Sequence[Any]) -> str:
+    """The message, each `{}` replaced by the next item while there is one; other braces stay as they are."""
+    first, *parts = message.split("{}")
+    given = [str(item) for item in items[: len(parts)]]
+    return first + "".join(item + part for item, part in zip(given + ["{}"] * len(parts), parts, strict=False))
 
 
 CLASSES: Mapping[str, Callable[[ExternInfo, Any], Any]] = {

@@ -47,6 +47,12 @@ def parser(states: str) -> str:
 CASES = {
     "syntax": (control("s.x = ;  #"), "syntax error at ';'"),
     "character": (control("s.x = 3 $ 4;  #"), "unexpected character"),
+    "signed index": (control("h_t[2] t; t[s.i].a = 1;  #"), "index must be unsigned"),
+    "negative index": (control("h_t[2] t; t[-1].a = 1;  #"), "index -1 is outside"),
+    "overlapping scalar argument of a function": (
+        "void both(out bit<8> a, inout h_t h) { a = 1; h.a = 2; }\n" + control("both(s.h.a, s.h);  #"),
+        "arguments h and a overlap",
+    ),
     "unknown name": (control("s.x = nothing;  #"), "unknown name nothing"),
     "unknown type": (control("", "nothing_t v;  #"), "syntax error|unknown type"),
     "unknown field": (control("s.h.c = 1;  #"), "h_t has no field c"),

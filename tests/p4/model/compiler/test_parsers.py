@@ -155,3 +155,19 @@ def test_loops_that_read_nothing_end(parse: Callable[..., Any]) -> None:
     with pytest.raises(ParserError) as raised:
         parse("state start { transition start; }", "")
     assert raised.value.name == "ParserTimeout"
+
+
+def test_loops_that_advance_by_nothing_end(parse: Callable[..., Any]) -> None:
+    states = """
+        state start {
+            p.advance((bit<32>)p.lookahead<bit<8>>() * 8);
+            h.count = h.count + 1;
+            transition select(p.length(), h.count) { (3, 2): accept; default: start; }
+        }
+    """
+    with pytest.raises(ParserError) as raised:
+        parse(states, "01 00")
+    assert raised.value.name == "ParserTimeout"
+    with pytest.raises(ParserError) as raised:
+        parse(states, "01 03 ff ff")
+    assert raised.value.name == "PacketTooShort"

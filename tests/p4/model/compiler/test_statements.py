@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from p4.model.interfaces import P4Error
+
 TYPES = """
 header h_t { bit<8> a; bit<16> b; }
 header g_t { bit<8> g; }
@@ -102,7 +104,15 @@ CASES = {
         {"x": 0, "y": 5, "z": 1},
     ),
     "arguments that overlap are copies": ("both(d.s, d.s.x); d.x = d.s.x; d.y = d.s.y;", {}, {"x": 5, "y": 0}),
+    "a scalar and the object it belongs to": ("scalar(d.s.y, d.s); d.x = d.s.x; d.y = d.s.y;", {}, {"x": 7, "y": 5}),
+    "the object before its scalar": ("object(d.s, d.s.y); d.x = d.s.x; d.y = d.s.y;", {}, {"x": 3, "y": 7}),
+    "arguments are read before the object is reset": ("fill(d.s, d.s.x); d.x = d.s.x;", {}, {"x": 2}),
     "an action that uses its argument by name": ("by_name(d.s); d.x = d.s.x;", {}, {"x": 0}),
+    "an action whose callee uses its argument by name": (
+        "by_callee(d.s); d.x = d.s.x; d.y = d.s.y;",
+        {},
+        {"x": 0, "y": 4},
+    ),
 }
 
 
@@ -126,7 +136,13 @@ def test_statements(run_control: Any, case: str) -> None:
             d.x = 99;
         }
         action both(inout in_t s, inout bit<8> x) { s.x = 3; x = x + 5; }
+        action scalar(out bit<8> y, inout in_t s) { y = 7; s.x = y; s.y = 5; }
+        action object(inout in_t s, out bit<8> y) { y = 7; s.x = 3; s.y = 5; }
+        action fill(out in_t s, in bit<8> x) { s.x = x + 2; }
         action by_name(inout in_t s) { d.s.x = 9; }
+        action inner() { d.s.x = 9; }
+        action outer() { inner(); }
+        action by_callee(inout in_t s) { s.y = 4; outer(); }
     """
     fields = "bit<8> x; bit<8> y; bit<8> z; bit<16> w; in_t s;"
     result = run_control(fields, code, values, before=actions, top=TYPES)
@@ -148,3 +164,9 @@ def test_long_expressions_and_chains(run_control: Any) -> None:
     total = " + ".join(["d.x"] * 400)
     result = run_control("bit<8> x; bit<8> y; bit<16> z; bit<8> w;", f"{chain} d.w = {total};", {"x": 149})
     assert (result["y"], result["w"]) == (150, 400 * 149 % 256)
+
+
+@pytest.mark.parametrize("head", ["bit<8> i = 0; i <= 255; i = i + 1", "bit<32> i in 0 .. 70000"])
+def test_loops_that_do_not_end_are_errors(run_control: Any, head: str) -> None:
+    with pytest.raises(P4Error, match=r"program.p4:\d+: this loop runs more than 65536 times"):
+        run_control("bit<8> x;", f"for ({head}) {{ d.x = 1; }}", {})

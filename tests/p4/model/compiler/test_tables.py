@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from p4.model.interfaces import ActionCall
+from p4.model.interfaces import ActionCall, P4Error
 
 PROGRAM = """
 match_kind {{ range, optional }}
@@ -129,3 +129,15 @@ TWO = """
 def test_what_apply_tells(program: Callable[..., Any], apply: str, results: list[int]) -> None:
     _instance, run = program(TWO, apply)
     assert [run(x) for x in (1, 2, 3, 4)] == results
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "second"), [("exact", "1", "1"), ("lpm", "0x10 &&& 0xf0", "0x1f &&& 0xf0"), ("lpm", "_", "_")]
+)
+def test_constant_entries_with_one_key_are_errors(
+    program: Callable[..., Any], key: str, first: str, second: str
+) -> None:
+    entries = f"{first} : set(1);\n{second} : set(2);"
+    table = f"table t {{ key = {{ d.x : {key}; }} actions = {{ set; }}\nconst entries = {{ {entries} }} }}"
+    with pytest.raises(P4Error, match="has an entry with this key already"):
+        program(table, "t.apply();")

@@ -58,8 +58,23 @@ def test_run_with_a_udp_port(tmp_path):
     assert "received" in result.output
 
 
-@pytest.mark.parametrize(("port", "message"), [("x", "write NUMBER=INTERFACE"), ("1=thc-not-there", "No such device")])
+@pytest.mark.parametrize(
+    ("port", "message"),
+    [
+        ("x", "write NUMBER=INTERFACE"),
+        ("1=thc-not-there", "No such device"),
+        ("1=udp:127.0.0.1:abc", "the UDP port is a number"),
+        ("1=udp:127.0.0.1:70000", "the UDP port is a number"),
+    ],
+)
 def test_run_explains_wrong_ports(port, message):
     result = invoke("run", PROGRAMS / "v1model_commands.p4", "--port", port, "--duration-s", 0.1)
     assert result.exit_code == 1
     assert message in result.output
+
+
+def test_run_refuses_one_port_number_twice():
+    ports = ("--port", "1=udp:127.0.0.1:0", "--port", "1=udp:127.0.0.1:0")
+    result = invoke("run", PROGRAMS / "v1model_commands.p4", *ports, "--duration-s", 0.1)
+    assert result.exit_code == 1
+    assert "port 1 is given twice" in result.output

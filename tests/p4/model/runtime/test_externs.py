@@ -154,3 +154,13 @@ def test_tna_hash_keeps_the_lower_bits(pipe):
     assert xor((0xF0, 0xFF)) == 0x0F
     with pytest.raises(P4Error, match="RANDOM is not supported"):
         tna.Hash(extern_info("Hash", "RANDOM", types=(bit(8),)), pipe)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [("{} then {}", "7 then 8"), ("{} only", "7 only"), ("{}{}{}", "78{}"), ("{0} {x} }", "{0} {x} }")],
+)
+def test_log_msg_replaces_empty_braces_only(v1, caplog, message, text):
+    with caplog.at_level("INFO", logger="p4.model"):
+        v1_function(v1, "log_msg", ("in", bit(1)), ("in", tuple_of(8, 8)))(message, (7, 8))
+    assert caplog.messages[0].endswith(f": {text}")

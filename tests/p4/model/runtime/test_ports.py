@@ -14,9 +14,10 @@ from p4.model import compile_program
 from p4.model.architectures import V1ModelSwitch
 from p4.model.checksums import csum16
 from p4.model.errors import ControlError
+from p4.model.interfaces import P4Error
 from p4.model.offload import disable_offloads
 from p4.model.port_loop import PortLoop
-from p4.model.ports import FunctionPort, InterfacePort, UdpPort, udp_datagram, udp_frame
+from p4.model.ports import FunctionPort, InterfacePort, PortStatistics, UdpPort, udp_datagram, udp_frame
 
 PROGRAMS = Path(__file__).parent / "programs"
 MAC = bytes.fromhex("020000000001")
@@ -30,6 +31,18 @@ def test_a_datagram_becomes_a_frame_and_back():
     assert len(frame) == HEADERS_BYTES + 7
     # Bytes behind what UDP's length says are Ethernet padding.
     assert udp_datagram(frame + b"\0\0") == (b"payload", ("10.0.0.1", 48865))
+
+
+@pytest.mark.parametrize("flags", [b"\x20\x00", b"\x00\x01"])
+def test_fragments_are_not_datagrams(flags):
+    frame = udp_frame(MAC, ("10.0.0.1", 48865), ("10.0.0.9", 5000), b"payload")
+    assert udp_datagram(frame[:20] + flags + frame[22:]) is None
+
+
+@pytest.mark.parametrize("length", [0, 7, 16, 65535])
+def test_frames_that_do_not_hold_their_udp_length_are_not_datagrams(length):
+    frame = udp_frame(MAC, ("10.0.0.1", 48865), ("10.0.0.9", 5000), b"payload")
+    assert udp_datagram(frame[:38] + length.to_bytes(2, "big") + frame[40:]) is None
 
 
 @pytest.mark.parametrize("frame", [b"", MAC + MAC + b"\x08\x06" + bytes(28), MAC + MAC + b"\x08\x00\x46" + bytes(40)])
@@ -100,6 +113,81 @@ def test_the_loop_ends_with_its_time(forwarder):
     PortLoop(forwarder, {3: udp}).run(threading.Event(), duration_s=0.2)
     udp.close()
     assert 0.2 <= time.monotonic() - start < 5
+
+
+class Frames:
+    """A port that frames wait at, and what was sent to it."""
+
+    def __init__(self, *frames: bytes) -> None:
+        self._reader, self._writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._reader.setblocking(False)
+        self.statistics = PortStatistics()
+        self.sent: list[bytes] = []
+        for each in frames:
+            self._writer.send(each)
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
+
+    def receive(self) -> bytes | None:
+        try:
+            return self._reader.recv(2048)
+        except BlockingIOError:
+            return None
+
+    def send(self, frame: bytes) -> None:
+        self.sent.append(frame)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+@pytest.fixture
+def wrong_then_right():
+    """Frames of v1model_commands.p4: indices past the register's end, a packet that loops for ever, a good one."""
+    commands = ((8, 9), (8, 9), (10, 1), (0, 1))
+    port = Frames(*(bytes((command, index)) + bytes(14) for command, index in commands))
+    yield port
+    port.close()
+
+
+def test_errors_of_the_program_cost_one_packet_each(forwarder, wrong_then_right, caplog):
+    PortLoop(forwarder, {0: wrong_then_right}).run(threading.Event(), duration_s=0.3)
+    assert wrong_then_right.sent == [bytes((0, 1)) + bytes(14)]
+    assert forwarder.statistics.program_errors == 3
+    assert len(caplog.messages) == 2  # one for each place in the program
+    assert "v1model_commands.p4:" in caplog.messages[0]
+
+
+def test_a_strict_loop_ends_with_the_first_error(forwarder, wrong_then_right):
+    with pytest.raises(P4Error, match="index 9 is outside"):
+        PortLoop(forwarder, {0: wrong_then_right}, strict=True).run(threading.Event(), duration_s=10)
+
+
+def test_a_function_that_always_answers_does_not_keep_the_loop(forwarder):
+    port = Frames(bytes(16))
+    start = time.monotonic()
+    PortLoop(forwarder, {1: port, 0: FunctionPort(lambda frame: [frame])}).run(threading.Event(), duration_s=0.3)
+    port.close()
+    assert forwarder.statistics.received > 10
+    assert time.monotonic() - start < 10
+
+
+def test_a_function_that_fails_costs_its_answer_only(forwarder, caplog):
+    port = Frames(bytes(16), bytes(16))
+    cpu = FunctionPort(lambda _: 1 / 0)
+    PortLoop(forwarder, {1: port, 0: cpu}).run(threading.Event(), duration_s=0.3)
+    port.close()
+    assert (cpu.statistics.sent, cpu.statistics.send_errors) == (2, 2)
+    assert "the function behind a port failed" in caplog.messages
+
+
+def test_answers_nobody_takes_are_lost():
+    cpu = FunctionPort(lambda frame: [frame] * 5000)
+    cpu.send(b"x")
+    assert cpu.statistics.receive_errors == 5000 - 4096
+    assert cpu.receive() == b"x"
 
 
 def test_a_loop_needs_ports(forwarder):
