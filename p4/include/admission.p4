@@ -1,8 +1,8 @@
-// The truth table over what the checks before it found. Everything that does not end in check() or finish() is kept away
-// from the registers.
+// The truth table over what the checks before it found. Everything that does not end in check() or finish() is kept
+// away from the registers.
 
-// The same for all packets of a round, and never zero, which is the order of a version without a packet. PacketCheck has
-// seen that the 4 bits between are zero.
+// The same for all packets of a round, and never zero, which is the order of a version without a packet. PacketCheck
+// has seen that the 4 bits between are zero.
 #define ORDER(thc) (thc.partition ++ 4w1 ++ thc.chunk[11:0])
 
 control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_port) {

@@ -1,5 +1,6 @@
-// Population count of a byte, negative, as const entries: SET(the count) for all 256 bytes. A file and not a macro, because
-// p4c writes the whole source line of an entry into the JSON of bmv2, and one line of 256 entries makes it 20 MB.
+// Population count of a byte, negative, as const entries: SET(the count) for all 256 bytes. A file and not a macro,
+// because p4c writes the whole source line of an entry into the JSON of bmv2, and one line of 256 entries makes it 20
+// MB.
 #define ONES_1(byte, ones) (byte): SET(8w0 - (ones));
 #define ONES_2(byte, ones) ONES_1(byte, ones) ONES_1(byte + 1, ones + 1)
 #define ONES_4(byte, ones) ONES_2(byte, ones) ONES_2(byte + 2, ones + 1)

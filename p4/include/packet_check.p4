@@ -1,8 +1,8 @@
-// Header fields against each other: nothing that comes later, and no register, sees a packet that is not exactly 8 passes
-// long. A shorter one would overtake others in the recirculation, and with them the order of their additions.
+// Header fields against each other: nothing that comes later, and no register, sees a packet that is not exactly 8
+// passes long. A shorter one would overtake others in the recirculation, and with them the order of their additions.
 #define FITS(type, count, payload_bytes) \
-    (THC_VERSION, type, 0 &&& 0xfe, 4, 8, 0, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, 0, 0 &&& 0xf000, \
-     0, 0, 0): fits();
+    (THC_VERSION, type, 0 &&& 0xfe, 4, 8, 0, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
+     0, 0 &&& 0xf000, 0, 0, 0): fits();
 
 control PacketCheck(in headers_t hdr, inout metadata_t meta) {
     action fits() {

@@ -1,6 +1,6 @@
-// Turns a packet into what the aggregator sends: STRAGGLER, ERROR, AGGREGATE or MAX_NORM.
-// Replies before the result carry the codes of the packet behind the end of their IP datagram, where every IP stack takes
-// them for padding of the Ethernet frame: without mirroring a Tofino cannot cut a packet off.
+// Turns a packet into what the aggregator sends: STRAGGLER, ERROR, AGGREGATE or MAX_NORM. Replies before the result
+// carry the codes of the packet behind the end of their IP datagram, where every IP stack takes them for padding of the
+// Ethernet frame: without mirroring a Tofino cannot cut a packet off.
 #define RESULT_BYTES (32 + THC_PASSES * 128)
 
 control Reply(inout headers_t hdr, inout metadata_t meta) {

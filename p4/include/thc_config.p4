@@ -5,8 +5,8 @@
 #define THC_CODES_PER_PASS 128  // 32 blocks of 4 codes: what parser and PHV take of a packet in one pass (64 bytes)
 #define THC_PASSES 8            // 1024 codes per packet
 
-// Words of a block's register. A Tofino stage has room for four registers of 32,768 words next to their lookup tables; a
-// pipe that does all 8 passes has 32768 / 8 = 4096 versions, which is 2048 slots x 2.
+// Words of a block's register. A Tofino stage has room for four registers of 32,768 words next to their lookup tables;
+// a pipe that does all 8 passes has 32768 / 8 = 4096 versions, which is 2048 slots x 2.
 #ifndef THC_BLOCK_WORDS
 #define THC_BLOCK_WORDS 32768
 #endif

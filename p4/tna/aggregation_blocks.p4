@@ -1,7 +1,7 @@
 // 32 blocks: each looks four codes up in its own copies of the table and adds their values to its own register of four
 // 8-bit lanes. A lane cannot carry into the next: the control plane refuses jobs with granularity * workers > 255.
-// Stages: a stage has four stateful ALUs and holds the sums of four blocks, and at most eight lookups next to them. The two
-// lookups of most blocks are in different stages, because two tables of one stage cannot write halves of one 32-bit
+// Stages: a stage has four stateful ALUs and holds the sums of four blocks, and at most eight lookups next to them. The
+// two lookups of most blocks are in different stages, because two tables of one stage cannot write halves of one 32-bit
 // container, and there are not enough 16-bit containers for all.
 #define BLOCK(i, high_stage, low_stage, sum_stage) \
     action set_values_##i##_high(bit<16> values) { \

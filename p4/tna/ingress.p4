@@ -33,9 +33,9 @@ control ThcIngress(
     PassControl() pass_control;
     Forwarding() forwarding;
 
-    // By version: contributions that are through all their passes. A packet that is lost between two passes never completes
-    // a slot: the workers' deadline says so, instead of a sum that lacks rows. It is here because both branches of apply
-    // need it.
+    // By version: contributions that are through all their passes. A packet that is lost between two passes never
+    // completes a slot: the workers' deadline says so, instead of a sum that lacks rows. It is here because both
+    // branches of apply need it.
     Register<finished_t, bit<16>>(THC_VERSIONS, {0, 0}) finished;
 
     RegisterAction<finished_t, bit<16>, bit<8>>(finished) begin_count = {

@@ -48,8 +48,8 @@ header bridge_h {
     port_t ingress_port;
 }
 
-// The least that the egress parser of Tofino 1 may take off a packet is 65 bytes, its metadata included. Of a flooded frame
-// that is an ARP packet's bytes; no frame is shorter.
+// The least that the egress parser of Tofino 1 may take off a packet is 65 bytes, its metadata included. Of a flooded
+// frame that is an ARP packet's bytes; no frame is shorter.
 header flooded_h {
     bit<48> dst_mac;
     bit<48> src_mac;

@@ -72,8 +72,8 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
     PassControl() pass_control;
     Forwarding() forwarding;
 
-    // By version, round ++ count: contributions that are through all their passes. A packet that is lost between two passes
-    // never completes a slot: the workers' deadline says so, instead of a sum that lacks rows.
+    // By version, round ++ count: contributions that are through all their passes. A packet that is lost between two
+    // passes never completes a slot: the workers' deadline says so, instead of a sum that lacks rows.
     register<bit<64>, bit<16>>(THC_VERSIONS) finished;
 
     action begin_count() {
