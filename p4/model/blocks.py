@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from p4.model.compiler import syntax as s
+from p4.model.compiler.walk import walk
 from p4.model.interfaces import Block, Kind, P4Error, Package, TypeInfo
 
 
@@ -41,11 +42,11 @@ def field_paths(type_info: TypeInfo, index: int) -> list[tuple[str, ...]]:
 
 
 @functools.lru_cache(maxsize=16)
-def uses_field(source: str, name: str) -> bool:
-    """Whether a program, given as generated Python, reads or writes a field of this name in any block."""
-    tree = ast.parse(source)
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    in_classes = {id(node) for each in classes for node in ast.walk(each)}
+def controls_use(program: s.Program, type_name: str, field: str) -> bool:
+    """Whether a control of the program names this field of a header or struct type."""
+    controls = [declaration for declaration in program.declarations if isinstance(declaration, s.ControlDecl)]
     return any(
-        isinstance(node, ast.Attribute) and node.attr == name and id(node) not in in_classes for node in ast.walk(tree)
+        isinstance(node, s.Member) and node.name == field and str(node.base.type) == type_name
+        for control in controls
+        for node in walk(control)
     )

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 from p4.model.architectures.tna_pipe import NO_PORT, EgressCopy, IngressResult, Pipe
-from p4.model.blocks import uses_field
+from p4.model.blocks import controls_use
 from p4.model.errors import ControlError, PacketError
 from p4.model.externs.runtime import ExternRuntime
 from p4.model.externs.tna import CLASSES, FUNCTIONS
@@ -42,7 +42,7 @@ class TnaSwitch(Switch):
         check_tree(program.tree)
         for number in range(pipes):
             phv_bits(self.pipeline(number))
-        drops_parser_errors = not uses_field(program.source, "parser_err")
+        drops_parser_errors = not controls_use(program.tree, "ingress_intrinsic_metadata_from_parser_t", "parser_err")
         self._pipes = [
             Pipe(self.pipeline(number), state, program.types, target, drops_parser_errors)
             for number, state in enumerate(states)

@@ -119,10 +119,12 @@ class V1ModelSwitch(Switch):
     def _leave_ingress(self, arrival: Arrival, copy: _Copy) -> list[_Copy]:
         """Where simple_switch sends the packet: clones first; resubmission before multicast before unicast."""
         state, standard = self._state, copy.standard
-        resubmit_fields = state.resubmit_fields
+        resubmit_fields, digest = state.resubmit_fields, state.digest
         copies: list[_Copy] = []
         if state.clone_session is not None:
             copies = self._ingress_clones(arrival, copy, state.clone_session, state.clone_fields)
+        if digest is not None:
+            state.digests.append(digest)
         if resubmit_fields is not None:
             carried = self._preserve(copy.metadata, resubmit_fields)
             self._return_to_ingress(arrival.port, arrival.data, "resubmitted", copy.passes, carried)

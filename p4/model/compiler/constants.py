@@ -10,6 +10,9 @@ from p4.model.compiler import types as t
 from p4.model.compiler.calls import CallKind
 from p4.model.interfaces import P4Error
 
+MAX_INTEGER_BITS = 2048
+"""Of constants, as in p4c."""
+
 
 class NotConstant(Exception):  # noqa: N818 - a result, not an error
     """The expression is not known at compile time."""
@@ -159,6 +162,11 @@ def _binary(expr: s.Binary, environment: Environment) -> Any:
     right = evaluate(expr.right, environment)
     if expr.op in ("<<", ">>") and right < 0:
         raise P4Error(expr.location, f"shift by a negative amount, {right}")
+    if expr.op == "<<" and right > MAX_INTEGER_BITS:
+        width = getattr(t.strip(expr.type), "width", None)
+        if width is None:
+            raise P4Error(expr.location, f"shift by {right}: constants have at most {MAX_INTEGER_BITS} bits")
+        right = min(right, width)
     if expr.op in ("/", "%") and right == 0:
         raise P4Error(expr.location, "division by zero")
     if expr.op in ("/", "%") and (left < 0 or right < 0):
@@ -190,7 +198,10 @@ def _apply(expr: s.Binary, left: Any, right: Any) -> Any:
             assert isinstance(result_type, t.BitType)
             low, high = result_type.range
             return min(max(left + right if expr.op == "|+|" else left - right, low), high)
-    return _convert(arithmetic(expr.op, left, right), expr.type)
+    result = _convert(arithmetic(expr.op, left, right), expr.type)
+    if result.bit_length() > MAX_INTEGER_BITS:
+        raise P4Error(expr.location, f"{expr.op} gives a constant of more than {MAX_INTEGER_BITS} bits")
+    return result
 
 
 def arithmetic(op: str, left: int, right: int) -> int:

@@ -33,6 +33,7 @@ _SOFT_KEYWORDS = {"ACTIONS", "APPLY", "ENTRIES", "KEY", "PRIORITY", "STATE", "TY
 _EXPRESSION_ENDS = {"IDENTIFIER", "TYPE_NAME", "RPAR", "RSQB", "ERROR", "THIS", "MORETHAN", *_SOFT_KEYWORDS}
 _TYPE_ENDS = {"TYPE_NAME", "MORETHAN", "RSQB", "IDENTIFIER", *_BASE_TYPES}
 _ENDS_OF_DECLARATION = {"", "SEMICOLON", "RBRACE", "LBRACE", "ANNOTATION"}
+_MAX_DECIMAL_DIGITS = 1024
 
 
 class TypeNameLexer:
@@ -230,11 +231,19 @@ def integer_literal(text: str) -> tuple[int, int | None, bool]:
     signed = False
     for position, character in enumerate(text):
         if character in "ws" and text[:position].isdigit():
-            width, signed, text = int(text[:position]), character == "s", text[position + 1 :]
+            width, signed, text = _decimal(text[:position]), character == "s", text[position + 1 :]
             break
     prefix = text[:2].lower()
     if prefix == "0d":
-        return int(text[2:]), width, signed
+        return _decimal(text[2:]), width, signed
     if prefix in ("0x", "0b", "0o"):
         return int(text, 0), width, signed
-    return int(text), width, signed
+    return _decimal(text), width, signed
+
+
+def _decimal(text: str) -> int:
+    """A number in decimal; of one with more digits than any constant may have, only the first: too large all the same.
+
+    Python refuses to convert more than 4300 digits.
+    """
+    return int(text[:_MAX_DECIMAL_DIGITS])

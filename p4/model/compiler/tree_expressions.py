@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 from lark import Token, Tree
 
 from p4.model.compiler import syntax as s
+from p4.model.compiler.constants import MAX_INTEGER_BITS
 from p4.model.compiler.lexer import integer_literal
 from p4.model.compiler.preprocessor import SourceText
-from p4.model.interfaces import Location
+from p4.model.interfaces import Location, P4Error
 
 ParseTree: TypeAlias = Tree[Token]
 
@@ -102,7 +103,10 @@ class ExpressionBuilder:
     # Primary expressions
 
     def int_literal(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Expr:
-        return s.IntLit(at, *integer_literal(children[0]))
+        value, width, signed = integer_literal(children[0])
+        if value.bit_length() > MAX_INTEGER_BITS or (width or 0) > MAX_INTEGER_BITS:
+            raise P4Error(at, f"a number of more than {MAX_INTEGER_BITS} bits")
+        return s.IntLit(at, value, width, signed)
 
     def bool_literal(self, _tree: ParseTree, at: Location, children: list[Any]) -> s.Expr:
         return s.BoolLit(at, children[0] == "true")

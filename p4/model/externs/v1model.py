@@ -45,6 +45,8 @@ class V1State(PassState):
     resubmit_fields: int | None = None
     recirculate_fields: int | None = None
     truncate_bytes: int | None = None
+    digest: tuple[int, Any] | None = None
+    """Of this pass: the last one asked for."""
     digests: deque[tuple[int, Any]] = field(default_factory=lambda: deque(maxlen=MAX_DIGESTS))
     """(receiver, data) for the control plane; the oldest is lost when nobody takes them."""
 
@@ -55,7 +57,7 @@ class V1State(PassState):
         self.packet = packet
         self.packet_bytes = packet_bytes
         self.clone_session = self.clone_fields = self.resubmit_fields = self.recirculate_fields = None
-        self.truncate_bytes = None
+        self.truncate_bytes = self.digest = None
 
 
 class V1DirectCounter(DirectCounter):
@@ -190,9 +192,14 @@ def bind_truncate(state: V1State, _: CallInfo) -> Callable[[int], None]:
 
 
 def bind_digest(state: V1State, call: CallInfo) -> Callable[[int, Any], None]:
-    """`void digest(in bit<32> receiver, in T data)`."""
+    """`void digest(in bit<32> receiver, in T data)`: one per pass, the last, sent at the end of ingress."""
     data_type = call.params[1].type
-    return lambda receiver, data: state.digests.append((receiver, plain(data_type, data)))
+
+    def digest(receiver: int, data: Any) -> None:
+        _expect_gress(state, call, "ingress")
+        state.digest = receiver, plain(data_type, data)
+
+    return digest
 
 
 def bind_assert(_: V1State, call: CallInfo) -> Callable[[bool], None]:

@@ -87,6 +87,25 @@ def test_v1model_digests_go_to_the_control_plane_once(v1):
     assert v1.take_digests() == []
 
 
+def compile_changed(tmp_path, program, *changes):
+    """A program of programs/ after some (old, new) replacements."""
+    source = (PROGRAMS / program).read_text()
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new, 1)
+    path = tmp_path / program
+    path.write_text(source)
+    return compile_program(path, [PROGRAMS])
+
+
+def test_v1model_sends_the_last_digest_of_a_pass(tmp_path):
+    call = "digest<digest_t>(1, { hdr.command.index, hdr.command.value });"
+    program = compile_changed(tmp_path, "v1model_commands.p4", (call, call + call.replace("(1,", "(2,")))
+    switch = V1ModelSwitch(program)
+    switch.process(1, frame(DIGEST, index=3, value=77))
+    assert switch.take_digests() == [(2, {"index": 3, "value": 77})]
+
+
 def test_v1model_direct_and_indexed_counters(v1):
     v1.table_add("ports", {"index": 1}, "to_port", {"port": 2})
     v1.process(1, frame(FORWARD))
@@ -197,6 +216,35 @@ def test_ports_of_pipes_the_switch_does_not_have(tna):
 def test_short_packets_are_dropped_by_the_ingress_parser(tna):
     assert tna.process(0, b"\x00\x01") == []
     assert tna.statistics.parser_errors == 1
+
+
+APPLY = "apply {\n        packets.count(0);"
+SEND_PARSER_ERR = (
+    APPLY,
+    f"{APPLY} for_tm.ucast_egress_port = 5; hdr.command.setValid();"
+    " hdr.command.value = (bit<32>)from_parser.parser_err; exit;",
+)
+EXTRACT = "packet.extract(hdr.command);\n        transition accept;"
+
+
+def test_an_ingress_that_looks_at_parser_err_gets_short_packets(tmp_path):
+    switch = TnaSwitch(compile_changed(tmp_path, "tna_commands.p4", SEND_PARSER_ERR))
+    ((port, sent),) = switch.process(0, b"\x00\x01")
+    assert (port, value_of(sent)) == (5, 0x0002)
+
+
+def test_parser_timeouts_have_their_own_error_bit(tmp_path):
+    spin = EXTRACT.replace("accept;", "spin; } state spin { transition spin;")
+    switch = TnaSwitch(compile_changed(tmp_path, "tna_commands.p4", SEND_PARSER_ERR, (EXTRACT, spin)))
+    ((port, sent),) = switch.process(0, frame(FORWARD))
+    assert (port, value_of(sent)) == (5, 0x0008)
+
+
+def test_a_field_of_the_same_name_elsewhere_does_not_keep_short_packets(tmp_path):
+    session = "    MirrorId_t session;"
+    field = (session, f"{session}\n    bit<16>    parser_err;")
+    use = (APPLY, f"{APPLY} meta.parser_err = 1;")
+    assert TnaSwitch(compile_changed(tmp_path, "tna_commands.p4", field, use)).process(0, b"\x00\x01") == []
 
 
 def test_names_that_do_not_exist_are_explained(tna):

@@ -123,7 +123,7 @@ def test_the_architecture_decides_the_size_where_the_program_does_not():
     [
         (lambda t: t.add([256], "drop"), "too small for 0x100"),
         (lambda t: t.add([1], "set", [256]), "parameter value of In.set is a bit<8>, too small"),
-        (lambda t: t.add([1], "set", {"walue": 1}), r"takes \['value'\], not \['walue'\]"),
+        (lambda t: t.add([1], "set", {"worth": 1}), r"takes \['value'\], not \['worth'\]"),
         (lambda t: t.add([1], "sett", [1]), "did you mean In.set"),
         (lambda t: t.add([1, 2], "drop"), "2 keys given for 1: key"),
         (lambda t: t.add({"kye": 1}, "drop"), "'kye' is not there: key"),
