@@ -129,7 +129,7 @@ def test_compile_and_load(environment: dict[str, str], tmp_path: Path) -> None:
         for line in script("compile", EXAMPLE, "--dry-run", env=env).stdout.splitlines()
         if "p4c" in line
     )
-    source = Path(p4.__file__).parent / "tna" / "thc_tna.p4"
+    source = Path(__file__).parents[3] / "p4/tna/thc_tna.p4"
     out = tmp_path / "state" / "tofino"
     assert compiler == [
         "/opt/sde/install/bin/bf-p4c",

@@ -224,3 +224,33 @@ def test_a_recirculation_queue_that_overflows(stepped):
     bench.drain()
     assert kinds.count("aggregate") in (0, 4, 8)
     assert bench.take() == ["aggregate"] * 4
+
+
+@pytest.mark.parametrize("gap", range(1, 9))
+def test_a_job_starts_over_while_a_packet_is_on_its_way(stepped, gap):
+    """A packet of the old epoch is neither in the sums of the new one nor in its count."""
+    bench = Bench(stepped, 2)
+    bench.inject(1)
+    bench.step(gap)
+    epoch = bench.job.epoch + 1
+    stepped.reopen(bench.job, epoch)
+    bench.job = bench.job.with_epoch(epoch)
+    bench.inject(0, round_=1)
+    bench.drain()
+    assert bench.take() == []
+    bench.inject(1, round_=1)
+    bench.drain()
+    assert bench.take() == ["aggregate"] * 2
+
+
+def test_ports_of_another_pipe_that_the_description_does_not_name(stepped):
+    """A worker behind one of them meets the slots of the home pipe, not those of the pipe it came through."""
+    if stepped.pipes == 1:
+        pytest.skip("one pipe")
+    bench = Bench(stepped, 2)
+    second = bench.job.workers[1]
+    unnamed = next(port for port in range(128, 256) if port not in stepped.front_ports and port % 128 < 64)
+    bench.inject(0)
+    bench.model.inject(unnamed, bytes(bench.job.codes(second, ROUNDS[1][1])))
+    bench.drain()
+    assert bench.take() == ["aggregate"] * 2

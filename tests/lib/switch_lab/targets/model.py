@@ -34,6 +34,7 @@ class ModelTarget(SwitchTarget):
         recirculation = tuple(PORTS_PER_PIPE * pipe + RECIRCULATION_PORT[architecture] for pipe in range(pipes))
         super().__init__(name, architecture, _front_ports(pipes), CPU_PORT, recirculation)
         self.model = switch
+        self.pipes = pipes
         self._control = ModelControl(switch, pipes)
 
     @property

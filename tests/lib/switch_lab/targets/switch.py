@@ -76,6 +76,12 @@ class SwitchTarget(ABC):
             self._installed, self._installed_table = deployment, table
         self._agent = SwitchAgent(deployment, self.control)
 
+    def reopen(self, job: Job, epoch: int) -> None:
+        """Start a job over as the agent does, without a worker that asks for it."""
+        assert self._installed is not None
+        allocation = next(found for found in allocate(self._installed) if found.job_id == job.job_id)
+        self.control.open_job(allocation, epoch, job.slots, (job.epoch,))
+
     def exchange(self, port: int, frame: bytes) -> list[PortFrame]:
         sent = self.run_frame(port, frame)
         for answer in self.answers_of_agent(sent):
