@@ -69,6 +69,8 @@ class Bmv2Target(WiredTarget):
             "simple_switch",
             "--thrift-port",
             str(thrift_port),
+            "--notifications-addr",  # the default is one address for all switches of a machine
+            f"ipc://{self._folder.name}/notifications",
             "--log-level",
             "error",
             *interfaces,
