@@ -18,7 +18,7 @@ from thc_scapy import PORT, TYPES, WIRE, Thc
 QUICK = settings(
     max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-THOROUGH = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+THOROUGH = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def test_damaged_packets(switch, damage, norm, retransmit):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @given(damage=damages(), norm=st.booleans(), retransmit=st.booleans())
-@settings(parent=THOROUGH, max_examples=1000)
+@settings(parent=THOROUGH, max_examples=300)
 def test_damaged_packets_at_length(switch, damage, norm, retransmit):
     damage_between(switch, damage, norm, retransmit)
 
