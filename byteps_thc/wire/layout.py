@@ -245,7 +245,7 @@ class WelcomePayload(Struct):
     shards: int = 0
     """packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)"""
     codes_multiple: int = 0
-    """workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 128), NORM to its value_bits / 32"""
+    """workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to its value_bits / 32"""
 
 
 @dataclass(frozen=True, slots=True)

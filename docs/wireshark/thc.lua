@@ -131,7 +131,7 @@ add(layouts.welcome, "window_bytes", 4, ProtoField.uint32("thc.welcome.window_by
 add(layouts.welcome, "shards", 2, ProtoField.uint16("thc.welcome.shards", "shards", base.DEC, nil, nil,
     "packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)"))
 add(layouts.welcome, "codes_multiple", 2, ProtoField.uint16("thc.welcome.codes_multiple", "codes_multiple", base.DEC, nil, nil,
-    "workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 128), NORM to its value_bits / 32"))
+    "workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to its value_bits / 32"))
 
 layouts.error = {bytes = 0, by_name = {}}
 add(layouts.error, "worker_bitmap", 8, ProtoField.uint64("thc.error.worker_bitmap", "worker_bitmap", base.HEX, nil, nil,

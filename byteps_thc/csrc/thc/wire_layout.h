@@ -131,7 +131,7 @@ struct WelcomePayload {
   be32_t norm_slots;  ///< slots of the preliminary stage
   be32_t window_bytes;  ///< bytes a worker may have in flight towards this server (its share of the receive buffer)
   be16_t shards;  ///< packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)
-  be16_t codes_multiple;  ///< workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 128), NORM to its value_bits / 32
+  be16_t codes_multiple;  ///< workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to its value_bits / 32
 };
 static_assert(sizeof(WelcomePayload) == 16 && alignof(WelcomePayload) == 1);
 static_assert(std::is_trivially_copyable_v<WelcomePayload>);
