@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import p4
 from byteps_thc.demo.software_switch import CPU_PORT, READY, STOP_TIMEOUT_S
 from byteps_thc.errors import ThcError, TransportError
 from p4.control.agent import SwitchAgent
@@ -24,15 +23,9 @@ from p4.model import compile_program
 from p4.model.architectures import new_switch
 from p4.model.port_loop import PortLoop
 from p4.model.ports import FunctionPort, InterfacePort, Port
+from p4.programs import INCLUDE_FOLDER, program_path
 
-P4_FOLDER = Path(p4.__file__).parent
-INCLUDE_FOLDER = P4_FOLDER / "include"
 BMV2_START_TIMEOUT_S = 30.0
-
-
-def program_path(program: str) -> Path:
-    """Source of a P4 program of this package: "v1model" or "tna"."""
-    return P4_FOLDER / program / f"thc_{program}.p4"
 
 
 def run_model(settings: dict[str, Any], deployment: Deployment) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from pathlib import Path
 
 from byteps_thc.errors import ConfigurationError
 from p4.control.description import SwitchDescription
@@ -16,9 +15,9 @@ from p4.control.targets.grpc import GrpcControl
 from p4.control.targets.model import ModelControl
 from p4.model import compile_program
 from p4.model.architectures import new_switch
+from p4.programs import INCLUDE_FOLDER, program_path
 
-_P4_FOLDER = Path(__file__).parents[2]
-#: Folder of a program, and preprocessor symbols.
+#: Name of a program, and preprocessor symbols.
 _PROGRAMS: dict[str, tuple[str, dict[str, str]]] = {
     "v1model": ("v1model", {}),
     "tofino1": ("tna", {}),
@@ -61,7 +60,7 @@ def connect(target: Target, switch: SwitchDescription) -> SwitchControl:
 def new_model(switch: SwitchDescription) -> ModelControl:
     """Return a switch of the P4 model that runs our program for the architecture of the description."""
     name, defines = _PROGRAMS[switch.architecture]
-    program = compile_program(_P4_FOLDER / name / f"thc_{name}.p4", [_P4_FOLDER / "include"], defines)
+    program = compile_program(program_path(name), [INCLUDE_FOLDER], defines)
     if switch.architecture == "v1model":
         return ModelControl(new_switch(program))
     ports = [entry.port for entry in switch.recirculation]

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import p4
 from p4.control import Deployment
 from p4.model import compile_program
 from p4.model.architectures import new_switch
 from p4.model.interfaces import Program
 from p4.model.switch import Switch
+from p4.programs import INCLUDE_FOLDER, program_path
 
 MakeDeployment = Callable[..., Deployment]
 
@@ -75,16 +74,13 @@ def a_worker() -> Callable[..., dict[str, Any]]:
     return worker
 
 
-P4_FOLDER = Path(p4.__file__).parent
-
-
 @pytest.fixture(scope="session")
 def compiled() -> Callable[[str], Program]:
     """Compile the program for an architecture, once per session."""
 
     @cache
     def compile_once(architecture: str) -> Program:
-        return compile_program(P4_FOLDER / architecture / f"thc_{architecture}.p4", [P4_FOLDER / "include"])
+        return compile_program(program_path(architecture), [INCLUDE_FOLDER])
 
     return compile_once
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from byteps_thc.demo.switch_process import compile_for_bmv2, program_path
+from byteps_thc.demo.switch_process import compile_for_bmv2
 from byteps_thc.errors import TransportError
 from p4.control import Deployment, allocate, plan
 from p4.control.controls import SlotCheck
 from p4.control.status import read_status
 from p4.control.targets.bmv2 import Bmv2Control
+from p4.programs import program_path
 
 PROGRAMS = ("simple_switch", "simple_switch_CLI", "p4c-bm2-ss")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from byteps_thc.errors import TransportError
 from p4.control.targets.bmv2 import Bmv2Control
-from switch_lab.targets.model import P4, V1MODEL_PROGRAM
+from p4.programs import INCLUDE_FOLDER
+from switch_lab.targets.model import V1MODEL_PROGRAM
 from switch_lab.targets.wired import Cables, WiredTarget, why_no_cables
 
 PROGRAMS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")
@@ -59,7 +60,7 @@ class Bmv2Target(WiredTarget):
     def _start(self) -> None:
         program = Path(self._folder.name) / "thc.json"
         subprocess.run(
-            ["p4c-bm2-ss", "--std", "p4-16", "-I", str(P4 / "include"), "-o", str(program), str(V1MODEL_PROGRAM)],
+            ["p4c-bm2-ss", "--std", "p4-16", "-I", str(INCLUDE_FOLDER), "-o", str(program), str(V1MODEL_PROGRAM)],
             check=True,
             timeout=300,
         )

@@ -9,12 +9,12 @@ from p4.control.targets.model import ModelControl
 from p4.model import compile_program
 from p4.model.architectures import TnaSwitch, V1ModelSwitch, new_switch
 from p4.model.interfaces import Program
+from p4.programs import INCLUDE_FOLDER, program_path
 from switch_lab.targets.switch import SwitchTarget
 from switch_lab.targets.target import PortFrame
 
-P4 = Path(__file__).parents[4] / "p4"
-V1MODEL_PROGRAM = P4 / "v1model/thc_v1model.p4"
-TNA_PROGRAM = P4 / "tna/thc_tna.p4"
+V1MODEL_PROGRAM = program_path("v1model")
+TNA_PROGRAM = program_path("tna")
 PORTS_PER_PIPE = 128
 CPU_PORT = 64
 #: Of every pipe; simple_switch recirculates without a port, and the number only has to be free.
@@ -24,7 +24,7 @@ RECIRCULATION_PORT = {"v1model": 68, "tofino1": 68, "tofino2": 6}
 @cache
 def compiled(path: Path, defines: tuple[str, ...] = ()) -> Program:
     """Each program is compiled once."""
-    return compile_program(path, include_dirs=[P4 / "include"], defines=dict.fromkeys(defines, "1"))
+    return compile_program(path, include_dirs=[INCLUDE_FOLDER], defines=dict.fromkeys(defines, "1"))
 
 
 class ModelTarget(SwitchTarget):

@@ -7,12 +7,10 @@ import socket
 import threading
 import time
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import pytest
 from e2e.workers import JOB, Work, Workers, digest_of_thc_ps
 
-import p4
 from byteps_thc.config import ThcConfig
 from byteps_thc.wire.layout import UDP_PORT
 from p4.control.agent import SwitchAgent
@@ -29,8 +27,8 @@ from p4.model import compile_program
 from p4.model.architectures import new_switch
 from p4.model.port_loop import PortLoop
 from p4.model.ports import FunctionPort, UdpPort
+from p4.programs import INCLUDE_FOLDER, program_path
 
-P4 = Path(p4.__file__).parent
 HOST = "127.0.0.1"
 #: The programs know the aggregator's packets by their UDP port, so the address must be this test's own.
 SWITCH_IP = f"127.77.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF | 1}"
@@ -69,7 +67,7 @@ def test_workers_on_udp_sockets_get_the_sums_of_thc_ps(program):
     front = UdpPort(SWITCH_IP, UDP_PORT, bytes.fromhex(SWITCH_MAC.replace(":", "")))
     worker_ports = free_udp_ports(2)
     deployment = describe(program, worker_ports)
-    switch = new_switch(compile_program(P4 / program / f"thc_{program}.p4", [P4 / "include"]))
+    switch = new_switch(compile_program(program_path(program), [INCLUDE_FOLDER]))
     control = ModelControl(switch)
     control.install(plan(deployment))
     agent = SwitchAgent(deployment, control)
