@@ -1,0 +1,50 @@
+"""The figures of one rank's compression."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CompressionStats:
+    """Compression on one rank, since its engine began unless a field says otherwise.
+
+    nmse is this rank's own quantization error. That of the average is smaller, because the errors of n ranks partly
+    cancel, and error feedback puts back in later steps what one step lost.
+    """
+
+    steps: int = 0
+    coordinates: int = 0
+    """of all gradients that travelled compressed"""
+    sent_bytes: int = 0
+    """payload of this rank: norms, codes, aggregates and tensors that travel uncompressed; no packet headers"""
+    received_bytes: int = 0
+    ratio: float = math.nan
+    """bytes of the same gradients in fp32 / sent_bytes; NaN before anything was sent"""
+    nmse: float = math.nan
+    """last step: |lost|^2 / |gradient + residual|^2; NaN without error feedback or with gradients that are not finite"""
+    clamped_fraction: float = 0.0
+    """last step: share of the compressed coordinates beyond the clamp"""
+    residual_norm: float = 0.0
+    """last step: Euclidean norm of what error feedback keeps for the next step"""
+    encode_ms: float = 0.0
+    """last step: time the encoding stages were busy, which may overlap with other stages"""
+    communicate_ms: float = 0.0
+    """last step: time with nothing to do but wait for the network"""
+    decode_ms: float = 0.0
+    """last step: time the decoding stage was busy"""
+    retransmissions: int = 0
+    """packets sent again (network engine)"""
+    lost_chunks: int = 0
+    """packets whose coordinates were given up and count as zero (network engine)"""
+
+    def __str__(self) -> str:
+        """One line for people."""
+        return (
+            f"step {self.steps}: ratio {self.ratio:.2f}, NMSE {self.nmse:.3g}, "
+            f"clamped {100 * self.clamped_fraction:.2f}%, residual norm {self.residual_norm:.3g}, "
+            f"encode {self.encode_ms:.1f} ms, communicate {self.communicate_ms:.1f} ms, "
+            f"decode {self.decode_ms:.1f} ms, "
+            f"{self.retransmissions} retransmissions, {self.lost_chunks} lost chunks"
+        )
