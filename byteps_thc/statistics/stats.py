@@ -23,7 +23,7 @@ class CompressionStats:
     ratio: float = math.nan
     """bytes of the same gradients in fp32 / sent_bytes; NaN before anything was sent"""
     nmse: float = math.nan
-    """last step: |lost|^2 / |gradient + residual|^2; NaN without error feedback or with gradients that are not finite"""
+    """last step: |lost|^2 / |gradient + residual|^2; NaN without error feedback, or if gradients are not finite"""
     clamped_fraction: float = 0.0
     """last step: share of the compressed coordinates beyond the clamp"""
     residual_norm: float = 0.0
