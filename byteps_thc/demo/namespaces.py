@@ -60,8 +60,12 @@ class Namespaces:
         _ip(full, "link", "set", "lo", "up")
         return full
 
-    def connect(self, a: Plug, b: Plug) -> None:
-        """Lay a cable between two namespaces and bring both ends up."""
+    def connect(self, a: Plug, b: Plug, *, offloads: bool = False) -> None:
+        """Lay a cable between two namespaces and bring both ends up.
+
+        offloads: leave segmentation and checksums to the interfaces; a switch in software takes frames only as they
+        are on a wire, without offloads.
+        """
         _ip(a.namespace, "link", "add", a.interface, "address", a.mac, "type", "veth",
             "peer", "name", b.interface, "address", b.mac, "netns", b.namespace)  # fmt: skip
         for plug in (a, b):
@@ -69,8 +73,9 @@ class Namespaces:
                 _ip(plug.namespace, "address", "add", plug.address, "dev", plug.interface)
             # No IPv6 link-local address: its neighbour discovery would only be flooded.
             _ip(plug.namespace, "link", "set", plug.interface, "addrgenmode", "none", "up")
-            with inside(plug.namespace):
-                disable_offloads(plug.interface)  # a switch in software takes frames as they are on a wire
+            if not offloads:
+                with inside(plug.namespace):
+                    disable_offloads(plug.interface)
 
 
 @contextlib.contextmanager

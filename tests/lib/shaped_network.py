@@ -1,0 +1,188 @@
+"""Hosts of a benchmark: network namespaces on one Ethernet switch (a Linux bridge), every link shaped to a rate.
+
+    host 0 --- eth0 ══ port0 --- bridge --- port1 ══ eth0 --- host 1
+
+A link is a veth pair, and what leaves either end passes a token bucket (`tc qdisc ... tbf`): eth0 shapes what the host
+sends and the bridge's port what it receives. Rates count Ethernet frames without preamble and check sequence. Frames are
+1514 bytes at most, but segmentation is left to the interfaces, as with a network card: TSO and UDP GSO hand up to 64 KiB
+to the kernel at a time, and the token bucket counts every header that would be on the wire.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from byteps_thc.demo.namespaces import Namespaces, Plug, command_inside, inside
+
+INTERFACE = "eth0"
+MTU_BYTES = 1500
+_NETWORK = "10.78.0.0/24"
+_COMMAND_TIMEOUT_S = 10.0
+_STREAM_TIMEOUT_S = 30.0
+#: A GSO packet of 64 KiB and the headers of its 45 frames must fit into the bucket, or the kernel cuts it up.
+_MIN_BURST_BYTES = 72_000
+#: Timers wake up late by up to this much; the bucket holds what leaves meanwhile.
+_BURST_S = 0.3e-3
+#: Waiting time of a full queue: 1.25 MB at 1 Gb/s, about what a port of a switch with a shared buffer has.
+_QUEUE_S = 10e-3
+_MIN_QUEUE_BYTES = 512 << 10
+
+
+@dataclass(frozen=True)
+class LinkCount:
+    """What one end of a link has sent, headers of all frames included."""
+
+    bytes: int
+    packets: int
+    drops: int
+
+    def __sub__(self, before: LinkCount) -> LinkCount:
+        return LinkCount(self.bytes - before.bytes, self.packets - before.packets, self.drops - before.drops)
+
+
+class Host:
+    """A namespace with one interface, and the switch's port it is connected to."""
+
+    def __init__(self, namespace: str, switch: str, number: int) -> None:
+        self.namespace = namespace
+        self.ip = f"10.78.0.{1 + number}"
+        self.number = number
+        self._switch = switch
+
+    @property
+    def port(self) -> str:
+        """The switch's interface to this host."""
+        return f"port{self.number}"
+
+    def command(self) -> list[str]:
+        """What to put in front of a command to run it on this host."""
+        return command_inside(self.namespace)
+
+    def connect(self, namespaces: Namespaces) -> None:
+        """Lay the cable to the switch."""
+        namespaces.connect(
+            Plug(self.namespace, INTERFACE, f"02:00:00:04:00:{1 + self.number:02x}", f"{self.ip}/24"),
+            Plug(self._switch, self.port, f"02:00:00:04:01:{1 + self.number:02x}"),
+            offloads=True,
+        )
+        _run(self._switch, "ip", "link", "set", self.port, "master", "bridge")
+        # Linux's default, whatever this machine's own setting is (BBR paces by itself and fills no queue).
+        _run(self.namespace, "ip", "route", "replace", _NETWORK, "dev", INTERFACE, "congctl", "cubic")
+
+    def shape(self, bits_per_s: float) -> None:
+        """Let the link carry that much in each direction."""
+        for namespace, interface in ((self.namespace, INTERFACE), (self._switch, self.port)):
+            bytes_per_s = bits_per_s / 8
+            burst_bytes = max(_MIN_BURST_BYTES, int(bytes_per_s * _BURST_S))
+            queue_bytes = max(_MIN_QUEUE_BYTES, int(bytes_per_s * _QUEUE_S))
+            _run(
+                namespace, "tc", "qdisc", "replace", "dev", interface, "root", "tbf",
+                "rate", f"{int(bits_per_s)}bit", "burst", str(burst_bytes), "limit", str(queue_bytes),
+            )  # fmt: skip
+
+    def sent(self) -> LinkCount:
+        """What the host has put on its link since the link was shaped."""
+        return _count(self.namespace, INTERFACE)
+
+    def received(self) -> LinkCount:
+        """What the switch has put on the host's link since then; drops are those of a full port."""
+        return _count(self._switch, self.port)
+
+
+class ShapedNetwork:
+    """Hosts on one switch; a context manager that removes them. ConfigurationError without root (see Namespaces)."""
+
+    def __init__(self, hosts: int) -> None:
+        self._namespaces = Namespaces()
+        switch = self._namespaces.add("bridge")
+        try:
+            _run(switch, "ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
+            _run(switch, "ip", "link", "set", "bridge", "addrgenmode", "none", "up")
+            self.hosts = [Host(self._namespaces.add(f"host{number}"), switch, number) for number in range(hosts)]
+            for host in self.hosts:
+                host.connect(self._namespaces)
+        except BaseException:
+            self._namespaces.__exit__()
+            raise
+
+    def __enter__(self) -> ShapedNetwork:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._namespaces.__exit__()
+
+
+def tcp_rate(pairs: Sequence[tuple[Host, Host]], seconds: float) -> float:
+    """Payload bits per second of TCP streams from the first to the second host of each pair, all at once, on average.
+
+    Raises TimeoutError or another OSError when a stream stops.
+    """
+    rates = [0.0] * len(pairs)
+
+    def stream(index: int) -> None:
+        rates[index] = _stream_rate(*pairs[index], seconds)
+
+    threads = [threading.Thread(target=stream, args=(index,)) for index in range(len(pairs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if 0.0 in rates:
+        raise TimeoutError("a TCP stream between two hosts failed; see the traceback above")
+    return sum(rates) / len(rates)
+
+
+def _stream_rate(sender: Host, receiver: Host, seconds: float) -> float:
+    """Payload bits per second of one TCP stream, counted at the receiver after a fifth of the time."""
+    with inside(receiver.namespace), socket.create_server((receiver.ip, 0)) as listener:
+        listener.settimeout(_STREAM_TIMEOUT_S)
+        port = listener.getsockname()[1]
+        sending = threading.Thread(target=_send_stream, args=(sender, receiver.ip, port, seconds))
+        sending.start()
+        connection, _ = listener.accept()
+    buffer = bytearray(1 << 20)
+    count = 0
+    with connection:
+        connection.settimeout(_STREAM_TIMEOUT_S)
+        start = time.perf_counter()
+        while got := connection.recv_into(buffer):
+            if time.perf_counter() - start < seconds / 5:  # slow start
+                first, count = time.perf_counter(), 0
+            else:
+                count += got
+        elapsed = time.perf_counter() - first
+    sending.join()
+    return count * 8 / elapsed
+
+
+def _send_stream(sender: Host, ip: str, port: int, seconds: float) -> None:
+    chunk = memoryview(bytes(1 << 20))
+    with inside(sender.namespace):
+        connection = socket.create_connection((ip, port), timeout=_STREAM_TIMEOUT_S)
+    with connection:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            connection.sendall(chunk)
+
+
+def _count(namespace: str, interface: str) -> LinkCount:
+    # Not the interface's own counters: those count a GSO packet's headers once.
+    (qdisc,) = json.loads(_run(namespace, "tc", "-s", "-j", "qdisc", "show", "dev", interface))
+    return LinkCount(qdisc["bytes"], qdisc["packets"], qdisc["drops"])
+
+
+def _run(namespace: str, *command: str) -> str:
+    """Run a command in a namespace and return what it prints; CalledProcessError with its complaint on standard error."""
+    return subprocess.run(
+        [*command_inside(namespace), *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=_COMMAND_TIMEOUT_S,
+        check=True,
+    ).stdout
