@@ -54,7 +54,7 @@ class ThcConfig(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise ConfigurationError(_explain(error)) from error
+            raise ConfigurationError(explain(error)) from error
 
     @classmethod
     def paper(cls, **settings: Any) -> ThcConfig:
@@ -124,7 +124,7 @@ class ResolvedConfig:
         return zlib.crc32(repr(shared).encode())
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
     """One line per setting that is wrong, without pydantic's type codes and links."""
     lines: dict[tuple[str, str], list[str]] = {}
     for detail in error.errors():

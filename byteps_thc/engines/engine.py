@@ -1,0 +1,56 @@
+"""The interface between plug-ins and engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+from torch.futures import Future
+
+from byteps_thc.engines.buffers import GradientBuffer
+from byteps_thc.statistics import CompressionStats
+
+
+class Engine(Protocol):
+    """Averages gradient buffers over the ranks of a group, asynchronously, in order of submission.
+
+    All ranks must submit the same layouts in the same order. An error (a rank died, a wait took longer than
+    policy.deadline_s) ends the engine: it reaches every future in flight and every later call.
+    """
+
+    @property
+    def workers(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def worker(self) -> int:
+        """This rank, within the group."""
+
+    def start_step(self) -> None:
+        """Begin an optimizer step; called once, before its first buffer."""
+
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        """Start averaging; the average is written in place into buffer.gradient, which is the future's value.
+
+        Nobody may touch the gradient until the future is done. Raises InputError for a buffer that cannot be averaged,
+        and the engine's error when it has ended.
+        """
+
+    def scale_residuals(self, factor: float) -> None:
+        """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this rank's checkpoint needs, copied; call it between steps.
+
+        {"version", "worker", "workers", "config", "round", "step", "residuals": {parameter name: 1-D float32 tensor}}.
+        """
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit."""
+
+    def statistics(self) -> CompressionStats:
+        """Return what compression did and what it cost."""
+
+    def close(self) -> None:
+        """End the threads; what is in flight fails. May be called again."""

@@ -1,0 +1,41 @@
+"""Which gradients are compressed, and how long to wait for the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from byteps_thc.config import explain
+from byteps_thc.errors import ConfigurationError
+
+
+class CompressionPolicy(BaseModel):
+    """When to compress; the same on all ranks. Raises ConfigurationError when a setting is not valid."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    warmup_steps: int = Field(default=0, ge=0)
+    """first steps, which travel uncompressed"""
+    stop_step: int | None = Field(default=None, ge=0)
+    """this step and the ones after it travel uncompressed; steps count from 0; None: none"""
+    bypass_elements: int = Field(default=1024, ge=0)
+    """parameters with fewer elements (biases, norms' weights) travel uncompressed"""
+    deadline_s: float = Field(default=60.0, gt=0, le=86400)
+    """a wait for other ranks that takes longer is an error, on all of them"""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise ConfigurationError(explain(error)) from error
+
+    @model_validator(mode="after")
+    def _check(self) -> CompressionPolicy:
+        if self.stop_step is not None and self.stop_step < self.warmup_steps:
+            raise ValueError(f"stop_step {self.stop_step} is before the end of the {self.warmup_steps} warm-up steps")
+        return self
+
+    def compresses(self, step: int) -> bool:
+        """Whether gradients of that step (from 0) are compressed."""
+        return step >= self.warmup_steps and (self.stop_step is None or step < self.stop_step)
