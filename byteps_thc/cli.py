@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import version as installed_version
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperGroup
 
-from byteps_thc.demo.cli import demo
-from byteps_thc.demo.switch_cli import demo_switch
 from byteps_thc.errors import ThcError
 from byteps_thc.launch import find_thc_ps
-from byteps_thc.tables.cli import app as tables
-from p4.control.cli import app as switch
+from byteps_thc.lazy_commands import LazyCommands
 
 
-class ErrorsInOneLine(TyperGroup):
+class ThcCommands(LazyCommands):
     """Shows an error of this package as one line with exit code 1; with --debug, its traceback."""
+
+    modules: ClassVar = {
+        "demo": "byteps_thc.demo.cli:demo",
+        "demo-switch": "byteps_thc.demo.switch_cli:demo_switch",
+        "tables": "byteps_thc.tables.cli:app",
+        "switch": "p4.control.cli:app",
+    }
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -35,22 +38,18 @@ class ErrorsInOneLine(TyperGroup):
 
 app = typer.Typer(
     name="thc",
-    cls=ErrorsInOneLine,
+    cls=ThcCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Tensor homomorphic compression: gradients as 4-bit codes that a parameter server sums without decompressing.",
 )
-app.command()(demo)
-app.command()(demo_switch)
-app.add_typer(tables, name="tables")
-app.add_typer(switch, name="switch")
 
 
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Options of all commands; ErrorsInOneLine reads them."""
+    """Options of all commands; ThcCommands reads them."""
 
 
 @app.command(

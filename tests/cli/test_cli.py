@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -28,16 +29,56 @@ def test_version() -> None:
     assert result.output == f"byteps_thc {version('byteps_thc')}\n"
 
 
-@pytest.mark.parametrize("command", ["demo", "tables", "ps", "version"])
-def test_help_names_every_command(command: str) -> None:
+COMMANDS = ("demo", "demo-switch", "tables", "switch", "ps", "version")
+
+
+def test_help_names_every_command_with_what_it_does() -> None:
     result = runner.invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert command in result.output
+    for command in COMMANDS:
+        assert re.search(rf"{command} +[A-Z]\w+ ", result.output), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(command: str) -> None:
+    result = thc(command, "--help")
+    assert result.returncode == 0
+    assert "--" in result.stdout
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Modules that a command imports: with `thc ARGUMENTS` in a process of its own."""
+    code = (
+        "import sys; from typer.testing import CliRunner; from byteps_thc.cli import app; "
+        "CliRunner().invoke(app, sys.argv[1:], catch_exceptions=False); print(*sys.modules)"
+    )
+    command = [sys.executable, "-P", "-c", code, *arguments]
+    return set(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["tables", "auto", "-n", "4"]], ids=" ".join)
+def test_light_commands_import_neither_torch_nor_the_p4_compiler(arguments: list[str]) -> None:
+    modules = imported_by(*arguments)
+    assert "byteps_thc.cli" in modules
+    assert not modules & {"torch", "lark", "p4", "matplotlib", "byteps_thc.demo.cli"}
 
 
 def test_help_does_not_import_torch() -> None:
-    code = "import sys; import byteps_thc.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-P", "-c", code], check=False, timeout=60).returncode == 0
+    modules = imported_by("--help")
+    assert "p4.control.cli" in modules  # its commands are in the help
+    assert "torch" not in modules
+
+
+def test_a_typing_error_gets_a_suggestion() -> None:
+    result = runner.invoke(app, ["tabels"])
+    assert result.exit_code == 2
+    assert "Did you mean 'tables'" in result.output
+
+
+def test_an_unknown_command_is_refused() -> None:
+    result = runner.invoke(app, ["xyzzy"])
+    assert result.exit_code == 2
+    assert "No such command 'xyzzy'" in result.output
 
 
 def test_an_error_is_one_line_without_traceback() -> None:
