@@ -31,6 +31,10 @@ class RestartError(TransportError):
     """The server or another worker restarted, and results of this round are lost."""
 
 
+class CheckpointError(ThcError, OSError):
+    """A checkpoint is damaged, incomplete, or has no state of compression under the name asked for."""
+
+
 class DeadlineError(ThcError, TimeoutError):
     """A wait ran out of time.
 
