@@ -32,12 +32,17 @@ def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
     return result
 
 
-def rows_of(script: str, name: str, *options: str) -> list[dict[str, Any]]:
-    """Run a benchmark of tests/benchmarks and return its rows."""
+def result_of(script: str, name: str, *options: str) -> Any:
+    """Run a benchmark of tests/benchmarks and return what it writes."""
     path = OUTPUT / f"{name}.json"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests/lib")}
     run([sys.executable, str(BENCHMARKS / script), "--json", str(path), *options], env=environment)
-    rows: list[dict[str, Any]] = json.loads(path.read_text())
+    return json.loads(path.read_text())
+
+
+def rows_of(script: str, name: str, *options: str) -> list[dict[str, Any]]:
+    """The same, for a benchmark that writes rows."""
+    rows: list[dict[str, Any]] = result_of(script, name, *options)
     return rows
 
 
@@ -75,6 +80,26 @@ def markdown(title: str, command: str, rows: list[dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
+def ddp_section() -> list[str]:
+    """DDP on shaped links: the targets, and a table for each rate."""
+    command = "PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_ddp.py"
+    title = "DDP step, 25 M parameters, 4 gloo ranks on shaped links"
+    if os.geteuid() != 0:
+        return [f"### {title}", "", "Not measured: network namespaces need root (`sudo make bench`).", ""]
+    result = result_of("bench_ddp.py", "ddp")
+    lines = markdown(title, command, result["rows"])
+    for table in result["tables"]:
+        header, *rest = table["cells"]
+        lines += [f"{table['heading']}.", "", table_line(header), "| --- |" + " ---: |" * (len(header) - 1)]
+        lines += [*(table_line(cells) for cells in rest), ""]
+    return lines
+
+
+def table_line(cells: list[str]) -> str:
+    """One line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
 def machine() -> str:
     """Where this ran."""
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
@@ -110,6 +135,7 @@ def main() -> None:
         f"{push_pull} --no-error-feedback",
         rows_of("bench_push_pull.py", "push_pull_no_feedback", "--no-error-feedback"),
     )
+    sections += ddp_section()
     sections += markdown(
         "P4 model",
         f"PYTHONPATH=tests/lib {python} tests/benchmarks/bench_p4_model.py",

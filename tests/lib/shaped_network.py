@@ -3,9 +3,9 @@
     host 0 --- eth0 ══ port0 --- bridge --- port1 ══ eth0 --- host 1
 
 A link is a veth pair, and what leaves either end passes a token bucket (`tc qdisc ... tbf`): eth0 shapes what the host
-sends and the bridge's port what it receives. Rates count Ethernet frames without preamble and check sequence. Frames are
-1514 bytes at most, but segmentation is left to the interfaces, as with a network card: TSO and UDP GSO hand up to 64 KiB
-to the kernel at a time, and the token bucket counts every header that would be on the wire.
+sends and the bridge's port what it receives. Rates count Ethernet frames without preamble and check sequence. Frames
+are 1514 bytes at most, but segmentation is left to the interfaces, as with a network card: TSO and UDP GSO hand up to
+64 KiB to the kernel at a time, and the token bucket counts every header that would be on the wire.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _count(namespace: str, interface: str) -> LinkCount:
 
 
 def _run(namespace: str, *command: str) -> str:
-    """Run a command in a namespace and return what it prints; CalledProcessError with its complaint on standard error."""
+    """Run a command in a namespace and return what it prints; CalledProcessError when it fails."""
     return subprocess.run(
         [*command_inside(namespace), *command],
         stdout=subprocess.PIPE,

@@ -1,0 +1,171 @@
+"""One rank of bench_ddp.py, on its own host of the shaped network: times DDP's averaging, scheme by scheme, in turn.
+
+Writes <folder>/rank<r>.json. Ranks meet through a file in the folder and talk over eth0.
+"""
+
+# No `from __future__ import annotations`: DDP reads the annotations of a hook and wants classes.
+import argparse
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ThcConfig
+from byteps_thc.ddp import ThcState, thc_hook
+from byteps_thc.engines.network import NetworkConfig
+
+TIMEOUT_S = 120
+WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first
+WIDTH, LAYERS, ROWS = 1024, 24, 4
+#: sums of four table values up to 15 take 6 bits
+SIX_BIT_SUMS = ThcConfig(granularity=15)
+
+
+@dataclass
+class Measured:
+    """Of one rank and scheme."""
+
+    step_s: list[float] = field(default_factory=list)
+    """backward with the average of all buckets, one per repetition"""
+    sent_bytes: int = 0
+    """frames of one step, ACKs for what was received included"""
+    stats: dict[str, float] = field(default_factory=dict)
+    """compression_stats() of the last step"""
+    hook_us: float = 0.0
+    """median time of one call of thc_hook, which is for one bucket"""
+
+
+class Scheme:
+    """A DDP module whose buckets are averaged in fp32, by DDP itself."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+        self.ddp = DistributedDataParallel(nn.Sequential(*layers))
+        self.measured = Measured()
+
+    def step(self, rows: Tensor) -> float:
+        """Seconds of one backward with averaging; all ranks begin together."""
+        self.ddp.zero_grad()
+        loss = self.ddp(rows).square().mean()
+        dist.barrier()
+        start = time.perf_counter()
+        loss.backward()
+        return time.perf_counter() - start
+
+    def count(self, rows: Tensor) -> None:
+        """One more step, with what leaves this host meanwhile."""
+        dist.barrier()
+        before = interface_bytes()
+        self.step(rows)
+        dist.barrier()
+        self.measured.sent_bytes = interface_bytes() - before
+
+
+class Bf16(Scheme):
+    """torch's bf16 hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        # DDP refuses the hook by its name on gloo, where it works as well.
+        def hook(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+            return bf16_compress_hook(state, bucket)
+
+        self.ddp.register_comm_hook(None, hook)
+
+
+class Thc(Scheme):
+    """thc_hook, with the time that each call of it takes."""
+
+    def __init__(self, config: ThcConfig, network: NetworkConfig | None = None) -> None:
+        super().__init__()
+        self._state = ThcState(None, config, network=network)
+        self._hook_s: list[float] = []
+
+        def hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+            start = time.perf_counter()
+            average = thc_hook(state, bucket)
+            self._hook_s.append(time.perf_counter() - start)
+            return average
+
+        self.ddp.register_comm_hook(self._state, hook)
+
+    def count(self, rows: Tensor) -> None:
+        super().count(rows)
+        self.measured.stats = asdict(self._state.compression_stats())
+        self.measured.hook_us = statistics.median(self._hook_s) * 1e6
+
+
+def make_schemes(server: str) -> dict[str, Scheme]:
+    """What is compared, by name."""
+    return {
+        "fp32": Scheme(),
+        "bf16": Bf16(),
+        "thc": Thc(ThcConfig()),
+        "thc_6bit": Thc(SIX_BIT_SUMS),
+        "thc_ps": Thc(ThcConfig(), NetworkConfig(servers=[server], job=1)),
+    }
+
+
+def backward_alone(scheme: Scheme, rows: Tensor) -> float:
+    """Seconds of the same backward without averaging."""
+    with scheme.ddp.no_sync():
+        return scheme.step(rows)
+
+
+def interface_bytes() -> int:
+    """What has left eth0: bytes of the frames, counted where they are shaped."""
+    shown = subprocess.run(
+        ["tc", "-s", "-j", "qdisc", "show", "dev", "eth0"], stdout=subprocess.PIPE, timeout=10, check=True
+    )
+    return int(json.loads(shown.stdout)[0]["bytes"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--server", required=True, help="IP:PORT of thc-ps")
+    parser.add_argument("--repeats", type=int, required=True)
+    args = parser.parse_args()
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=(args.folder / "rendezvous").as_uri(),
+        rank=args.rank,
+        world_size=args.ranks,
+        timeout=datetime.timedelta(seconds=TIMEOUT_S),
+    )
+    rows = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(args.rank))
+    schemes = make_schemes(args.server)
+    alone = Measured()
+    for repeat in range(WARM_UP_STEPS + args.repeats):
+        seconds = {"backward": backward_alone(schemes["fp32"], rows)}
+        seconds |= {name: scheme.step(rows) for name, scheme in schemes.items()}
+        if repeat >= WARM_UP_STEPS:
+            alone.step_s.append(seconds["backward"])
+            for name, scheme in schemes.items():
+                scheme.measured.step_s.append(seconds[name])
+    for scheme in schemes.values():
+        scheme.count(rows)
+    results = {"backward": asdict(alone)} | {name: asdict(scheme.measured) for name, scheme in schemes.items()}
+    (args.folder / f"rank{args.rank}.json").write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
