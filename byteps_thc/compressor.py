@@ -29,7 +29,7 @@ from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 #: Largest max norm whose residual is kept. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: such a step is
 #: as lost as one with infinite gradients, and a GradScaler will skip it.
-_LARGEST_NORM = 2.0**96
+LARGEST_NORM = 2.0**96
 
 _STATE_VERSION = 1
 
@@ -61,7 +61,9 @@ class Partition:
     codes of `coordinates` coordinates, valid after quantize. tensor, round: the key of the current gradient.
     """
 
-    def __init__(self, name: str, coordinates: int, config: ThcConfig) -> None:
+    def __init__(
+        self, name: str, coordinates: int, config: ThcConfig, *, residual: F32 | None = None, codes: U8 | None = None
+    ) -> None:
         padded = _core.padded_size(coordinates, config.rotation_block)
         blocks = len(_core.block_sizes(coordinates, config.rotation_block))
         self.name = name
@@ -69,12 +71,14 @@ class Partition:
         self.tensor = 0
         self.round = 0
         self.norms: F32 = np.zeros(blocks, np.float32)
-        self.codes: U8 = np.zeros(_core.code_bytes(padded, config.bits), np.uint8)
+        self.codes: U8 = np.zeros(_core.code_bytes(padded, config.bits), np.uint8) if codes is None else codes
         self.clamped = 0
         self.stage = _Stage.IDLE
         self.rotated: F32 = np.zeros(padded, np.float32)
         self.max_norms: F32 = np.zeros(blocks, np.float32)
-        self.residual: F32 | None = np.zeros(coordinates, np.float32) if config.error_feedback else None
+        if residual is None and config.error_feedback:
+            residual = np.zeros(coordinates, np.float32)
+        self.residual = residual
 
     @property
     def padded(self) -> int:
@@ -108,6 +112,26 @@ class Compressor:
         """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
         block = self.config.rotation_block
         return len(_core.block_sizes(coordinates, block)), _core.padded_size(coordinates, block)
+
+    def partition(
+        self, name: str, coordinates: int, *, residual: F32 | None = None, codes: U8 | None = None
+    ) -> Partition:
+        """Make the partition `name`, which must be new, with arrays of the caller's for its residual and codes.
+
+        residual: float32[coordinates], what was lost before; only with error feedback. codes: uint8, as long as
+        Partition.codes. rotate() makes partitions that are not there, with arrays of their own.
+        """
+        if name in self._partitions:
+            raise InputError(f"there is a partition {name!r} already")
+        _, padded = self.layout(coordinates)
+        if residual is not None:
+            _check_array("residual", residual, np.float32, coordinates)
+        if codes is not None:
+            _check_array("codes", codes, np.uint8, _core.code_bytes(padded, self.config.bits))
+        if residual is not None and not self.config.error_feedback:
+            raise ConfigurationError("a residual is of no use without error feedback")
+        partition = self._partitions[name] = Partition(name, coordinates, self.config, residual=residual, codes=codes)
+        return partition
 
     def rotate(self, name: str, gradient: Any, *, tensor: int, round: int, bfloat16: bool = False) -> Partition:
         """Add the residual kept under `name`, rotate, and return the partition with its norms.
@@ -160,7 +184,7 @@ class Compressor:
         skipped, and NaN must not stay behind. Both norms count: with a quorum the maximum may be without this worker's.
         """
         partition.require(_Stage.QUANTIZED)
-        finite = all(bool((norms <= _LARGEST_NORM).all()) for norms in (partition.norms, partition.max_norms))
+        finite = all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, partition.max_norms))
         if partition.residual is None or not finite:
             return
         _core.inverse_rotate(
