@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Build BytePS 0.2.5 with THC's compressor and install it for the Python that runs this. See README.md.
+
+Usage: python scripts/byteps/build.py [--build-dir FOLDER] [--wheel-only]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from byteps_build import libraries, plugin, source, toolchain, wheel
+from byteps_build.errors import BuildError
+from byteps_build.stamp import digest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+#: A change here means that BytePS itself is compiled again; a change to the rest, that the wheel is put together again.
+_BYTEPS_INPUTS = ("scripts/byteps/byteps_build", "scripts/byteps/shim")
+_PLUGIN_INPUTS = ("scripts/byteps/plugins", "byteps_thc/csrc/byteps", "byteps_thc/csrc/thc", "CMakeLists.txt")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build BytePS with THC's compressor and install it")
+    parser.add_argument("--build-dir", type=Path, default=REPOSITORY / "build" / "byteps", help="default: build/byteps")
+    parser.add_argument("--wheel-only", action="store_true", help="leave the wheel in FOLDER/wheel, install nothing")
+    arguments = parser.parse_args()
+    try:
+        _build(arguments.build_dir.resolve(), install=not arguments.wheel_only)
+    except BuildError as error:
+        print(f"byteps: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _build(folder: Path, *, install: bool) -> None:
+    tools = toolchain.find()
+    byteps_stamp = digest(REPOSITORY, _BYTEPS_INPUTS, tools)
+    stamp = digest(REPOSITORY, _PLUGIN_INPUTS, byteps_stamp)
+    if install and wheel.installed_stamp() == stamp:
+        return
+    tree = folder / f"byteps-{byteps_stamp[:12]}"
+    shim = folder / "shim"
+    logs = folder / "logs"
+    if not tree.exists():
+        _say("unpacking the source package")
+        source.unpack(source.download(folder / "sdist", logs / "download.log"), tree)
+    _say(f"building zeromq, ps-lite and {'the CUDA shim' if tools.cuda is None else 'nothing for CUDA: it is here'}")
+    libraries.build_zeromq(tree, tools, logs)
+    libraries.build_ps_lite(tree, tools, logs)
+    if tools.cuda is None:
+        libraries.build_shim(REPOSITORY / "scripts/byteps/shim", shim, tools, logs)
+    _say("building THC's compressor")
+    plugin.build(REPOSITORY, tree, folder / "plugin", tools, logs)
+    (tree / "byteps/plugins" / wheel.STAMP).write_text(stamp + "\n", encoding="utf-8")
+    _say("building BytePS's server and torch modules (a few minutes the first time)")
+    built = wheel.build(tree, folder / "wheel", shim, tools, logs)
+    if install:
+        wheel.install(built, logs)
+        _say(f"installed for {sys.executable}")
+    else:
+        _say(f"built {built}")
+
+
+def _say(text: str) -> None:
+    print(f"[{time.monotonic() - _START:3.0f}s] byteps: {text}", flush=True)
+
+
+_START = time.monotonic()
+
+if __name__ == "__main__":
+    sys.exit(main())

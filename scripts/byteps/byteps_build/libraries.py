@@ -1,0 +1,48 @@
+"""The C and C++ libraries that BytePS's modules link: zeromq, ps-lite, and the CUDA shim."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from byteps_build.commands import run
+from byteps_build.source import ZEROMQ
+from byteps_build.toolchain import Toolchain
+
+_JOBS = f"-j{os.cpu_count() or 1}"
+
+
+def build_zeromq(source: Path, toolchain: Toolchain, logs: Path) -> None:
+    """Build the bundled zeromq (the library only, not its tests) into ps-lite's deps folder, where BytePS looks."""
+    folder = source / "3rdparty" / ZEROMQ
+    prefix = source / "3rdparty" / "ps-lite" / "deps"
+    if (prefix / "lib" / "libzmq.a").exists():
+        return
+    flags = {"CFLAGS": "-O2 -fPIC", "CXXFLAGS": "-O2 -fPIC"} | toolchain.compilers
+    without = ["--with-libsodium=no", "--with-libgssapi_krb5=no", "--disable-shared", "--disable-dependency-tracking"]
+    run(["./configure", f"--prefix={prefix}", *without], log=logs / "zeromq-configure.log", cwd=folder, env=flags)
+    targets = ["install-libLTLIBRARIES", "install-includeHEADERS"]
+    run(["make", _JOBS, *targets], log=logs / "zeromq-make.log", cwd=folder, env=flags)
+
+
+def build_ps_lite(source: Path, toolchain: Toolchain, logs: Path) -> None:
+    """Build libps.a; BytePS's setup.py would also build ps-lite's tests, and download zeromq."""
+    if (source / "3rdparty" / "ps-lite" / "build" / "libps.a").exists():
+        return
+    settings = [f"ADD_CFLAGS=-D_GLIBCXX_USE_CXX11_ABI={int(toolchain.cxx11_abi)}", f"CXX={toolchain.compilers['CXX']}"]
+    if toolchain.rdma:
+        settings.append("USE_RDMA=1")
+    run(["make", "ps", _JOBS, *settings], log=logs / "ps-lite.log", cwd=source / "3rdparty" / "ps-lite")
+
+
+def build_shim(shim: Path, prefix: Path, toolchain: Toolchain, logs: Path) -> None:
+    """Build the CUDA and NCCL shim as prefix/lib/libnccl_static.a; its headers are in prefix/include."""
+    (prefix / "lib").mkdir(parents=True, exist_ok=True)
+    if not (prefix / "include").exists():
+        (prefix / "include").symlink_to((shim / "include").resolve())
+    archive = prefix / "lib" / "libnccl_static.a"
+    compiler = [*toolchain.compilers["CC"].split(), "-O2", "-fPIC", "-Wall", "-Wextra", "-I", shim / "include"]
+    object_file = prefix / "cuda_nccl_shim.o"
+    run([*compiler, "-c", shim / "cuda_nccl_shim.c", "-o", object_file], log=logs / "shim.log", cwd=prefix)
+    archive.unlink(missing_ok=True)
+    run(["ar", "rcs", archive, object_file], log=logs / "shim-ar.log", cwd=prefix)

@@ -1,0 +1,53 @@
+"""The source package: downloaded from PyPI by pip, checked, unpacked, adapted."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+
+from byteps_build import substitutions
+from byteps_build.commands import run
+from byteps_build.errors import BuildError
+
+VERSION = "0.2.5.post15"
+SHA256 = "9d6a3c5be4c4b5a172739744bb32725c433f9a9f63794e1885e7376ff4eea99f"
+ZEROMQ = "zeromq-4.1.4"
+
+
+def download(folder: Path, log: Path) -> Path:
+    """Return the path of the source package in `folder`, downloading it when it is not there; checks its SHA-256."""
+    archive = folder / f"byteps-{VERSION}.tar.gz"
+    if not archive.exists():
+        requirement = f"byteps=={VERSION} --hash=sha256:{SHA256}\n"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "requirement.txt").write_text(requirement, encoding="utf-8")
+        pip_download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
+        sdist_only = ["--no-binary", ":all:", "--dest", folder, "--requirement", folder / "requirement.txt"]
+        run([*pip_download, *sdist_only], log=log, cwd=folder)
+    check(archive)
+    return archive
+
+
+def check(archive: Path) -> None:
+    """BuildError unless the archive is the package that the substitutions were written for."""
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if digest != SHA256:
+        raise BuildError(f"{archive} has SHA-256 {digest}, not {SHA256}: delete it and build again")
+
+
+def unpack(archive: Path, source: Path) -> None:
+    """Make `source` anew from the archive, with all substitutions made; it is there only when they all were."""
+    shutil.rmtree(source, ignore_errors=True)
+    scratch = source.with_name(source.name + ".part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(scratch, filter="data")
+    (unpacked,) = scratch.iterdir()
+    substitutions.apply(unpacked, substitutions.SUBSTITUTIONS)
+    with tarfile.open(unpacked / f"{ZEROMQ}.tar.gz") as tar:
+        tar.extractall(unpacked / "3rdparty", filter="data")
+    unpacked.rename(source)
+    scratch.rmdir()

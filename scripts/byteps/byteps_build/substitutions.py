@@ -1,0 +1,136 @@
+"""What BytePS 0.2.5's source needs to be compiled with today's Python and torch, and to run on a host without a GPU.
+
+Exact strings, each of which must be found as often as stated: a source that differs is an error, not a silent no-op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from byteps_build.errors import BuildError
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """In `file` (relative to the source), replace `pattern`, which must be there `count` times."""
+
+    file: str
+    pattern: str
+    replacement: str
+    why: str
+    count: int = 1
+
+
+def apply(source: Path, substitutions: Iterable[Substitution]) -> None:
+    """Make the substitutions in the source tree, in order; BuildError when a pattern is not there as often as stated."""
+    for substitution in substitutions:
+        path = source / substitution.file
+        if not path.is_file():
+            raise BuildError(f"{substitution.file} is not in BytePS's source ({substitution.why})")
+        text = path.read_text(encoding="utf-8")
+        found = text.count(substitution.pattern)
+        if found != substitution.count:
+            raise BuildError(
+                f"{substitution.file}: found {substitution.pattern!r} {found} times instead of {substitution.count}; "
+                f"is this another version of BytePS? ({substitution.why})"
+            )
+        path.write_text(text.replace(substitution.pattern, substitution.replacement), encoding="utf-8")
+
+
+_TORCH_VERSION = "torch's headers define TORCH_VERSION themselves, as a string"
+_THC_HEADERS = "torch has no TH and THC (its old tensor library) headers any more"
+
+SUBSTITUTIONS: tuple[Substitution, ...] = (
+    # Compiling with today's torch.
+    Substitution(
+        "setup.py",
+        'pytorch_compile_flags = ["-std=c++14" if',
+        'pytorch_compile_flags = ["-std=c++20" if',
+        "torch's headers are C++20",
+    ),
+    Substitution(
+        "setup.py",
+        "have_cuda = is_torch_cuda(build_ext, include_dirs=options['INCLUDES'],\n"
+        "                              extra_compile_args=pytorch_compile_flags)",
+        "have_cuda = os.environ['BYTEPS_WITH_CUDA'] == '1'",
+        "the check includes THC.h and calls include_paths(cuda=True), both gone; the build script knows",
+    ),
+    Substitution("setup.py", "updated_macros, 'TORCH_VERSION'", "updated_macros, 'BYTEPS_TORCH_VERSION'", _TORCH_VERSION),
+    *(
+        Substitution(f"byteps/torch/{file}", "#if TORCH_VERSION", "#if BYTEPS_TORCH_VERSION", _TORCH_VERSION, count)
+        for file, count in (("ops.cc", 1), ("adapter.cc", 1), ("ready_event.cc", 5))
+    ),
+    Substitution("byteps/torch/ops.h", "#include <TH/TH.h>\n\n#if HAVE_CUDA\n#include <THC/THC.h>\n#endif\n", "", _THC_HEADERS),
+    Substitution(
+        "byteps/torch/ops.h",
+        "#define PUSHPULL_H(torch_Tensor, THTensor)",
+        "#if 0\n#define PUSHPULL_H(torch_Tensor, THTensor)",
+        "these declarations take THTensor*, and nothing defines or calls them",
+    ),
+    Substitution(
+        "byteps/torch/ops.h",
+        'PUSHPULL_H(torch_cuda_DoubleTensor, THCudaDoubleTensor)\n#endif\n',
+        'PUSHPULL_H(torch_cuda_DoubleTensor, THCudaDoubleTensor)\n#endif\n#endif\n',
+        "end of those declarations",
+    ),
+    Substitution("byteps/torch/cuda_util.cc", "#include <THC/THC.h>", "#include <c10/cuda/CUDAException.h>", _THC_HEADERS),
+    Substitution("byteps/torch/cuda_util.cc", "THCudaCheck(", "C10_CUDA_CHECK(", _THC_HEADERS, 3),
+    Substitution("byteps/common/communicator.h", "#include <cstdlib>\n", "#include <cstdlib>\n#include <memory>\n", "std::shared_ptr"),
+    Substitution(
+        "byteps/torch/ops.py",
+        "from distutils.version import LooseVersion\n",
+        "",
+        "not used, and distutils left Python with 3.12",
+    ),
+    # Running.
+    Substitution(
+        "byteps/torch/ops.cc",
+        'm.def("byteps_torch_wait_and_clear", &WaitAndClear);',
+        'm.def("byteps_torch_wait_and_clear", &WaitAndClear,\n        pybind11::call_guard<pybind11::gil_scoped_release>());',
+        "it waits for a thread that drops a tensor, for which that thread needs the GIL: a deadlock",
+    ),
+    Substitution(
+        "byteps/common/ready_table.cc",
+        "  _ready_table[key] = cnt;\n",
+        "  return _ready_table[key] = cnt;\n",
+        "no return in a function that returns int: undefined behaviour, met by every compressor",
+    ),
+    Substitution(
+        "byteps/common/shared_memory.cc",
+        "  shm_name += std::to_string(key);\n",
+        '  if (getenv("DMLC_PS_ROOT_PORT")) shm_name += std::string(getenv("DMLC_PS_ROOT_PORT")) + "_";\n'
+        '  shm_name += std::to_string(BytePSGlobal::GetWorkerID()) + "_";\n'
+        "  shm_name += std::to_string(key);\n",
+        "workers on one host, and jobs on one host, would share the buffers that they push from",
+    ),
+    Substitution(
+        "byteps/common/global.cc",
+        "    ps::Finalize(0, true);\n",
+        '    const char* exit_barrier = getenv("BYTEPS_EXIT_BARRIER");\n'
+        '    ps::Finalize(0, exit_barrier == nullptr || atoi(exit_barrier) != 0);\n',
+        "a worker that has found another one dead could not exit: it would wait for it in this barrier for ever",
+    ),
+    Substitution(
+        "byteps/server/server.cc",
+        "  // flag mu and its protected map\n",
+        "  update_buf_.reserve(1 << 16);\n  compressor_map_.reserve(1 << 16);\n\n  // flag mu and its protected map\n",
+        "engine threads look keys up while the handler adds new ones without a lock; do not rehash under them",
+    ),
+    # THC's compressor: loaded by every server, part of the package.
+    Substitution(
+        "byteps/server/__init__.py",
+        "    SERVER_LIB_CTYPES.byteps_server()\n",
+        "    import byteps.plugins\n"
+        "    byteps.plugins.load_for_server()\n"
+        "    SERVER_LIB_CTYPES.byteps_server()\n",
+        "compressors of other packages must be registered before the server runs",
+    ),
+    Substitution(
+        "setup.py",
+        "    include_package_data=True,\n",
+        "    package_data={'byteps.plugins': ['*.so', '*.txt']},\n",
+        "the package carries the compressors, and not zeromq and ps-lite's sources",
+    ),
+)

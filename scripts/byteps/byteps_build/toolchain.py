@@ -1,0 +1,92 @@
+"""What this host has to build with: compilers, torch, and CUDA with NCCL or our shim in their place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from byteps_build.errors import BuildError
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """A CUDA toolkit and an NCCL that fit a CUDA build of torch."""
+
+    home: Path
+    nccl_home: Path
+    nccl_shared: bool  # libnccl.so rather than libnccl_static.a
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Everything outside the sources that a build depends on; `repr` of it is part of the build's stamp."""
+
+    compiler: str  # first line of g++ --version
+    ccache: bool
+    python: str
+    torch: str
+    cxx11_abi: bool
+    rdma: bool  # librdmacm's headers are there: BytePS then gets its RDMA van
+    cuda: Cuda | None  # None: the shim
+
+    @property
+    def compilers(self) -> dict[str, str]:
+        """CC and CXX for make, setup.py and CMake's environment."""
+        prefix = "ccache " if self.ccache else ""
+        return {"CC": f"{prefix}gcc", "CXX": f"{prefix}g++"}
+
+
+def find() -> Toolchain:
+    """Look at this host; BuildError says what is missing."""
+    if shutil.which("g++") is None or shutil.which("make") is None:
+        raise BuildError("g++ and make are needed; scripts/setup.sh byteps installs them on Debian")
+    if not _has_header("numa.h"):
+        raise BuildError("numa.h is not there; on Debian: apt install libnuma-dev")
+    try:
+        import torch
+    except ImportError as error:
+        raise BuildError(f"BytePS's torch module is built for the torch of {sys.executable}, and it has none") from error
+    return Toolchain(
+        compiler=subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0],
+        ccache=shutil.which("ccache") is not None,
+        python=f"{sysconfig.get_platform()} {sys.version}",
+        torch=f"{torch.__version__} {torch.version.git_version}",
+        cxx11_abi=torch.compiled_with_cxx11_abi(),
+        rdma=_has_header("rdma/rdma_cma.h"),
+        cuda=_find_cuda(torch.version.cuda),
+    )
+
+
+def _has_header(header: str) -> bool:
+    preprocess = ["g++", "-E", "-x", "c++", "-", "-o", os.devnull]
+    return subprocess.run(preprocess, input=f"#include <{header}>\n", text=True, capture_output=True).returncode == 0
+
+
+def _find_cuda(torch_cuda: str | None) -> Cuda | None:
+    """Return CUDA and NCCL; None when torch is a CPU build or this host has no CUDA toolkit.
+
+    A toolkit without NCCL is an error: the shim moves no data between GPUs.
+    """
+    if torch_cuda is None:
+        return None
+    nvcc = shutil.which("nvcc")
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("BYTEPS_CUDA_HOME"), nvcc and Path(nvcc).resolve().parents[1]]
+    home = next((Path(h) for h in (*homes, "/usr/local/cuda") if h and (Path(h) / "include/cuda_runtime.h").exists()), None)
+    if home is None:
+        return None
+    nccl_homes = [os.environ.get("BYTEPS_NCCL_HOME"), os.environ.get("NCCL_HOME"), _wheel_of_nccl(), home, "/usr"]
+    for nccl_home in (Path(h) for h in nccl_homes if h):
+        if (nccl_home / "include/nccl.h").exists():
+            return Cuda(home, nccl_home, nccl_shared=not list(nccl_home.glob("lib*/**/libnccl_static.a")))
+    raise BuildError(f"CUDA is in {home}, but nccl.h was not found; set BYTEPS_NCCL_HOME")
+
+
+def _wheel_of_nccl() -> str | None:
+    """Return where pip put the NCCL that torch itself uses."""
+    folder = Path(sysconfig.get_path("purelib")) / "nvidia" / "nccl"
+    return str(folder) if folder.is_dir() else None

@@ -1,0 +1,61 @@
+"""BytePS's wheel, and its place in the environment of the running interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from byteps_build.commands import run
+from byteps_build.errors import BuildError
+from byteps_build.toolchain import Toolchain
+
+#: In byteps/plugins: says what the installed package was built from.
+STAMP = "build.txt"
+
+
+def build(source: Path, folder: Path, shim: Path, toolchain: Toolchain, logs: Path) -> Path:
+    """Build the wheel with BytePS's setup.py (modules server and torch only) and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tools = folder / "tools"
+    if not tools.exists():  # setup.py needs a setuptools that knows wheels; what the environment has stays as it is
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", tools, "setuptools>=70.1,<85", "pybind11>=3"]
+        run(install, log=logs / "tools.log", cwd=folder)
+    for old in folder.glob("*.whl"):
+        old.unlink()
+    pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, source]
+    environment = toolchain.compilers | _settings(shim, toolchain) | {"PYTHONPATH": str(tools)}
+    run(pip_wheel, log=logs / "wheel.log", cwd=folder, env=environment)
+    (wheel,) = folder.glob("byteps-*.whl")
+    return wheel
+
+
+def _settings(shim: Path, toolchain: Toolchain) -> dict[str, str]:
+    settings = {"BYTEPS_WITHOUT_TENSORFLOW": "1", "BYTEPS_WITHOUT_MXNET": "1", "BYTEPS_WITH_PYTORCH": "1", "CI": "true"}
+    cuda = toolchain.cuda
+    if cuda is None:
+        return settings | {"BYTEPS_WITH_CUDA": "0", "BYTEPS_NCCL_HOME": str(shim), "BYTEPS_NCCL_LINK": "STATIC"}
+    link = "SHARED" if cuda.nccl_shared else "STATIC"
+    places = {"BYTEPS_NCCL_HOME": cuda.nccl_home, "BYTEPS_CUDA_HOME": cuda.home, "CUDA_HOME": cuda.home}
+    return settings | {"BYTEPS_WITH_CUDA": "1", "BYTEPS_NCCL_LINK": link} | {k: str(v) for k, v in places.items()}
+
+
+def installed_stamp() -> str | None:
+    """Return the stamp of the byteps that this interpreter imports; None when there is none, or it is not ours."""
+    spec = importlib.util.find_spec("byteps")
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        stamp = Path(location) / "plugins" / STAMP
+        if stamp.exists():
+            return stamp.read_text(encoding="utf-8").strip()
+    return None
+
+
+def install(wheel: Path, logs: Path) -> None:
+    """Install the wheel into the environment of the running interpreter and import its modules there."""
+    pip_install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel]
+    run(pip_install, log=logs / "install.log", cwd=wheel.parent)
+    try:
+        run([sys.executable, "-c", "import byteps.torch"], log=logs / "import.log", cwd=Path(os.sep))
+    except BuildError as error:
+        raise BuildError(f"byteps was built and installed, but does not import: {error}") from error

@@ -1,0 +1,25 @@
+"""Shared objects that extend BytePS: its C++ registry takes compressors from any object loaded into the process.
+
+Installed as byteps.plugins by `make byteps`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+
+
+def load_for_server() -> None:
+    """Load every *_server.so of this folder; it registers itself.
+
+    BytePS's module must have been loaded before, with its symbols global. Loading an object again does nothing.
+    """
+    for library in sorted(_FOLDER.glob("*_server.so")):
+        ctypes.CDLL(str(library))
+
+
+def load_for_worker(name: str) -> ctypes.CDLL:
+    """Load NAME_worker.so of this folder, after byteps.torch; OSError when it is not there."""
+    return ctypes.CDLL(str(_FOLDER / f"{name}_worker.so"))
