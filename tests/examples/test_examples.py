@@ -1,0 +1,67 @@
+"""Every example runs, learns, and differs from the one-process script in few lines."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+STEPS = 20
+TIMEOUT_S = 90
+#: changed or added lines: imports, launch, and the plug-in itself
+MOST_LINES = {"train_ddp.py": 10, "train_fsdp.py": 13, "train_byteps.py": 8}
+
+
+def code_lines(name: str) -> list[str]:
+    """Lines of an example without its docstring."""
+    return (EXAMPLES / name).read_text(encoding="utf-8").split('"""', 2)[2].splitlines()
+
+
+def run_example(*command: str) -> list[tuple[int, float]]:
+    """Steps and losses that rank 0 prints."""
+    finished = subprocess.run(
+        [*command, "--steps", str(STEPS), "--batch-size", "4"],
+        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", finished.stdout)]
+
+
+def assert_learned(losses: list[tuple[int, float]]) -> None:
+    assert [step for step, _ in losses] == [1, 10, 20]
+    first, last = losses[0][1], losses[-1][1]
+    assert first > 4  # log(97 characters) is 4.57
+    assert last < first - 0.5
+
+
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_example_differs_from_the_one_process_script_in_few_lines(name: str) -> None:
+    changes = list(difflib.ndiff(code_lines("train_single.py"), code_lines(name)))
+    added = [line for line in changes if line.startswith("+ ") and line.strip() != "+"]
+    removed = [line for line in changes if line.startswith("- ") and line.strip() != "-"]
+    assert 0 < len(added) <= MOST_LINES[name], "\n".join(added)
+    assert len(removed) <= 2, "\n".join(removed)
+
+
+def test_every_example_is_known_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_single.py", *MOST_LINES}
+
+
+def test_single_process() -> None:
+    assert_learned(run_example(sys.executable, "-P", str(EXAMPLES / "train_single.py")))
+
+
+@pytest.mark.parametrize("name", ["train_ddp.py", "train_fsdp.py"])
+def test_torchrun(name: str) -> None:
+    torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    assert_learned(run_example(*torchrun, str(EXAMPLES / name)))
