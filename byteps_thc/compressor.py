@@ -85,6 +85,11 @@ class Partition:
         """Coordinates with padding: the codes of all of them travel."""
         return len(self.rotated)
 
+    @property
+    def residual_kept(self) -> bool:
+        """Whether keep_residual() took the last gradient's error; not without error feedback or if it is not finite."""
+        return self.stage is _Stage.RESIDUAL_KEPT
+
     def require(self, *stages: _Stage) -> None:
         """Raise InputError unless the partition is in one of these stages."""
         if self.stage not in stages:

@@ -1,0 +1,160 @@
+"""THC without a server: every rank sums a shard of the codes of all ranks.
+
+all-to-all of packed codes -> lookup_sum of the own shard -> all-gather of the sums. Per rank and coordinate, with n
+ranks, 4-bit codes and 8-bit sums: 1.5 (n - 1) / n bytes; a ring all-reduce of bf16 takes 4 (n - 1) / n.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+
+from byteps_thc import _core
+from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.engines.handshake import require_same_settings
+from byteps_thc.engines.lanes import Lane, Waitable, open_lane
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.engines.thc_engine import ThcEngine
+from byteps_thc.statistics import StatsRecorder
+
+_SHARD_CODES = 64  # shards are multiples of it: whole bytes for codes and packed sums of any width
+
+
+class CollectiveEngine(ThcEngine):
+    """Averages over the ranks of a torch process group (gloo or NCCL), which are the servers too.
+
+    All ranks of the group must make it, with the same settings (ConfigurationError naming what differs).
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> None:
+        workers = process_group.size()
+        resolved = config.resolve(workers)
+        # A lane per stage: the operations of a lane start in the order of its thread, the same on all ranks.
+        norms, codes, sums, exact = (open_lane(process_group, policy.deadline_s) for _ in range(4))
+        require_same_settings(exact, workers, {"engine": "collective"} | config.model_dump() | policy.model_dump())
+        recorder = StatsRecorder()
+        super().__init__(
+            config,
+            policy,
+            workers=workers,
+            worker=process_group.rank(),
+            transport=CollectiveTransport(resolved, norms, codes, sums, recorder),
+            exact=exact.sum_,
+            recorder=recorder,
+        )
+
+
+class CollectiveTransport:
+    """See transport.Transport. norms, codes, sums: lanes for the three collectives of a piece."""
+
+    codes_per_chunk = None
+
+    def __init__(self, resolved: ResolvedConfig, norms: Lane, codes: Lane, sums: Lane, recorder: StatsRecorder) -> None:
+        self.resolved = resolved
+        self.norms, self.codes, self.sums = norms, codes, sums
+        self.recorder = recorder
+        largest_sum = resolved.table.granularity * resolved.workers
+        #: bits of a sum on the wire
+        self.sum_bits = largest_sum.bit_length() if resolved.value_bits == 8 else 16
+
+    def new_transfer(self, blocks: int, codes: int) -> CollectiveTransfer:
+        """See Transport."""
+        return CollectiveTransfer(self, blocks, codes)
+
+    def unpacked(self, buffer: torch.Tensor, count: int) -> npt.NDArray[Any]:
+        """Return an array for the sums in a uint8 buffer of the wire: the same memory, unless they are packed there."""
+        if self.sum_bits < 8:
+            return np.zeros(count, np.uint8)
+        return buffer.numpy().view(np.uint8 if self.sum_bits == 8 else np.uint16)
+
+    def close(self) -> None:
+        """See Transport."""
+
+
+class CollectiveTransfer:
+    """See transport.Transfer."""
+
+    def __init__(self, transport: CollectiveTransport, blocks: int, codes: int) -> None:
+        self._transport = transport
+        config, workers = transport.resolved.config, transport.resolved.workers
+        shard_codes = -(-codes // (workers * _SHARD_CODES)) * _SHARD_CODES
+        shard_bytes = shard_codes * config.bits // 8
+        sum_bytes = shard_codes * transport.sum_bits // 8
+        self._codes = codes
+        self._norm_bits = torch.zeros(blocks, dtype=torch.int32)
+        self._sent_codes = _bytes(workers * shard_bytes)
+        self._shards = _bytes(workers * shard_bytes)
+        self._sent_sums = _bytes(sum_bytes)
+        self._sums = _bytes(workers * sum_bytes)
+        # NumPy views of the same memory for the kernels.
+        self._max_norms: F32 = self._norm_bits.numpy().view(np.float32)
+        self._shard_of: list[U8] = list(self._shards.numpy().reshape(workers, shard_bytes))
+        packed = transport.sum_bits < 8
+        self._own_sums: npt.NDArray[Any] = (
+            np.zeros(shard_codes, np.uint8) if packed else transport.as_sums(self._sent_sums)
+        )
+        self._all_sums: npt.NDArray[Any] = (
+            np.zeros(workers * shard_codes, np.uint8) if packed else transport.as_sums(self._sums)
+        )
+        self._contributions: U8 = np.full(1, workers, np.uint8)
+        #: See Transfer.
+        self.codes: U8 = self._sent_codes.numpy()[: _core.code_bytes(codes, config.bits)]
+        self._norm_work: Waitable
+        self._code_work: Waitable
+        self._sum_work: Waitable
+
+    def send_norms(self, norms: F32) -> None:
+        """See Transfer. As integers: norms order like them, and NaN above infinity, so that NaN reaches all ranks."""
+        np.bitwise_and(norms.view(np.int32), 0x7FFFFFFF, out=self._norm_bits.numpy())
+        self._norm_work = self._transport.norms.max_(self._norm_bits)
+        # A ring all-reduce, as gloo and NCCL do it.
+        self._count(2 * 4 * len(norms))
+
+    def wait_norms(self) -> F32:
+        """See Transfer."""
+        self._norm_work.wait()
+        return self._max_norms
+
+    def send_codes(self) -> None:
+        """See Transfer."""
+        self._code_work = self._transport.codes.all_to_all(self._shards, self._sent_codes)
+        self._count(self._sent_codes.numel())
+
+    def wait_codes(self) -> None:
+        """See Transfer."""
+        self._code_work.wait()
+
+    def send_sums(self) -> None:
+        """See Transfer. Sums the own shard of all ranks."""
+        resolved, sum_bits = self._transport.resolved, self._transport.sum_bits
+        for rank, codes in enumerate(self._shard_of):
+            _core.lookup_sum(codes, resolved.table.array, self._own_sums, bits=resolved.config.bits, add=rank > 0)
+        if sum_bits < 8:
+            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=sum_bits)
+        self._sum_work = self._transport.sums.all_gather(self._sums, self._sent_sums)
+        self._count(self._sums.numel())
+
+    def wait_sums(self) -> None:
+        """See Transfer."""
+        self._sum_work.wait()
+
+    def aggregate(self) -> tuple[U8 | U16, U8]:
+        """See Transfer."""
+        if self._transport.sum_bits < 8:
+            _core.unpack(self._sums.numpy(), self._all_sums, bits=self._transport.sum_bits)
+        return self._all_sums[: self._codes], self._contributions
+
+    def _count(self, volume_bytes: int) -> None:
+        """Count a collective in which every rank sends all but its own part of that volume, and receives as much."""
+        workers = self._transport.resolved.workers
+        moved_bytes = volume_bytes * (workers - 1) // workers
+        self._transport.recorder.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+
+
+def _bytes(size: int) -> torch.Tensor:
+    return torch.zeros(size, dtype=torch.uint8)

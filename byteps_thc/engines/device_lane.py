@@ -1,0 +1,77 @@
+"""Lanes for NCCL, which moves device memory only: host tensors are copied to the GPU and back for each collective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+
+from byteps_thc.engines.lanes import Waitable, reduction, translate
+from byteps_thc.errors import DeadlineError
+
+_POLL_S = 50e-6
+
+
+class DeviceLane:
+    """See lanes.Lane. Copies and collectives run on a stream of the lane's own, on the current device."""
+
+    def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
+        options: Any = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        self._group: Any = dist.ProcessGroupNCCL(store, rank, size, options)
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        self._stream = torch.Stream(self._device)
+        self._timeout_s = timeout.total_seconds()
+
+    def max_(self, tensor: Tensor) -> Waitable:
+        """See Lane."""
+        return self._reduce(tensor, dist.ReduceOp.MAX)
+
+    def sum_(self, tensor: Tensor) -> Waitable:
+        """See Lane."""
+        return self._reduce(tensor, dist.ReduceOp.SUM)
+
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        """See Lane."""
+        return self._run(output, source, lambda out, mine: self._group.alltoall_base(out, mine, [], []))
+
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        """See Lane."""
+        return self._run(output, source, lambda out, mine: self._group._allgather_base(out, mine))
+
+    def _reduce(self, tensor: Tensor, operation: Any) -> Waitable:
+        def collective(out: Tensor, mine: Tensor) -> Any:
+            out.copy_(mine)
+            return self._group.allreduce([out], reduction(operation))
+
+        return self._run(tensor, tensor, collective)
+
+    def _run(self, output: Tensor, source: Tensor, collective: Callable[[Tensor, Tensor], Any]) -> Waitable:
+        try:
+            with self._stream:
+                mine = source.to(self._device)
+                out = torch.empty_like(output, device=self._device)
+                collective(out, mine).wait()  # the stream waits, this thread does not
+                output.copy_(out, non_blocking=True)
+                return _DeviceWork(self._stream.record_event(), self._timeout_s)
+        except RuntimeError as error:
+            raise translate(error) from error
+
+
+class _DeviceWork:
+    def __init__(self, done: Any, timeout_s: float) -> None:
+        self._done = done
+        self._deadline = time.monotonic() + timeout_s
+
+    def wait(self) -> None:
+        """See Waitable."""
+        while not self._done.query():
+            if time.monotonic() > self._deadline:
+                raise DeadlineError("other ranks did not answer in time (CompressionPolicy.deadline_s)")
+            time.sleep(_POLL_S)

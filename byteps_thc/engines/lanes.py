@@ -1,0 +1,121 @@
+"""Process groups of an engine's own: collectives of one thread never wait for, or mix with, those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+
+from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError, TransportError
+
+
+class Waitable(Protocol):
+    """A collective in flight."""
+
+    def wait(self) -> None:
+        """Wait until it is done. Raises TransportError or DeadlineError."""
+
+
+class Lane(Protocol):
+    """A stream of collectives on host tensors; all ranks must start the same ones in the same order."""
+
+    def max_(self, tensor: Tensor) -> Waitable:
+        """Start replacing every element by its maximum over the ranks. int32."""
+
+    def sum_(self, tensor: Tensor) -> Waitable:
+        """Start replacing every element by its sum over the ranks. float32."""
+
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        """Start sending the r-th part of `source` to rank r; output[r] is what rank r sends here. uint8."""
+
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        """Start concatenating every rank's `source` in `output`. uint8."""
+
+
+def open_lane(process_group: dist.ProcessGroup, timeout_s: float) -> Lane:
+    """Return a new lane over the ranks of `process_group`; all of them must call this, in the same order.
+
+    timeout_s: a collective that takes longer fails. Raises ConfigurationError for back ends other than gloo and NCCL,
+    TransportError or DeadlineError when the ranks cannot connect.
+    """
+    # dist.new_group() is not used: it takes all ranks of the job, or with use_local_synchronization names the group
+    # after the number of groups that the process knows, which need not be the same on all ranks.
+    backend = dist.get_backend(process_group)
+    rank, size = process_group.rank(), process_group.size()
+    store = process_group.get_group_store()
+    number = store.add(f"thc/lanes/{rank}", 1)
+    own_store = PrefixStore(f"thc/lane{number}", store)
+    timeout = timedelta(seconds=timeout_s)
+    try:
+        if "gloo" in backend:
+            return HostLane(dist.ProcessGroupGloo(own_store, rank, size, timeout))
+        if "nccl" in backend:
+            from byteps_thc.engines.device_lane import DeviceLane
+
+            return DeviceLane(own_store, rank, size, timeout)
+    except RuntimeError as error:
+        raise translate(error) from error
+    raise ConfigurationError(f"process groups of back end {backend!r} are not supported: use gloo or nccl")
+
+
+def translate(error: RuntimeError) -> ThcError:
+    """What a back end's exception means: another rank was too late, or is gone."""
+    text = str(error)
+    late = "timed out" in text.lower() or "timeout" in text.lower()
+    if late:
+        return DeadlineError(f"other ranks did not answer in time (CompressionPolicy.deadline_s): {text}")
+    return TransportError(f"the connection to another rank is lost; has it ended? {text}")
+
+
+class HostLane:
+    """Gloo: host tensors as they are."""
+
+    def __init__(self, group: dist.ProcessGroupGloo) -> None:
+        self._group: Any = group  # torch's stubs lack the collectives of back ends
+
+    def max_(self, tensor: Tensor) -> Waitable:
+        """See Lane."""
+        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX)))
+
+    def sum_(self, tensor: Tensor) -> Waitable:
+        """See Lane."""
+        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM)))
+
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        """See Lane."""
+        return _start(lambda: self._group.alltoall_base(output, source, [], []))
+
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        """See Lane."""
+        return _start(lambda: self._group._allgather_base(output, source))
+
+
+def reduction(operation: Any) -> dist.AllreduceOptions:
+    """Options of an all-reduce."""
+    options = dist.AllreduceOptions()
+    options.reduceOp = operation
+    return options
+
+
+@dataclass(frozen=True)
+class _HostWork:
+    work: dist.Work
+
+    def wait(self) -> None:
+        """See Waitable."""
+        try:
+            self.work.wait()
+        except RuntimeError as error:
+            raise translate(error) from error
+
+
+def _start(collective: Callable[[], dist.Work]) -> Waitable:
+    try:
+        return _HostWork(collective())
+    except RuntimeError as error:
+        raise translate(error) from error
