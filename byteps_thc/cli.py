@@ -21,6 +21,7 @@ class ThcCommands(LazyCommands):
     modules: ClassVar = {
         "demo": "byteps_thc.demo.cli:demo",
         "demo-switch": "byteps_thc.demo.switch_cli:demo_switch",
+        "doctor": "byteps_thc.doctor.cli:doctor",
         "tables": "byteps_thc.tables.cli:app",
         "switch": "p4.control.cli:app",
     }

@@ -1,0 +1,53 @@
+"""What a check finds."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+class State(enum.Enum):
+    """How it stands with what a check looks at."""
+
+    OK = "ok"
+    """it works"""
+    OPTIONAL = "optional"
+    """it is not there, and needed only for what the finding says"""
+    MISSING = "missing"
+    """it is not there, and byteps_thc does not work without it"""
+    PROBLEM = "problem"
+    """it is there, and does not work or slows things down"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer to one question.
+
+    meaning: what it means for a user, in a sentence. command: what mends it, for a shell; empty when there is nothing
+    to mend. required: whether a problem stands in the way of everybody, or of what was asked for.
+    """
+
+    check: str
+    state: State
+    meaning: str
+    command: str = ""
+    required: bool = False
+
+    @property
+    def fails(self) -> bool:
+        """Whether `thc doctor` ends with exit code 1 for it."""
+        return self.state is State.MISSING or (self.state is State.PROBLEM and self.required)
+
+
+#: Returns within seconds, whatever the state of the host. What it raises is shown as a problem (run_check).
+Check = Callable[[], Sequence[Finding]]
+
+
+def run_check(check: Check) -> Sequence[Finding]:
+    """Return what a check finds; an exception is a finding too, so that the other checks are shown."""
+    try:
+        return check()
+    except Exception as error:  # whatever is wrong with a host must not hide the rest
+        name = getattr(check, "__name__", "check").removeprefix("check_").replace("_", " ")
+        return [Finding(name, State.PROBLEM, f"the check itself failed: {type(error).__name__}: {error}")]

@@ -1,0 +1,49 @@
+"""Runs `thc doctor` in hosts of a given state, made for real: other environments, other network namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 60.0
+
+
+def run_doctor(
+    *arguments: str,
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+) -> dict[str, dict[str, Any]]:
+    """Run `thc doctor --json` in a process of its own, behind a command prefix; return its findings by check."""
+    code = "from byteps_thc.cli import app; app()"
+    result = subprocess.run(
+        [*prefix, python, "-P", "-c", code, "doctor", "--json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env=os.environ | (environment or {}),
+    )
+    assert result.returncode in (0, 1), result.stderr
+    assert "Traceback" not in result.stderr, result.stderr
+    answer = json.loads(result.stdout)
+    assert answer["ok"] == (result.returncode == 0) == (not any(finding["fails"] for finding in answer["findings"]))
+    return {finding["check"]: finding for finding in answer["findings"]}
+
+
+def without_modules(folder: Path, *names: str) -> dict[str, str]:
+    """Environment variables of a Python in which these modules are not installed."""
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Blocker:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {names!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Blocker())\n"
+    )
+    return {"PYTHONPATH": str(folder)}
