@@ -1,6 +1,13 @@
 // Compressor "thc" on BytePS's workers: of the tensor only the packed codes at its start are sent. The sums that come
 // back are left as they are, for byteps_thc.decode. And what byteps_thc calls to have it used.
+#include <stdlib.h>  // on_exit
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <future>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -27,22 +34,41 @@ class ThcWorker final : public bps::compressor::Compressor {
 
 const bps::compressor::CompressorRegistry::Register registration(kRegisteredName, make_compressor<ThcWorker>);
 
+// Ends the process with the status it was about to end with, but without BytePS's destructors: they join threads that
+// wait for other processes.
+void leave(int status, void* /*unused*/) {
+  std::fflush(nullptr);
+  _exit(status);
+}
+
 }  // namespace
 }  // namespace thc::byteps
+
+#define THC_BYTEPS_EXPORT __attribute__((visibility("default")))
 
 extern "C" {
 
 /// Declares the tensor `name` (with BytePS's prefix) and has it compressed with `count` settings, before it is used.
-__attribute__((visibility("default"))) void thc_byteps_declare(const char* name, const char* const* keys,
-                                                               const char* const* values, int count) {
+THC_BYTEPS_EXPORT void thc_byteps_declare(const char* name, const char* const* keys, const char* const* values,
+                                          int count) {
   std::unordered_map<std::string, std::string> keywords;
   for (int i = 0; i < count; ++i) keywords.emplace(keys[i], values[i]);
   ::byteps::common::IsTensorDeclared(name);  // declares it when it is not
   ::byteps::common::RegisterCompressor(name, keywords);
 }
 
-/// Into how many BytePS partitions a tensor that has been used is cut, each with a compressor; 0: it is not compressed.
-__attribute__((visibility("default"))) int thc_byteps_compressors(const char* name) {
-  return static_cast<int>(::byteps::common::GetContextFromName(name).compressor_list.size());
+/// Has this process end without BytePS's shutdown and destructors, which would wait for peers that are gone. To be called
+/// at most once, before exit().
+THC_BYTEPS_EXPORT void thc_byteps_abandon() { on_exit(thc::byteps::leave, nullptr); }
+
+/// BytePS's shutdown, which waits for the other workers, for that long at most; then as thc_byteps_abandon. Returns 1
+/// when BytePS is shut down.
+THC_BYTEPS_EXPORT int thc_byteps_shutdown(double deadline_s) {
+  std::packaged_task<void()> shutdown(::byteps::common::byteps_shutdown);
+  const std::future<void> done = shutdown.get_future();
+  std::thread(std::move(shutdown)).detach();
+  if (done.wait_for(std::chrono::duration<double>(deadline_s)) == std::future_status::ready) return 1;
+  thc_byteps_abandon();
+  return 0;
 }
 }

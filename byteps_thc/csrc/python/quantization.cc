@@ -32,14 +32,14 @@ std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::ar
 void pack_array(const py::array& codes, py::array packed, unsigned bits) {
   const auto count = static_cast<std::size_t>(codes.size());
   const auto* in = input<std::uint8_t>(codes, "codes", count);
-  auto* out = output<std::uint8_t>(packed, "packed", code_bytes(count, checked_bits(bits)));
+  auto* out = output<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits)));
   const py::gil_scoped_release unlocked;
   pack(in, count, bits, out);
 }
 
 void unpack_array(const py::array& packed, py::array codes, unsigned bits) {
   const auto count = static_cast<std::size_t>(codes.size());
-  const auto* in = input<std::uint8_t>(packed, "packed", code_bytes(count, checked_bits(bits)));
+  const auto* in = input<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits)));
   auto* out = output<std::uint8_t>(codes, "codes", count);
   const py::gil_scoped_release unlocked;
   unpack(in, count, bits, out);
@@ -49,7 +49,7 @@ void unpack_array(const py::array& packed, py::array codes, unsigned bits) {
 
 void register_quantization(py::module_& module) {
   module.def(
-      "code_bytes", [](std::size_t count, unsigned bits) { return code_bytes(count, checked_bits(bits)); },
+      "code_bytes", [](std::size_t count, unsigned bits) { return code_bytes(count, checked_width(bits)); },
       py::arg("count"), py::arg("bits"));
   module.def("pack", &pack_array, py::arg("codes"), py::arg("packed"), py::kw_only(), py::arg("bits"));
   module.def("unpack", &unpack_array, py::arg("packed"), py::arg("codes"), py::kw_only(), py::arg("bits"));

@@ -18,6 +18,14 @@ inline unsigned checked_bits(unsigned bits) {
   return bits;
 }
 
+/// Width of a packed field: codes, or sums of table values on their way back.
+inline unsigned checked_width(unsigned bits) {
+  if (bits < 1 || bits > 8) {
+    throw ConfigurationError("bits must be in 1 .. 8, got " + std::to_string(bits));
+  }
+  return bits;
+}
+
 inline LookupTable table_input(const py::array& values, unsigned bits) {
   const std::size_t size = std::size_t{1} << checked_bits(bits);
   const auto* data = input<std::uint16_t>(values, "values", size);

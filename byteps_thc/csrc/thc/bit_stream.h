@@ -15,7 +15,7 @@ inline unsigned read_code(const std::uint8_t* packed, std::size_t i, unsigned bi
   const std::size_t byte = first_bit / 8;
   const auto shift = static_cast<unsigned>(first_bit % 8);
   unsigned window = static_cast<unsigned>(packed[byte]) << 8;
-  if (shift + bits > 8) {  // only 3-bit codes straddle bytes; the last byte has no successor to read
+  if (shift + bits > 8) {  // the last byte has no successor to read
     window |= packed[byte + 1];
   }
   return (window >> (16 - shift - bits)) & ((1U << bits) - 1U);

@@ -41,12 +41,24 @@ void pack(const std::uint8_t* codes, std::size_t count, unsigned bits, std::uint
   if (naive_selected()) {
     return naive::pack(codes, count, bits, packed);
   }
-  for (; count > 0; codes += kGroup, packed += bits) {
-    const std::size_t used = std::min(count, kGroup);
+  const auto pack_group = [bits](const std::uint8_t* from, std::size_t used) {
     std::uint64_t group = 0;
-    std::memcpy(&group, codes, used);
-    group = to_big_endian(close_gaps(to_big_endian(group), bits) << (64 - 8 * bits));
+    std::memcpy(&group, from, used);
+    return to_big_endian(close_gaps(to_big_endian(group), bits) << (64 - 8 * bits));
+  };
+  // Whole words as long as they fit; what they write beyond their group is overwritten by the next one.
+  for (; count >= kGroup && code_bytes(count, bits) >= sizeof(std::uint64_t); count -= kGroup) {
+    const std::uint64_t group = pack_group(codes, kGroup);
+    std::memcpy(packed, &group, sizeof(group));
+    codes += kGroup;
+    packed += bits;
+  }
+  while (count > 0) {
+    const std::size_t used = std::min(count, kGroup);
+    const std::uint64_t group = pack_group(codes, used);
     std::memcpy(packed, &group, code_bytes(used, bits));
+    codes += used;
+    packed += bits;
     count -= used;
   }
 }
@@ -55,12 +67,24 @@ void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::u
   if (naive_selected()) {
     return naive::unpack(packed, count, bits, codes);
   }
-  for (; count > 0; codes += kGroup, packed += bits) {
-    const std::size_t used = std::min(count, kGroup);
+  const auto unpack_group = [bits](const std::uint8_t* from, std::size_t bytes) {
     std::uint64_t group = 0;
-    std::memcpy(&group, packed, code_bytes(used, bits));
-    group = to_big_endian(open_gaps(to_big_endian(group) >> (64 - 8 * bits), bits));
+    std::memcpy(&group, from, bytes);
+    return to_big_endian(open_gaps(to_big_endian(group) >> (64 - 8 * bits), bits));
+  };
+  // Whole words as long as they fit; of what they read, the next group is left out by the shift.
+  for (; count >= kGroup && code_bytes(count, bits) >= sizeof(std::uint64_t); count -= kGroup) {
+    const std::uint64_t group = unpack_group(packed, sizeof(group));
+    std::memcpy(codes, &group, sizeof(group));
+    codes += kGroup;
+    packed += bits;
+  }
+  while (count > 0) {
+    const std::size_t used = std::min(count, kGroup);
+    const std::uint64_t group = unpack_group(packed, code_bytes(used, bits));
     std::memcpy(codes, &group, used);
+    codes += used;
+    packed += bits;
     count -= used;
   }
 }

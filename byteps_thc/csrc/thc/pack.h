@@ -1,4 +1,4 @@
-// Codes, one per byte, to and from the packed stream of bit_stream.h.
+// Codes, or sums of at most 8 bits, one per byte, to and from the packed stream of bit_stream.h; bits in 1 .. 8.
 #pragma once
 
 #include <cstddef>
