@@ -1,0 +1,29 @@
+"""What THC is compared with, behind the same engines and hooks: ThcState(None, TopK(ratio=0.01)) instead of ThcConfig.
+
+Uniform THC, also compared with in the paper, is ThcConfig.uniform().
+"""
+
+from byteps_thc.baselines.config import BaselineConfig
+from byteps_thc.baselines.dense import Bf16, Fp16, NoCompression
+from byteps_thc.baselines.dgc import Dgc
+from byteps_thc.baselines.engine import BaselineEngine
+from byteps_thc.baselines.power_sgd import PowerSgd, PowerSgdEngine
+from byteps_thc.baselines.qsgd import Qsgd
+from byteps_thc.baselines.sign_sgd import SignSgd
+from byteps_thc.baselines.tern_grad import TernGrad
+from byteps_thc.baselines.top_k import TopK
+
+__all__ = [
+    "BaselineConfig",
+    "BaselineEngine",
+    "Bf16",
+    "Dgc",
+    "Fp16",
+    "NoCompression",
+    "PowerSgd",
+    "PowerSgdEngine",
+    "Qsgd",
+    "SignSgd",
+    "TernGrad",
+    "TopK",
+]

@@ -1,0 +1,166 @@
+"""Gradients on their way: encode, send and receive, decode.
+
+All-reduce where the network (or gloo) can add what is sent: fp32, fp16, bf16. All-gather for codecs, whose payloads
+nobody can add: every rank receives and decodes those of all the others.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from byteps_thc.baselines.codec import Codec, Turn
+from byteps_thc.baselines.memory import Compensated, Memory
+from byteps_thc.baselines.packed_parameters import PackedParameters
+from byteps_thc.engines.lanes import Lane, Waitable
+from byteps_thc.statistics import StatsRecorder
+
+
+class Delivery(Protocol):
+    """Gradients that travel together. The methods are called in this order, encode and send by one thread."""
+
+    def encode(self) -> None:
+        """Read the gradients and make what is sent."""
+
+    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
+        """Start the collective; it may be left out when there is one worker."""
+
+    def decode(self, recorder: StatsRecorder) -> None:
+        """Write the average to the gradients; the collective is over."""
+
+
+class DenseDelivery:
+    """A whole buffer in one dtype, as torch's fp16_compress_hook and bf16_compress_hook do it.
+
+    dtype: None for the gradient's own. The sum over the workers is made in that dtype, of gradients divided by their
+    number.
+    """
+
+    def __init__(self, gradient: Tensor, dtype: torch.dtype | None, workers: int) -> None:
+        self._gradient = gradient
+        self._dtype = dtype or gradient.dtype
+        self._workers = workers
+        self._wire: Tensor
+
+    def encode(self) -> None:
+        """Convert and divide."""
+        self._wire = self._gradient.to(self._dtype).div_(self._workers)
+
+    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
+        """Start the sum."""
+        return _all_reduce(self._wire, lane, self._workers, recorder)
+
+    def decode(self, recorder: StatsRecorder) -> None:
+        """Convert back."""
+        size = self._gradient.numel()
+        narrowed = self._wire.element_size() < self._gradient.element_size()
+        recorder.add_gradient(compressed=size if narrowed else 0, uncompressed=0 if narrowed else size)
+        if self._wire is not self._gradient:
+            self._gradient.copy_(self._wire)
+
+
+class UncompressedDelivery:
+    """Parameters in fp32, of a scheme that compresses others, or in other steps."""
+
+    def __init__(self, gradient: Tensor, parameters: PackedParameters, memory: Memory, workers: int) -> None:
+        self._gradient = gradient
+        self._parameters = parameters
+        self._memory = memory
+        self._workers = workers
+        self._state: Compensated
+        self._wire: Tensor
+
+    def encode(self) -> None:
+        """Let the memory have a look, and divide."""
+        gradient = self._parameters.take(self._gradient)
+        self._state = self._memory.compensate(gradient, self._parameters.layout, compressed=False)
+        self._wire = self._state.vector / self._workers
+
+    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
+        """Start the sum."""
+        return _all_reduce(self._wire, lane, self._workers, recorder)
+
+    def decode(self, recorder: StatsRecorder) -> None:
+        """Write the sum back."""
+        recorder.add_gradient(uncompressed=self._parameters.layout.size)
+        self._parameters.put(self._wire, self._gradient)
+        if is_finite(self._wire):
+            self._memory.keep(self._state, None)
+
+
+class CodecDelivery:
+    """Parameters as payloads of a codec."""
+
+    def __init__(
+        self,
+        gradient: Tensor,
+        parameters: PackedParameters,
+        codec: Codec,
+        memory: Memory,
+        turn: Turn,
+        workers: int,
+    ) -> None:
+        self._gradient = gradient
+        self._parameters = parameters
+        self._codec = codec
+        self._memory = memory
+        self._turn = turn
+        self._workers = workers
+        self._state: Compensated
+        self._payload: Tensor
+        self._payloads: Tensor
+
+    def encode(self) -> None:
+        """Add what was kept of earlier gradients, and encode."""
+        layout = self._parameters.layout
+        self._state = self._memory.compensate(self._parameters.take(self._gradient), layout, compressed=True)
+        self._payload = self._codec.encode(self._state.vector, layout, self._turn)
+
+    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
+        """Start gathering the payloads of all workers."""
+        size = self._payload.numel()
+        others_bytes = (self._workers - 1) * size
+        recorder.add_traffic(sent_bytes=others_bytes, received_bytes=others_bytes)
+        gathered = self._payload.new_empty(self._workers * size)
+        self._payloads = gathered.view(self._workers, size)
+        return lane.all_gather(gathered, self._payload)
+
+    def decode(self, recorder: StatsRecorder) -> None:
+        """Decode all payloads, average, and keep what this worker's payload lacks."""
+        layout, step = self._parameters.layout, self._turn.step
+        vectors = [self._codec.decode(payload, layout, step) for payload in self._payloads]
+        average = self._codec.combine(vectors)
+        self._parameters.put(average, self._gradient)
+        recorder.add_gradient(compressed=layout.size)
+        finite = is_finite(average)  # on all workers or on none: they have the same average
+        if finite:
+            self._memory.keep(self._state, vectors[self._turn.worker])
+        residual = self._state.kept.get("residual")
+        recorder.add_quantization(
+            coordinates=layout.size,
+            clamped=0,
+            energy=_energy(self._state.vector),
+            lost_energy=_energy(residual) if finite and residual is not None else None,
+        )
+
+
+def is_finite(vector: Tensor) -> bool:
+    """Whether there is neither NaN nor infinity in it."""
+    return bool(vector.isfinite().all())
+
+
+def ring_all_reduce_bytes(size_bytes: int, workers: int) -> int:
+    """Return what each rank sends, and receives, in a ring all-reduce; no other all-reduce can do with less."""
+    return 2 * (workers - 1) * size_bytes // workers
+
+
+def _all_reduce(tensor: Tensor, lane: Lane, workers: int, recorder: StatsRecorder) -> Waitable:
+    moved_bytes = ring_all_reduce_bytes(tensor.numel() * tensor.element_size(), workers)
+    recorder.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+    return lane.sum_(tensor)
+
+
+def _energy(vector: Tensor) -> float:
+    return float(torch.dot(vector, vector))

@@ -1,0 +1,227 @@
+"""BaselineEngine: any baseline behind the interface of THC's engines (engines/engine.py)."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from byteps_thc.baselines.codec import Turn
+from byteps_thc.baselines.config import BaselineConfig, CodecConfig
+from byteps_thc.baselines.delivery import CodecDelivery, Delivery, DenseDelivery, UncompressedDelivery
+from byteps_thc.baselines.dense import DenseConfig
+from byteps_thc.baselines.memory import NoMemory
+from byteps_thc.baselines.packed_parameters import PackedParameters
+from byteps_thc.engines.buffers import GradientBuffer
+from byteps_thc.engines.handshake import require_same_settings
+from byteps_thc.engines.lanes import Waitable, open_lane
+from byteps_thc.engines.layout import check_buffer
+from byteps_thc.engines.pipeline import Pipeline
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.engines.residuals import Residuals
+from byteps_thc.engines.staging import Staging, make_staging
+from byteps_thc.engines.state import require_fitting_state
+from byteps_thc.errors import ConfigurationError, InputError, TransportError
+from byteps_thc.statistics import CompressionStats, StatsRecorder
+
+_STATE_VERSION = 1
+
+
+@dataclass
+class _Job:
+    """A buffer in the pipeline; host: its gradient in host memory. One collective for each delivery, if any."""
+
+    buffer: GradientBuffer
+    staging: Staging
+    turn: Turn
+    compresses: bool
+    future: Future[Tensor]
+    host: Tensor
+    deliveries: list[Delivery] = field(default_factory=list)
+    collectives: list[Waitable] = field(default_factory=list)
+
+
+class BaselineEngine:
+    """Averages gradient buffers with a baseline; see engine.Engine.
+
+    process_group: gloo, or NCCL, for which gradients are staged through the host. config: any baseline but PowerSgd.
+    All ranks of the group must make the engine, with the same settings (ConfigurationError naming what differs).
+
+    One thread encodes and starts the collectives, another waits for them and decodes, so buffers overlap.
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup, config: BaselineConfig, policy: CompressionPolicy) -> None:
+        self.workers, self.worker = process_group.size(), process_group.rank()
+        self.config, self.policy = config, policy
+        if not isinstance(config, DenseConfig | CodecConfig):
+            raise ConfigurationError(f"{type(config).__name__} needs whole DDP buckets: use it with byteps_thc.ddp")
+        self._dtype = config.dtype if isinstance(config, DenseConfig) else None
+        self._codec = config.codec() if isinstance(config, CodecConfig) else None
+        self._memory = config.memory(self.workers) if isinstance(config, CodecConfig) else NoMemory()
+        self._lane = open_lane(process_group, policy.deadline_s) if self.workers > 1 else None
+        if self._lane is not None:
+            require_same_settings(self._lane, self.workers, _settings(config) | policy.model_dump())
+        self._recorder = StatsRecorder()
+        self._stagings: dict[str, Staging] = {}
+        self._parameters: dict[tuple[str, bool], list[tuple[PackedParameters, bool]]] = {}
+        self._round = 0
+        self._steps = 0
+        self._lock = threading.Lock()  # guards the next two
+        self._in_flight: dict[str, _Job] = {}
+        self._error: Exception | None = None
+        self._pipeline = Pipeline([("thc-send", self._send), ("thc-receive", self._receive)], self._fail)
+        atexit.register(self.close)
+
+    def start_step(self) -> None:
+        """See Engine."""
+        self._steps += 1
+        self._recorder.step_began()
+
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        """See Engine. With one worker nothing is sent or compressed, but Dgc applies its momentum."""
+        gradient = buffer.gradient
+        if buffer.key not in self._stagings:
+            check_buffer(buffer)
+            self._stagings[buffer.key] = make_staging(gradient)
+        step = max(self._steps - 1, 0)
+        job = _Job(
+            buffer,
+            self._stagings[buffer.key],
+            Turn(worker=self.worker, round=self._round, step=step - self.policy.warmup_steps),
+            compresses=self.workers > 1 and self.policy.compresses(step),
+            future=Future(devices=[gradient.device] if gradient.is_cuda else None),
+            host=gradient,
+        )
+        with self._lock:
+            if self._error is not None:
+                raise TransportError(f"the engine has ended: {self._error}") from self._error
+            if buffer.key in self._in_flight:
+                raise InputError(f"buffer {buffer.key!r} is in flight: wait for its future first")
+            self._in_flight[buffer.key] = job
+        self._round += 1
+        job.staging.begin(gradient)
+        self._pipeline.submit(job)
+        return job.future
+
+    def scale_residuals(self, factor: float) -> None:
+        """See Engine."""
+        self._require_idle("scale_residuals")
+        for store in self._memory.stores.values():
+            store.scale(factor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Engine. DGC has "momenta" besides "residuals"."""
+        self._require_idle("state_dict")
+        stores = {name: store.state() for name, store in self._memory.stores.items()}
+        return self._identity() | {"round": self._round, "step": self._steps, "residuals": {}} | stores
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See Engine. Nothing has changed when the state does not fit or is damaged."""
+        self._require_idle("load_state_dict")
+        require_fitting_state(state, self._identity(), ("round", "step"))
+        stores = {name: Residuals() for name in self._memory.stores}
+        for name, store in stores.items():
+            store.load(state.get(name, {}))
+        self._memory.stores = stores
+        self._round, self._steps = state["round"], state["step"]
+
+    def statistics(self) -> CompressionStats:
+        """See Engine."""
+        return self._recorder.snapshot()
+
+    def close(self) -> None:
+        """See Engine."""
+        atexit.unregister(self.close)
+        self._pipeline.end()
+        self._fail(TransportError("the engine was closed"))
+        self._pipeline.join()
+
+    @torch.no_grad()
+    def _send(self, job: _Job) -> Iterator[_Job]:
+        start = perf_counter()
+        job.host = job.staging.fetch(job.buffer.gradient)
+        job.deliveries = self._deliveries(job)
+        for delivery in job.deliveries:
+            delivery.encode()
+            if self._lane is not None:
+                job.collectives.append(delivery.send(self._lane, self._recorder))
+        self._recorder.add_time(encode_ms=(perf_counter() - start) * 1e3)
+        yield job
+
+    @torch.no_grad()
+    def _receive(self, job: _Job) -> Iterator[None]:
+        start = perf_counter()
+        for collective in job.collectives:
+            collective.wait()
+        arrived = perf_counter()
+        for delivery in job.deliveries:
+            delivery.decode(self._recorder)
+        job.staging.put_back(job.buffer.gradient)
+        self._recorder.add_time(communicate_ms=(arrived - start) * 1e3, decode_ms=(perf_counter() - arrived) * 1e3)
+        with self._lock:
+            done = self._in_flight.pop(job.buffer.key, None)
+        if done is job:
+            job.future.set_result(job.buffer.gradient)
+        return iter(())
+
+    def _fail(self, error: Exception) -> None:
+        """Give the first error to all who wait, and to all later calls."""
+        with self._lock:
+            self._error = self._error or error
+            jobs = list(self._in_flight.values())
+            self._in_flight.clear()
+        for job in jobs:
+            job.future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong
+
+    def _deliveries(self, job: _Job) -> list[Delivery]:
+        """What of the buffer travels together; the same on all ranks."""
+        if self._codec is None:
+            return [DenseDelivery(job.host, self._dtype if job.compresses else None, self.workers)]
+        return [
+            CodecDelivery(job.host, parameters, self._codec, self._memory, job.turn, self.workers)
+            if compressed
+            else UncompressedDelivery(job.host, parameters, self._memory, self.workers)
+            for parameters, compressed in self._packed_parameters(job.buffer, job.compresses)
+        ]
+
+    def _packed_parameters(self, buffer: GradientBuffer, compresses: bool) -> list[tuple[PackedParameters, bool]]:
+        """The buffer's parameters, together with those that are also compressed or not."""
+        packed = self._parameters.get((buffer.key, compresses))
+        if packed is None:
+            smallest = max(self.policy.bypass_elements, 1) if compresses else sys.maxsize
+            groups = {
+                True: [parameter for parameter in buffer.parameters if parameter.size >= smallest],
+                False: [parameter for parameter in buffer.parameters if 0 < parameter.size < smallest],
+            }
+            packed = self._parameters[buffer.key, compresses] = [
+                (PackedParameters(f"{buffer.key}/{compresses}/{compressed}", parameters), compressed)
+                for compressed, parameters in groups.items()
+                if parameters
+            ]
+        return packed
+
+    def _require_idle(self, call: str) -> None:
+        with self._lock:
+            if self._in_flight:
+                raise InputError(f"{call} between steps only: {len(self._in_flight)} buffers are in flight")
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "version": _STATE_VERSION,
+            "worker": self.worker,
+            "workers": self.workers,
+            "config": _settings(self.config),
+        }
+
+
+def _settings(config: BaselineConfig) -> dict[str, Any]:
+    return {"scheme": type(config).__name__} | config.model_dump()

@@ -1,0 +1,132 @@
+"""PowerSGD through torch's own DDP hook, with the interface of the other baselines.
+
+Vogels et al., "PowerSGD: practical low-rank gradient compression for distributed optimization" (NeurIPS 2019): a
+gradient matrix M [n, m] is approximated by P Q^T with `rank` columns; P and Q are averaged with two all-reduces, one
+after the other, and what the approximation lacks is added to the next gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed as dist
+from pydantic import Field
+from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.futures import Future
+
+from byteps_thc.baselines.config import BaselineConfig
+from byteps_thc.baselines.delivery import is_finite, ring_all_reduce_bytes
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.engines.state import require_fitting_state
+from byteps_thc.statistics import CompressionStats, StatsRecorder
+
+_STATE_VERSION = 1
+_UNCOMPRESSED_STEPS = 2  # torch's hook needs them: DDP rebuilds its buckets after the first step
+
+
+class PowerSgd(BaselineConfig):
+    """Low-rank gradients: rank * (n + m) numbers for a matrix of n * m. DDP only."""
+
+    rank: int = Field(default=1, ge=1)
+    """columns of P and Q"""
+    min_compression_rate: float = Field(default=2.0, gt=0)
+    """tensors that would not shrink by this factor travel uncompressed; bypass_elements is not used"""
+    error_feedback: bool = True
+    """add what the approximation lacks to the next gradient"""
+    warm_start: bool = True
+    """begin with the last step's Q"""
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    """selects the first Q"""
+
+
+class PowerSgdEngine:
+    """Averages DDP buckets with torch's powerSGD_hook. It needs the parameters' shapes, so it takes whole GradBuckets.
+
+    The first steps are uncompressed: policy.warmup_steps of them, at least 2. Waits end after the process group's own
+    timeout, not after policy.deadline_s. A bucket whose average is not finite begins again without residual.
+    """
+
+    def __init__(self, process_group: dist.ProcessGroup, config: PowerSgd, policy: CompressionPolicy) -> None:
+        self.workers = process_group.size()
+        self.worker = process_group.rank()
+        self._process_group = process_group
+        self._config = config
+        self._policy = policy
+        self._recorder = StatsRecorder()
+        self._step = 0
+        self._begin(max(policy.warmup_steps, _UNCOMPRESSED_STEPS))
+
+    def start_step(self) -> None:
+        """See Engine."""
+        self._step += 1
+        self._recorder.step_began()
+
+    def all_reduce_bucket(self, bucket: GradBucket) -> Future[Tensor]:
+        """Start averaging a bucket, in place; what a DDP communication hook has to do."""
+        size = bucket.buffer().numel()
+        stopped = self._policy.stop_step is not None and self._step > self._policy.stop_step
+        if stopped or self.workers == 1 or self._state.iter < self._state.start_powerSGD_iter:
+            self._state.maybe_increase_iter(bucket)  # type: ignore[no-untyped-call]
+            self._recorder.add_gradient(uncompressed=size)
+            self._count(size, bucket)
+            return allreduce_hook(self._process_group, bucket)
+        sent_before = self._state.total_numel_after_compression
+        future = powerSGD_hook(self._state, bucket)
+        self._recorder.add_gradient(compressed=size)
+        self._count(self._state.total_numel_after_compression - sent_before, bucket)
+        index = bucket.index()
+        return future.then(lambda done: self._forget_unless_finite(done, index))
+
+    def scale_residuals(self, factor: float) -> None:
+        """See Engine."""
+        for residual in self._state.error_dict.values():
+            residual.mul_(factor)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See Engine. Without residuals: torch's hook keeps them by bucket, and a resumed DDP has other buckets."""
+        return self._identity() | {"round": 0, "step": self._step, "residuals": {}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See Engine. The next two steps are uncompressed, and residuals begin at zero."""
+        require_fitting_state(state, self._identity(), ("step",))
+        self._step = state["step"]
+        self._begin(max(self._policy.warmup_steps - self._step, _UNCOMPRESSED_STEPS))
+
+    def statistics(self) -> CompressionStats:
+        """See Engine. Times and errors are not measured: torch's hook does not tell."""
+        return self._recorder.snapshot()
+
+    def close(self) -> None:
+        """See Engine. There is nothing to end."""
+
+    def _begin(self, uncompressed_steps: int) -> None:
+        config = self._config
+        self._state = PowerSGDState(
+            self._process_group,
+            matrix_approximation_rank=config.rank,
+            start_powerSGD_iter=uncompressed_steps,
+            min_compression_rate=config.min_compression_rate,
+            use_error_feedback=config.error_feedback,
+            warm_start=config.warm_start,
+            random_seed=config.seed,
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        config = {"scheme": "PowerSgd"} | self._config.model_dump()
+        return {"version": _STATE_VERSION, "worker": self.worker, "workers": self.workers, "config": config}
+
+    def _count(self, numbers: int, bucket: GradBucket) -> None:
+        moved_bytes = ring_all_reduce_bytes(numbers * bucket.buffer().element_size(), self.workers)
+        self._recorder.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+
+    def _forget_unless_finite(self, done: Future[Tensor], index: int) -> Tensor:
+        average = done.value()
+        if not is_finite(average):
+            # The residual and Q of the bucket are NaN on all ranks by now, and would make all later averages NaN.
+            for memory in (self._state.error_dict, self._state.p_memory_dict, self._state.q_memory_dict):
+                memory.pop(index, None)
+        return average

@@ -1,0 +1,97 @@
+"""What a worker keeps between steps, against the papers' equations written out per coordinate."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from byteps_thc.baselines import Dgc, SignSgd, TopK
+from byteps_thc.baselines.codec import Turn, VectorLayout
+from byteps_thc.baselines.config import CodecConfig
+from byteps_thc.errors import ConfigurationError
+
+LAYOUT = VectorLayout.of("bucket", {"a": 40, "b": 60})
+
+
+def gradients(steps: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randn(LAYOUT.size, generator=generator) for _ in range(steps)]
+
+
+def send(scheme: CodecConfig, memory, gradient: torch.Tensor, step: int, *, keep: bool = True) -> torch.Tensor:
+    """One worker's step; return what was sent."""
+    codec, turn = scheme.codec(), Turn(worker=0, round=step, step=step)
+    state = memory.compensate(gradient, LAYOUT, compressed=True)
+    sent = codec.decode(codec.encode(state.vector, LAYOUT, turn), LAYOUT, step)
+    if keep:
+        memory.keep(state, sent)
+    return sent
+
+
+@pytest.mark.parametrize("scheme", [TopK(ratio=0.1), SignSgd()], ids=repr)
+def test_error_feedback_loses_nothing(scheme: CodecConfig) -> None:
+    """What was sent and what is kept add up to all gradients."""
+    memory, steps = scheme.memory(workers=4), gradients(20)
+    sent = sum(send(scheme, memory, gradient, step) for step, gradient in enumerate(steps))
+    kept = torch.cat(list(memory.stores["residuals"].state().values()))
+    assert torch.allclose(sent + kept, sum(steps), atol=1e-4)
+
+
+def test_momentum_correction_is_the_papers() -> None:
+    """Algorithm 4 of the paper, coordinate by coordinate, with 4 workers' clipping."""
+    scheme = Dgc(ratio=0.1, momentum=0.7, clip_norm=3.0)
+    memory = scheme.memory(workers=4)
+    u, v = [0.0] * LAYOUT.size, [0.0] * LAYOUT.size
+    for step, gradient in enumerate(gradients(12)):
+        expected = [0.0] * LAYOUT.size
+        for part in LAYOUT.slices:
+            g = gradient[part].tolist()
+            clip = min(1.0, 3.0 / (math.sqrt(4) * math.sqrt(sum(x * x for x in g))))
+            for i, x in zip(range(part.start, part.stop), g, strict=True):
+                u[i] = 0.7 * u[i] + clip * x
+                v[i] += u[i]
+            largest = sorted(range(part.start, part.stop), key=lambda i: abs(v[i]), reverse=True)
+            for i in largest[: (part.stop - part.start) // 10]:
+                expected[i], u[i], v[i] = v[i], 0.0, 0.0
+        assert send(scheme, memory, gradient, step).tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_dgc_applies_momentum_to_uncompressed_gradients_too() -> None:
+    memory = Dgc(momentum=0.5).memory(workers=2)
+    for expected in (1.0, 1.5, 1.75):
+        state = memory.compensate(torch.ones(LAYOUT.size), LAYOUT, compressed=False)
+        memory.keep(state, None)
+        assert state.vector.equal(torch.full((LAYOUT.size,), expected))
+
+
+@pytest.mark.parametrize("scheme", [TopK(ratio=0.1), Dgc(ratio=0.1), SignSgd()], ids=repr)
+def test_a_gradient_that_was_not_kept_leaves_no_trace(scheme: CodecConfig) -> None:
+    memory, steps = scheme.memory(workers=2), gradients(3)
+    send(scheme, memory, steps[0], 0)
+    before = {name: store.state() for name, store in memory.stores.items()}
+    send(scheme, memory, torch.full((LAYOUT.size,), math.nan), 1, keep=False)
+    after = {name: store.state() for name, store in memory.stores.items()}
+    assert after.keys() == before.keys()
+    for name, vectors in before.items():
+        assert all(after[name][parameter].equal(vector) for parameter, vector in vectors.items())
+
+
+def test_residuals_move_with_their_parameters() -> None:
+    """DDP rebuilds its buckets after the first step."""
+    scheme = TopK(ratio=0.1)
+    memory = scheme.memory(workers=2)
+    send(scheme, memory, gradients(1)[0], 0)
+    kept = memory.stores["residuals"].state()
+    rebuilt = VectorLayout.of("rebuilt", {"b": 60, "new": 5, "a": 40})
+    state = memory.compensate(torch.zeros(rebuilt.size), rebuilt, compressed=True)
+    assert state.vector.equal(torch.cat([kept["b"], torch.zeros(5), kept["a"]]))
+
+
+def test_a_parameter_of_another_size_is_an_error() -> None:
+    scheme = TopK(ratio=0.1)
+    memory = scheme.memory(workers=2)
+    send(scheme, memory, gradients(1)[0], 0)
+    with pytest.raises(ConfigurationError, match="'a' has 40 elements"):
+        memory.compensate(torch.zeros(41), VectorLayout.of("other", {"a": 41}), compressed=True)
