@@ -1,0 +1,16 @@
+"""The state of compression (residuals, counters) in checkpoints of torch.distributed.checkpoint (DCP).
+
+    dcp.save({"model": model_state, "thc": checkpointable(state)}, checkpoint_id=path)
+
+    dcp.load({"model": model_state}, checkpoint_id=path)
+    load(state, path)                                   # by as many ranks as you like
+
+`state` is a ThcState, a handle of byteps_thc.fsdp or another state of a plug-in. rescale.py says what happens to the
+residuals when the number of ranks changes.
+"""
+
+from byteps_thc.checkpoint.entries import CompressionState
+from byteps_thc.checkpoint.loading import load
+from byteps_thc.checkpoint.saving import checkpointable
+
+__all__ = ["CompressionState", "checkpointable", "load"]

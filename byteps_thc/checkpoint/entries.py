@@ -1,0 +1,113 @@
+"""A state of compression as entries of a checkpoint, and back.
+
+Every rank's residuals are its own, but torch.distributed.checkpoint (DCP) takes tensors of the same name for copies of
+one another and saves only one. So the rank is in the names. Rank 3 saves, for `"thc": checkpointable(state)`,
+
+    thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor below
+    thc.rank3.residuals.layer1.weight    float32[elements of the parameter]
+
+and a state that is not of all ranks has its scope in front of that, such as thc.shard0of2.rank1.header.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from byteps_thc.errors import CheckpointError
+
+_FORMAT = 1
+
+
+class CompressionState(Protocol):
+    """What can be saved: the states and handles of the plug-ins, and engines.
+
+    state_dict() has "worker" and "workers", plain values (the same on all ranks), and tensors by parameter name in
+    mappings such as "residuals". Optional: "scope", a name for the ranks of this state when they are not all ranks.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this rank, copied."""
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Take over a state_dict()."""
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """A tensor of a checkpoint: its elements, and the CRC-32 of its bytes."""
+
+    elements: int
+    crc32: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """All of one rank's state but the tensors.
+
+    values: the plain values of its state_dict(). tensors: by mapping ("residuals") and parameter name.
+    """
+
+    values: dict[str, Any]
+    tensors: dict[str, dict[str, SavedTensor]]
+
+    def to_json(self) -> str:
+        """Return the entry's value."""
+        return json.dumps({"format": _FORMAT} | asdict(self))
+
+    @classmethod
+    def from_json(cls, text: object, entry: str) -> Header:
+        """Read the entry's value; CheckpointError when it is not one."""
+        try:
+            fields = json.loads(str(text))
+            saved_format, values, tensors = fields["format"], dict(fields["values"]), fields["tensors"]
+            header = cls(
+                values,
+                {kind: {n: SavedTensor(**t) for n, t in by_name.items()} for kind, by_name in tensors.items()},
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"entry {entry!r} is damaged: {error!r}") from error
+        if saved_format != _FORMAT:
+            raise CheckpointError(f"entry {entry!r} has format {saved_format}; this version reads {_FORMAT}")
+        return header
+
+
+def rank_prefix(state: Mapping[str, Any], worker: int | None = None) -> str:
+    """Return what the names of a rank's entries begin with; worker: default the one whose state it is."""
+    scope = state.get("scope")
+    return f"{scope}." * bool(scope) + f"rank{state['worker'] if worker is None else worker}."
+
+
+def tensor_kinds(state: Mapping[str, Any]) -> dict[str, Mapping[str, Tensor]]:
+    """Return the mappings of `state` that hold tensors by parameter name."""
+    return {
+        kind: value
+        for kind, value in state.items()
+        if isinstance(value, Mapping) and value and all(isinstance(tensor, Tensor) for tensor in value.values())
+    }
+
+
+def to_entries(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of one rank's state_dict()."""
+    kinds = tensor_kinds(state)
+    header = Header(
+        values={key: value for key, value in state.items() if key not in kinds},
+        tensors={
+            kind: {name: SavedTensor(tensor.numel(), checksum(tensor)) for name, tensor in by_name.items()}
+            for kind, by_name in kinds.items()
+        },
+    )
+    prefix = rank_prefix(state)
+    tensors = {f"{prefix}{kind}.{name}": tensor for kind, by_name in kinds.items() for name, tensor in by_name.items()}
+    return {f"{prefix}header": header.to_json()} | tensors
+
+
+def checksum(tensor: Tensor) -> int:
+    """Return the CRC-32 of the tensor's bytes."""
+    return zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)

@@ -1,0 +1,200 @@
+"""Loading the state of compression from a checkpoint of any number of ranks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load as load_entries
+from torch.distributed.checkpoint.storage import StorageReader
+
+from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix
+from byteps_thc.checkpoint.rescale import Share, shares
+from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
+
+_logger = logging.getLogger("byteps_thc")
+
+#: What a state keeps of its own: who it is and how it compresses now.
+_IDENTITY = ("worker", "workers", "config", "scope")
+
+
+def load(
+    state: CompressionState,
+    checkpoint: str | os.PathLike[str] | StorageReader,
+    *,
+    key: str = "thc",
+    parameters: Iterable[tuple[str, Tensor]] | None = None,
+    strict: bool = True,
+    process_group: dist.ProcessGroup | None = None,
+) -> None:
+    """Load what `dcp.save({key: checkpointable(state), ...})` saved, from as many ranks as there were; collective.
+
+    checkpoint: its folder, or a DCP storage reader. parameters: the model's, as model.named_parameters() gives them, to
+    check names and sizes against; needless when the state knows its parameters (FSDP handles do). process_group: the
+    ranks that load, default all; CUDA groups need torch.cuda.set_device() before.
+
+    The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (rescale.py), so that
+    their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients. A
+    parameter without a saved residual starts with none.
+
+    Raises CheckpointError when the checkpoint has no such entry, is damaged or does not hold together, and
+    ConfigurationError when a parameter has another size, or has a residual here and is unknown now (strict=False drops
+    it). An error on one rank is an error on all of them, and then no state has changed.
+    """
+    loaded: dict[str, Any] | None = None
+    error: ThcError | None = None
+    try:
+        reader = _SavedStates(checkpoint, key)
+        loaded = _redistributed(reader, state.state_dict(), _sizes(state, parameters), strict)
+    except ThcError as raised:
+        error = raised
+    _agree(error, process_group)
+    assert loaded is not None
+    state.load_state_dict(loaded)
+
+
+class _SavedStates:
+    """The entries under one key of a checkpoint. All methods raise CheckpointError when it cannot be read."""
+
+    def __init__(self, checkpoint: str | os.PathLike[str] | StorageReader, key: str) -> None:
+        self._key = key
+        self._name = str(getattr(checkpoint, "path", checkpoint))
+        self._reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(Path(checkpoint))
+        try:
+            self._entries = self._reader.read_metadata().state_dict_metadata
+        except Exception as error:
+            raise CheckpointError(
+                f"{self._name} is not a checkpoint, or an unfinished one: its metadata cannot be read ({error!r})"
+            ) from error
+
+    def header(self, state: Mapping[str, Any], worker: int) -> Header:
+        """Return what worker `worker` of the state's scope saved."""
+        entry = f"{self._key}.{rank_prefix(state, worker)}header"
+        if entry not in self._entries:
+            found = sorted(name.removesuffix(".header") for name in self._entries if name.endswith(".header"))
+            raise CheckpointError(
+                f"{self._name} has no entry {entry!r}; states of compression in it: {', '.join(found) or 'none'}. "
+                "Give the key it was saved under (key=...), and the same sharding for replicas"
+            )
+        return Header.from_json(self._read({entry: ""})[entry], entry)
+
+    def tensors(self, state: Mapping[str, Any], worker: int, header: Header, kind: str) -> dict[str, Tensor]:
+        """Return that worker's tensors of one kind ("residuals") by parameter name, their checksums verified."""
+        saved = header.tensors.get(kind, {})
+        prefix = f"{self._key}.{rank_prefix(state, worker)}{kind}."
+        templates = {}
+        for name, tensor in saved.items():
+            stored = getattr(self._entries.get(prefix + name), "size", None)
+            if stored != torch.Size([tensor.elements]):
+                raise CheckpointError(
+                    f"{self._name} is damaged: {prefix + name} has size {stored}, not {tensor.elements}"
+                )
+            templates[prefix + name] = torch.empty(tensor.elements)
+        read = self._read(templates)
+        for name, tensor in saved.items():
+            if checksum(read[prefix + name]) != tensor.crc32:
+                raise CheckpointError(
+                    f"{self._name} is damaged: {prefix + name} has another checksum than it was saved with"
+                )
+        return {name: read[prefix + name] for name in saved}
+
+    def _read(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Read entries, tensors in place. Every rank reads for itself: the ranks' entries differ."""
+        if not wanted:
+            return {}
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "torch.distributed is disabled")  # meant: no_dist
+                load_entries(wanted, storage_reader=self._reader, no_dist=True)
+        except Exception as error:
+            names = ", ".join(list(wanted)[:3])
+            raise CheckpointError(f"{self._name} is damaged or incomplete: {names}: {error!r}") from error
+        return wanted
+
+
+def _redistributed(
+    reader: _SavedStates, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
+) -> dict[str, Any]:
+    """Return the state_dict() for this rank. Holds one saved rank's tensors at a time."""
+    first = reader.header(mine, 0)
+    old_workers = first.values.get("workers")
+    if not isinstance(old_workers, int):
+        raise CheckpointError(f"the state of compression does not say of how many workers it is: {old_workers!r}")
+    state = first.values
+    sums: dict[str, dict[str, Tensor]] = {kind: {} for kind in first.tensors if kind in mine}
+    for share in shares(mine["worker"], mine["workers"], old_workers):
+        header = reader.header(mine, share.worker)
+        for counter in ("round", "step"):
+            if header.values.get(counter) != first.values.get(counter):
+                raise CheckpointError(f"ranks 0 and {share.worker} were saved at different times: another {counter}")
+        if old_workers == mine["workers"]:
+            state = header.values
+        for kind, names in _wanted(header, mine, sizes, strict).items():
+            _add(sums[kind], reader.tensors(mine, share.worker, header, kind), names, share)
+    return state | {name: mine[name] for name in _IDENTITY if name in mine} | sums
+
+
+def _add(sums: dict[str, Tensor], saved: Mapping[str, Tensor], names: set[str], share: Share) -> None:
+    """Add an old rank's tensors, weighted, to the sums."""
+    for name in names & saved.keys():
+        weighted = saved[name] if share.weight == 1 else saved[name].mul_(float(share.weight))
+        sums[name] = sums[name].add_(weighted) if name in sums else weighted
+
+
+def _wanted(
+    header: Header, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
+) -> dict[str, set[str]]:
+    """Return, by kind, the parameters whose tensors are taken over; ConfigurationError when they do not fit."""
+    wanted = {}
+    for kind, saved in header.tensors.items():
+        if kind not in mine:
+            _refuse_or_drop(f"{kind} are in the checkpoint, and this compression has none", strict)
+            continue
+        if kind == "residuals" and not mine["config"].get("error_feedback", True):
+            _logger.warning("error feedback is off now: the checkpoint's residuals are not taken over")
+            continue
+        unknown = sorted(saved.keys() - sizes.keys()) if sizes is not None else []
+        if unknown:
+            _refuse_or_drop(f"{kind} in the checkpoint of parameters the model does not have: {unknown}", strict)
+        wanted[kind] = saved.keys() - set(unknown)
+        for name in sorted(wanted[kind] if sizes is not None else ()):
+            assert sizes is not None
+            if sizes[name] != saved[name].elements:
+                raise ConfigurationError(
+                    f"parameter {name!r} has {sizes[name]} elements, and {saved[name].elements} in the checkpoint"
+                )
+    return wanted
+
+
+def _refuse_or_drop(what: str, strict: bool) -> None:
+    if strict:
+        raise ConfigurationError(f"{what}; strict=False drops them")
+    _logger.warning("%s: dropped", what)
+
+
+def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | None) -> Mapping[str, int] | None:
+    """Return elements by parameter name; None: unknown."""
+    if parameters is not None:
+        return {name: parameter.numel() for name, parameter in parameters}
+    sizes: Mapping[str, int] | None = getattr(state, "parameter_sizes", None)
+    return sizes
+
+
+def _agree(error: ThcError | None, process_group: dist.ProcessGroup | None) -> None:
+    """Raise this rank's error, or another's: ranks that go on with different rounds would sum up garbage."""
+    if dist.is_available() and dist.is_initialized():
+        errors: list[str | None] = [None] * dist.get_world_size(process_group)
+        dist.all_gather_object(errors, None if error is None else str(error), group=process_group)
+        if error is None and any(errors):
+            rank = next(i for i, message in enumerate(errors) if message is not None)
+            raise CheckpointError(f"rank {rank} could not load, so no rank has: {errors[rank]}")
+    if error is not None:
+        raise error

@@ -1,0 +1,201 @@
+"""What FSDP2 knows about its parameter groups, in terms of this package.
+
+fully_shard() makes parameter groups that communicate together, and gives hooks nothing but a flat tensor. Names and
+sizes are in private structures of torch; all that is read from there is read here (torch 2.13).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+
+from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.engines.shards import ShardLayout
+from byteps_thc.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class ShardedParameter:
+    """A parameter of a group. shape: of the whole parameter. dim: the dimension that is sharded over `ranks` ranks."""
+
+    name: str
+    shape: torch.Size
+    dim: int
+    ranks: int
+    source: Any  # torch's FSDPParam
+
+    @property
+    def trained(self) -> bool:
+        """Whether it gets gradients now."""
+        return bool(self.source.sharded_param.requires_grad)
+
+    @property
+    def elements(self) -> int:
+        """Of the whole parameter."""
+        return self.shape.numel()
+
+    @property
+    def columns(self) -> int:
+        """Elements of a shard, padding included."""
+        rest = self.elements // max(self.shape[self.dim], 1)
+        return math.ceil(self.shape[self.dim] / self.ranks) * rest
+
+    def shard_elements(self, rank: int) -> int:
+        """Elements of a rank's shard without padding: shards are equal, but the last ones may be short or empty."""
+        return min(max(self.elements - rank * self.columns, 0), self.columns)
+
+    def to_shards(self, flat: Tensor) -> Tensor:
+        """Reorder a whole parameter, [elements], so that shards follow one another."""
+        if self.dim == 0:
+            return flat
+        return torch.cat(flat.view(self.shape).chunk(self.ranks, dim=self.dim)).reshape(-1)
+
+    def from_shards(self, flat: Tensor) -> Tensor:
+        """Reorder to the parameter's own order, which does not depend on the number of shards."""
+        if self.dim == 0:
+            return flat
+        shape = list(self.shape)
+        shape[self.dim] //= self.ranks
+        shape[0] *= self.ranks
+        return torch.cat(flat.view(shape).chunk(self.ranks), dim=self.dim).reshape(-1)
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters whose gradients one FSDPModule reduces together, in this order. name: the module's."""
+
+    name: str
+    module: FSDPModule
+    process_group: dist.ProcessGroup
+    parameters: tuple[ShardedParameter, ...]
+    source: Any  # torch's FSDPParamGroup
+
+    def trained(self) -> tuple[ShardedParameter, ...]:
+        """Return the parameters that get gradients now."""
+        return tuple(parameter for parameter in self.parameters if parameter.trained)
+
+
+def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
+    """Return the groups of all FSDPModules in `model`, named by their modules.
+
+    Raises ConfigurationError when there are none, or when gradients do not go one way that can be compressed.
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    groups = list(_groups(model, names))
+    if not groups:
+        raise ConfigurationError("the model has no FSDP2 modules: call torch.distributed.fsdp.fully_shard on it first")
+    for group in groups:
+        if group.process_group is not groups[0].process_group:
+            raise ConfigurationError(
+                f"module {group.name!r} is sharded over other ranks than {groups[0].name!r}: compression works on one "
+                "mesh; expert parallelism with a mesh of its own is not supported"
+            )
+    return groups
+
+
+def _groups(model: nn.Module, names: dict[nn.Parameter, str]) -> Iterator[ParameterGroup]:
+    seen = set()
+    for name, module in model.named_modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        sources = module._get_fsdp_state()._fsdp_param_groups
+        _require_plain(name or "(root)", sources)
+        for source in sources:
+            if id(source) not in seen:  # fully_shard([a, b]) makes one group of two modules
+                seen.add(id(source))
+                yield _group(name or "(root)", module, source, names)
+
+
+def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Parameter, str]) -> ParameterGroup:
+    process_group: dist.ProcessGroup = source.mesh_info.shard_process_group
+    if any(parameter.sharded_param not in names for parameter in source.fsdp_params):
+        raise ConfigurationError(
+            f"module {name!r} shares its group with modules outside the model: pass the whole model"
+        )
+    parameters = tuple(
+        ShardedParameter(
+            names[parameter.sharded_param],
+            parameter._orig_size,
+            parameter.fsdp_placement.dim,
+            process_group.size(),
+            parameter,
+        )
+        for parameter in source.fsdp_params
+    )
+    return ParameterGroup(name, module, process_group, parameters, source)
+
+
+def _require_plain(name: str, sources: list[Any]) -> None:
+    if len(sources) > 1:
+        raise ConfigurationError(
+            f"module {name!r} has parameters on several meshes (shard_placement_fn): torch cannot set communication "
+            "hooks there; call fully_shard on each part"
+        )
+    for source in sources:
+        if not hasattr(source.mesh_info, "shard_process_group"):
+            raise ConfigurationError(f"module {name!r} is replicated, not sharded: use DDP with byteps_thc.ddp")
+        if hasattr(source.mesh_info, "replicate_process_group"):
+            raise ConfigurationError(
+                f"module {name!r} is sharded with a 2-D mesh: torch averages over the replicas itself, uncompressed. "
+                'Shard over one dimension, fully_shard(module, mesh=mesh["shard"]), and leave the other to '
+                'byteps_thc.fsdp.compress_replicas(model, mesh["replicate"], config)'
+            )
+        if any(parameter.is_dtensor for parameter in source.fsdp_params):
+            raise ConfigurationError(f"module {name!r} has parameters with tensor parallelism: not supported yet")
+
+
+def shard_layout(group: ParameterGroup, trained: tuple[ShardedParameter, ...], bypass_elements: int) -> ShardLayout:
+    """Return the layout of the group's reduce-scatter input, when these parameters have gradients.
+
+    bypass_elements: parameters with fewer elements are not compressed.
+    """
+    ranks, columns = group.process_group.size(), sum(parameter.columns for parameter in trained)
+    compressed, exact = [], []
+    for parameter, start in _placed(trained):
+        if parameter.elements < bypass_elements:
+            exact.append((start, start + parameter.columns))
+        else:
+            compressed += [
+                ParameterSlice(parameter.name, row * columns + start, row * columns + start + elements)
+                for row in range(ranks)
+                if (elements := parameter.shard_elements(row))
+            ]
+    in_order = tuple(sorted(compressed, key=lambda part: part.start))
+    return ShardLayout(_layout_key(group, trained), ranks, columns, in_order, tuple(exact))
+
+
+def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor) -> GradientBuffer:
+    """Return this rank's shard of the group's gradient as a buffer.
+
+    When some of `trained` got no gradient, torch leaves them out and does not say which: the buffer names no parameters
+    then, and is averaged uncompressed.
+    """
+    if gradient.numel() != sum(parameter.columns for parameter in trained):
+        return GradientBuffer(f"fsdp {group.name}, {gradient.numel()} elements", gradient, ())
+    rank = group.process_group.rank()
+    slices = tuple(
+        ParameterSlice(parameter.name, start, start + elements)
+        for parameter, start in _placed(trained)
+        if (elements := parameter.shard_elements(rank))
+    )
+    return GradientBuffer(_layout_key(group, trained), gradient, slices)
+
+
+def _placed(trained: tuple[ShardedParameter, ...]) -> Iterator[tuple[ShardedParameter, int]]:
+    """Give the parameters with the columns they begin at."""
+    start = 0
+    for parameter in trained:
+        yield parameter, start
+        start += parameter.columns
+
+
+def _layout_key(group: ParameterGroup, trained: tuple[ShardedParameter, ...]) -> str:
+    frozen = [parameter.name for parameter in group.parameters if parameter not in trained]
+    return f"fsdp {group.name}" + f" without {', '.join(frozen)}" * bool(frozen)

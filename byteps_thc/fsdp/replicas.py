@@ -1,0 +1,101 @@
+"""Hybrid sharding (HSDP): shards within the fast dimension of a mesh, compressed averages over the slow one."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.engines.engine import Engine
+from byteps_thc.engines.factory import make_engine
+from byteps_thc.engines.network import NetworkConfig
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.fsdp.handle import FsdpCompression
+from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups
+from byteps_thc.fsdp.steps import BackwardSteps, LossScale
+from byteps_thc.statistics import RankZeroLog
+
+
+def compress_replicas(
+    model: nn.Module,
+    mesh: DeviceMesh,
+    config: ThcConfig,
+    *,
+    dim: str | None = None,
+    network: NetworkConfig | None = None,
+    policy: CompressionPolicy | None = None,
+    grad_scaler: LossScale | None = None,
+    log_every: int = 0,
+) -> FsdpCompression:
+    """Average the shards' gradients over replicas, compressed; collective over the ranks of the mesh.
+
+        mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("replicate", "shard"))
+        fully_shard(model, mesh=mesh["shard"])
+        compression = compress_replicas(model, mesh, ThcConfig(), dim="replicate")
+
+    Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: the whole mesh and `dim`,
+    the name of the dimension to compress, or a mesh of that dimension alone, mesh["replicate"]. network: through a
+    parameter server or switch instead of between the ranks. A rank keeps residuals of its own shards, 4 bytes per
+    element.
+    Replicas must begin with the same parameters, and then stay bit-identical. Other arguments and errors: as
+    compress_reduce_scatter.
+    """
+    groups = parameter_groups(model)
+    replicas = _process_group(mesh, dim)
+    _require_crossing(groups[0].process_group, replicas)
+    if any(group.source._all_reduce_hook is not None for group in groups):
+        raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
+    engine = make_engine(replicas, config, policy or CompressionPolicy(), network)
+    steps = BackwardSteps(engine, grad_scaler, RankZeroLog(every=log_every, rank=dist.get_rank()))
+    for group in groups:
+        group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps))
+
+    def uninstall() -> None:
+        for group in groups:
+            group.source._all_reduce_hook = None
+
+    shard = groups[0].process_group
+    return FsdpCompression(
+        engine,
+        steps,
+        sizes={
+            parameter.name: parameter.shard_elements(shard.rank()) for group in groups for parameter in group.parameters
+        },
+        reordered={},
+        scope=f"shard{shard.rank()}of{shard.size()}",
+        uninstall=uninstall,
+    )
+
+
+class _ReplicaAverage:
+    """The all-reduce hook of one parameter group."""
+
+    def __init__(self, group: ParameterGroup, engine: Engine, steps: BackwardSteps) -> None:
+        self._group = group
+        self._engine = engine
+        self._steps = steps
+
+    def __call__(self, shard: Tensor) -> None:
+        """Average the reduced gradient shard over the replicas, in place."""
+        self._steps.begin()
+        self._engine.all_reduce(own_shard(self._group, self._group.trained(), shard)).wait()
+
+
+def _process_group(mesh: DeviceMesh, dim: str | None) -> dist.ProcessGroup:
+    names = mesh.mesh_dim_names or ()
+    if dim is None and mesh.ndim != 1:
+        raise ConfigurationError(f"the mesh has dimensions {names}: say which one to compress (dim=...)")
+    if dim is not None and dim not in names:
+        raise ConfigurationError(f"the mesh has no dimension {dim!r}, only {names or 'unnamed ones'}")
+    return mesh.get_group(dim)
+
+
+def _require_crossing(shards: dist.ProcessGroup, replicas: dist.ProcessGroup) -> None:
+    both = set(dist.get_process_group_ranks(shards)) & set(dist.get_process_group_ranks(replicas))
+    if both != {dist.get_rank()}:
+        raise ConfigurationError(
+            f"ranks {sorted(both)} are shards and replicas of one another: the model must be sharded over the other "
+            "dimension of the mesh"
+        )

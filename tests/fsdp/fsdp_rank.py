@@ -1,0 +1,271 @@
+"""A rank with sharded models. Reports the result of every case; test_fsdp.py says what it must be."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from known_gradients import KnownGradients, all_shapes, full_gradients, gradients, sharded_model
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
+
+from byteps_thc import ThcConfig
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
+
+SMALL = CompressionPolicy(bypass_elements=64)
+#: Several rotation blocks and several pieces per group.
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+
+
+def backward(model: nn.Module, wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """One backward pass; returns the averages."""
+    model(wanted).backward()
+    return full_gradients(model)
+
+
+def three_steps(rank: Rank, mesh: DeviceMesh, reduce_dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    model = sharded_model(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=reduce_dtype))
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    averages = [backward(model, gradients(rank.rank, step, all_shapes())) for step in range(3)]
+    stats = handle.compression_stats()
+    return {
+        "averages": averages,
+        "residuals": handle.state_dict()["residuals"],
+        "sizes": handle.parameter_sizes,
+        "sent_bytes": stats.sent_bytes,
+        "ratio": stats.ratio,
+        "nmse": stats.nmse,
+        "steps": stats.steps,
+    }
+
+
+def bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return three_steps(rank, mesh, torch.bfloat16)
+
+
+def float16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return three_steps(rank, mesh, torch.float16)
+
+
+def accumulation(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Two backward passes are reduced together, in one step."""
+    model = sharded_model(mesh)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    first, second = (gradients(rank.rank, step, all_shapes()) for step in range(2))
+    model.set_requires_gradient_sync(False)
+    model.set_is_last_backward(False)
+    model(first).backward()
+    model.set_requires_gradient_sync(True)
+    model.set_is_last_backward(True)
+    return {"averages": backward(model, second), "steps": handle.compression_stats().steps}
+
+
+def resharding(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    averages = []
+    for reshard in (False, True, 2):
+        model = sharded_model(mesh, reshard_after_forward=reshard)
+        compress_reduce_scatter(model, CONFIG, policy=SMALL)
+        averages.append(backward(model, gradients(rank.rank, 0, all_shapes())))
+    return {"averages": averages}
+
+
+def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Parameters without a gradient: a whole group, part of a group; then counted as zeros."""
+    model = sharded_model(mesh)
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    warnings: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("byteps_thc").addHandler(handler)
+    own = gradients(rank.rank, 0, all_shapes())
+    group = backward(model, {name: g for name, g in own.items() if not name.startswith("second")})
+    part = backward(model, {name: g for name, g in own.items() if name != "second.weight"})
+    model.set_reduce_scatter_unused_params(True)
+    zeros = backward(model, {name: g for name, g in own.items() if name != "second.weight"})
+    return {"group": group, "part": part, "zeros": zeros, "warnings": warnings}
+
+
+def frozen(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Frozen parameters have no gradient; when they thaw, the others' residuals go on."""
+    model = sharded_model(mesh)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    own = gradients(rank.rank, 0, all_shapes())
+    model.second.weight.requires_grad_(False)
+    averages = backward(model, own)
+    before = handle.state_dict()["residuals"]
+    model.second.weight.requires_grad_(True)
+    thawed = backward(model, own)
+    return {"averages": averages, "before": before, "thawed": thawed, "after": handle.state_dict()["residuals"]}
+
+
+def divide_factor(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    model = sharded_model(mesh)
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    for module in (model, model.first, model.second):
+        module.set_gradient_divide_factor(0.5)
+    return {"scaled": backward(model, gradients(rank.rank, 0, all_shapes()))}
+
+
+def other_dimension(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Shards of columns instead of rows."""
+    model = nn.Sequential(nn.Linear(96, 40, bias=False))
+    fully_shard(model, mesh=mesh, shard_placement_fn=lambda _: Shard(1))
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    own = gradients(rank.rank, 0, {"0.weight": (40, 96)})["0.weight"]
+    # d/dW sum(W x * y) with one-hot rows of x: the gradient is `own`.
+    (model(torch.eye(96)) * own.t()).sum().backward()
+    state = handle.state_dict()
+    handle.load_state_dict(state)
+    return {
+        "average": full_gradients(model)["0.weight"],
+        "residual": state["residuals"]["0.weight"],
+        "again": handle.state_dict()["residuals"]["0.weight"],
+    }
+
+
+def policy(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Steps 0 and 2 are not compressed."""
+    model = sharded_model(mesh)
+    handle = compress_reduce_scatter(
+        model, CONFIG, policy=CompressionPolicy(bypass_elements=64, warmup_steps=1, stop_step=2)
+    )
+    own = gradients(rank.rank, 0, all_shapes())
+    averages = [backward(model, own) for _ in range(3)]
+    return {"averages": averages, "coordinates": handle.compression_stats().coordinates}
+
+
+def no_error_feedback(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    model = sharded_model(mesh)
+    handle = compress_reduce_scatter(model, CONFIG.model_copy(update={"error_feedback": False}), policy=SMALL)
+    averages = backward(model, gradients(rank.rank, 0, all_shapes()))
+    return {"averages": averages, "residuals": handle.state_dict()["residuals"]}
+
+
+def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """One rank's loss overflows: all skip the step, and residuals stay; then the scale is halved, and so are they."""
+    model = sharded_model(mesh)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL, grad_scaler=scaler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+    def step(wanted: dict[str, Tensor]) -> None:
+        scaler.scale(model(wanted)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    def parameters() -> dict[str, Tensor]:
+        return {name: p.full_tensor().clone() for name, p in model.named_parameters()}
+
+    own = gradients(rank.rank, 0, all_shapes())
+    step(own)
+    before, residuals = parameters(), handle.state_dict()["residuals"]
+    step({name: g * (math.inf if rank.rank == 1 else 1.0) for name, g in own.items()})
+    after, kept = parameters(), handle.state_dict()["residuals"]
+    scale = scaler.get_scale()
+    step(own)
+    return {
+        "unchanged": all(torch.equal(before[name], after[name]) for name in before),
+        "residuals_unchanged": all(torch.equal(residuals[name], kept[name]) for name in residuals),
+        "scale": scale,
+        "loss_scale": handle.state_dict()["loss_scale"],
+        "finite": all(bool(p.isfinite().all()) for p in parameters().values()),
+    }
+
+
+def refusals(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
+    """What cannot be compressed says why."""
+    replicated = init_device_mesh("cpu", (rank.ranks // 2, 2), mesh_dim_names=("replicate", "shard"))
+    twice = sharded_model(mesh)
+    compress_reduce_scatter(twice, CONFIG)
+    models: dict[str, Callable[[], object]] = {
+        "plain": lambda: compress_reduce_scatter(KnownGradients(), CONFIG),
+        "twice": lambda: compress_reduce_scatter(twice, CONFIG),
+        "native": lambda: compress_reduce_scatter(sharded_model(replicated), CONFIG),
+        "settings": lambda: compress_reduce_scatter(sharded_model(mesh), ThcConfig(seed=rank.rank)),
+    }
+    return {name: _refusal(make) for name, make in models.items()}
+
+
+def _refusal(make: Callable[[], object]) -> str:
+    try:
+        make()
+    except ConfigurationError as error:
+        return str(error)
+    return "accepted"
+
+
+def closing(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """After close() the model reduces as before, and can be compressed anew."""
+    model = sharded_model(mesh)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    own = gradients(rank.rank, 0, all_shapes())
+    compressed = backward(model, own)
+    handle.close()
+    exact = backward(model, own)
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    return {"compressed": compressed, "exact": exact, "again": backward(model, own)}
+
+
+def training(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """The same training, uncompressed and compressed."""
+    losses, parameters = {}, {}
+    for kind in ("exact", "thc"):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 128), nn.GELU(), nn.Linear(128, 8))
+        for layer in (model[0], model[2], model):
+            fully_shard(layer, mesh=mesh)
+        handle: FsdpCompression | None = None
+        if kind == "thc":
+            handle = compress_reduce_scatter(model, ThcConfig())
+        losses[kind] = _train(model, rank)
+        parameters[kind] = {name: p.full_tensor().clone() for name, p in model.named_parameters()}
+    assert handle is not None
+    return {"losses": losses, "parameters": parameters["thc"], "ratio": handle.compression_stats().ratio}
+
+
+def _train(model: nn.Module, rank: Rank) -> float:
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    data = torch.Generator().manual_seed(7)
+    teacher = torch.randn(32, 8, generator=data)
+    mine = torch.Generator().manual_seed(100 + rank.rank)
+    recent = []
+    for step in range(120):
+        inputs = torch.randn(64, 32, generator=mine)
+        loss = nn.functional.mse_loss(model(inputs), torch.tanh(inputs @ teacher))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step >= 100:
+            recent.append(loss.item())
+    return sum(recent) / len(recent)
+
+
+CASES = [
+    three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
+    no_error_feedback, not_finite, refusals, closing, training,
+]  # fmt: skip
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        mesh = init_device_mesh("cpu", (rank.ranks,))
+        report = {}
+        for case in CASES:
+            try:
+                report[case.__name__] = case(rank, mesh)
+            except ThcError as error:
+                raise RuntimeError(f"case {case.__name__}") from error
+        rank.report(report)
+
+
+if __name__ == "__main__":
+    main()
