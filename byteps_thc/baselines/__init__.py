@@ -3,6 +3,7 @@
 Uniform THC, also compared with in the paper, is ThcConfig.uniform().
 """
 
+from byteps_thc.baselines.compare import Comparison, compare
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.baselines.dense import Bf16, Fp16, NoCompression
 from byteps_thc.baselines.dgc import Dgc
@@ -17,6 +18,7 @@ __all__ = [
     "BaselineConfig",
     "BaselineEngine",
     "Bf16",
+    "Comparison",
     "Dgc",
     "Fp16",
     "NoCompression",
@@ -26,4 +28,5 @@ __all__ = [
     "SignSgd",
     "TernGrad",
     "TopK",
+    "compare",
 ]

@@ -1,0 +1,125 @@
+"""Error and size of all schemes for one gradient, in one process: the table to look at before a training run.
+
+for row in compare(gradients, {"THC": ThcConfig(), "TopK 1%": TopK(ratio=0.01)}):
+    print(row)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc import _core
+from byteps_thc.arrays import U8, U16
+from byteps_thc.baselines.codec import Turn, VectorLayout
+from byteps_thc.baselines.config import CodecConfig
+from byteps_thc.baselines.delivery import ring_all_reduce_bytes
+from byteps_thc.baselines.dense import DenseConfig
+from byteps_thc.compressor import Compressor
+from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.errors import ConfigurationError, InputError
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One scheme.
+
+    nmse: |average - estimate|^2 / |average|^2, for the average over the workers, in a first step: error feedback and
+    momentum have nothing to add yet. up_bits: bits per coordinate that a worker sends to an aggregator. sent_bits: bits
+    per coordinate that a rank sends when ranks aggregate themselves (all-reduce, all-gather; for THC all-to-all and
+    all-gather).
+    """
+
+    scheme: str
+    nmse: float
+    up_bits: float
+    sent_bits: float
+
+    def __str__(self) -> str:
+        """One line for people."""
+        return f"{self.scheme:<16} NMSE {self.nmse:9.3g}   up {self.up_bits:6.3f}   sent {self.sent_bits:6.3f} bits"
+
+
+def compare(
+    gradients: Sequence[Tensor], schemes: Mapping[str, ThcConfig | DenseConfig | CodecConfig]
+) -> list[Comparison]:
+    """Average `gradients` with each scheme.
+
+    gradients: one for each worker, float32, 1-D, of the same size, on the CPU; one parameter to the schemes. schemes:
+    by the name that the result has; all but PowerSgd. Raises InputError for other gradients, ConfigurationError when a
+    scheme cannot work for that many workers.
+    """
+    if len({gradient.shape for gradient in gradients}) != 1 or gradients[0].dim() != 1 or not gradients[0].numel():
+        raise InputError("gradients must be 1-D, of the same size, and at least one")
+    average = torch.stack([gradient.double() for gradient in gradients]).mean(dim=0)
+    rows = []
+    for name, config in schemes.items():
+        estimate, up_bytes, sent_bytes = _average(gradients, config)
+        nmse = float((estimate.double() - average).square().sum() / average.square().sum())
+        bits = 8 / average.numel()
+        rows.append(Comparison(name, nmse, up_bytes * bits, sent_bytes * bits))
+    return rows
+
+
+def _average(gradients: Sequence[Tensor], config: ThcConfig | DenseConfig | CodecConfig) -> tuple[Tensor, int, int]:
+    """Return the estimate, the bytes that a worker sends to an aggregator, and those of a rank among ranks."""
+    if isinstance(config, ThcConfig):
+        return _average_thc(gradients, config)
+    if isinstance(config, CodecConfig):
+        return _average_codec(gradients, config)
+    if isinstance(config, DenseConfig):
+        return _average_dense(gradients, config)
+    raise ConfigurationError(f"{type(config).__name__} cannot be compared here: it needs the parameters' shapes")
+
+
+def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor, int, int]:
+    workers = len(gradients)
+    compressors = [Compressor(config, workers=workers, worker=worker) for worker in range(workers)]
+    partitions = [
+        compressor.rotate("gradient", gradient.numpy(), tensor=0, round=0)
+        for compressor, gradient in zip(compressors, gradients, strict=True)
+    ]
+    max_norms = np.maximum.reduce([partition.norms for partition in partitions])
+    first, resolved = partitions[0], compressors[0].resolved
+    narrow = resolved.value_bits == 8
+    aggregate: U8 | U16 = np.zeros(first.padded, np.uint8) if narrow else np.zeros(first.padded, np.uint16)
+    for worker, (compressor, partition) in enumerate(zip(compressors, partitions, strict=True)):
+        codes = compressor.quantize(partition, max_norms)
+        _core.lookup_sum(codes, resolved.table.array, aggregate, bits=config.bits, add=worker > 0)
+    estimate = torch.empty_like(gradients[0])
+    compressors[0].decode(first, aggregate, np.full(1, workers, np.uint8), estimate.numpy())
+    up_bytes = first.codes.nbytes + first.norms.nbytes
+    return estimate, up_bytes, _collective_bytes(resolved, len(first.norms), first.padded)
+
+
+def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
+    """Norms in a ring all-reduce, codes in an all-to-all, sums in an all-gather (engines/collective.py)."""
+    workers, largest_sum = resolved.workers, resolved.table.granularity * resolved.workers
+    sum_bits = largest_sum.bit_length() if resolved.value_bits == 8 else 16
+    packed_bytes = codes * (resolved.config.bits + sum_bits) // 8
+    return ring_all_reduce_bytes(4 * blocks, workers) + packed_bytes * (workers - 1) // workers
+
+
+def _average_codec(gradients: Sequence[Tensor], config: CodecConfig) -> tuple[Tensor, int, int]:
+    layout, codec = VectorLayout.of("gradient", {"gradient": gradients[0].numel()}), config.codec()
+    payloads = [
+        codec.encode(gradient, layout, Turn(worker=worker, round=0, step=0))
+        for worker, gradient in enumerate(gradients)
+    ]
+    estimate = codec.combine([codec.decode(payload, layout, 0) for payload in payloads])
+    up_bytes = payloads[0].numel()
+    return estimate, up_bytes, up_bytes * (len(gradients) - 1)
+
+
+def _average_dense(gradients: Sequence[Tensor], config: DenseConfig) -> tuple[Tensor, int, int]:
+    workers = len(gradients)
+    narrow = [gradient.to(config.dtype or gradient.dtype) / workers for gradient in gradients]
+    total = narrow[0]
+    for gradient in narrow[1:]:
+        total = total + gradient
+    up_bytes = total.numel() * total.element_size()
+    return total.float(), up_bytes, ring_all_reduce_bytes(up_bytes, workers)
