@@ -163,14 +163,14 @@ class Stages:
 
     @contextmanager
     def _encoding(self) -> Iterator[None]:
-        start = perf_counter()
         with self._clock.working():
+            start = perf_counter()
             yield
-        self._recorder.add_time(encode_ms=(perf_counter() - start) * 1e3)
+            self._recorder.add_time(encode_ms=(perf_counter() - start) * 1e3)
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
-        start = perf_counter()
         with self._clock.working():
+            start = perf_counter()
             yield
-        self._recorder.add_time(decode_ms=(perf_counter() - start) * 1e3)
+            self._recorder.add_time(decode_ms=(perf_counter() - start) * 1e3)

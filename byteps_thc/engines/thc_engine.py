@@ -31,7 +31,7 @@ class ThcEngine:
     """See engine.Engine. CollectiveEngine and NetworkEngine are this with their transports.
 
     transport: moves norms, codes and sums. exact: sums small parameters and uncompressed steps. recorder: the
-    transport's too.
+    transport's too. clock: for several engines that share the CPU, which entering WorkClock.working() may make wait.
     """
 
     def __init__(
@@ -44,10 +44,11 @@ class ThcEngine:
         transport: Transport,
         exact: ExactSum,
         recorder: StatsRecorder,
+        clock: WorkClock | None = None,
     ) -> None:
         self.config, self.policy = config, policy
         self.workers, self.worker = workers, worker
-        self._transport, self._recorder, self._clock = transport, recorder, WorkClock()
+        self._transport, self._recorder, self._clock = transport, recorder, clock or WorkClock()
         self._residuals = Residuals()
         self._layouts: dict[str, Layout] = {}
         self._steps = 0

@@ -1,0 +1,70 @@
+"""DDP's buckets as gradient buffers: which parameter lies where, under which name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.errors import InputError
+
+
+@dataclass(frozen=True)
+class _BucketLayout:
+    parameter_ids: tuple[int, ...]
+    key: str
+    slices: tuple[ParameterSlice, ...]
+
+
+class BucketLayouts:
+    """Makes the GradientBuffer of a bucket. model: None: parameters are numbered as they first turn up."""
+
+    def __init__(self, model: nn.Module | None) -> None:
+        self._names = None if model is None else parameter_names(model)
+        self._numbers: dict[Tensor, str] = {}
+        self._layouts: dict[int, _BucketLayout] = {}
+
+    def buffer(self, bucket: dist.GradBucket) -> GradientBuffer:
+        """Return the bucket's gradients; InputError when they are sparse or of parameters that the model has not."""
+        gradient = bucket.buffer()
+        if gradient.layout != torch.strided:
+            raise InputError("sparse gradients are not supported: use dense ones (Embedding(sparse=False))")
+        parameters = bucket.parameters()
+        parameter_ids = tuple(map(id, parameters))
+        layout = self._layouts.get(bucket.index())
+        if layout is None or layout.parameter_ids != parameter_ids:
+            layout = self._layouts[bucket.index()] = self._layout(parameters, parameter_ids)
+        return GradientBuffer(layout.key, gradient, layout.slices)
+
+    def name(self, parameter: Tensor) -> str:
+        """Return the parameter's name."""
+        if self._names is None:
+            return self._numbers.setdefault(parameter, str(len(self._numbers)))
+        try:
+            return self._names[parameter]
+        except KeyError:
+            raise InputError("a gradient is of a parameter that ThcState's model does not have") from None
+
+    def _layout(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketLayout:
+        slices, position = [], 0
+        for parameter in parameters:
+            slices.append(ParameterSlice(self.name(parameter), position, position + parameter.numel()))
+            position += parameter.numel()
+        key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
+        return _BucketLayout(parameter_ids, key, tuple(slices))
+
+
+def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:
+    """Names of a model's parameters without what DDP and torch.compile put in front of them."""
+    wrappers = ("module.", "_orig_mod.")
+    names = {}
+    for name, parameter in model.named_parameters():
+        while name.startswith(wrappers):
+            name = name.split(".", 1)[1]
+        names[parameter] = name
+    return names

@@ -1,0 +1,109 @@
+"""What thc_hook needs from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.futures import Future
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.ddp.bucket_layouts import BucketLayouts
+from byteps_thc.engines.factory import make_engine
+from byteps_thc.engines.network import NetworkConfig
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.statistics import CompressionStats, RankZeroLog
+
+
+class ThcState:
+    """State of thc_hook for one DDP model: engine, residuals, schedule.
+
+    process_group: DDP's, None for the default one; gloo or NCCL. config: a ThcConfig, or one of byteps_thc.baselines.
+    policy: warm-up, bypass of small parameters, deadline. network: servers or a switch that sum; None: the ranks do.
+    model: names the residuals in checkpoints after the model's parameters (DDP's and torch.compile's prefixes left
+    out). Without it they are numbered in the order of DDP's first iteration, which a resumed run repeats when model and
+    bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of the scaled gradients when its scale changes.
+    log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+
+    All ranks of the group must make it, in the same order as their other collectives and with the same settings.
+    Raises ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when
+    ranks or servers do not answer.
+    """
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None = None,
+        config: object = ThcConfig(),  # it is frozen
+        *,
+        policy: CompressionPolicy = CompressionPolicy(),  # noqa: B008
+        network: NetworkConfig | None = None,
+        model: nn.Module | None = None,
+        grad_scaler: GradScaler | None = None,
+        log_every: int = 0,
+    ) -> None:
+        group = process_group or dist.group.WORLD
+        if group is None:
+            raise ConfigurationError("call torch.distributed.init_process_group() before ThcState()")
+        self.engine = make_engine(group, config, policy, network)
+        self._buckets = BucketLayouts(model)
+        self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
+        self._log_every = log_every
+        self._logs = log_every > 0 and self.engine.worker == 0
+        self._scaler = grad_scaler
+        self._loss_scale: float | None = None
+        self._steps = 0
+
+    def average(self, bucket: dist.GradBucket) -> Future[Tensor]:
+        """Start averaging a bucket; thc_hook calls it."""
+        if bucket.index() == 0:
+            self._start_step()
+        return self.engine.all_reduce(self._buckets.buffer(bucket)).then(_value)
+
+    def compression_stats(self) -> CompressionStats:
+        """Return what compression did and what it cost; call it between steps."""
+        return self.engine.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's part of a checkpoint: residuals by parameter name, step, random keys and settings.
+
+        Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
+        """
+        return self.engine.state_dict() | {"loss_scale": self._loss_scale}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same rank, number of ranks and settings.
+
+        ConfigurationError when it does not fit; then nothing has changed.
+        """
+        if "loss_scale" not in state:
+            raise ConfigurationError("not the state of a ThcState: loss_scale missing")
+        self.engine.load_state_dict({key: value for key, value in state.items() if key != "loss_scale"})
+        self._loss_scale = state["loss_scale"]
+
+    def close(self) -> None:
+        """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        self.engine.close()
+
+    def _start_step(self) -> None:
+        if self._logs and self._steps and self._steps % self._log_every == 0:
+            self._log.update(self.engine.statistics())
+        self._steps += 1
+        self._follow_loss_scale()
+        self.engine.start_step()
+
+    def _follow_loss_scale(self) -> None:
+        if self._scaler is None or not self._scaler.is_enabled():
+            return
+        scale = self._scaler.get_scale()
+        if self._loss_scale is not None and scale != self._loss_scale:
+            self.engine.scale_residuals(scale / self._loss_scale)
+        self._loss_scale = scale
+
+
+def _value(done: Future[Tensor]) -> Tensor:
+    # A callback that raises makes an error of the future that DDP understands, with the exception's text.
+    return done.value()
