@@ -22,6 +22,7 @@ class ThcCommands(LazyCommands):
         "demo": "byteps_thc.demo.cli:demo",
         "demo-switch": "byteps_thc.demo.switch_cli:demo_switch",
         "doctor": "byteps_thc.doctor.cli:doctor",
+        "break-even": "byteps_thc.break_even.cli:break_even",
         "tables": "byteps_thc.tables.cli:app",
         "switch": "p4.control.cli:app",
     }

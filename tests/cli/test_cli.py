@@ -29,7 +29,7 @@ def test_version() -> None:
     assert result.output == f"byteps_thc {version('byteps_thc')}\n"
 
 
-COMMANDS = ("demo", "demo-switch", "doctor", "tables", "switch", "ps", "version")
+COMMANDS = ("demo", "demo-switch", "doctor", "break-even", "tables", "switch", "ps", "version")
 
 
 def test_help_names_every_command_with_what_it_does() -> None:

@@ -1,0 +1,48 @@
+"""Numbers with units, as people write them: 7B parameters, 100 Mb/s."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from byteps_thc.errors import ConfigurationError
+
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+
+
+def parse_parameters(text: str) -> int:
+    """Read 25M, 1.5B, 125000; ConfigurationError for anything else, or less than one."""
+    match = re.fullmatch(r"(\d+\.?\d*)([kMBT]?)", text)
+    if not match or (value := float(match[1]) * _PREFIXES[match[2]]) < 1:
+        raise ConfigurationError(f"--parameters must be a number such as 25M or 7B, not {text!r}")
+    return round(value)
+
+
+def parse_bandwidth_bps(text: str) -> float:
+    """Read 100M, 2.5G, 10Gb/s as bits per second; ConfigurationError for anything else."""
+    match = re.fullmatch(r"(\d+\.?\d*)([kMGT])(b/s|bit/s|bps)?", text)
+    if not match or not (value := float(match[1]) * _PREFIXES[match[2]]):
+        raise ConfigurationError(f"--bandwidth must be bits per second such as 100M or 10G, not {text!r}")
+    return value
+
+
+def show_bandwidth(bps: float) -> str:
+    """10 Gb/s."""
+    if math.isinf(bps):
+        return "any bandwidth"
+    return f"{bps / 1e9:.3g} Gb/s" if bps >= 1e9 else f"{bps / 1e6:.3g} Mb/s"
+
+
+def show_parameters(count: int) -> str:
+    """7 B."""
+    for prefix in ("T", "B", "M", "k"):
+        if count >= _PREFIXES[prefix]:
+            return f"{count / _PREFIXES[prefix]:g} {prefix}"
+    return str(count)
+
+
+def show_seconds(seconds: float) -> str:
+    """12.3 ms."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,153 @@
+"""Measures how fast this host encodes, sums and decodes, in seconds per parameter."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from byteps_thc import _core
+from byteps_thc.compressor import Compressor, Partition
+from byteps_thc.config import ThcConfig
+
+#: Parameters that every thread works on in turn: more than a cache holds, as gradients are.
+_MOST_PARAMETERS = 1 << 22
+_REPETITIONS = 5
+
+
+@dataclass(frozen=True)
+class HostSpeed:
+    """Seconds per parameter with `threads` threads together, each on a core of its own; the fastest repetition.
+
+    sum_s: look-up and addition of one worker's codes of a parameter, and packing of sums narrower than 8 bits. bf16_s:
+    to bf16 and back; None when torch is not installed.
+    """
+
+    threads: int
+    encode_s: float
+    sum_s: float
+    decode_s: float
+    bf16_s: float | None
+
+    def compute_s(self, *, sums: bool) -> float:
+        """What THC computes for a parameter; sums: whether this host adds up its share."""
+        return self.encode_s + self.decode_s + (self.sum_s if sums else 0.0)
+
+
+def measure(config: ThcConfig, workers: int, *, threads: int, parameters: int, seconds: float) -> HostSpeed:
+    """Measure for about that many seconds, and the import of torch.
+
+    parameters: of the model; fewer than 4 Mi per thread are measured with as many as there are.
+    """
+    size = max(1, min(parameters // threads, _MOST_PARAMETERS))
+    benches = [_Bench(config, workers, size) for _ in range(threads)]
+    share_s = seconds / 4
+    encode_s = _time([bench.encode for bench in benches], size, share_s)
+    sum_s = _time([bench.sum for bench in benches], size, share_s)
+    decode_s = _time([bench.decode for bench in benches], size, share_s)
+    return HostSpeed(threads, encode_s, sum_s, decode_s, _time_bf16(threads, size, share_s))
+
+
+class _Bench:
+    """One thread's gradient and buffers. encode() is called first."""
+
+    def __init__(self, config: ThcConfig, workers: int, size: int) -> None:
+        self._compressor = Compressor(config, workers=workers, worker=0)
+        resolved = self._compressor.resolved
+        self._sum_bits = sum_bits(resolved.table.granularity, workers, resolved.value_bits)
+        self._values = resolved.table.array
+        gradient = np.random.default_rng(0).standard_normal(size, np.float32)
+        step = config.partition_coordinates
+        self._parts = [gradient[start : start + step] for start in range(0, size, step)]
+        self._partitions: list[Partition] = []
+        _, padded = self._compressor.layout(self._parts[0].size)
+        self._aggregate: npt.NDArray[Any] = np.zeros(padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+        self._packed = np.zeros(_packed_bytes(padded, self._sum_bits), np.uint8)
+        self._own_share = max(padded // workers, 1)
+        self._contributions = np.full(1, workers, np.uint8)
+        self._round = 0
+
+    def encode(self) -> None:
+        self._round += 1
+        self._partitions = []
+        for number, part in enumerate(self._parts):
+            partition = self._compressor.rotate(f"{number}", part, tensor=number, round=self._round)
+            self._compressor.quantize(partition, partition.norms)
+            self._compressor.keep_residual(partition)
+            self._partitions.append(partition)
+
+    def sum(self) -> None:
+        for partition in self._partitions:
+            aggregate = self._aggregate[: partition.padded]
+            _core.lookup_sum(partition.codes, self._values, aggregate, bits=self._compressor.config.bits, add=False)
+            if self._sum_bits < 8:
+                own = aggregate[: self._own_share]
+                _core.pack(own, self._packed[: _packed_bytes(own.size, self._sum_bits)], bits=self._sum_bits)
+
+    def decode(self) -> None:
+        for partition, part in zip(self._partitions, self._parts, strict=True):
+            aggregate = self._aggregate[: partition.padded]
+            if self._sum_bits < 8:
+                packed = self._packed[: _packed_bytes(partition.padded, self._sum_bits)]
+                _core.unpack(packed, aggregate, bits=self._sum_bits)
+            self._compressor.decode(partition, aggregate, self._contributions, part)
+
+
+def sum_bits(granularity: int, workers: int, value_bits: int) -> int:
+    """Bits of a sum in the collective engine's all-gather."""
+    return (granularity * workers).bit_length() if value_bits == 8 else value_bits
+
+
+def _packed_bytes(count: int, bits: int) -> int:
+    return -(-count * bits // 8)
+
+
+def _time(works: Sequence[Callable[[], None]], size: int, seconds: float) -> float:
+    """Seconds per parameter when each thread does its work again and again; the fastest of some repetitions."""
+    barrier = threading.Barrier(len(works))
+
+    def repeat(work: Callable[[], None]) -> float:
+        """Parameters per second of processor time, so that other programs' load counts as little as possible."""
+        barrier.wait()
+        end, start, rounds = time.monotonic() + seconds / _REPETITIONS, time.thread_time(), 0
+        while rounds == 0 or time.monotonic() < end:
+            work()
+            rounds += 1
+        return rounds * size / max(time.thread_time() - start, 1e-9)
+
+    def repetition(pool: ThreadPoolExecutor) -> float:
+        return 1 / sum(pool.map(repeat, works))
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        repetition(pool)  # memory is mapped, caches and clocks are warm
+        return min(repetition(pool) for _ in range(_REPETITIONS))
+
+
+def _time_bf16(threads: int, size: int, seconds: float) -> float | None:
+    """What DDP's bf16 hook computes; None without torch."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return None
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # the threads are ours
+
+    def conversion() -> Callable[[], None]:
+        gradient, half = torch.randn(size), torch.empty(size, dtype=torch.bfloat16)
+
+        def convert() -> None:
+            half.copy_(gradient)
+            gradient.copy_(half)
+
+        return convert
+
+    try:
+        return _time([conversion() for _ in range(threads)], size, seconds)
+    finally:
+        torch.set_num_threads(before)
