@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from byteps_thc.errors import CheckpointError
+from byteps_thc.errors import CheckpointError, ConfigurationError
 
 _FORMAT = 1
 
@@ -29,7 +30,8 @@ class CompressionState(Protocol):
     """What can be saved: the states and handles of the plug-ins, and engines.
 
     state_dict() has "worker" and "workers", plain values (the same on all ranks), and tensors by parameter name in
-    mappings such as "residuals". Optional: "scope", a name for the ranks of this state when they are not all ranks.
+    mappings such as "residuals". Optional: "scope", a name for the ranks of this state when they are not all ranks, and
+    an attribute parameter_sizes, elements by parameter name.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,6 +78,20 @@ class Header:
         if saved_format != _FORMAT:
             raise CheckpointError(f"entry {entry!r} has format {saved_format}; this version reads {_FORMAT}")
         return header
+
+
+def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
+    """Return the state_dict() with a scope when it needs one; ConfigurationError when nobody gave it."""
+    mine = state.state_dict()
+    if scope is not None:
+        mine["scope"] = scope
+    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else mine["workers"]
+    if mine["workers"] != ranks and not mine.get("scope"):
+        raise ConfigurationError(
+            f"the state is of {mine['workers']} of {ranks} ranks: give scope=..., a name for these ranks that no "
+            "others use, the same when saving and loading"
+        )
+    return mine
 
 
 def rank_prefix(state: Mapping[str, Any], worker: int | None = None) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_entries
 from torch.distributed.checkpoint.storage import StorageReader
 
-from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix
+from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state
 from byteps_thc.checkpoint.rescale import Share, shares
 from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
 
@@ -31,15 +32,16 @@ def load(
     checkpoint: str | os.PathLike[str] | StorageReader,
     *,
     key: str = "thc",
+    scope: str | None = None,
     parameters: Iterable[tuple[str, Tensor]] | None = None,
     strict: bool = True,
     process_group: dist.ProcessGroup | None = None,
 ) -> None:
     """Load what `dcp.save({key: checkpointable(state), ...})` saved, from as many ranks as there were; collective.
 
-    checkpoint: its folder, or a DCP storage reader. parameters: the model's, as model.named_parameters() gives them, to
-    check names and sizes against; needless when the state knows its parameters (FSDP handles do). process_group: the
-    ranks that load, default all; CUDA groups need torch.cuda.set_device() before.
+    checkpoint: its folder, or a DCP storage reader. scope: as for checkpointable. parameters: the model's, as
+    model.named_parameters() gives them, to check names and sizes against; needless when the state knows its parameters
+    (FSDP handles do). process_group: the ranks that load, default all ranks; CUDA groups need torch.cuda.set_device().
 
     The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (rescale.py), so that
     their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients. A
@@ -53,7 +55,7 @@ def load(
     error: ThcError | None = None
     try:
         reader = _SavedStates(checkpoint, key)
-        loaded = _redistributed(reader, state.state_dict(), _sizes(state, parameters), strict)
+        loaded = _redistributed(reader, scoped_state(state, scope), _sizes(state, parameters), strict)
     except ThcError as raised:
         error = raised
     _agree(error, process_group)
@@ -114,9 +116,13 @@ class _SavedStates:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "torch.distributed is disabled")  # meant: no_dist
                 load_entries(wanted, storage_reader=self._reader, no_dist=True)
-        except Exception as error:
-            names = ", ".join(list(wanted)[:3])
-            raise CheckpointError(f"{self._name} is damaged or incomplete: {names}: {error!r}") from error
+        except (Exception, CheckpointException) as error:  # DCP's is a BaseException
+            causes = (
+                [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
+            )
+            raise CheckpointError(
+                f"{self._name} is damaged or incomplete: {next(iter(wanted))} cannot be read ({causes[0]!r})"
+            ) from error
         return wanted
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, to_entries
+from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state, to_entries
 from byteps_thc.errors import CheckpointError
 
 
 class Checkpointable:
     """A Stateful of DCP around a state of compression; made by checkpointable()."""
 
-    def __init__(self, state: CompressionState) -> None:
+    def __init__(self, state: CompressionState, scope: str | None) -> None:
         self._state = state
+        self._scope = scope
 
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's entries."""
-        return to_entries(self._state.state_dict())
+        return to_entries(scoped_state(self._state, self._scope))
 
     def load_state_dict(self, entries: Mapping[str, Any]) -> None:
         """Take over entries that dcp.load filled in.
@@ -25,7 +26,7 @@ class Checkpointable:
         DCP loads only what state_dict() asked for, so this needs the same number of ranks, and a state that has seen
         its parameters. CheckpointError otherwise, or when entries are damaged; then nothing has changed.
         """
-        mine = self._state.state_dict()
+        mine = scoped_state(self._state, self._scope)
         prefix = rank_prefix(mine)
         header = Header.from_json(entries.get(f"{prefix}header"), f"{prefix}header")
         names = {(kind, name): f"{prefix}{kind}.{name}" for kind, saved in header.tensors.items() for name in saved}
@@ -43,9 +44,11 @@ class Checkpointable:
         self._state.load_state_dict(header.values | kinds)
 
 
-def checkpointable(state: CompressionState) -> Checkpointable:
+def checkpointable(state: CompressionState, *, scope: str | None = None) -> Checkpointable:
     """Return an object for dcp.save, whose entries have names of their own on every rank.
 
-    state: a ThcState, a handle of byteps_thc.fsdp, an engine. Save between steps. Load with byteps_thc.checkpoint.load.
+    state: a ThcState, a handle of byteps_thc.fsdp, an engine. scope: names the ranks of the state when they are not all
+    ranks and the state has no such name itself (FSDP handles have). Save between steps. Load with
+    byteps_thc.checkpoint.load.
     """
-    return Checkpointable(state)
+    return Checkpointable(state, scope)

@@ -1,0 +1,273 @@
+"""Checkpoints on disk, written by DCP, loaded into other states: in one process, rank after rank."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from byteps_thc import ThcConfig
+from byteps_thc.checkpoint import checkpointable, load
+from byteps_thc.engines.residuals import Residuals
+from byteps_thc.engines.state import require_fitting_state
+from byteps_thc.errors import CheckpointError, ConfigurationError
+
+# DCP says so whenever it works for one process alone.
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+SIZES = {"layer1.weight": 600, "layer1.bias": 7, "head": 130}
+
+
+class Worker:
+    """The part of an engine that has a state."""
+
+    def __init__(self, worker: int, workers: int, config: ThcConfig | None = None, **values: Any) -> None:
+        self.config = config or ThcConfig()
+        self.identity = {"version": 1, "worker": worker, "workers": workers, "config": self.config.model_dump()}
+        self.values = {"round": 0, "step": 0, "loss_scale": None} | values
+        self.residuals = Residuals()
+        self.loads = 0
+
+    def filled(self, seed: int) -> Worker:
+        generator = torch.Generator().manual_seed(1000 * seed + self.identity["worker"])
+        self.residuals.load({name: torch.randn(size, generator=generator) for name, size in SIZES.items()})
+        self.values |= {"round": 12, "step": 4, "loss_scale": 1024.0}
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.identity | self.values | {"residuals": self.residuals.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        require_fitting_state(state, self.identity, ("round", "step"))
+        self.residuals.load(state["residuals"])
+        self.values = {key: state[key] for key in self.values}
+        self.loads += 1
+
+
+class Ranks:
+    """What all ranks of a job together save."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.workers = workers
+
+    def state_dict(self) -> dict[str, Any]:
+        return {key: value for worker in self.workers for key, value in checkpointable(worker).state_dict().items()}
+
+
+def save(folder: Path, workers: Sequence[Worker], **others: Any) -> Path:
+    dcp.save({"thc": Ranks(workers).state_dict()} | others, checkpoint_id=folder)
+    return folder
+
+
+def saved_job(folder: Path, workers: int, seed: int = 0) -> list[Worker]:
+    job = [Worker(worker, workers).filled(seed) for worker in range(workers)]
+    save(folder, job)
+    return job
+
+
+def pending(job: Sequence[Worker]) -> dict[str, Tensor]:
+    """What error feedback still owes to the model."""
+    residuals = [worker.residuals.state() for worker in job]
+    return {name: torch.stack([r[name].double() for r in residuals]).mean(dim=0) for name in SIZES}
+
+
+def test_the_same_ranks_get_all_of_their_state_back(tmp_path: Path) -> None:
+    for old in saved_job(tmp_path, 3):
+        new = Worker(old.identity["worker"], 3)
+        load(new, tmp_path)
+        assert new.values == old.values
+        residuals = new.residuals.state()
+        assert all(torch.equal(residual, residuals[name]) for name, residual in old.residuals.state().items())
+
+
+@settings(max_examples=15, deadline=None)
+@given(old=st.integers(1, 6), new=st.integers(1, 6), seed=st.integers(0, 99))
+def test_other_numbers_of_ranks_keep_the_pending_update(
+    tmp_path_factory: pytest.TempPathFactory, old: int, new: int, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("rescale")
+    before = saved_job(folder, old, seed)
+    after = [Worker(worker, new) for worker in range(new)]
+    for worker in after:
+        load(worker, folder)
+        assert worker.values == before[0].values
+    for name, wanted in pending(before).items():
+        torch.testing.assert_close(pending(after)[name], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_only_the_ranks_that_are_needed_are_read(tmp_path: Path) -> None:
+    """Rank 0 of 2 needs ranks 0 and 1 of 4: those of the others may be lost."""
+    job = saved_job(tmp_path / "all", 4)
+    entries = Ranks(job).state_dict()
+    kept = {key: value for key, value in entries.items() if not key.startswith(("rank2.", "rank3."))}
+    dcp.save({"thc": kept}, checkpoint_id=tmp_path / "half")
+    load(Worker(0, 2), tmp_path / "half")
+    with pytest.raises(CheckpointError, match=r"no entry 'thc\.rank2\.header'"):
+        load(Worker(1, 2), tmp_path / "half")
+
+
+def test_the_key_is_the_users(tmp_path: Path) -> None:
+    dcp.save({"compression": Ranks([Worker(0, 1).filled(0)]).state_dict()}, checkpoint_id=tmp_path)
+    with pytest.raises(CheckpointError, match=r"states of compression in it: compression\.rank0"):
+        load(Worker(0, 1), tmp_path)
+    load(Worker(0, 1), tmp_path, key="compression")
+    load(Worker(0, 1), dcp.FileSystemReader(tmp_path), key="compression")
+
+
+def test_residuals_survive_other_settings(tmp_path: Path) -> None:
+    old = saved_job(tmp_path, 1)[0]
+    new = Worker(0, 1, ThcConfig(bits=2, rotation_block=256, partition_bytes=4096, seed=9))
+    load(new, tmp_path)
+    assert all(torch.equal(r, new.residuals.state()[name]) for name, r in old.residuals.state().items())
+    assert new.state_dict()["config"]["bits"] == 2
+
+
+def test_without_error_feedback_residuals_are_dropped_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saved_job(tmp_path, 2)
+    new = Worker(0, 2, ThcConfig(error_feedback=False))
+    with caplog.at_level(logging.WARNING, "byteps_thc"):
+        load(new, tmp_path)
+    assert new.residuals.state() == {}
+    assert new.values["step"] == 4
+    assert "error feedback is off now" in caplog.text
+
+
+def parameters(**changes: int | None) -> list[tuple[str, Tensor]]:
+    sizes = SIZES | changes
+    return [(name, nn.Parameter(torch.zeros(size))) for name, size in sizes.items() if size is not None]
+
+
+def test_new_parameters_begin_with_nothing(tmp_path: Path) -> None:
+    saved_job(tmp_path, 1)
+    new = Worker(0, 1)
+    load(new, tmp_path, parameters=parameters(new=50))
+    assert new.residuals.state().keys() == SIZES.keys()
+
+
+def test_parameters_that_are_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saved_job(tmp_path, 1)
+    new = Worker(0, 1)
+    with pytest.raises(ConfigurationError, match=r"the model does not have: \['head'\]; strict=False drops them"):
+        load(new, tmp_path, parameters=parameters(head=None))
+    assert new.loads == 0
+    with caplog.at_level(logging.WARNING, "byteps_thc"):
+        load(new, tmp_path, parameters=parameters(head=None), strict=False)
+    assert new.residuals.state().keys() == SIZES.keys() - {"head"}
+    assert "['head']: dropped" in caplog.text
+
+
+def test_parameters_of_another_size(tmp_path: Path) -> None:
+    saved_job(tmp_path, 1)
+    new = Worker(0, 1)
+    with pytest.raises(ConfigurationError, match="'head' has 131 elements, and 130 in the checkpoint"):
+        load(new, tmp_path, parameters=parameters(head=131), strict=False)
+    assert new.loads == 0
+
+
+def test_tensors_of_another_kind(tmp_path: Path) -> None:
+    """A state with more than residuals does not lose them quietly."""
+    entries = Worker(0, 1).filled(0).state_dict() | {"velocities": {"head": torch.ones(130)}}
+
+    class Velocities(Worker):
+        def state_dict(self) -> dict[str, Any]:
+            return entries
+
+    save(tmp_path, [Velocities(0, 1)])
+    with pytest.raises(ConfigurationError, match="velocities are in the checkpoint"):
+        load(Worker(0, 1), tmp_path)
+    load(Worker(0, 1), tmp_path, strict=False)
+
+
+def test_scopes_keep_groups_of_ranks_apart(tmp_path: Path) -> None:
+    job = [Worker(0, 1).filled(seed) for seed in (1, 2)]
+    entries = {}
+    for name, worker in zip(("left", "right"), job, strict=True):
+        entries |= checkpointable(worker, scope=name).state_dict()
+    dcp.save({"thc": entries}, checkpoint_id=tmp_path)
+    new = Worker(0, 1)
+    load(new, tmp_path, scope="right")
+    assert torch.equal(new.residuals.state()["head"], job[1].residuals.state()["head"])
+    with pytest.raises(CheckpointError, match=r"in it: thc\.left\.rank0, thc\.right\.rank0"):
+        load(new, tmp_path)
+
+
+def test_plain_dcp_load_into_a_state_that_knows_its_parameters(tmp_path: Path) -> None:
+    old = saved_job(tmp_path, 1)[0]
+    new = Worker(0, 1).filled(seed=5)
+    dcp.load({"thc": checkpointable(new)}, checkpoint_id=tmp_path)
+    assert all(torch.equal(r, new.residuals.state()[name]) for name, r in old.residuals.state().items())
+
+
+def test_plain_dcp_load_says_when_it_is_not_enough(tmp_path: Path) -> None:
+    saved_job(tmp_path, 2)
+    for new in (Worker(0, 2), Worker(0, 1).filled(0)):
+        with pytest.raises(CheckpointError, match=r"use byteps_thc\.checkpoint\.load"):
+            dcp.load({"thc": checkpointable(new)}, checkpoint_id=tmp_path)
+        assert new.loads == 0
+
+
+def damage(folder: Path, kind: str) -> None:
+    """What disks and interrupted jobs do to a checkpoint."""
+    (data,) = folder.glob("*.distcp")
+    content = bytearray(data.read_bytes())
+    if kind == "nothing there":
+        data.unlink()
+        (folder / ".metadata").unlink()
+    elif kind == "no metadata":
+        (folder / ".metadata").unlink()
+    elif kind == "metadata cut off":
+        metadata = folder / ".metadata"
+        metadata.write_bytes(metadata.read_bytes()[:40])
+    elif kind == "cut off":
+        data.write_bytes(content[: len(content) // 2])
+    elif kind == "a bit":
+        position = content.index(torch.full((64,), 3.25).numpy().tobytes()) + 17
+        content[position] ^= 1
+        data.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("nothing there", "not a checkpoint, or an unfinished one"),
+        ("no metadata", "not a checkpoint, or an unfinished one"),
+        ("metadata cut off", "not a checkpoint, or an unfinished one"),
+        ("cut off", "damaged"),
+        ("a bit", "another checksum"),
+    ],
+)
+def test_damaged_checkpoints_change_nothing(tmp_path: Path, kind: str, message: str) -> None:
+    old = Worker(0, 1).filled(0)
+    old.residuals.load({"head": torch.full((130,), 3.25)})
+    save(tmp_path, [old])
+    damage(tmp_path, kind)
+    new = Worker(0, 1).filled(seed=8)
+    with pytest.raises(CheckpointError, match=message):
+        load(new, tmp_path)
+    assert new.loads == 0
+
+
+@pytest.mark.parametrize(
+    "header", ["no json", json.dumps({"format": 1}), json.dumps({"format": 9, "values": {}, "tensors": {}})]
+)
+def test_headers_that_are_none(tmp_path: Path, header: str) -> None:
+    dcp.save({"thc": {"rank0.header": header}}, checkpoint_id=tmp_path)
+    with pytest.raises(CheckpointError, match=r"'thc\.rank0\.header' (is damaged|has format 9)"):
+        load(Worker(0, 1), tmp_path)
+
+
+def test_ranks_saved_at_different_times(tmp_path: Path) -> None:
+    job = [Worker(worker, 2).filled(0) for worker in range(2)]
+    job[1].values["step"] = 5
+    save(tmp_path, job)
+    with pytest.raises(CheckpointError, match="saved at different times: another step"):
+        load(Worker(0, 1), tmp_path)

@@ -1,0 +1,121 @@
+"""A rank of 2 replicas x 2 shards. Reports the result of every case; test_hsdp.py says what it must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from known_gradients import all_shapes, full_gradients, gradients, sharded_model
+from ranks import Rank, joined_rank
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+from byteps_thc import ThcConfig
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+
+SMALL = CompressionPolicy(bypass_elements=64)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+
+
+def two_steps(rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    model = sharded_model(mesh["shard"], mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
+    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    averages, residuals = [], []
+    for step in range(2):
+        model(gradients(rank.rank, step, all_shapes())).backward()
+        averages.append(full_gradients(model))
+        residuals.append(handle.state_dict()["residuals"])
+    return {
+        "averages": averages,
+        "residuals": residuals,
+        "sizes": handle.parameter_sizes,
+        "scope": handle.state_dict()["scope"],
+        "steps": handle.compression_stats().steps,
+        "ratio": handle.compression_stats().ratio,
+    }
+
+
+def bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return two_steps(rank, mesh, torch.bfloat16)
+
+
+def both_dimensions(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Shards compressed, and replicas too; the mesh of the dimension is as good as its name."""
+    model = sharded_model(mesh["shard"])
+    shards = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
+    model(gradients(rank.rank, 0, all_shapes())).backward()
+    return {"averages": full_gradients(model), "scope": shards.state_dict()["scope"]}
+
+
+def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Part of a group has no gradient; then replicas go uncompressed altogether."""
+    model = sharded_model(mesh["shard"])
+    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    own = gradients(rank.rank, 0, all_shapes())
+    model({name: g for name, g in own.items() if name != "second.weight"}).backward()
+    part = full_gradients(model)
+    handle.close()
+    model(own).backward()
+    return {"part": part, "closed": full_gradients(model)}
+
+
+def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    model = sharded_model(mesh["shard"])
+    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    own = gradients(rank.rank, 0, all_shapes())
+    model(own).backward()
+    full_gradients(model)
+    before = handle.state_dict()["residuals"]
+    model({name: g * (math.nan if rank.rank == 3 else 1.0) for name, g in own.items()}).backward()
+    lost = full_gradients(model)
+    after = handle.state_dict()["residuals"]
+    return {
+        "averages_finite": [bool(average.isfinite().all()) for average in lost.values()],
+        "residuals_unchanged": all(torch.equal(before[name], after[name]) for name in before),
+    }
+
+
+def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
+    twice = sharded_model(mesh["shard"])
+    compress_replicas(twice, mesh, CONFIG, dim="replicate")
+    makers: dict[str, Callable[[], object]] = {
+        "which": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG),
+        "unknown": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG, dim="rack"),
+        "same": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG, dim="shard"),
+        "native": lambda: compress_replicas(sharded_model(mesh), mesh, CONFIG, dim="replicate"),
+        "twice": lambda: compress_replicas(twice, mesh, CONFIG, dim="replicate"),
+    }
+    return {name: _refusal(make) for name, make in makers.items()}
+
+
+def _refusal(make: Callable[[], object]) -> str:
+    try:
+        make()
+    except ConfigurationError as error:
+        return str(error)
+    return "accepted"
+
+
+CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
+    two_steps,
+    bfloat16,
+    both_dimensions,
+    unused,
+    not_finite,
+    refusals,
+]
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        rank.report({case.__name__: case(rank, mesh) for case in CASES})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Hybrid sharding on 2 x 2 real ranks: shards exact, replicas compressed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from known_gradients import all_shapes, gradients
+from ranks import run_ranks
+from torch import Tensor
+
+BYPASSED = {"first.bias", "second.scale"}
+NMSE = 0.02
+Reports = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    program = Path(__file__).with_name("hsdp_rank.py")
+    return run_ranks(program, 4, tmp_path_factory.mktemp("hsdp") / "ranks", timeout_s=110)
+
+
+def means(step: int = 0) -> dict[str, Tensor]:
+    own = [gradients(rank, step, all_shapes()) for rank in range(4)]
+    return {name: torch.stack([g[name] for g in own]).mean(dim=0) for name in own[0]}
+
+
+def nmse(average: Tensor, wanted: Tensor) -> float:
+    return float((average - wanted).square().sum() / wanted.square().sum())
+
+
+def shard_of(rank: int, full: Tensor) -> Tensor:
+    """Rank's shard of a parameter, flat; ranks 0 and 1 are the shards of a replica."""
+    chunks = [*full.chunk(2), full[:0]]
+    return chunks[rank % 2].reshape(-1)
+
+
+@pytest.mark.parametrize("case", ["two_steps", "bfloat16"])
+def test_averages_over_replicas(reports: Reports, case: str) -> None:
+    for name, average in reports[0][case]["averages"][0].items():
+        if name in BYPASSED:
+            torch.testing.assert_close(average, means()[name], rtol=1e-2, atol=1e-2)
+        else:
+            assert 0 < nmse(average, means()[name]) < NMSE
+
+
+def test_what_is_not_in_the_average_is_in_the_residuals(reports: Reports) -> None:
+    """Per step: mean over replicas of (shard average + old residual - new residual) = average."""
+    for shard in range(2):
+        ranks = (shard, shard + 2)
+        old = {
+            rank: {n: torch.zeros_like(r) for n, r in reports[rank]["two_steps"]["residuals"][0].items()}
+            for rank in ranks
+        }
+        for step in range(2):
+            for name in ("first.weight", "second.weight", "second.bias", "head"):
+                sent = []
+                for rank in ranks:
+                    replica = [gradients(r, step, all_shapes())[name] for r in (rank - shard, rank - shard + 1)]
+                    new = reports[rank]["two_steps"]["residuals"][step][name]
+                    sent.append(shard_of(rank, torch.stack(replica).mean(dim=0)) + old[rank][name] - new)
+                average = shard_of(shard, reports[shard]["two_steps"]["averages"][step][name])
+                torch.testing.assert_close(torch.stack(sent).mean(dim=0), average, rtol=1e-4, atol=1e-5)
+            old = {rank: reports[rank]["two_steps"]["residuals"][step] for rank in ranks}
+
+
+def test_replicas_are_bit_identical(reports: Reports) -> None:
+    for case in ("two_steps", "bfloat16", "both_dimensions"):
+        for report in reports[1:]:
+            ours, first = report[case]["averages"], reports[0][case]["averages"]
+            for step, other in zip(*(a if isinstance(a, list) else [a] for a in (ours, first)), strict=True):
+                assert all(torch.equal(step[name], other[name]) for name in other)
+
+
+def test_states_are_named_by_shard(reports: Reports) -> None:
+    assert [report["two_steps"]["scope"] for report in reports] == ["shard0of2", "shard1of2"] * 2
+    assert [report["both_dimensions"]["scope"] for report in reports] == ["group0", "group0", "group2", "group2"]
+    for rank, report in enumerate(reports):
+        sizes = {name: shard_of(rank, torch.empty(shape)).numel() for name, shape in all_shapes().items()}
+        assert report["two_steps"]["sizes"] == sizes
+
+
+def test_statistics(reports: Reports) -> None:
+    result = reports[0]["two_steps"]
+    assert result["steps"] == 2
+    assert 5 < result["ratio"] < 11  # 4 bits up and 5 down, of 32, for 2 ranks: half of it stays here
+
+
+def test_both_dimensions_compressed(reports: Reports) -> None:
+    for name, average in reports[0]["both_dimensions"]["averages"].items():
+        assert nmse(average, means()[name]) < 2 * NMSE
+
+
+def test_unused_parameters_and_close(reports: Reports) -> None:
+    part, closed = reports[0]["unused"]["part"], reports[0]["unused"]["closed"]
+    assert "second.weight" not in part
+    torch.testing.assert_close(part["second.bias"], means()["second.bias"])
+    replica = torch.stack([gradients(rank, 0, all_shapes())["head"] for rank in (0, 1)]).mean(dim=0)
+    torch.testing.assert_close(closed["head"], replica)  # shards alone, no longer over replicas
+
+
+def test_gradients_that_are_not_finite(reports: Reports) -> None:
+    for report in reports:
+        assert not any(report["not_finite"]["averages_finite"])
+        assert report["not_finite"]["residuals_unchanged"]
+
+
+def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
+    for report in reports:
+        refusals = report["refusals"]
+        assert "dimensions ('replicate', 'shard'): say which one" in refusals["which"]
+        assert "no dimension 'rack'" in refusals["unknown"]
+        assert "shards and replicas of one another" in refusals["same"]
+        assert 'fully_shard(module, mesh=mesh["shard"])' in refusals["native"]
+        assert "hook already" in refusals["twice"]
