@@ -12,7 +12,7 @@ from byteps_thc.doctor.finding import Check, Finding, run_check
 
 _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ("package", (installation.check_kernels, installation.check_cores, installation.check_thc_ps)),
-    ("training", (frameworks.check_torch, frameworks.check_byteps)),
+    ("training", (frameworks.check_torch, frameworks.check_byteps, frameworks.check_shared_memory)),
     (
         "network",
         (interfaces.check_interfaces, sockets.check_port, sockets.check_socket_buffer, sockets.check_udp_offload),

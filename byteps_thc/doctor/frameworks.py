@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from byteps_thc.doctor.finding import Finding, State
 from byteps_thc.doctor.processes import ProbeError, run_command, run_probe
 
-_IMPORT_DEADLINE_S = 60.0
+_IMPORT_DEADLINE_S = 90.0
 _NVIDIA_SMI_DEADLINE_S = 10.0
+_SHARED_MEMORY_BYTES = 1 << 30
 _BUILD_BYTEPS = "make byteps"
 
 
@@ -46,13 +48,33 @@ def _check_gpu(usable: Sequence[str], built_for_cuda: str) -> Finding:
 
 
 def check_byteps() -> Sequence[Finding]:
-    """BytePS and its PyTorch plug-in."""
+    """BytePS, its PyTorch plug-in, and THC's compressor for its servers."""
     try:
         answer = run_probe("byteps_probe", _IMPORT_DEADLINE_S)
     except ProbeError as error:
-        meaning = f"BytePS is installed, and byteps.torch cannot be imported: {error}"
-        return [Finding("BytePS", State.PROBLEM, meaning, _BUILD_BYTEPS)]
+        answer = {"installed": True, "error": str(error)}
     if not answer["installed"]:
         meaning = "not installed: needed for byteps_thc.torch and bpslaunch only"
         return [Finding("BytePS", State.OPTIONAL, meaning, _BUILD_BYTEPS)]
-    return [Finding("BytePS", State.OK, f"{answer['version']}")]
+    if "error" in answer:
+        meaning = f"is installed and does not work, as after an update of torch or of this package: {answer['error']}"
+        return [Finding("BytePS", State.PROBLEM, meaning, _BUILD_BYTEPS)]
+    what = f"{answer['version']} imports with torch {answer['torch']}"
+    if not answer["compressor"]:
+        meaning = f"{what}; without THC's compressor, so only the route through thc-ps or a switch works"
+        return [Finding("BytePS", State.PROBLEM, meaning, _BUILD_BYTEPS)]
+    return [Finding("BytePS", State.OK, f"{what}; THC's compressor for its servers loads")]
+
+
+def check_shared_memory(folder: str = "/dev/shm") -> Sequence[Finding]:
+    """Room in shared memory, where BytePS keeps gradients; containers often get 64 MiB."""
+    try:
+        space = shutil.disk_usage(folder)
+    except OSError as error:
+        return [Finding("shared memory", State.PROBLEM, f"{folder}: {error.strerror}; BytePS needs it")]
+    free_mib = space.free >> 20
+    if space.free >= _SHARED_MEMORY_BYTES:
+        return [Finding("shared memory", State.OK, f"{free_mib} MiB free in {folder}")]
+    meaning = f"{free_mib} MiB free in {folder}, where BytePS keeps gradients: a bus error when it is full"
+    command = "mount -o remount,size=8G /dev/shm    # or: docker run --shm-size 8g"
+    return [Finding("shared memory", State.PROBLEM, meaning, command)]

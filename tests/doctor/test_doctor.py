@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
+import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,9 @@ from doctor_host import run_doctor, without_modules
 from typer.testing import CliRunner
 
 from byteps_thc.cli import app
-from byteps_thc.doctor.finding import State
-from byteps_thc.doctor.frameworks import check_torch
+from byteps_thc.doctor.finding import Finding, State, run_check
 from byteps_thc.doctor.installation import check_thc_ps
+from byteps_thc.doctor.processes import run_command
 from byteps_thc.session import has_dpdk
 
 
@@ -22,6 +25,23 @@ def executable(path: Path, text: str) -> str:
     path.write_text(text)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
+
+
+def gone(marker: str) -> bool:
+    """Whether no process has the marker in its command line, within some seconds."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if not any(marker in command_line(folder) for folder in Path("/proc").glob("[0-9]*")):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def command_line(folder: Path) -> str:
+    try:
+        return (folder / "cmdline").read_text()
+    except OSError:  # it ended meanwhile
+        return ""
 
 
 def test_table_of_this_host() -> None:
@@ -44,33 +64,23 @@ def test_findings_of_this_host_and_a_server_that_is_not_there() -> None:
     assert findings["DPDK"]["state"] == ("ok" if has_dpdk() else "optional")
 
 
-def test_without_torch_and_byteps(tmp_path: Path) -> None:
-    findings = run_doctor(environment=without_modules(tmp_path, "torch", "byteps"))
+def test_without_torch(tmp_path: Path) -> None:
+    findings = run_doctor(environment=without_modules(tmp_path, "torch"))
     assert findings["torch"]["state"] == "optional"
     assert findings["torch"]["command"] == "pip install torch"
     assert findings["GPU"]["state"] == "optional"
     assert findings["kernels"]["state"] == "ok"
 
 
-def test_with_a_torch_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half an installation: the package is there, and a library that it needs is not."""
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("import ctypes\nctypes.CDLL('libtorch_lost.so')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    [finding] = check_torch()
-    assert finding.state is State.PROBLEM
-    assert "libtorch_lost.so" in finding.meaning
-    assert not finding.fails
-
-
 def test_without_thc_ps(bare_python: str) -> None:
-    findings = run_doctor(python=bare_python, environment={"PATH": "/nonexistent", "THC_PS": ""})
-    assert findings["thc-ps"]["state"] == "missing"
-    assert findings["thc-ps"]["fails"]
-    assert findings["thc-ps"]["command"].startswith("pip install")
-    # Without a PATH there is no `ip` and no `nvidia-smi` either.
-    assert findings["network namespaces"]["state"] == "optional"
-    assert findings["P4 tools"]["state"] == "optional"
+    code = (
+        "from byteps_thc.doctor.installation import check_thc_ps; "
+        "[finding] = check_thc_ps(); print(finding.state.value, finding.fails, finding.command)"
+    )
+    environment = os.environ | {"PATH": "/nonexistent", "THC_PS": ""}
+    command = [bare_python, "-P", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    assert result.stdout.startswith("missing True pip install")
 
 
 def test_with_a_thc_ps_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,22 +98,38 @@ def test_with_a_thc_ps_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "libfoo.so" in finding.meaning
 
 
-def test_with_programs_that_hang(tmp_path: Path) -> None:
-    """Neither they nor what they started outlive the deadlines."""
+def test_a_program_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     marker = "918273"
-    hang = f"#!/bin/sh\nsleep {marker} &\nsleep {marker}\n"
-    for name in ("thc-ps", "nvidia-smi", "unshare"):
-        executable(tmp_path / name, hang)
+    hang = executable(tmp_path / "hang", f"#!/bin/sh\nsleep {marker} &\nsleep {marker}\n")
     start = time.monotonic()
-    path = f"{tmp_path}:/usr/sbin:/usr/bin:/sbin:/bin"
-    findings = run_doctor(environment={"THC_PS": str(tmp_path / "thc-ps"), "PATH": path})
-    assert time.monotonic() - start < 40
-    assert findings["thc-ps"]["fails"]
-    assert "no answer in time" in findings["thc-ps"]["meaning"]
-    assert findings["GPU"]["state"] == "problem"
-    assert findings["network namespaces"]["state"] == "optional"
-    commands = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if file.exists()]
-    assert not [command for command in commands if marker.encode() in command]
+    outcome = run_command([hang], deadline_s=1.0)
+    assert time.monotonic() - start < 20
+    assert (outcome.code, outcome.reason) == (None, "no answer in time")
+    assert gone(marker)
+
+
+def test_what_a_program_leaves_in_the_background_is_ended(tmp_path: Path) -> None:
+    marker = "918274"
+    leave = executable(tmp_path / "leave", f"#!/bin/sh\nsleep {marker} >/dev/null 2>&1 &\necho done\n")
+    outcome = run_command([leave], deadline_s=10.0)
+    assert (outcome.code, outcome.output) == (0, "done\n")
+    assert gone(marker)
+
+
+def test_a_program_that_is_not_there() -> None:
+    outcome = run_command(["/nonexistent/program"], deadline_s=1.0)
+    assert outcome.code == 127
+    assert "No such file" in outcome.reason
+
+
+def test_a_check_that_raises_is_a_problem_of_its_own() -> None:
+    def check_something() -> Sequence[Finding]:
+        raise PermissionError("/sys is not readable")
+
+    [finding] = run_check(check_something)
+    assert (finding.check, finding.state) == ("something", State.PROBLEM)
+    assert "/sys is not readable" in finding.meaning
+    assert not finding.fails
 
 
 def test_a_server_that_is_no_address_is_one_line() -> None:
