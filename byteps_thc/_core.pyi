@@ -62,6 +62,28 @@ def quantize(
     non-finite max norm get code 0 and, with keep_error, a zero error (the caller decides what to do with them).
     """
 
+def encode(
+    gradient: Gradient,
+    residual: F32 | None,
+    max_norms: F32,
+    codes: U8,
+    *,
+    rotation_block: int,
+    values: U16,
+    bits: int,
+    threshold: float,
+    seed: int,
+    tensor: int,
+    round: int,
+    worker: int,
+    keep_error: bool,
+) -> int:
+    """rotate, quantize and, with keep_error, inverse_rotate of the error into residual[n], tile by tile in the cache.
+
+    The same to the bit as the three, for a gradient whose max norms are known (block_norms). residual is only read
+    without keep_error, and may be None then. Returns the number of clamped coordinates.
+    """
+
 def inverse_rotate(rotated: F32, out: F32, *, rotation_block: int, seed: int, tensor: int, round: int) -> None:
     """out[n] = (1/d) D H rotated[P]; `rotated` is used as scratch and left undefined."""
 

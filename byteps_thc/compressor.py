@@ -36,6 +36,7 @@ _STATE_VERSION = 1
 
 class _Stage(enum.Enum):
     IDLE = "no gradient yet"
+    MEASURED = "measured"
     ROTATED = "rotated"
     QUANTIZED = "quantized"
     RESIDUAL_KEPT = "quantized, residual kept"
@@ -58,7 +59,8 @@ class Partition:
     """Buffers and progress of one partition; made by Compressor.rotate and used again every round.
 
     norms: float32[B], Euclidean norms of the rotation blocks, to be max-reduced over the workers. codes: uint8, packed
-    codes of `coordinates` coordinates, valid after quantize. tensor, round: the key of the current gradient.
+    codes of `coordinates` coordinates, valid after quantize or encode. tensor, round: the key of the current gradient.
+    padded: coordinates with padding; the codes of all of them travel.
     """
 
     def __init__(
@@ -74,16 +76,19 @@ class Partition:
         self.codes: U8 = np.zeros(_core.code_bytes(padded, config.bits), np.uint8) if codes is None else codes
         self.clamped = 0
         self.stage = _Stage.IDLE
-        self.rotated: F32 = np.zeros(padded, np.float32)
+        self.padded = padded
+        self._rotated: F32 | None = None
         self.max_norms: F32 = np.zeros(blocks, np.float32)
         if residual is None and config.error_feedback:
             residual = np.zeros(coordinates, np.float32)
         self.residual = residual
 
     @property
-    def padded(self) -> int:
-        """Coordinates with padding: the codes of all of them travel."""
-        return len(self.rotated)
+    def rotated(self) -> F32:
+        """float32[padded], room for the rotated gradient; made when it is needed, which with encode() is never."""
+        if self._rotated is None:
+            self._rotated = np.zeros(self.padded, np.float32)
+        return self._rotated
 
     @property
     def residual_kept(self) -> bool:
@@ -189,8 +194,7 @@ class Compressor:
         skipped, and NaN must not stay behind. Both norms count: with a quorum the maximum may be without this worker's.
         """
         partition.require(_Stage.QUANTIZED)
-        finite = all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, partition.max_norms))
-        if partition.residual is None or not finite:
+        if partition.residual is None or not _is_finite(partition):
             return
         _core.inverse_rotate(
             partition.rotated,
@@ -199,6 +203,47 @@ class Compressor:
             **self._key(partition),
         )
         partition.stage = _Stage.RESIDUAL_KEPT
+
+    def measure(self, name: str, gradient: Any, *, tensor: int, round: int, bfloat16: bool = False) -> Partition:
+        """Return the partition with its norms, for encode(); arguments as for rotate().
+
+        measure() and encode() are rotate(), quantize() and keep_residual() with fewer passes through memory, for
+        callers that can keep the gradient until the maximum norms are known.
+        """
+        flat = gradient_view(gradient, bfloat16=bfloat16)
+        partition = self._partition(name, flat.size)
+        partition.tensor, partition.round = _word("tensor", tensor), _word("round", round)
+        _core.block_norms(flat, partition.residual, partition.norms, rotation_block=self.config.rotation_block)
+        partition.stage = _Stage.MEASURED
+        return partition
+
+    def encode(self, partition: Partition, gradient: Any, max_norms: F32, *, bfloat16: bool = False) -> U8:
+        """Rotate, quantize and pack the gradient that was measured, keep its residual, and return partition.codes.
+
+        max_norms: as for quantize(). A gradient that is not finite leaves the residual as it was: see keep_residual().
+        """
+        partition.require(_Stage.MEASURED)
+        _check_array("max_norms", max_norms, np.float32, len(partition.norms))
+        flat = gradient_view(gradient, bfloat16=bfloat16)
+        if flat.size != partition.coordinates:
+            raise InputError(f"gradient of {partition.name!r} has {flat.size} coordinates, not {partition.coordinates}")
+        partition.max_norms[:] = max_norms
+        keep = partition.residual is not None and _is_finite(partition)
+        partition.clamped = _core.encode(
+            flat,
+            partition.residual,
+            partition.max_norms,
+            partition.codes,
+            rotation_block=self.config.rotation_block,
+            values=self.table.array,
+            bits=self.config.bits,
+            threshold=self.table.threshold,
+            worker=self.worker,
+            keep_error=keep,
+            **self._key(partition),
+        )
+        partition.stage = _Stage.RESIDUAL_KEPT if keep else _Stage.QUANTIZED
+        return partition.codes
 
     def decode(
         self,
@@ -300,6 +345,10 @@ class Compressor:
 
     def _key(self, partition: Partition) -> dict[str, int]:
         return {"seed": self.config.seed, "tensor": partition.tensor, "round": partition.round}
+
+
+def _is_finite(partition: Partition) -> bool:
+    return all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, partition.max_norms))
 
 
 def _is_residual(array: object) -> bool:

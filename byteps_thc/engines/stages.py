@@ -1,6 +1,6 @@
 """What happens to a gradient buffer, stage by stage:
 
-    rotate -> [norms travel] -> quantize -> [codes travel] -> sum -> [sums travel] -> decode
+    measure -> [norms travel] -> encode -> [codes travel] -> sum -> [sums travel] -> decode
 
 Each function is run by a thread of its own (pipeline.py), so that buffers and pieces overlap. A transport moves what is
 in brackets.
@@ -68,14 +68,14 @@ class Stages:
         self._recorder, self._clock = recorder, clock
         self._finish = finish
 
-    def rotate(self, job: Job) -> Iterator[Task]:
-        """Start what travels exactly, rotate the pieces and send their norms."""
+    def measure(self, job: Job) -> Iterator[Task]:
+        """Start what travels exactly, and send the norms of the pieces."""
         job.host = job.layout.staging.fetch(job.gradient)
         self._start_exact(job)
         pieces = job.layout.pieces if job.compress else []
         for piece in pieces:
             with self._encoding():
-                job.layout.compressor.rotate(
+                job.layout.compressor.measure(
                     piece.partition.name, job.host[piece.span], tensor=piece.number, round=job.round
                 )
             piece.transfer.send_norms(piece.partition.norms)
@@ -83,24 +83,22 @@ class Stages:
         if not pieces:
             yield Task(job, None, True)
 
-    def quantize(self, task: Task) -> Iterator[Task]:
-        """Quantize, send the codes, and keep the residual while they travel."""
+    def encode(self, task: Task) -> Iterator[Task]:
+        """Rotate, quantize and send the codes; keep the residual."""
         piece, layout = task.piece, task.job.layout
         if piece is not None:
+            partition = piece.partition
             max_norms = piece.transfer.wait_norms()
             with self._encoding():
-                layout.compressor.quantize(piece.partition, max_norms)
+                layout.compressor.encode(partition, task.job.host[piece.span], max_norms)
             piece.transfer.send_codes()
-            with self._encoding():
-                layout.compressor.keep_residual(piece.partition)
-                if task.last and layout.residual is not None and layout.clear_index is not None:
-                    layout.residual.index_fill_(0, layout.clear_index, 0.0)
-            energy = float(np.dot(piece.partition.norms, piece.partition.norms))
+            if task.last and layout.residual is not None and layout.clear_index is not None:
+                layout.residual.index_fill_(0, layout.clear_index, 0.0)
             self._recorder.add_quantization(
-                coordinates=piece.partition.coordinates,
-                clamped=piece.partition.clamped,
-                energy=energy,
-                lost_energy=0.0 if piece.partition.residual_kept else None,
+                coordinates=partition.coordinates,
+                clamped=partition.clamped,
+                energy=float(np.dot(partition.norms, partition.norms)),
+                lost_energy=0.0 if partition.residual_kept else None,  # the engine measures it when somebody asks
             )
         yield task
 

@@ -60,8 +60,8 @@ class ThcEngine:
         stages = Stages(workers, transport, exact, recorder, self._clock, self._finish)
         self._pipeline = Pipeline(
             [
-                ("thc-rotate", stages.rotate),
-                ("thc-quantize", stages.quantize),
+                ("thc-measure", stages.measure),
+                ("thc-encode", stages.encode),
                 ("thc-sum", stages.sum),
                 ("thc-decode", stages.decode),
             ],

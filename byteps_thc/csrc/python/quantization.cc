@@ -1,16 +1,26 @@
 #include "thc/quantization.h"
 
+#include <pybind11/stl.h>
+
 #include <cmath>
+#include <optional>
 
 #include "python/arrays.h"
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
+#include "thc/encode.h"
 #include "thc/errors.h"
 #include "thc/pack.h"
 
 namespace thc::python {
 namespace {
+
+void check_threshold(float threshold) {
+  if (!(threshold > 0.0F) || !std::isfinite(threshold)) {
+    throw ConfigurationError("threshold must be positive and finite, got " + std::to_string(threshold));
+  }
+}
 
 std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::array codes, std::size_t coordinates,
                            std::size_t rotation_block, const py::array& values, unsigned bits, float threshold,
@@ -18,15 +28,31 @@ std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::ar
                            bool keep_error) {
   const BlockLayout layout(coordinates, rotation_block);
   const LookupTable table = table_input(values, bits);
-  if (!(threshold > 0.0F) || !std::isfinite(threshold)) {
-    throw ConfigurationError("threshold must be positive and finite, got " + std::to_string(threshold));
-  }
+  check_threshold(threshold);
   float* in = keep_error ? output<float>(rotated, "rotated", layout.padded())
                          : const_cast<float*>(input<float>(rotated, "rotated", layout.padded()));
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;
   return quantize(in, norms, layout, table, {threshold, {seed, tensor, round}, worker, keep_error}, packed);
+}
+
+std::size_t encode_array(const py::array& gradient, std::optional<py::array> residual, const py::array& max_norms,
+                         py::array codes, std::size_t rotation_block, const py::array& values, unsigned bits,
+                         float threshold, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
+                         std::uint32_t worker, bool keep_error) {
+  const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
+  const LookupTable table = table_input(values, bits);
+  check_threshold(threshold);
+  if (keep_error && !residual) {
+    throw InputError("residual: expected an array, because the error is to be kept, got None");
+  }
+  const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
+  float* carried = residual ? output<float>(*residual, "residual", layout.coordinates()) : nullptr;
+  const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
+  auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
+  const py::gil_scoped_release unlocked;
+  return encode(in, carried, norms, layout, table, {threshold, {seed, tensor, round}, worker, keep_error}, packed);
 }
 
 void pack_array(const py::array& codes, py::array packed, unsigned bits) {
@@ -55,6 +81,10 @@ void register_quantization(py::module_& module) {
   module.def("unpack", &unpack_array, py::arg("packed"), py::arg("codes"), py::kw_only(), py::arg("bits"));
   module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
              py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
+             py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),
+             py::arg("keep_error"));
+  module.def("encode", &encode_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("max_norms"),
+             py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),
              py::arg("keep_error"));
 }

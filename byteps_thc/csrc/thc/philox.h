@@ -23,6 +23,7 @@ struct RandomKey {
   std::uint64_t seed;
   std::uint32_t tensor;
   std::uint32_t round;
+  std::size_t first = 0;  // what a kernel calls coordinate 0 is this one of the tensor; a multiple of 64
 };
 
 using PhiloxWords = std::array<std::uint32_t, 4>;
@@ -52,6 +53,7 @@ constexpr std::uint32_t rounding_domain(std::uint32_t worker) noexcept { return 
 
 /// Whether the diagonal matrix D flips coordinate j.
 constexpr bool sign_is_negative(const RandomKey& key, std::size_t j) noexcept {
+  j += key.first;
   const auto words = random_words(key, kSignDomain, static_cast<std::uint32_t>(j / kSignsPerPhiloxBlock), kSignRounds);
   return ((words[(j / 32) % 4] >> (j % 32)) & 1U) != 0;
 }
@@ -59,6 +61,7 @@ constexpr bool sign_is_negative(const RandomKey& key, std::size_t j) noexcept {
 /// 16 rounding bits of coordinate j. Groups of 64 coordinates take eight Philox blocks; within a group, word w of block
 /// l holds coordinates 16 w + 2 l and 16 w + 2 l + 1, so that vectors of 64-bit lanes need no shuffle.
 constexpr std::uint32_t rounding_bits(const RandomKey& key, std::uint32_t worker, std::size_t j) noexcept {
+  j += key.first;
   const auto index = static_cast<std::uint32_t>(8 * (j / 64) + (j % 16) / 2);
   const auto words = random_words(key, rounding_domain(worker), index, kRoundingRounds);
   return (words[(j % 64) / 16] >> (16 * (j % 2))) & 0xffffU;

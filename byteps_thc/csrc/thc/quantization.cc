@@ -233,7 +233,7 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   const D64 d64;
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
   const PhiloxStream<kRoundingRounds> stream(options.key, rounding_domain(options.worker));
-  auto index = static_cast<std::uint32_t>(block.offset / 8);
+  auto index = static_cast<std::uint32_t>((options.key.first + block.offset) / 8);
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
   auto next = stream.blocks(d64, index);
   for (std::size_t group = 0; group < block.size; group += kGroup) {

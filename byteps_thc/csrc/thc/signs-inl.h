@@ -22,11 +22,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Sign bits of a moving window of coordinates.
 class SignWindow {
  public:
-  explicit SignWindow(const RandomKey& key) : stream_(key, kSignDomain) {}
+  explicit SignWindow(const RandomKey& key) : stream_(key, kSignDomain), first_(key.first) {}
 
   /// Bit k of the result: sign of coordinate offset + k, k < size. Valid until the next call. offset and size are
   /// multiples of 64.
   HWY_INLINE const std::uint8_t* bits(std::size_t offset, std::size_t size) {
+    offset += first_;
     if (offset < begin_ || offset + size > end_) {
       generate(offset, size);
     }
@@ -55,6 +56,7 @@ class SignWindow {
   }
 
   PhiloxStream<kSignRounds> stream_;
+  std::size_t first_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::vector<std::uint8_t> bits_;

@@ -1,0 +1,41 @@
+#include "thc/encode.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "thc/bit_stream.h"
+#include "thc/rotation.h"
+
+namespace thc {
+namespace {
+
+/// Coordinates of a tile, unless a rotation block is larger: 128 KiB, so that it stays in L2 between the steps.
+constexpr std::size_t kTile = 32768;
+
+}  // namespace
+
+std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms, const BlockLayout& layout,
+                   const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes) {
+  thread_local std::vector<float> rotated;
+  thread_local std::vector<float> norms;
+  // Multiples of the rotation block: every tile but the last one is full blocks, and the last one has the smaller ones.
+  const std::size_t tile = std::max(kTile, layout.rotation_block());
+  std::size_t clamped = 0;
+  for (std::size_t first = 0; first < layout.coordinates(); first += tile) {
+    const BlockLayout part(std::min(tile, layout.coordinates() - first), layout.rotation_block());
+    rotated.resize(std::max(rotated.size(), part.padded()));
+    norms.resize(std::max(norms.size(), part.blocks()));
+    QuantizeOptions here = options;
+    here.key.first += first;
+    float* carried = residual == nullptr ? nullptr : residual + first;
+    rotate(gradient + first, carried, part, here.key, rotated.data(), norms.data());
+    clamped += quantize(rotated.data(), max_norms + first / layout.rotation_block(), part, table, here,
+                        codes + code_bytes(first, table.bits()));
+    if (options.keep_error) {
+      inverse_rotate(rotated.data(), part, here.key, carried);
+    }
+  }
+  return clamped;
+}
+
+}  // namespace thc

@@ -1,0 +1,20 @@
+// Gradient to codes and residual in one pass: rotate, quantize and rotate the error back while a tile is in the cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "thc/block_layout.h"
+#include "thc/float_format.h"
+#include "thc/lookup_table.h"
+#include "thc/quantization.h"
+
+namespace thc {
+
+/// The same, to the bit, as rotate(), quantize() and, with options.keep_error, inverse_rotate() of the errors into
+/// `residual`, of a gradient whose max norms are known already. residual: layout.coordinates() floats, may be null
+/// without keep_error. Returns the number of coordinates that were clamped. Throws std::bad_alloc.
+std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms, const BlockLayout& layout,
+                   const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes);
+
+}  // namespace thc
