@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.futures import Future
 
+from byteps_thc.baselines import PowerSgd, PowerSgdEngine
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_layouts import BucketLayouts
+from byteps_thc.engines.engine import Engine
 from byteps_thc.engines.factory import make_engine
 from byteps_thc.engines.network import NetworkConfig
 from byteps_thc.engines.policy import CompressionPolicy
@@ -48,7 +50,11 @@ class ThcState:
         group = process_group or dist.group.WORLD
         if group is None:
             raise ConfigurationError("call torch.distributed.init_process_group() before ThcState()")
-        self.engine = make_engine(group, config, policy, network)
+        self.engine: Engine | PowerSgdEngine
+        if isinstance(config, PowerSgd) and network is None:
+            self.engine = PowerSgdEngine(group, config, policy)
+        else:
+            self.engine = make_engine(group, config, policy, network)
         self._buckets = BucketLayouts(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
         self._log_every = log_every
@@ -61,6 +67,8 @@ class ThcState:
         """Start averaging a bucket; thc_hook calls it."""
         if bucket.index() == 0:
             self._start_step()
+        if isinstance(self.engine, PowerSgdEngine):
+            return self.engine.all_reduce_bucket(bucket)
         return self.engine.all_reduce(self._buckets.buffer(bucket)).then(_value)
 
     def compression_stats(self) -> CompressionStats:
