@@ -1,6 +1,6 @@
 """Train a character-level GPT on the source of Python's standard library, with BytePS and THC.
 
-bpslaunch python train_byteps.py
+THC_SERVERS=10.0.0.1 bpslaunch python train_byteps.py    # or THC_ROUTE=servers: through BytePS's own servers
 """
 
 import argparse

@@ -17,7 +17,7 @@ from ranks import run_ranks
 
 RANK_PROGRAM = Path(__file__).with_name("bench_ddp_loss_rank.py")
 RANKS = 4
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1500.0
 
 
 def main() -> None:

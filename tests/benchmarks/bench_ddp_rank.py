@@ -21,8 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
-from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.engines.network import NetworkConfig
+from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
 
 TIMEOUT_S = 120
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first

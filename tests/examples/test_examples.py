@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +14,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
-STEPS = 20
-TIMEOUT_S = 90
+OPTIONS = ["--steps", "20", "--batch-size", "4"]
+TIMEOUT_S = 100
 #: changed or added lines: imports, launch, and the plug-in itself
 MOST_LINES = {"train_ddp.py": 10, "train_fsdp.py": 13, "train_byteps.py": 8}
 
@@ -25,16 +27,27 @@ def code_lines(name: str) -> list[str]:
 
 def run_example(*command: str) -> list[tuple[int, float]]:
     """Steps and losses that rank 0 prints."""
-    finished = subprocess.run(
-        [*command, "--steps", str(STEPS), "--batch-size", "4"],
+    running = subprocess.Popen(
+        [*command, *OPTIONS],
         env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+        start_new_session=True,  # so that torchrun's children end with it
     )
-    assert finished.returncode == 0, finished.stderr
-    return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", finished.stdout)]
+    try:
+        output, _ = running.communicate(timeout=TIMEOUT_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    assert running.returncode == 0, output
+    return losses_in(output)
+
+
+def losses_in(output: str) -> list[tuple[int, float]]:
+    """Steps and losses in what an example prints."""
+    return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)]
 
 
 def assert_learned(losses: list[tuple[int, float]]) -> None:

@@ -1,0 +1,44 @@
+"""Write the API reference, made from the docstrings, into build/docs (make docs). Needs pdoc."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from pathlib import Path
+
+import pdoc
+import pdoc.render
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What users import. `!`: neither the module nor what is below it.
+MODULES = [
+    "byteps_thc",
+    "byteps_thc.averager",
+    "byteps_thc.baselines",
+    "byteps_thc.checkpoint",
+    "byteps_thc.compressor",
+    "byteps_thc.config",
+    "byteps_thc.ddp",
+    "byteps_thc.engines",
+    "byteps_thc.errors",
+    "byteps_thc.fsdp",
+    "byteps_thc.launch",
+    "byteps_thc.session",
+    "byteps_thc.statistics",
+    "byteps_thc.tables",
+    "byteps_thc.torch",
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=ROOT / "build/docs")
+    args = parser.parse_args()
+    warnings.simplefilter("error")  # a link or an annotation that does not resolve
+    pdoc.render.configure(show_source=False)
+    pdoc.pdoc(*MODULES, output_directory=args.output)
+    print(f"wrote {args.output}/index.html")
+
+
+if __name__ == "__main__":
+    main()
