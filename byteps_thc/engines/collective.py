@@ -94,13 +94,8 @@ class CollectiveTransfer:
         # NumPy views of the same memory for the kernels.
         self._max_norms: F32 = self._norm_bits.numpy().view(np.float32)
         self._shard_of: list[U8] = list(self._shards.numpy().reshape(workers, shard_bytes))
-        packed = transport.sum_bits < 8
-        self._own_sums: npt.NDArray[Any] = (
-            np.zeros(shard_codes, np.uint8) if packed else transport.as_sums(self._sent_sums)
-        )
-        self._all_sums: npt.NDArray[Any] = (
-            np.zeros(workers * shard_codes, np.uint8) if packed else transport.as_sums(self._sums)
-        )
+        self._own_sums = transport.unpacked(self._sent_sums, shard_codes)
+        self._all_sums = transport.unpacked(self._sums, workers * shard_codes)
         self._contributions: U8 = np.full(1, workers, np.uint8)
         #: See Transfer.
         self.codes: U8 = self._sent_codes.numpy()[: _core.code_bytes(codes, config.bits)]
