@@ -1,0 +1,61 @@
+"""BytePS with THC: the interface of byteps.torch, and Compression.thc.
+
+    import byteps_thc.torch as bps
+
+    bps.init()
+    optimizer = bps.DistributedOptimizer(
+        optimizer, model.named_parameters(), compression=bps.Compression.thc(servers=["10.0.0.1"])
+    )
+    bps.broadcast_parameters(model.state_dict(), root_rank=0)
+
+Started by bpslaunch, as every BytePS training. Needs torch, and BytePS built into the same Python (make byteps).
+"""
+
+from byteps_thc.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
+from byteps_thc.torch.compression import Compression
+from byteps_thc.torch.operations import (
+    declare,
+    init,
+    local_rank,
+    local_size,
+    poll,
+    push_pull,
+    push_pull_async,
+    push_pull_async_inplace,
+    push_pull_inplace,
+    rank,
+    resume,
+    shutdown,
+    size,
+    suspend,
+    synchronize,
+)
+from byteps_thc.torch.optimizer import DistributedOptimizer
+from byteps_thc.torch.settings import ThcCompression
+
+#: The name that byteps.torch gives push_pull_async_inplace.
+byteps_push_pull = push_pull_async_inplace
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "ThcCompression",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "byteps_push_pull",
+    "declare",
+    "init",
+    "local_rank",
+    "local_size",
+    "poll",
+    "push_pull",
+    "push_pull_async",
+    "push_pull_async_inplace",
+    "push_pull_inplace",
+    "rank",
+    "resume",
+    "shutdown",
+    "size",
+    "suspend",
+    "synchronize",
+]

@@ -1,0 +1,98 @@
+"""Parameters and optimizer state of one process to all others, exactly, whatever their dtype.
+
+BytePS has no broadcast: everybody else pushes zeros. Here bytes are pushed, not numbers, so that signed zeros, NaN,
+bfloat16 and bool arrive as they left.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteps_thc.errors import InputError
+from byteps_thc.torch import operations
+
+_TENSORS_IN_FLIGHT = 16
+_CHUNK_BYTES = 4 << 20
+_SMALLEST_CHUNK_BYTES = 4096
+
+
+def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: int, prefix: str = "Parameter.") -> None:
+    """Overwrite tensors with those of the process `root_rank`, bit for bit.
+
+    params: model.state_dict(), or a list of tensors or (name, tensor) pairs, such as list(model.named_parameters()),
+    with the same names and shapes in all processes. Values that are no tensors are left alone. Raises InputError.
+    """
+    in_flight: deque[tuple[Tensor, operations.Handle]] = deque()
+    for name, tensor in _named_tensors(params):
+        if tensor.numel() == 0:
+            continue
+        data = _bytes_of(tensor) if operations.rank() == root_rank else _zeros_like_bytes_of(tensor)
+        in_flight.append((tensor, operations.push_pull_async_inplace(data, average=False, name=prefix + name)))
+        if len(in_flight) == _TENSORS_IN_FLIGHT:
+            _take(*in_flight.popleft())
+    for tensor, handle in in_flight:
+        _take(tensor, handle)
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, prefix: str = "Parameter.") -> None:
+    """Give every process the optimizer state and hyperparameters of the process `root_rank`.
+
+    Any torch optimizer: tensors, numbers, tuples and None are kept as they are. The parameter groups must be the same
+    in all processes.
+    """
+    data = b""
+    if operations.rank() == root_rank:
+        buffer = io.BytesIO()
+        torch.save(optimizer.state_dict(), buffer)
+        data = buffer.getvalue()
+    data = _broadcast_bytes(data, root_rank, f"{prefix}optimizer_state")
+    if operations.rank() != root_rank:
+        optimizer.load_state_dict(torch.load(io.BytesIO(data), map_location="cpu", weights_only=True))
+
+
+def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
+    """Return the root's bytes. They travel in chunks of few sizes, because BytePS fixes a name's size."""
+    header = torch.tensor([len(data)], dtype=torch.int64)
+    total = int(operations.push_pull_inplace(header, average=False, name=f"{name}.size").item())
+    source = memoryview(data)
+    received = bytearray()
+    while len(received) < total:
+        left = total - len(received)
+        size = _CHUNK_BYTES if left >= _CHUNK_BYTES else max(1 << (left - 1).bit_length(), _SMALLEST_CHUNK_BYTES)
+        chunk = torch.zeros(size, dtype=torch.uint8)
+        if operations.rank() == root_rank:
+            part = source[len(received) : len(received) + size]
+            chunk[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
+        operations.push_pull_inplace(chunk, average=False, name=f"{name}.{size}")
+        received += chunk[: min(size, left)].numpy().tobytes()
+    return bytes(received)
+
+
+def _take(tensor: Tensor, handle: operations.Handle) -> None:
+    data = operations.synchronize(handle)
+    with torch.no_grad():
+        tensor.copy_(data.view(tensor.dtype).view(tensor.shape))
+
+
+def _named_tensors(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Tensor]]:
+    if isinstance(params, Mapping):
+        pairs: list[Any] = sorted(params.items())
+    elif isinstance(params, Tensor) or not isinstance(params, Iterable):
+        raise InputError(f"params must be a state_dict or a list of tensors, not a {type(params).__name__}")
+    else:
+        pairs = [p if isinstance(p, tuple) else (f"unnamed.{i}", p) for i, p in enumerate(params)]
+    return [(name, value) for name, value in pairs if isinstance(value, Tensor)]
+
+
+def _zeros_like_bytes_of(tensor: Tensor) -> Tensor:
+    return torch.zeros(tensor.nbytes, dtype=torch.uint8, device=tensor.device)
+
+
+def _bytes_of(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().clone().view(-1).view(torch.uint8)

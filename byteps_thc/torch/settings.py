@@ -1,0 +1,128 @@
+"""How a BytePS training uses THC: arguments of Compression.thc, or environment variables where there is no argument."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from byteps_thc.config import ThcConfig, explain
+from byteps_thc.engines.network import NetworkConfig
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.session import DpdkConfig, Timeouts, UdpConfig
+
+_DEFAULT_LANES = 2
+
+
+def _from_list(value: object) -> object:
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+
+
+class ThcCompression(BaseModel):
+    """Settings of Compression.thc(config, ...), the same on all workers. Raises ConfigurationError.
+
+    An argument that is not given is taken from the environment variable THC_<NAME> (THC_ROUTE, THC_SERVERS, THC_JOB,
+    THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT, THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS and
+    THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL and THC_EAL_ARGS for the back end), then from the default.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    config: ThcConfig = Field(default_factory=ThcConfig)
+    """quantization, error feedback, partitions"""
+    route: Literal["network", "servers"] = "network"
+    """network: thc-ps or a switch, beside BytePS; servers: BytePS's own servers and vans"""
+    servers: Annotated[tuple[str, ...], BeforeValidator(_from_list)] = ()
+    """network: "IP" or "IP:PORT" of every thc-ps or switch"""
+    job: int = Field(default=1, ge=0, lt=1 << 16)
+    """network: number of the first lane's job on those servers; lanes use job, job + 1, ..."""
+    lanes: int | None = Field(default=None, ge=1, le=16)
+    """streams of gradients, each in a fixed order; layers that are needed first have their own. None: 2, with DPDK 1"""
+    backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
+    """network: kernel UDP or DPDK. Lane k binds k ports above the port given. A DPDK device serves one lane"""
+    quorum: int | None = Field(default=None, ge=1)
+    """network: workers that complete a sum; None: all"""
+    loss_tolerant: bool = False
+    """network: give lost packets up instead of repeating them"""
+    timeouts: Timeouts | None = None
+    """network: None: an operation takes at most policy.deadline_s"""
+    policy: CompressionPolicy = Field(default_factory=CompressionPolicy)
+    """warm-up steps, small tensors, deadline"""
+    grad_scaler: Any = None
+    """the torch GradScaler in use: residuals follow its scale"""
+    log_every: int = Field(default=0, ge=0)
+    """steps between lines of statistics in the log of rank 0; 0: none"""
+
+    def __init__(self, config: ThcConfig | None = None, **settings: Any) -> None:
+        if config is not None:
+            settings["config"] = config
+        try:
+            super().__init__(**_from_environment() | settings)
+        except ValidationError as error:
+            raise ConfigurationError(explain(error)) from error
+        if self.route == "network" and not self.servers:
+            raise ConfigurationError("the network route needs servers=[...] or THC_SERVERS: addresses of thc-ps")
+        if isinstance(self.backend, DpdkConfig) and self.lane_count > 1:
+            raise ConfigurationError(f"{self.lane_count} lanes cannot share a DPDK device: lanes=1")
+
+    @property
+    def lane_count(self) -> int:
+        """Lanes, with the default put in."""
+        return self.lanes or (1 if isinstance(self.backend, DpdkConfig) else _DEFAULT_LANES)
+
+    def network_of_lane(self, lane: int) -> NetworkConfig:
+        """Where the codes of a lane go, on the network route."""
+        return NetworkConfig(
+            servers=self.servers,
+            job=self.job + lane,
+            quorum=self.quorum,
+            loss_tolerant=self.loss_tolerant,
+            timeouts=self.timeouts,
+            backend=_backend_of_lane(self.backend, lane),
+        )
+
+
+def _backend_of_lane(
+    backend: Literal["udp"] | UdpConfig | DpdkConfig, lane: int
+) -> Literal["udp"] | UdpConfig | DpdkConfig:
+    if not isinstance(backend, UdpConfig) or lane == 0:
+        return backend
+    address, _, port = backend.local.partition(":")
+    local = f"{address}:{int(port) + lane}" if port.isdigit() and int(port) else backend.local
+    return UdpConfig(local=local, gso=backend.gso, gro=backend.gro)
+
+
+#: Fields of ThcCompression that are one environment variable.
+_VARIABLES = ("route", "servers", "job", "lanes", "quorum", "loss_tolerant", "log_every")
+_POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "deadline_s")
+
+
+def _from_environment() -> dict[str, Any]:
+    settings: dict[str, Any] = _variables(_VARIABLES)
+    if policy := _variables(_POLICY_VARIABLES):
+        settings["policy"] = CompressionPolicy(**policy)
+    if backend := _backend_from_environment():
+        settings["backend"] = backend
+    return settings
+
+
+def _variables(names: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name in names if (value := os.environ.get(f"THC_{name.upper()}"))}
+
+
+def _backend_from_environment() -> UdpConfig | DpdkConfig | None:
+    kind, local = os.environ.get("THC_BACKEND", ""), os.environ.get("THC_LOCAL", "")
+    makers: dict[str, Callable[[], UdpConfig | DpdkConfig | None]] = {
+        "": lambda: UdpConfig(local=local) if local else None,
+        "udp": lambda: UdpConfig(local=local) if local else None,
+        "dpdk": lambda: DpdkConfig(local=local, eal_args=shlex.split(os.environ.get("THC_EAL_ARGS", ""))),
+    }
+    if kind not in makers:
+        raise ConfigurationError(f"THC_BACKEND must be udp or dpdk, not {kind!r}")
+    if kind == "dpdk" and not local:
+        raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL, the worker's own IP")
+    return makers[kind]()

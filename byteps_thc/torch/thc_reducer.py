@@ -1,0 +1,147 @@
+"""Averages gradients with THC: lanes of gradients, an engine each, over one of the two routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from byteps_thc.engines.thc_engine import ThcEngine
+from byteps_thc.engines.transport import Transport
+from byteps_thc.engines.work_clock import WorkClock
+from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc.statistics import CompressionStats, RankZeroLog, StatsRecorder
+from byteps_thc.torch import ending, operations
+from byteps_thc.torch.byteps_sum import BytepsSum
+from byteps_thc.torch.compression import NoneCompressor
+from byteps_thc.torch.lane_clock import LaneClock, Turns
+from byteps_thc.torch.lane_sender import LaneSender
+from byteps_thc.torch.lanes import Lane, make_lanes
+from byteps_thc.torch.parameters import NamedParameter
+from byteps_thc.torch.plain_reducer import PlainReducer
+from byteps_thc.torch.routes import open_transports
+from byteps_thc.torch.settings import ThcCompression
+
+_COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class ThcReducer:
+    """See GradientReducer. Gradients of other dtypes than float32, float16 and bfloat16 travel as BytePS sends them.
+
+    Raises ConfigurationError with several processes per host, and what the route raises.
+    """
+
+    def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
+        if operations.local_size() > 1:
+            raise ConfigurationError(
+                f"THC needs one BytePS worker per GPU, and this worker has {operations.local_size()} processes: start "
+                "bpslaunch once per GPU, with NVIDIA_VISIBLE_DEVICES naming that GPU and a DMLC_WORKER_ID of its own, "
+                "or use Compression.none or fp16"
+            )
+        self._settings = settings
+        self._recorder = StatsRecorder()
+        self._log = RankZeroLog(every=settings.log_every, rank=operations.rank())
+        compressed = [p for p in parameters if p.tensor.dtype in _COMPRESSED_DTYPES]
+        others = [p for p in parameters if p.tensor.dtype not in _COMPRESSED_DTYPES]
+        self._plain = PlainReducer(others, NoneCompressor)
+        lanes = make_lanes(compressed, settings.lane_count, bypass_elements=settings.policy.bypass_elements)
+        self._sums = [BytepsSum(lane, settings.policy.deadline_s) for lane in lanes]
+        transports = open_transports(settings, lanes, operations.rank(), operations.size(), self._recorder)
+        self._clock, self._turns = WorkClock(), Turns(len(lanes))
+        self._senders = [
+            LaneSender(lane, self._make_engine(lane, transport))
+            for lane, transport in zip(lanes, transports, strict=True)
+        ]
+        self._sender_of = {p.name: s for s in self._senders for layout in s.lane.layouts for p in layout.parameters}
+        self._step = 0
+        self._in_step = False
+        self._loss_scale = self._current_loss_scale()
+
+    def push(self, parameter: NamedParameter) -> None:
+        """See GradientReducer."""
+        if not self._in_step:
+            self._start_step()
+        sender = self._sender_of.get(parameter.name)
+        if sender is None:
+            self._plain.push(parameter)
+        else:
+            sender.ready(parameter)
+
+    def finish(self) -> None:
+        """See GradientReducer. Raises DeadlineError, TransportError or RestartError; the reducer is over then."""
+        try:
+            for sender in self._senders:
+                sender.finish()
+            self._plain.finish()
+        except ThcError:
+            ending.abandon()
+            raise
+        self._in_step = False
+        if self._settings.log_every:
+            self._log.update(self.statistics())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of an engine (see Engine.state_dict), whatever the number of lanes, with the loss scale."""
+        states = [sender.engine.state_dict() for sender in self._senders]
+        merged: dict[str, Any] = dict(states[0])
+        merged["round"] = max(state["round"] for state in states)
+        merged["residuals"] = {name: value for state in states for name, value in state["residuals"].items()}
+        return merged | {"loss_scale": self._loss_scale}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of this worker, made with any number of lanes; ConfigurationError otherwise.
+
+        All workers must load the states of the same step.
+        """
+        residuals = state.get("residuals", {})
+        for sender in self._senders:
+            names = {p.name for layout in sender.lane.layouts for p in layout.parameters}
+            own = {name: value for name, value in residuals.items() if name in names}
+            sender.engine.load_state_dict({**state, "residuals": own} if "residuals" in state else state)
+        self._step = state["step"]
+        self._loss_scale = state.get("loss_scale", 1.0)
+
+    def statistics(self) -> CompressionStats:
+        """See GradientReducer."""
+        for sender in self._senders:
+            sender.engine.statistics()  # puts its residuals into the recorder that all lanes share
+        return replace(self._recorder.snapshot(), steps=self._step)  # each lane has counted the step
+
+    def close(self) -> None:
+        """See GradientReducer."""
+        for sender in self._senders:
+            sender.engine.close()
+
+    def _make_engine(self, lane: Lane, transport: Transport) -> ThcEngine:
+        return ThcEngine(
+            self._settings.config,
+            self._settings.policy,
+            workers=operations.size(),
+            worker=operations.rank(),
+            transport=transport,
+            exact=self._sums[lane.number],
+            recorder=self._recorder,
+            clock=LaneClock(self._clock, self._turns, lane.number),
+        )
+
+    def _start_step(self) -> None:
+        self._in_step = True
+        self._rescale_residuals()
+        for sender, exact_sum in zip(self._senders, self._sums, strict=True):
+            exact_sum.start_step()
+            sender.engine.start_step()
+        self._step += 1
+
+    def _rescale_residuals(self) -> None:
+        """Residuals are in units of the scaled gradient."""
+        scale = self._current_loss_scale()
+        if scale != self._loss_scale:
+            for sender in self._senders:
+                sender.engine.scale_residuals(scale / self._loss_scale)
+            self._loss_scale = scale
+
+    def _current_loss_scale(self) -> float:
+        scaler = self._settings.grad_scaler
+        return 1.0 if scaler is None else float(scaler.get_scale())

@@ -1,0 +1,36 @@
+"""A BytePS worker that trains with THC until something fails, prints the error, and ends with status 3."""
+
+import time
+
+import torch
+
+import byteps_thc.torch as bps
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ThcError
+
+torch.set_num_threads(1)
+LONGEST_S = 60.0
+
+
+def main():
+    bps.init()
+    weight = torch.nn.Parameter(torch.zeros(100_000))
+    compression = bps.Compression.thc(policy=CompressionPolicy(deadline_s=5))
+    optimizer = bps.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [("weight", weight)], compression)
+    end = time.monotonic() + LONGEST_S
+    step = 0
+    while time.monotonic() < end:
+        optimizer.zero_grad()
+        (weight - bps.rank()).square().sum().backward()
+        started = time.monotonic()
+        try:
+            optimizer.step()
+        except ThcError as error:
+            print(f"{type(error).__name__} after {time.monotonic() - started:.1f} s: {error}", flush=True)
+            raise SystemExit(3) from None
+        step += 1
+        if step == 3:
+            print("three steps", flush=True)
+
+
+main()

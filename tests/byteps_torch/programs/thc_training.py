@@ -1,0 +1,175 @@
+"""A BytePS worker that trains with THC; the route is in its environment. Arguments: where to leave the report.
+
+Every part makes an optimizer of its own and reports under its name what the test compares.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from byteps_training import BYPASS_ELEMENTS, CONFIG, SHAPES, backward, new_parameters
+
+import byteps_thc.torch as bps
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ConfigurationError, InputError
+
+torch.set_num_threads(1)
+STEPS = 5
+
+
+def optimizer_of(parameters, *, lanes=2, passes=1, policy=None, **settings):
+    policy = policy or CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, deadline_s=60)
+    compression = bps.Compression.thc(CONFIG, lanes=lanes, policy=policy, **settings)
+    plain = torch.optim.SGD(parameters.values(), lr=0.1, momentum=0.9)
+    return bps.DistributedOptimizer(plain, parameters.items(), compression, backward_passes_per_step=passes)
+
+
+def gradients(parameters):
+    return {name: p.grad.clone() for name, p in parameters.items()}
+
+
+def delay(parameter):
+    """Its gradient, and all that autograd computes after it, come later on this worker than on the other."""
+    return parameter.register_hook(lambda _: time.sleep(0.05))
+
+
+def averages():
+    """Steps with known gradients in other orders on each worker, one of them slow; a restart in the middle."""
+    parameters = new_parameters()
+    optimizer = optimizer_of(parameters)
+    delays = [delay(parameters[name]) for name in ("last", "first") if bps.rank() == 1]
+    steps = []
+    for step in range(STEPS):
+        if step == 3:
+            saved = optimizer.compression_state_dict()
+            optimizer.close_compression()
+            plain_state = optimizer.state_dict()
+            optimizer = optimizer_of(parameters, lanes=1)  # another number of lanes
+            optimizer.load_compression_state_dict(saved)
+            optimizer.load_state_dict(plain_state)
+        optimizer.zero_grad()
+        backward(parameters, step, bps.rank())
+        optimizer.synchronize()
+        steps.append(gradients(parameters))
+        optimizer.step()
+    for hook in delays:
+        hook.remove()
+    state = optimizer.compression_state_dict()
+    stats = optimizer.compression_stats()
+    optimizer.close_compression()
+    torch.optim.SGD(parameters.values(), lr=0.1).load_state_dict(optimizer.state_dict())
+    return {
+        "steps": steps,
+        "parameters": {name: p.detach() for name, p in parameters.items()},
+        "residuals": saved["residuals"],
+        "rounds": (saved["round"], state["round"], state["step"]),
+        "ratio": stats.ratio,
+        "coordinates": stats.coordinates,
+        "stat_steps": stats.steps,
+        "nmse": stats.nmse,
+    }
+
+
+def warm_up_and_accumulation():
+    """Step 0 is exact, steps 1 and 2 are compressed, step 3 is exact again; two backward passes each."""
+    parameters = new_parameters()
+    policy = CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, warmup_steps=1, stop_step=3)
+    optimizer = optimizer_of(parameters, passes=2, policy=policy)
+    steps = []
+    for step in range(4):
+        optimizer.zero_grad()
+        for part in range(2):
+            backward(parameters, 10 + 2 * step + part, bps.rank())
+        optimizer.synchronize()
+        steps.append(gradients(parameters))
+        optimizer.step()
+    optimizer.close_compression()
+    return {"steps": steps}
+
+
+def infinity_and_grad_scaler():
+    """NaN of one worker reaches both scalers, leaves residuals alone, and the scale's change rescales them."""
+    weight = {"weight": torch.nn.Parameter(torch.zeros(8192))}
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = optimizer_of(weight, grad_scaler=scaler)
+    scales, norms = [], []
+    for step in range(3):
+        optimizer.zero_grad()
+        loss = (weight["weight"] * torch.linspace(-1, 1, 8192) * (bps.rank() + 1)).sum()
+        loss = loss * float("nan") if step == 1 and bps.rank() == 1 else loss
+        before = weight["weight"].detach().clone()
+        scaler.scale(loss).backward()
+        optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        assert torch.equal(before, weight["weight"]) == (step == 1)
+        norms.append(optimizer.compression_state_dict()["residuals"]["weight"].norm().item())
+        scaler.update()
+        scales.append(scaler.get_scale())
+    state = optimizer.compression_state_dict()
+    optimizer.close_compression()
+    assert state["loss_scale"] == scales[1] == 512.0
+    assert norms[0] == norms[1] > 0
+    assert norms[2] < norms[1]  # half the scale
+    return {"weight": weight["weight"].detach(), "norms": norms}
+
+
+def learning():
+    """A small model learns a known function."""
+    torch.manual_seed(bps.rank())
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 16))
+    compression = bps.Compression.thc(lanes=2, job=50)  # other settings than those of the jobs before
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = bps.DistributedOptimizer(optimizer, model.named_parameters(), compression)
+    bps.broadcast_parameters(model.state_dict(), root_rank=0, prefix="learning.")
+    bps.broadcast_optimizer_state(optimizer, root_rank=0, prefix="learning.")
+    wanted = torch.randn(64, 16, generator=torch.Generator().manual_seed(1))
+    losses = []
+    for _ in range(40):
+        inputs = torch.randn(64, 64)
+        loss = torch.nn.functional.mse_loss(model(inputs), inputs @ wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    optimizer.close_compression()
+    return {"losses": losses, "parameters": [p.detach() for p in model.parameters()]}
+
+
+def errors():
+    """Mistakes that the other worker does not make too end in an error on this one, at once."""
+    parameters = new_parameters()
+    optimizer = optimizer_of(parameters)
+    damaged = optimizer.compression_state_dict() | {"worker": 7}
+    for state in (damaged, {"round": 1}):
+        try:
+            optimizer.load_compression_state_dict(state)
+        except ConfigurationError as error:
+            message = str(error)
+        else:
+            raise AssertionError("a state of another worker was taken")
+    optimizer.close_compression()
+    try:
+        sum(p.float().sum() for p in parameters.values()).backward()
+        optimizer.synchronize()
+    except (InputError, OSError) as error:
+        return {"state": message, "closed": type(error).__name__}
+    raise AssertionError("a closed optimizer synchronized")
+
+
+def main():
+    bps.init()
+    parts = (averages, warm_up_and_accumulation, infinity_and_grad_scaler, errors, learning)
+    started = time.monotonic()
+    report = {}
+    for part in parts:
+        report[part.__name__] = part()
+        print(f"{part.__name__}: done after {time.monotonic() - started:.1f} s", flush=True)
+    assert set(report["averages"]["steps"][0]) == set(SHAPES)
+    torch.save(report, Path(sys.argv[1]) / f"report{bps.rank()}.pt")
+    bps.shutdown()
+
+
+main()

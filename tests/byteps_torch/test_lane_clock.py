@@ -1,0 +1,63 @@
+"""Lanes take turns: the lane needed first goes ahead of those that wait."""
+
+import threading
+import time
+
+from byteps_thc.engines.work_clock import WorkClock
+from byteps_thc.torch.lane_clock import LaneClock, Turns
+
+
+def test_the_lowest_lane_goes_first():
+    turns = Turns(3, slots=1)
+    order = []
+
+    def work(lane):
+        with turns.turn(lane):
+            order.append(lane)
+
+    threads = []
+    with turns.turn(2):
+        for lane in (2, 1, 2, 0, 1):
+            threads.append(threading.Thread(target=work, args=(lane,)))
+            threads[-1].start()
+        while sum(turns._waiting) < 5:
+            time.sleep(1e-3)
+    for thread in threads:
+        thread.join(timeout=10)
+    assert order == [0, 1, 1, 2, 2]
+
+
+def test_as_many_work_as_there_are_slots():
+    turns = Turns(1, slots=2)
+    both = threading.Barrier(2, timeout=10)
+    most = []
+
+    def work():
+        with turns.turn(0):
+            both.wait()  # needs a second thread inside
+            most.append(2 - turns._free)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=10)
+    assert most
+    assert max(most) <= 2
+
+
+def test_lanes_share_the_time():
+    shared = WorkClock()
+    first, second = (LaneClock(shared, Turns(2), lane) for lane in range(2))
+    start = time.perf_counter()
+    first.buffers(+1)
+    second.buffers(+1)
+    time.sleep(0.02)
+    with first.working():
+        time.sleep(0.05)
+    first.buffers(-1)
+    second.buffers(-1)
+    wall_ms = (time.perf_counter() - start) * 1e3
+    idle_ms = second.take_idle_ms()
+    assert 20 <= idle_ms <= wall_ms - 50  # the working time of lane 0 is not idle time of lane 1
+    assert first.take_idle_ms() == 0  # and nobody counts it twice

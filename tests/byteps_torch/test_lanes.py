@@ -1,0 +1,54 @@
+"""Division of parameters into lanes: every parameter once, the same order everywhere, even shares."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byteps_thc.torch.lanes import make_lanes
+from byteps_thc.torch.parameters import NamedParameter
+
+
+def parameters_of(sizes, dtype=torch.float32):
+    return [NamedParameter(f"p{i}", torch.zeros(size, dtype=dtype), i) for i, size in enumerate(sizes)]
+
+
+def names(lane):
+    return [[p.name for p in layout.parameters] for layout in lane.layouts]
+
+
+def test_lane_0_has_the_first_layers_and_each_lane_sends_backwards():
+    lanes = make_lanes(parameters_of([2000, 2000, 2000, 2000]), 2, bypass_elements=1024)
+    assert [names(lane) for lane in lanes] == [[["p1"], ["p0"]], [["p3"], ["p2"]]]
+
+
+def test_small_parameters_of_a_lane_share_the_last_buffer():
+    lanes = make_lanes(parameters_of([3000, 10, 2000, 20, 5000, 30]), 2, bypass_elements=1024)
+    assert [names(lane) for lane in lanes] == [[["p2"], ["p0"], ["p3", "p1"]], [["p4"], ["p5"]]]
+
+
+def test_small_parameters_of_different_dtypes_do_not_share():
+    parameters = [*parameters_of([10]), NamedParameter("half", torch.zeros(10, dtype=torch.float16), 1)]
+    (lane,) = make_lanes(parameters, 1, bypass_elements=1024)
+    assert names(lane) == [["half"], ["p0"]]
+
+
+def test_fewer_lanes_than_asked_for_when_there_is_too_little():
+    assert len(make_lanes(parameters_of([5000]), 4, bypass_elements=1)) == 1
+    assert make_lanes([], 2, bypass_elements=1) == []
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(1, 8), st.integers(0, 2000))
+def test_every_parameter_is_in_one_buffer_and_lanes_are_even(sizes, lanes, bypass_elements):
+    made = make_lanes(parameters_of(sizes), lanes, bypass_elements=bypass_elements)
+    assert sorted(p.index for lane in made for layout in lane.layouts for p in layout.parameters) == list(
+        range(len(sizes))
+    )
+    assert len({layout.key for lane in made for layout in lane.layouts}) == sum(len(lane.layouts) for lane in made)
+    fair = sum(sizes) / lanes
+    for lane in made:
+        elements = [p.tensor.numel() for layout in lane.layouts for p in layout.parameters]
+        assert sum(elements) <= fair + max(elements)
+    # Forward order: all of a lane comes before all of the next one.
+    firsts = [min(p.index for layout in lane.layouts for p in layout.parameters) for lane in made]
+    lasts = [max(p.index for layout in lane.layouts for p in layout.parameters) for lane in made]
+    assert all(last < first for last, first in zip(lasts[:-1], firsts[1:], strict=True))

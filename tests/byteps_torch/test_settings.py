@@ -1,0 +1,78 @@
+"""Compression.thc: arguments win over environment variables, which win over defaults; mistakes are named."""
+
+import pytest
+
+from byteps_thc import ThcConfig
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.session import DpdkConfig, UdpConfig
+from byteps_thc.torch import Compression
+from byteps_thc.torch.settings import _backend_of_lane
+
+
+def test_defaults():
+    settings = Compression.thc(servers=["10.0.0.1"])
+    assert (settings.route, settings.job, settings.lane_count, settings.backend) == ("network", 1, 2, "udp")
+    assert settings.config == ThcConfig()
+    assert settings.policy == CompressionPolicy()
+
+
+def test_the_environment_chooses_the_route(monkeypatch):
+    for name, value in {
+        "ROUTE": "servers",
+        "JOB": "7",
+        "LANES": "3",
+        "WARMUP_STEPS": "5",
+        "DEADLINE_S": "2.5",
+        "LOG_EVERY": "10",
+    }.items():
+        monkeypatch.setenv(f"THC_{name}", value)
+    settings = Compression.thc()
+    assert (settings.route, settings.job, settings.lanes, settings.log_every) == ("servers", 7, 3, 10)
+    assert settings.policy == CompressionPolicy(warmup_steps=5, deadline_s=2.5)
+
+
+def test_arguments_win(monkeypatch):
+    monkeypatch.setenv("THC_SERVERS", "10.0.0.1, 10.0.0.2:4000")
+    monkeypatch.setenv("THC_JOB", "3")
+    assert Compression.thc().servers == ("10.0.0.1", "10.0.0.2:4000")
+    settings = Compression.thc(ThcConfig.paper(), servers=["10.0.0.9"], job=4)
+    assert (settings.config, settings.servers, settings.job) == (ThcConfig.paper(), ("10.0.0.9",), 4)
+
+
+def test_dpdk_from_the_environment(monkeypatch):
+    monkeypatch.setenv("THC_BACKEND", "dpdk")
+    monkeypatch.setenv("THC_LOCAL", "10.0.0.5")
+    monkeypatch.setenv("THC_EAL_ARGS", "--no-huge -m 256 --vdev='net_af_packet0,iface=veth0'")
+    settings = Compression.thc(servers=["10.0.0.1"])
+    assert settings.backend == DpdkConfig(
+        local="10.0.0.5", eal_args=["--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"]
+    )
+    assert settings.lane_count == 1  # a device serves one session
+
+
+def test_lanes_bind_ports_of_their_own():
+    backend = UdpConfig(local="10.0.0.5:6000", gro=False)
+    assert _backend_of_lane(backend, 0) == backend
+    assert _backend_of_lane(backend, 2) == UdpConfig(local="10.0.0.5:6002", gro=False)
+    assert _backend_of_lane(UdpConfig(local="10.0.0.5"), 2) == UdpConfig(local="10.0.0.5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        ({}, {}, "THC_SERVERS"),
+        ({"route": "ring", "servers": ["10.0.0.1"]}, {}, "route: .*network.*servers"),
+        ({"servers": ["10.0.0.1"]}, {"JOB": "many"}, "job: .*integer"),
+        ({"servers": ["10.0.0.1"]}, {"BACKEND": "rdma"}, "THC_BACKEND"),
+        ({"servers": ["10.0.0.1"]}, {"BACKEND": "dpdk"}, "THC_LOCAL"),
+        ({"servers": ["10.0.0.1"]}, {"WARMUP_STEPS": "-1"}, "warmup_steps"),
+        ({"servers": ["10.0.0.1"], "lanes": 2, "backend": DpdkConfig(local="10.0.0.5")}, {}, "lanes=1"),
+        ({"servers": ["10.0.0.1"], "sever": 1}, {}, "sever"),
+    ],
+)
+def test_mistakes_are_named(arguments, environment, message, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(f"THC_{name}", value)
+    with pytest.raises(ConfigurationError, match=message):
+        Compression.thc(**arguments)

@@ -1,0 +1,121 @@
+"""Training with THC under bpslaunch, on both routes: the averages are those of the compressors in one process."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from byteps_lab import BytepsLab
+from byteps_training import SHAPES, Oracle, gradient_of
+
+PROGRAMS = Path(__file__).with_name("programs")
+WORKERS = 2
+
+
+@pytest.fixture(scope="module", params=["network", "servers"])
+def reports(request, tmp_path_factory):
+    """What both workers report after training; the route is chosen in their environment alone."""
+    from byteps_thc.launch import ParameterServer
+
+    folder = tmp_path_factory.mktemp(request.param)
+    with ParameterServer() as thc_ps, BytepsLab(folder, workers=WORKERS) as lab:
+        route = {"THC_ROUTE": request.param, "PYTHONPATH": str(PROGRAMS.parents[1] / "lib")}
+        network = {"THC_SERVERS": thc_ps.address, "THC_JOB": "40"} if request.param == "network" else {}
+        lab.start(PROGRAMS / "thc_training.py", str(folder), environment=route | network)
+        for worker in lab.wait(deadline_s=100):
+            assert worker.status == 0, worker.output
+        lab.wait_servers()
+    return [torch.load(folder / f"report{worker}.pt", weights_only=True) for worker in range(WORKERS)]
+
+
+def assert_same(first, second):
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert tensor.dtype == second[name].dtype
+        assert torch.equal(tensor, second[name]), name
+
+
+def gradients(step):
+    return [{name: gradient_of(name, step, worker) for name in SHAPES} for worker in range(WORKERS)]
+
+
+def test_averages_are_those_of_one_process(reports):
+    oracle = Oracle(WORKERS, lanes=2)
+    for step in range(3):
+        expected = oracle.average(gradients(step))
+        for report in reports:
+            assert_same(report["averages"]["steps"][step], expected)
+    for worker, report in enumerate(reports):
+        for name, residual in report["averages"]["residuals"].items():
+            assert torch.equal(residual, oracle.residual(worker, name)), name
+        compressed = {name for name, (_, dtype) in SHAPES.items() if dtype != torch.float64} - {"first.bias", "tail"}
+        assert report["averages"]["residuals"].keys() == compressed
+
+
+def test_averages_are_near_the_mean(reports):
+    """Within the table's expected error, which two workers halve; the first step has no residual of others in it."""
+    cost = Oracle(WORKERS, lanes=2).cost
+    for name in ("first", "middle", "last", "half", "brain"):
+        own = [gradients(0)[worker][name].double() for worker in range(WORKERS)]
+        mean = (own[0] + own[1]) / WORKERS
+        error = reports[0]["averages"]["steps"][0][name].double() - mean
+        energy = sum(gradient.square().sum() for gradient in own) / WORKERS
+        assert 0 < error.square().sum() / energy <= cost, name
+    for name in ("first.bias", "tail", "double"):
+        exact = (gradients(0)[0][name].float() + gradients(0)[1][name].float()) / WORKERS
+        assert torch.equal(reports[0]["averages"]["steps"][0][name], exact.to(SHAPES[name][1])) or name == "double"
+
+
+def test_training_goes_on_with_saved_residuals_and_another_number_of_lanes(reports):
+    oracle = Oracle(WORKERS, lanes=2)
+    for step in range(3):
+        oracle.average(gradients(step))
+    oracle = oracle.with_lanes(1)
+    for step in (3, 4):
+        expected = oracle.average(gradients(step))
+        for report in reports:
+            assert_same(report["averages"]["steps"][step], expected)
+    saved_round, last_round, last_step = reports[0]["averages"]["rounds"]
+    assert (last_round, last_step) == (oracle.rounds[0], 5)
+    assert saved_round < last_round
+
+
+def test_all_workers_end_with_the_same_bits(reports):
+    assert_same(reports[0]["averages"]["parameters"], reports[1]["averages"]["parameters"])
+    for first, second in zip(reports[0]["learning"]["parameters"], reports[1]["learning"]["parameters"], strict=True):
+        assert torch.equal(first, second)
+    assert torch.equal(*(report["infinity_and_grad_scaler"]["weight"] for report in reports))
+
+
+def test_warm_up_stop_and_accumulation(reports):
+    oracle = Oracle(WORKERS, lanes=2)
+    for step in range(4):
+        summed = [
+            {name: first[name] + second[name] for name in SHAPES}
+            for first, second in zip(gradients(10 + 2 * step), gradients(11 + 2 * step), strict=True)
+        ]
+        expected = oracle.average(summed, compress=step in (1, 2))
+        for report in reports:
+            assert_same(report["warm_up_and_accumulation"]["steps"][step], expected)
+
+
+def test_the_model_learns(reports):
+    for report in reports:
+        losses = report["learning"]["losses"]
+        assert sum(losses[-5:]) < 0.5 * sum(losses[:5])
+
+
+def test_statistics(reports):
+    for report in reports:
+        averages = report["averages"]
+        assert averages["stat_steps"] == 5
+        assert averages["coordinates"] == 2 * sum(
+            gradient_of(name, 0, 0).numel() for name in ("first", "half", "middle", "brain", "last")
+        )
+        assert 5 < averages["ratio"] < 8
+        assert 0 < averages["nmse"] < 0.02
+
+
+def test_errors_are_clear(reports):
+    for report in reports:
+        assert "version" in report["errors"]["state"]  # what the state lacks
+        assert report["errors"]["closed"] == "TransportError"

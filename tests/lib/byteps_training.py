@@ -1,0 +1,132 @@
+"""A model whose gradients are known beforehand, and the averages that THC must give for them.
+
+Shared by the worker programs, which train it, and the tests, which know what has to come out.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc import ThcConfig, _core
+from byteps_thc.compressor import Compressor
+from byteps_thc.torch.lanes import BufferLayout, make_lanes
+from byteps_thc.torch.parameters import NamedParameter
+
+#: In forward order: sizes above and below a partition, odd ones, small ones, every dtype.
+SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+    "first": ((200, 150), torch.float32),
+    "first.bias": ((150,), torch.float32),
+    "half": ((3000,), torch.float16),
+    "middle": ((64, 80, 5), torch.float32),
+    "brain": ((5000,), torch.bfloat16),
+    "double": ((40,), torch.float64),
+    "last": ((33_000,), torch.float32),
+    "tail": ((7,), torch.float16),
+}
+CONFIG = ThcConfig(partition_bytes=64 << 10, rotation_block=4096, seed=3)
+BYPASS_ELEMENTS = 1024
+#: (step, worker) -> parameters that this worker does not use in that step.
+UNUSED = {(2, 1): ("middle",), (3, 0): ("half", "tail"), (3, 1): ("half", "tail")}
+
+
+def new_parameters() -> dict[str, torch.nn.Parameter]:
+    """Return the parameters, all zero."""
+    return {name: torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for name, (shape, dtype) in SHAPES.items()}
+
+
+def gradient_of(name: str, step: int, worker: int) -> Tensor:
+    """Return the gradient that a worker has in a step."""
+    shape, dtype = SHAPES[name]
+    if name in UNUSED.get((step, worker), ()):
+        return torch.zeros(shape, dtype=dtype)
+    seed = zlib.crc32(f"{name} {step} {worker}".encode())
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def backward(parameters: Mapping[str, Tensor], step: int, worker: int) -> None:
+    """Add gradient_of() to every .grad, in an order that is another one on every worker and in every step."""
+    names = [name for name in parameters if name not in UNUSED.get((step, worker), ())]
+    random.Random(f"{step} {worker}").shuffle(names)
+    loss = sum((parameters[name] * gradient_of(name, step, worker)).sum().float() for name in names)
+    assert isinstance(loss, Tensor)
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+class Oracle:
+    """Averages of all workers' gradients, computed in this process by the compressors of all workers, one by one."""
+
+    def __init__(self, workers: int, lanes: int) -> None:
+        named = [NamedParameter(name, p, i) for i, (name, p) in enumerate(new_parameters().items())]
+        compressed = [p for p in named if p.tensor.dtype != torch.float64]
+        self._workers = workers
+        self._lanes = make_lanes(compressed, lanes, bypass_elements=BYPASS_ELEMENTS)
+        self._compressors = [Compressor(CONFIG, workers=workers, worker=worker) for worker in range(workers)]
+        #: buffers that each lane has sent so far: the round of the next one
+        self.rounds = [0] * len(self._lanes)
+
+    def with_lanes(self, lanes: int) -> Oracle:
+        """Return an oracle that goes on from here with another number of lanes; residuals stay with this one, too."""
+        other = Oracle(self._workers, lanes)
+        other._compressors = self._compressors
+        other.rounds = [max(self.rounds)] * len(other._lanes)
+        return other
+
+    @property
+    def cost(self) -> float:
+        """The table's expected squared error of a coordinate, in units of its variance."""
+        return self._compressors[0].table.cost
+
+    def average(self, gradients: Sequence[Mapping[str, Tensor]], *, compress: bool = True) -> dict[str, Tensor]:
+        """Return the averages of one step. gradients: of every worker, by name."""
+        averages = {name: _exact([own[name] for own in gradients]) for name in gradients[0]}
+        for number, lane in enumerate(self._lanes):
+            for layout in lane.layouts:
+                if layout.compressed and compress:
+                    name = layout.parameters[0].name
+                    averages[name] = self._average(layout, [own[name] for own in gradients], self.rounds[number])
+                self.rounds[number] += 1
+        return averages
+
+    def residual(self, worker: int, name: str) -> Tensor:
+        """Return the residual that a worker keeps for a parameter."""
+        kept = self._compressors[worker].residuals
+        pieces = [key for key in kept if key.split("[")[0] == name]
+        pieces.sort(key=lambda key: int(key.split("[")[1].split(":")[0]))
+        return torch.from_numpy(np.concatenate([kept[key] for key in pieces]))
+
+    def _average(self, layout: BufferLayout, gradients: list[Tensor], round_number: int) -> Tensor:
+        flat = [gradient.reshape(-1) for gradient in gradients]
+        average = torch.zeros_like(flat[0])
+        for start in range(0, average.numel(), CONFIG.partition_coordinates):
+            part = slice(start, min(start + CONFIG.partition_coordinates, average.numel()))
+            self._average_piece(layout.key, part, [own[part] for own in flat], average[part], round_number)
+        return average.view(gradients[0].shape)
+
+    def _average_piece(self, key: str, part: slice, pieces: list[Tensor], out: Tensor, round_number: int) -> None:
+        name = f"{key}[{part.start}:{part.stop}]"
+        partitions = [
+            compressor.rotate(name, piece, tensor=zlib.crc32(name.encode()), round=round_number)
+            for compressor, piece in zip(self._compressors, pieces, strict=True)
+        ]
+        max_norms = np.max([partition.norms for partition in partitions], axis=0)
+        resolved = self._compressors[0].resolved
+        sums = np.zeros(partitions[0].padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+        for compressor, partition in zip(self._compressors, partitions, strict=True):
+            codes = compressor.quantize(partition, max_norms)
+            compressor.keep_residual(partition)
+            _core.lookup_sum(codes, resolved.table.array, sums, bits=CONFIG.bits, add=True)
+        contributions = np.full(1, self._workers, np.uint8)
+        self._compressors[0].decode(partitions[0], sums, contributions, out)
+
+
+def _exact(gradients: list[Tensor]) -> Tensor:
+    wide = torch.float64 if gradients[0].dtype == torch.float64 else torch.float32
+    total = sum(gradient.to(wide) for gradient in gradients)
+    assert isinstance(total, Tensor)
+    return (total / len(gradients)).to(gradients[0].dtype)
