@@ -17,7 +17,7 @@ SCHEMES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "Bf16": ("Bf16", {}, TRAINING),
     "TopK": ("TopK", {"ratio": 0.1}, TRAINING),
     "Dgc": ("Dgc", {"ratio": 0.1, "momentum": 0.9}, TRAINING | {"momentum": 0.0}),
-    "TernGrad": ("TernGrad", {}, TRAINING | {"momentum": 0.0}),
+    "TernGrad": ("TernGrad", {}, {"lr": 0.4, "momentum": 0.0}),
     "Qsgd": ("Qsgd", {}, TRAINING),
     "SignSgd": ("SignSgd", {}, TRAINING),
     "majority": ("SignSgd", {"variant": "majority"}, {"lr": 0.003, "momentum": 0.0}),
