@@ -18,7 +18,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 
 _BANDWIDTHS = ("100M", "250M", "500M", "1G", "2.5G", "5G", "10G", "25G", "40G", "50G", "100G")
-#: The engines' stages (rotate, quantize, sum, decode) are a thread each.
+#: The engines' stages (measure, encode, sum, decode) are a thread each.
 _MOST_THREADS = 4
 _MOST_SECONDS = 600
 
@@ -89,8 +89,9 @@ def _print(comparison: Comparison, speed: HostSpeed, workers: int, engine: Engin
     if explain:
         console.print(model.__doc__, highlight=False, markup=False)
     bf16 = "not measured, since torch is not installed" if speed.bf16_s is None else f"{speed.bf16_s * 1e9:.2f}"
+    threads = "1 thread" if speed.threads == 1 else f"{speed.threads} threads"
     console.print(
-        f"This host, {speed.threads} threads, ns per parameter: encode {speed.encode_s * 1e9:.2f}, "
+        f"This host, {threads}, ns per parameter: encode {speed.encode_s * 1e9:.2f}, "
         f"sum {speed.sum_s * 1e9:.2f}, decode {speed.decode_s * 1e9:.2f}; bf16 and back {bf16}.",
         soft_wrap=True,
     )

@@ -13,7 +13,7 @@ Seconds of computing per parameter, c, measured on this host:
 
     fp32                     0
     bf16                     to bf16 and back
-    THC, collective engine   rotate, quantize, keep the residual; look up and add codes; decode
+    THC, collective engine   norms, encode, keep the residual; look up and add codes; decode
     THC, network engine      the same without the sums, which the aggregator makes
 
 Time of a step's communication:

@@ -77,9 +77,8 @@ class _Bench:
         self._round += 1
         self._partitions = []
         for number, part in enumerate(self._parts):
-            partition = self._compressor.rotate(f"{number}", part, tensor=number, round=self._round)
-            self._compressor.quantize(partition, partition.norms)
-            self._compressor.keep_residual(partition)
+            partition = self._compressor.measure(f"{number}", part, tensor=number, round=self._round)
+            self._compressor.encode(partition, part, partition.norms)
             self._partitions.append(partition)
 
     def sum(self) -> None:

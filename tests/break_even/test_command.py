@@ -86,7 +86,7 @@ def test_the_command_end_to_end(tmp_path: Path) -> None:
     arguments = ["break-even", *FAST, "--workers", "4", "--bandwidth", "1G", "--bandwidth", "100M", "--plot", str(plot)]
     result = runner.invoke(app, [*arguments, "--explain"], env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
-    assert "This host, 1 threads, ns per parameter: encode" in result.output
+    assert "This host, 1 thread, ns per parameter: encode" in result.output
     assert "fp32 6, bf16 3, THC" in result.output
     assert result.output.index("100 Mb/s") < result.output.index("1 Gb/s")
     assert "THC is faster than fp32 " in result.output
