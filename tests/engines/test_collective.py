@@ -1,0 +1,133 @@
+"""The collective engine on real gloo ranks: the same to the bit as n Compressors in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gradients import Simulation, buffers_of, gradient_of
+from ranks import run_ranks
+
+from byteps_thc import ThcConfig
+
+PROGRAM = Path(__file__).with_name("engine_rank.py")
+
+#: name, ThcConfig, CompressionPolicy, parameter sizes of the buffers, further settings
+_CASES: list[dict[str, Any]] = [
+    {"name": "default", "thc": {}, "sizes": [[70_000, 30, 5000], [9]]},
+    {
+        "name": "tiny",
+        "thc": {"rotation_block": 64},
+        "policy": {"bypass_elements": 0},
+        "sizes": [[1], [], [63], [65, 1]],
+    },
+    {
+        "name": "pieces",
+        "thc": {"partition_bytes": 1 << 16, "rotation_block": 4096},
+        "sizes": [[100_000], [50_001, 1025]],
+    },
+    {"name": "5-bit sums", "thc": {"bits": 2, "granularity": 5}, "sizes": [[10_000]]},
+    {"name": "6-bit sums", "thc": {"granularity": 15}, "sizes": [[10_000]]},
+    {"name": "8-bit codes, 16-bit sums", "thc": {"bits": 8}, "sizes": [[10_000, 7]]},
+    {"name": "3-bit codes", "thc": {"bits": 3}, "sizes": [[10_007]]},
+    {"name": "1-bit codes", "thc": {"bits": 1}, "sizes": [[10_007]]},
+    {"name": "no error feedback", "thc": {"error_feedback": False}, "sizes": [[10_000, 12]]},
+    {"name": "uniform", "thc": {"uniform_table": True}, "sizes": [[10_000, 12]]},
+    {"name": "float16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "float16"},
+    {"name": "bfloat16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
+    {"name": "not finite", "thc": {}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 2, 0]]},
+]
+CASES = [{"policy": {}, "steps": 3} | case for case in _CASES]
+WARM_UP = {
+    "name": "warm-up",
+    "thc": {},
+    "policy": {"warmup_steps": 1, "stop_step": 3},
+    "sizes": [[5000, 10], [300]],
+    "steps": 5,
+}
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What all ranks report: one launch for all cases."""
+    settings = {"cases": [*CASES, WARM_UP]}
+    return run_ranks(PROGRAM, request.param, tmp_path_factory.mktemp("ranks"), settings=settings)
+
+
+def of_all_ranks(case: dict[str, Any], ranks: int, step: int) -> list[list[Any]]:
+    """[buffer][rank] -> GradientBuffer, before averaging."""
+    by_rank = [
+        buffers_of(case, [gradient_of(case, rank=rank, step=step, number=n) for n in range(len(case["sizes"]))])
+        for rank in range(ranks)
+    ]
+    return [[buffers[n] for buffers in by_rank] for n in range(len(case["sizes"]))]
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    return tensor.view(torch.uint8).numpy().tobytes()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_averages_equal_the_simulation(reports: list[dict[str, Any]], case: dict[str, Any]) -> None:
+    ranks = len(reports)
+    simulation = Simulation(ThcConfig(**case["thc"]), ranks, case["policy"].get("bypass_elements", 1024))
+    for step in range(case["steps"]):
+        for number, buffers in enumerate(of_all_ranks(case, ranks, step)):
+            expected = simulation.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient
+            averages = [report[case["name"]]["averages"][step][number] for report in reports]
+            assert all(bits(average) == bits(averages[0]) for average in averages), (step, number)
+            for part in buffers[0].parameters:
+                got, wanted = (values[part.start : part.stop] for values in (averages[0], expected))
+                if part.size < simulation.bypass_elements:  # sums of floats, in an order that is gloo's
+                    torch.testing.assert_close(got, wanted, equal_nan=True)
+                else:
+                    assert bits(got) == bits(wanted), (step, part)
+            if [1, step, number] in case.get("not_finite", []):
+                assert expected.isnan().any()
+    for rank, report in enumerate(reports):
+        for number, buffers in enumerate(of_all_ranks(case, ranks, 0)):
+            expected = simulation.residual(rank, buffers[rank])
+            for part in buffers[rank].parameters:
+                kept = report[case["name"]]["residuals"].get(part.name, torch.zeros(part.stop - part.start))
+                assert bits(kept) == bits(expected[part.start : part.stop]), (number, part)
+
+
+def test_averages_are_near_the_exact_ones(reports: list[dict[str, Any]]) -> None:
+    """The bound does not come from the simulation: a clamped coordinate misses at most what error feedback keeps."""
+    case = CASES[0]
+    ranks = len(reports)
+    buffers = of_all_ranks(case, ranks, 0)[0]
+    exact = torch.stack([buffer.gradient for buffer in buffers]).mean(0)
+    average = reports[0]["default"]["averages"][0][0]
+    error = (average - exact).square().sum() / exact.square().sum()
+    assert 0 < error < 0.2
+    kept = torch.stack([torch.cat(list(report["default"]["residuals"].values())) for report in reports])
+    assert kept.abs().sum() > 0
+    torch.testing.assert_close(average[70_000:70_030], exact[70_000:70_030])  # a small parameter
+
+
+def test_schedule(reports: list[dict[str, Any]]) -> None:
+    ranks = len(reports)
+    for step in range(WARM_UP["steps"]):
+        for number, buffers in enumerate(of_all_ranks(WARM_UP, ranks, step)):
+            exact = torch.stack([buffer.gradient for buffer in buffers]).sum(0) / ranks
+            averages = [report["warm-up"]["averages"][step][number] for report in reports]
+            assert all(bits(average) == bits(averages[0]) for average in averages)
+            near = torch.allclose(averages[0], exact, rtol=1e-6, atol=1e-6)
+            assert near == (number == 1 or not 1 <= step < 3), (step, number)
+
+
+def test_statistics(reports: list[dict[str, Any]]) -> None:
+    ranks = len(reports)
+    for report in reports:
+        figures = report["6-bit sums"]
+        codes = -(-10_048 // (64 * ranks)) * 64 * ranks  # 10,000 and padding, in shards
+        norms = 4  # blocks of 8192, 1024, 512, 256 and 64
+        sum_bits = (15 * ranks).bit_length()
+        piece = (2 * 4 * norms * (ranks - 1) // ranks) + (codes // 2 + codes * sum_bits // 8) * (ranks - 1) // ranks
+        assert figures["sent_bytes"] == pytest.approx(3 * piece, rel=0.01)
+        residuals = torch.cat(list(figures["residuals"].values()))
+        assert figures["residual_norm"] == pytest.approx(float(residuals.norm()), rel=1e-4)
+        assert 0.005 < figures["nmse"] < 0.5

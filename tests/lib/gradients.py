@@ -1,0 +1,98 @@
+"""Gradients of engine tests, and what the average of them must be: n Compressors in this process, no network."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+
+
+def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> Tensor:
+    """Gradient of buffer `number` on a rank: normal, with another scale on every rank and in every parameter."""
+    random = torch.Generator().manual_seed(1000 * step + 10 * number + rank)
+    parts = [
+        torch.randn(size, generator=random) * (1 + rank) * 10.0 ** -(part % 3)
+        for part, size in enumerate(case["sizes"][number])
+    ]
+    gradient = torch.cat([*parts, torch.zeros(0)])
+    if [rank, step, number] in case.get("not_finite", []):
+        gradient[0] = float("nan")
+    return gradient.to(getattr(torch, case.get("dtype", "float32")))
+
+
+def buffers_of(case: dict[str, Any], gradients: list[Tensor]) -> list[GradientBuffer]:
+    """Buffers with parameters of the case's sizes."""
+    buffers = []
+    for number, (sizes, gradient) in enumerate(zip(case["sizes"], gradients, strict=True)):
+        ends = np.cumsum([0, *sizes]).tolist()
+        slices = tuple(
+            ParameterSlice(f"{number}.{part}", start, stop)
+            for part, (start, stop) in enumerate(itertools.pairwise(ends))
+        )
+        buffers.append(GradientBuffer(f"buffer{number}", gradient, slices))
+    return buffers
+
+
+class Simulation:
+    """All ranks' compressors in one process, called stage by stage.
+
+    Knows nothing of the engines' threads, shards and packed sums: it sums the table values of all ranks' codes.
+    """
+
+    def __init__(self, config: ThcConfig, ranks: int, bypass_elements: int) -> None:
+        self.compressors = [Compressor(config, workers=ranks, worker=rank) for rank in range(ranks)]
+        self.bypass_elements = bypass_elements
+        self.round = 0
+
+    def average(self, buffers: list[GradientBuffer]) -> Tensor:
+        """Return the average of one buffer, given as it is on every rank."""
+        first = buffers[0]
+        gradients = [buffer.gradient.clone() for buffer in buffers]
+        small = torch.zeros(first.gradient.numel(), dtype=torch.bool)
+        for part in first.parameters:
+            small[part.start : part.stop] = part.stop - part.start < self.bypass_elements
+        exact = torch.stack([gradient.float() for gradient in gradients]).sum(0) / len(buffers)
+        average = torch.empty_like(first.gradient)
+        for gradient in gradients:
+            gradient[small] = 0
+        if not small.all():
+            step = self.compressors[0].config.partition_coordinates
+            for start in range(0, len(average), step):
+                span = slice(start, min(start + step, len(average)))
+                self._piece(f"{first.key}[{span.start}:{span.stop}]", [g[span] for g in gradients], average[span])
+                for compressor in self.compressors:
+                    residual = compressor.residuals.get(f"{first.key}[{span.start}:{span.stop}]")
+                    if residual is not None:
+                        residual[small[span].numpy()] = 0
+        average[small] = exact[small].to(average.dtype)
+        self.round += 1
+        return average
+
+    def residual(self, rank: int, buffer: GradientBuffer) -> Tensor:
+        """The residual of a whole buffer."""
+        pieces = [v for name, v in self.compressors[rank].residuals.items() if name.startswith(buffer.key + "[")]
+        return torch.from_numpy(np.concatenate(pieces)) if pieces else torch.zeros(buffer.gradient.numel())
+
+    def _piece(self, name: str, gradients: list[Tensor], out: Tensor) -> None:
+        key = {"tensor": zlib.crc32(name.encode()), "round": self.round}
+        partitions = [
+            compressor.rotate(name, gradient, **key)
+            for compressor, gradient in zip(self.compressors, gradients, strict=True)
+        ]
+        max_norms = np.zeros_like(partitions[0].norms)
+        for partition in partitions:
+            _core.max_norms(partition.norms, max_norms, add=True)
+        resolved = self.compressors[0].resolved
+        sums = np.zeros(partitions[0].padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+        for compressor, partition in zip(self.compressors, partitions, strict=True):
+            codes = compressor.quantize(partition, max_norms)
+            _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.config.bits, add=True)
+            compressor.keep_residual(partition)
+        self.compressors[0].decode(partitions[0], sums, np.full(1, len(partitions), np.uint8), out)
