@@ -186,6 +186,8 @@ class BaselineEngine:
         """What of the buffer travels together; the same on all ranks."""
         if self._codec is None:
             return [DenseDelivery(job.host, self._dtype if job.compresses else None, self.workers)]
+        if not job.buffer.parameters:  # gradients of unknown parameters: nothing can be kept of them
+            return [DenseDelivery(job.host, None, self.workers)]
         return [
             CodecDelivery(job.host, parameters, self._codec, self._memory, job.turn, self.workers)
             if compressed

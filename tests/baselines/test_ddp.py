@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
-RANKS, STEPS, POISONED_STEP = 2, 30, 10
+RANKS, STEPS, POISONED_STEP = 2, 20, 7
 TRAINING = {"lr": 0.1, "momentum": 0.9}
 #: scheme -> name, options, training
 SCHEMES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
@@ -32,7 +32,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     """What each rank reported of each scheme."""
     settings = {"schemes": SCHEMES, "steps": STEPS, "poisoned_step": POISONED_STEP, "training": TRAINING}
     program = Path(__file__).with_name("ddp_rank.py")
-    return run_ranks(program, RANKS, tmp_path_factory.mktemp("ranks") / "ddp", settings=settings)
+    return run_ranks(program, RANKS, tmp_path_factory.mktemp("ranks") / "ddp", settings=settings, timeout_s=110)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -43,6 +43,10 @@ def test_narrow_gradients_stay_narrow(report: dict[str, Any], dtype: torch.dtype
     assert float((average.float() - exact).abs().max()) < 4 / 127 + 4 * torch.finfo(dtype).eps
 
 
+def test_gradients_of_unknown_parameters_travel_uncompressed(report: dict[str, Any]) -> None:
+    assert torch.allclose(report["without_names"], sum(gradients()) / 2, atol=1e-6)
+
+
 def test_a_single_worker_keeps_its_gradient_and_dgc_its_momentum(report: dict[str, Any]) -> None:
     first, second = report["alone"]
     assert first.equal(torch.ones(SIZE))

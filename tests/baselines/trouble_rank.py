@@ -63,6 +63,15 @@ def other_dtypes(rank: Rank) -> dict[str, Tensor]:
     return averages
 
 
+def without_names(rank: Rank) -> Tensor:
+    """Gradients of unknown parameters, as FSDP has them when some parameters got no gradient."""
+    engine = engine_of(TopK(ratio=0.1))
+    engine.start_step()
+    average = engine.all_reduce(GradientBuffer("unnamed", gradient_of(rank.rank), ())).wait()
+    engine.close()
+    return average
+
+
 def alone(rank: Rank) -> list[Tensor]:
     """A group of one: nothing to average, but DGC has its momentum."""
     groups = [dist.new_group([one]) for one in range(rank.ranks)]
@@ -117,6 +126,7 @@ if __name__ == "__main__":
         report: dict[str, Any] = {
             "schedule": schedule(this_rank),
             "dtypes": other_dtypes(this_rank),
+            "without_names": without_names(this_rank),
             "alone": alone(this_rank),
             "misuse": misuse(this_rank),
             "late": late_rank(this_rank),
