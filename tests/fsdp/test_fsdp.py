@@ -45,13 +45,13 @@ def nmse(average: Tensor, wanted: Tensor) -> float:
     return float((average - wanted).square().sum() / wanted.square().sum())
 
 
-def assert_close(averages: dict[str, Tensor], wanted: dict[str, Tensor], bypassed: set[str] = BYPASSED) -> None:
+def assert_close(averages: dict[str, Tensor], wanted: dict[str, Tensor], limit: float = NMSE) -> None:
     """Compressed parameters within the quantizer's error, and not equal; the others but for rounding."""
     for name, average in averages.items():
-        if name in bypassed:
+        if name in BYPASSED:
             torch.testing.assert_close(average, wanted[name])
         else:
-            assert 0 < nmse(average, wanted[name]) < NMSE, name
+            assert 0 < nmse(average, wanted[name]) < limit, name
 
 
 def assert_exact(averages: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
@@ -167,7 +167,8 @@ def test_policy_says_which_steps_are_compressed(reports: Reports) -> None:
 
 
 def test_without_error_feedback(reports: Reports) -> None:
-    assert_close(reports[0]["no_error_feedback"]["averages"], mean(own_gradients(reports)))
+    # Less is clamped then, so the steps of the quantizer are larger.
+    assert_close(reports[0]["no_error_feedback"]["averages"], mean(own_gradients(reports)), limit=2 * NMSE)
     assert reports[0]["no_error_feedback"]["residuals"] == {}
 
 

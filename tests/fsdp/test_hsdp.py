@@ -90,7 +90,7 @@ def test_statistics(reports: Reports) -> None:
 
 def test_both_dimensions_compressed(reports: Reports) -> None:
     for name, average in reports[0]["both_dimensions"]["averages"].items():
-        assert nmse(average, means()[name]) < 2 * NMSE
+        assert nmse(average, means()[name]) < 3 * NMSE  # each dimension adds its error
 
 
 def test_unused_parameters_and_close(reports: Reports) -> None:

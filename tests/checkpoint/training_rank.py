@@ -1,0 +1,137 @@
+"""A rank that trains an FSDP2 and a DDP model with Adam, and saves and loads all of it with DCP.
+
+settings: load (folder or null), first (step), steps, save (folder or null), more (steps after saving), full_disk
+(folder that there is no room in, or null).
+"""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ThcConfig
+from byteps_thc.checkpoint import CompressionState, checkpointable, load
+from byteps_thc.ddp import ThcState, thc_hook
+from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.errors import CheckpointError
+from byteps_thc.fsdp import compress_reduce_scatter
+
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
+POLICY = CompressionPolicy(bypass_elements=64)
+
+
+class Training:
+    """Model, optimizer and compression of a rank."""
+
+    def __init__(self, rank: Rank, kind: str) -> None:
+        torch.manual_seed(0)
+        # DDP's first iteration has the parameters in another order than later ones when they have biases: other bits.
+        biases = kind == "fsdp"
+        layers = [nn.Linear(inputs, outputs, bias=biases) for inputs, outputs in ((30, 90), (90, 70), (70, 5))]
+        model = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+        self.rank = rank
+        self.compression: CompressionState
+        if kind == "fsdp":
+            mesh = init_device_mesh("cpu", (rank.ranks,))
+            for part in (layers[0], layers[1], model):
+                fully_shard(part, mesh=mesh)
+            self.model: nn.Module = model
+            self.compression = compress_reduce_scatter(model, CONFIG, policy=POLICY)
+        else:
+            self.model = DistributedDataParallel(model)
+            self.compression = ThcState(None, CONFIG, policy=POLICY, model=model)
+            self.model.register_comm_hook(self.compression, thc_hook)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
+
+    def train(self, first: int, steps: int) -> None:
+        for step in range(first, first + steps):
+            generator = torch.Generator().manual_seed(100 * step + self.rank.rank)
+            inputs = torch.randn(16, 30, generator=generator)
+            nn.functional.mse_loss(self.model(inputs), inputs[:, :5].sin()).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def save(self, folder: Path) -> None:
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        dcp.save(
+            {"model": model, "optimizer": optimizer, "thc": checkpointable(self.compression)}, checkpoint_id=folder
+        )
+
+    def load(self, folder: Path) -> None:
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        dcp.load({"model": model, "optimizer": optimizer}, checkpoint_id=folder)
+        set_state_dict(self.model, self.optimizer, model_state_dict=model, optim_state_dict=optimizer)
+        load(self.compression, folder)
+
+    def snapshot(self) -> dict[str, Any]:
+        state = self.compression.state_dict()
+        parameters = {name: _whole(p).detach().clone() for name, p in self.model.named_parameters()}
+        return {
+            "parameters": parameters,
+            "residuals": state["residuals"],
+            "step": state["step"],
+            "round": state["round"],
+        }
+
+
+def _whole(parameter: Tensor) -> Tensor:
+    return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+
+
+def save_to_full_disk(training: Training, folder: Path) -> dict[str, Any]:
+    """A limit on the size of files stands in for a disk without room."""
+    before = training.snapshot()
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, unlimited[1]))
+    try:
+        training.save(folder)
+        saved = "saved"
+    except CheckpointException as error:  # DCP's own
+        saved = "; ".join(str(cause) for cause, _ in error.failures.values())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    try:
+        load(training.compression, folder)
+        loaded = "loaded"
+    except CheckpointError as error:
+        loaded = str(error)
+    return {"saved": saved, "loaded": loaded, "before": before, "after": training.snapshot()}
+
+
+def run(rank: Rank, kind: str) -> dict[str, Any]:
+    settings = rank.settings
+    training = Training(rank, kind)
+    report = {}
+    if settings["load"] is not None:
+        training.load(Path(settings["load"]) / kind)
+        report["loaded"] = training.snapshot()
+    training.train(settings["first"], settings["steps"])
+    report["trained"] = training.snapshot()
+    if settings["save"] is not None:
+        training.save(Path(settings["save"]) / kind)
+    training.train(settings["first"] + settings["steps"], settings["more"])
+    report["ended"] = training.snapshot()
+    if settings["full_disk"] is not None:
+        report["full_disk"] = save_to_full_disk(training, Path(settings["full_disk"]) / kind)
+    return report
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        rank.report({kind: run(rank, kind) for kind in ("fsdp", "ddp")})
+
+
+if __name__ == "__main__":
+    main()
