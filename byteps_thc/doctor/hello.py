@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import TransportError
-from byteps_thc.wire.layout import VERSION, ErrorPayload, ErrorReason, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc.wire.layout import (
+    VERSION,
+    ConfigField,
+    ErrorPayload,
+    ErrorReason,
+    Header,
+    HelloPayload,
+    MessageType,
+    WelcomePayload,
+)
 
 _REPEAT_S = 0.2
 #: More than any WELCOME or ERROR has.
@@ -27,11 +36,11 @@ class NoAnswerError(TransportError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server says to HELLO. refusal: why it does not let us in; then welcome is None."""
+    """What a server says to HELLO. refusal: why it does not let us in; field: the setting it is about."""
 
     round_trip_s: float
-    welcome: WelcomePayload | None
-    refusal: ErrorReason | None
+    refusal: ErrorReason | None = None
+    field: ConfigField = ConfigField.NONE
 
 
 def random_job() -> int:
@@ -102,7 +111,8 @@ def _receive(connection: socket.socket, job: int, timeout_s: float) -> tuple[Hea
 
 def _read(connection: socket.socket, hello: Header, reply: Header, body: bytes, round_trip_s: float) -> Answer:
     if reply.message_type == MessageType.ERROR:
-        return Answer(round_trip_s, None, ErrorReason(ErrorPayload.unpack(body).reason))
+        error = ErrorPayload.unpack(body)
+        return Answer(round_trip_s, ErrorReason(error.reason), ConfigField(error.field))
     goodbye = Header(
         message_type=MessageType.GOODBYE,
         code_bits=hello.code_bits,
@@ -112,4 +122,4 @@ def _read(connection: socket.socket, hello: Header, reply: Header, body: bytes, 
         epoch=reply.epoch,
     )
     connection.send(goodbye.pack())
-    return Answer(round_trip_s, WelcomePayload.unpack(body), None)
+    return Answer(round_trip_s)

@@ -11,13 +11,14 @@ import numpy as np
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.doctor.finding import Finding, State
-from byteps_thc.doctor.hello import NoAnswerError, random_job, say_hello
+from byteps_thc.doctor.hello import Answer, NoAnswerError, random_job, say_hello
 from byteps_thc.errors import ConfigurationError, DeadlineError, ServerRefusedError
 from byteps_thc.session import Session, Timeouts
 from byteps_thc.wire.layout import (
     MIN_CODES_PER_PACKET,
     SWITCH_CODES_PER_PACKET,
     UDP_PORT,
+    ConfigField,
     ErrorReason,
     Header,
 )
@@ -50,17 +51,21 @@ def check_server(server: tuple[str, int]) -> Sequence[Finding]:
     except (NoAnswerError, OSError) as error:
         return [Finding(name, State.PROBLEM, f"does not answer HELLO: {error}", mend, required=True)]
     if answer.refusal is not None:
-        return [_refused(name, answer.refusal, answer.round_trip_s)]
+        return [_refused(name, answer, answer.refusal)]
     return [Finding(name, State.OK, f"answers HELLO in {_us(answer.round_trip_s)}"), _check_path(server)]
 
 
-def _refused(name: str, refusal: ErrorReason, round_trip_s: float) -> Finding:
+def _refused(name: str, answer: Answer, refusal: ErrorReason) -> Finding:
     said = refusal.name.lower()
     if refusal is ErrorReason.TOO_MANY_JOBS:
         return Finding(name, State.PROBLEM, "takes no more jobs", "thc-ps --max-jobs 64    # there", required=True)
     if refusal is ErrorReason.DRAINING:
         return Finding(name, State.PROBLEM, "is shutting down", "thc-ps    # there", required=True)
-    meaning = f"answers in {_us(round_trip_s)}, and lets no unknown job in ({said}): a switch takes described jobs only"
+    if answer.field is ConfigField.CODES_PER_PACKET:
+        meaning = f"its way back takes no packets of {SWITCH_CODES_PER_PACKET} codes, the default: its MTU is too small"
+        mend = "ip link set DEVICE mtu 1500    # there, or ThcConfig(codes_per_packet=...) on all workers"
+        return Finding(name, State.PROBLEM, meaning, mend, required=True)
+    meaning = f"answers in {_us(answer.round_trip_s)}, and lets no unknown job in ({said}), as a switch does"
     return Finding(name, State.OK, meaning)
 
 

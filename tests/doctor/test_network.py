@@ -8,8 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from byteps_thc.config import ThcConfig
@@ -103,6 +105,25 @@ def test_a_server_that_has_all_the_jobs_it_takes() -> None:
     assert "takes no more jobs" in finding.meaning
 
 
+def test_a_server_that_shuts_down() -> None:
+    """It finishes a sum of two workers, one of whom is still missing, and lets nobody in."""
+    with (
+        ParameterServer(["--drain-timeout", "60"]) as server,
+        Session([server.address], job=1, worker=0, workers=2, config=ThcConfig()) as session,
+    ):
+        codes, aggregate = np.zeros(512, np.uint8), session.new_aggregate(1024)
+        session.push_codes(0, codes, aggregate, np.zeros(1, np.uint8))
+        deadline = time.monotonic() + 30
+        while not session.counters()["incomplete_received"]:  # the server has the codes
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        server.process.terminate()
+        while not (findings := check_server(address_of(server)))[0].fails:
+            assert time.monotonic() < deadline
+        server.process.kill()
+    assert findings[0].meaning == "is shutting down"
+
+
 def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]) -> None:
     other, port = occupied_port
     other.close()
@@ -150,6 +171,31 @@ def test_auto_codes_are_those_of_the_session(mtu_bytes: int) -> None:
     command = ["unshare", "--net", "sh", "-c", inside]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert int(result.stdout.split()[-1]) == auto_codes_per_packet(mtu_bytes)
+
+
+@needs_namespaces
+def test_a_server_whose_mtu_is_too_small_for_the_default() -> None:
+    code = (
+        "from byteps_thc.doctor.server import check_server; from byteps_thc.launch import ParameterServer\n"
+        "with ParameterServer() as server:\n"
+        "    host, port = server.address.split(':'); print(check_server((host, int(port))))"
+    )
+    inside = f'ip link set lo up mtu 1000 && exec {sys.executable} -P -c "$1"'
+    command = ["unshare", "--net", "sh", "-c", inside, "sh", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "takes no packets of 1024 codes" in result.stdout, result.stdout
+    assert "required=True" in result.stdout
+
+
+@pytest.mark.slow
+@needs_namespaces
+def test_a_switch_answers_with_a_refusal() -> None:
+    script = Path(__file__).with_name("switch_server.py")
+    result = subprocess.run(
+        [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=110, check=True
+    )
+    assert "lets no unknown job in (unknown_job)" in result.stdout, result.stdout
+    assert "State.OK" in result.stdout
 
 
 @needs_namespaces
