@@ -1,4 +1,4 @@
-"""Run all benchmarks and write their tables into docs/benchmarks.md (make bench).
+"""Run the benchmarks and write their tables into docs/benchmarks.md (make bench; make bench ARGS="ddp ddp_loss").
 
 Every figure is a ratio to a named peer measured in the same run. The text around the tables is kept.
 """
@@ -13,12 +13,13 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/benchmarks.md"
-BEGIN, END = "<!-- results: make bench -->", "<!-- end of results -->"
+PYTHON = ".venv/bin/python"
 OUTPUT = ROOT / "build/bench"
 BENCHMARKS = ROOT / "tests/benchmarks"
 
@@ -82,7 +83,7 @@ def markdown(title: str, command: str, rows: list[dict[str, Any]]) -> list[str]:
 
 def ddp_section() -> list[str]:
     """DDP on shaped links: the targets, and a table for each rate."""
-    command = "PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_ddp.py"
+    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_ddp.py"
     title = "DDP step, 25 M parameters, 4 gloo ranks on shaped links"
     if os.geteuid() != 0:
         return [f"### {title}", "", "Not measured: network namespaces need root (`sudo make bench`).", ""]
@@ -93,6 +94,26 @@ def ddp_section() -> list[str]:
         lines += [f"{table['heading']}.", "", table_line(header), "| --- |" + " ---: |" * (len(header) - 1)]
         lines += [*(table_line(cells) for cells in rest), ""]
     return lines
+
+
+def ddp_loss_section() -> list[str]:
+    """What THC does to the loss of the demo's model."""
+    loss = result_of("bench_ddp_loss.py", "ddp_loss")
+    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_ddp_loss.py"
+    difference = loss["thc"] / loss["fp32"] - 1
+    return [
+        f"### Held-out loss after {loss['steps']} steps, 4 DDP ranks",
+        "",
+        f"`{command}`",
+        "",
+        table_line(["DDP, fp32", "THC, default", "difference", "target", "met"]),
+        "| ---: | ---: | ---: | --- | --- |",
+        table_line(
+            [f"{loss['fp32']:.4f}", f"{loss['thc']:.4f}", f"{difference:+.2%}", "within 1%",
+             "yes" if abs(difference) <= 0.01 else "**no**"]
+        ),
+        "",
+    ]  # fmt: skip
 
 
 def table_line(cells: list[str]) -> str:
@@ -113,43 +134,83 @@ def machine() -> str:
     )
 
 
+def push_pull_section(title: str, name: str, *options: str) -> list[str]:
+    """GradientAverager through thc-ps on loopback."""
+    command = " ".join([f"{PYTHON} tests/benchmarks/bench_push_pull.py", *options])
+    return markdown(title, command, rows_of("bench_push_pull.py", name, *options))
+
+
+def push_pull_sections() -> list[str]:
+    """All settings of it."""
+    return [
+        *push_pull_section(
+            "push_pull on loopback, largest packets that fit", "push_pull", "--codes-per-packet", "auto"
+        ),
+        *push_pull_section(
+            "push_pull on loopback, 1024 codes per packet as on Ethernet",
+            "push_pull_1024",
+            "--codes-per-packet",
+            "1024",
+        ),
+        *push_pull_section(
+            "push_pull on loopback, largest packets that fit, without error feedback",
+            "push_pull_no_feedback",
+            "--no-error-feedback",
+        ),
+    ]
+
+
+def kernels_section() -> list[str]:
+    """thc_core's kernels."""
+    command = f"{PYTHON} tests/benchmarks/bench_kernels.py"
+    return markdown("Kernels, one thread", command, rows_of("bench_kernels.py", "kernels"))
+
+
+def p4_model_section() -> list[str]:
+    """The P4 programs in the model."""
+    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_p4_model.py"
+    return markdown("P4 model", command, rows_of("bench_p4_model.py", "p4_model"))
+
+
+def memif_section() -> list[str]:
+    """thc-ps over DPDK, where there is testpmd to compare with."""
+    if not shutil.which("dpdk-testpmd"):
+        return ["DPDK over memif was not measured: dpdk-testpmd is not installed.", ""]
+    return markdown("DPDK over memif", f"{PYTHON} scripts/bench_memif.py", memif_rows())
+
+
+#: In the order of the document.
+SECTIONS: dict[str, Callable[[], list[str]]] = {
+    "kernels": kernels_section,
+    "push_pull": push_pull_sections,
+    "ddp": ddp_section,
+    "ddp_loss": ddp_loss_section,
+    "p4_model": p4_model_section,
+    "memif": memif_section,
+}
+
+
+def write(name: str) -> None:
+    """Measure a section and put it between its markers in the document."""
+    begin, end = f"<!-- {name}: make bench -->", f"<!-- end of {name} -->"
+    before, marker, rest = DOCUMENT.read_text().partition(begin)
+    if not marker:
+        sys.exit(f"{DOCUMENT.relative_to(ROOT)} has no {begin}")
+    _, _, after = rest.partition(end)
+    # Written after every section: an interrupted run keeps what it has measured.
+    lines = [machine(), "", *SECTIONS[name]()]
+    DOCUMENT.write_text(before + "\n".join([begin, "", *lines]) + end + after)
+    print(f"wrote {name} into {DOCUMENT.relative_to(ROOT)}")
+
+
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    sections = [machine(), ""]
-    python = ".venv/bin/python"
-    kernels = f"{python} tests/benchmarks/bench_kernels.py"
-    sections += markdown("Kernels, one thread", kernels, rows_of("bench_kernels.py", "kernels"))
-    push_pull = f"{python} tests/benchmarks/bench_push_pull.py"
-    sections += markdown(
-        "push_pull on loopback, largest packets that fit",
-        push_pull,
-        rows_of("bench_push_pull.py", "push_pull", "--codes-per-packet", "auto"),
-    )
-    sections += markdown(
-        "push_pull on loopback, 1024 codes per packet as on Ethernet",
-        f"{push_pull} --codes-per-packet 1024",
-        rows_of("bench_push_pull.py", "push_pull_1024", "--codes-per-packet", "1024"),
-    )
-    sections += markdown(
-        "push_pull on loopback, largest packets that fit, without error feedback",
-        f"{push_pull} --no-error-feedback",
-        rows_of("bench_push_pull.py", "push_pull_no_feedback", "--no-error-feedback"),
-    )
-    sections += ddp_section()
-    sections += markdown(
-        "P4 model",
-        f"PYTHONPATH=tests/lib {python} tests/benchmarks/bench_p4_model.py",
-        rows_of("bench_p4_model.py", "p4_model"),
-    )
-    if shutil.which("dpdk-testpmd"):
-        sections += markdown("DPDK over memif", f"{python} scripts/bench_memif.py", memif_rows())
-    else:
-        sections += ["DPDK over memif was not measured: dpdk-testpmd is not installed.", ""]
-    text = DOCUMENT.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    DOCUMENT.write_text("\n".join([before + BEGIN, "", *sections]) + END + after)
-    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"all when none is given: {', '.join(SECTIONS)}")
+    args = parser.parse_args()
+    if unknown := set(args.sections) - set(SECTIONS):
+        parser.error(f"unknown sections: {', '.join(sorted(unknown))}")
+    for name in args.sections or SECTIONS:
+        write(name)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from markdown_snippets import python_snippets
+
 from byteps_thc.launch import ParameterServer
 
 README = Path(__file__).parents[1] / "README.md"
@@ -14,9 +16,9 @@ DEFAULT_ADDRESS = "127.0.0.1:48865"
 
 
 def example() -> str:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) == 1
-    return str(blocks[0])
+    """The script of two workers, after those of DDP, FSDP2 and BytePS (tests/docs and tests/byteps_torch)."""
+    *_, script = python_snippets(README)["In one line"]
+    return script
 
 
 def test_example_is_ten_lines() -> None:

@@ -61,7 +61,7 @@ def held_out_loss(rank: Rank, model: Gpt, corpus: Corpus) -> float:
 
 
 def main() -> None:
-    with joined_rank() as rank:
+    with joined_rank(timeout_s=600) as rank:
         corpus = load_corpus()
         losses = {}
         for name, compressed in (("fp32", False), ("thc", True)):

@@ -1,0 +1,17 @@
+"""Python code in Markdown files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def python_snippets(document: Path) -> dict[str, list[str]]:
+    """Return the python blocks of each section, by its heading."""
+    snippets: dict[str, list[str]] = {}
+    for section in re.split(r"^##+ ", document.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+        heading = section.partition("\n")[0]
+        blocks = re.findall(r"^```python\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
+        if blocks:
+            snippets[heading] = blocks
+    return snippets
