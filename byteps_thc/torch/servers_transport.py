@@ -75,6 +75,8 @@ class ServersTransfer:
         """See Transfer."""
         transport = self._transport
         self._norm_handle = transport.exchange.max_norms(self._partition, norms, priority=transport.priority)
+        rows_bytes = norms.nbytes * int(transport.contributions[0])  # a row for every worker travels, both ways
+        transport.recorder.add_traffic(sent_bytes=rows_bytes, received_bytes=rows_bytes)
 
     def wait_norms(self) -> F32:
         """See Transfer."""
@@ -85,6 +87,7 @@ class ServersTransfer:
         """See Transfer."""
         transport = self._transport
         self._code_handle = transport.exchange.push_codes(self._partition, self.codes, priority=transport.priority)
+        transport.recorder.add_traffic(sent_bytes=self.codes.nbytes)
 
     def wait_codes(self) -> None:
         """See Transfer: the servers sum."""
@@ -95,6 +98,7 @@ class ServersTransfer:
     def wait_sums(self) -> None:
         """See Transfer."""
         self._sums = self._transport.exchange.wait(self._code_handle)
+        self._transport.recorder.add_traffic(received_bytes=self._sums.nbytes)
 
     def aggregate(self) -> tuple[U8 | U16, U8]:
         """See Transfer."""

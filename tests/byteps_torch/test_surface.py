@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from byteps_lab import BytepsLab
 
 PROGRAM = Path(__file__).with_name("programs") / "surface.py"
 
 
+@pytest.mark.timeout(280)
 def test_everything_of_byteps_torch(tmp_path):
     with BytepsLab(tmp_path) as lab:
         lab.start(PROGRAM, str(tmp_path))
-        for worker in lab.wait(deadline_s=90):
+        for worker in lab.wait(deadline_s=240):
             assert worker.status == 0, worker.output
         lab.wait_servers()
     first, second = (torch.load(tmp_path / f"surface{rank}.pt", weights_only=True) for rank in range(2))

@@ -14,7 +14,7 @@ import byteps_thc.torch as bps
 from byteps_thc.errors import ConfigurationError, InputError
 
 torch.set_num_threads(1)
-BACK_TO_BACK = 40
+BACK_TO_BACK = 20
 DTYPES = [torch.float32, torch.float16, torch.float64, torch.int32, torch.int64, torch.uint8]
 
 
