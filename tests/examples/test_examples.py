@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from byteps_lab import BytepsLab, why_not
+
+from byteps_thc.launch import ParameterServer
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 OPTIONS = ["--steps", "20", "--batch-size", "4"]
@@ -78,3 +81,16 @@ def test_single_process() -> None:
 def test_torchrun(name: str) -> None:
     torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     assert_learned(run_example(*torchrun, str(EXAMPLES / name)))
+
+
+@pytest.mark.parametrize("route", ["network", "servers"])
+def test_bpslaunch(route: str, tmp_path: Path, thc_ps: ParameterServer) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    environment = {"THC_ROUTE": route, "THC_SERVERS": thc_ps.address}
+    with BytepsLab(tmp_path, workers=2, environment=environment) as lab:
+        lab.start(EXAMPLES / "train_byteps.py", *OPTIONS)
+        first, second = lab.wait(TIMEOUT_S)
+        assert (first.status, second.status) == (0, 0), lab.outputs()
+        lab.wait_servers()
+    assert_learned(losses_in(first.output))
