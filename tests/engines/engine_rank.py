@@ -1,6 +1,7 @@
-"""A rank that averages buffers with a CollectiveEngine, in all the cases of the test.
+"""A rank that averages buffers with an engine, in all the cases of the test.
 
-settings: {"cases": [{"name", "thc", "policy", "sizes": parameter sizes of every buffer, "dtype", "steps"}]}.
+settings: {"cases": [{"name", "thc", "policy", "sizes": parameter sizes of every buffer, "dtype", "steps",
+"network": NetworkConfig, or none for the collective engine; "faults": FaultConfig}]}.
 Reports for every case the averages of every step, and the residuals and statistics after the last one.
 """
 
@@ -13,14 +14,24 @@ from gradients import buffers_of, gradient_of
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig
-from byteps_thc.engines.collective import CollectiveEngine
+from byteps_thc.engines.factory import make_engine
+from byteps_thc.engines.network import NetworkConfig
 from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.session import FaultConfig
+
+
+def network_of(case: dict[str, Any]) -> NetworkConfig | None:
+    if "network" not in case:
+        return None
+    faults = FaultConfig(**case["faults"]) if "faults" in case else None
+    return NetworkConfig(**case["network"], faults=faults)
 
 
 def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     group = dist.group.WORLD
     assert group is not None
-    engine = CollectiveEngine(group, ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"]))
+    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    engine = make_engine(group, config, policy, network_of(case))
     averages = []
     for step in range(case["steps"]):
         engine.start_step()
@@ -40,6 +51,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
         "sent_bytes": stats.sent_bytes,
         "nmse": stats.nmse,
         "residual_norm": stats.residual_norm,
+        "retransmissions": stats.retransmissions,
     }
 
 

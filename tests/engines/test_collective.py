@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from gradients import Simulation, buffers_of, gradient_of
+from gradients import bits, check_case, of_all_ranks
 from ranks import run_ranks
-
-from byteps_thc import ThcConfig
 
 PROGRAM = Path(__file__).with_name("engine_rank.py")
 
@@ -56,42 +54,9 @@ def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return run_ranks(PROGRAM, request.param, tmp_path_factory.mktemp("ranks"), settings=settings)
 
 
-def of_all_ranks(case: dict[str, Any], ranks: int, step: int) -> list[list[Any]]:
-    """[buffer][rank] -> GradientBuffer, before averaging."""
-    by_rank = [
-        buffers_of(case, [gradient_of(case, rank=rank, step=step, number=n) for n in range(len(case["sizes"]))])
-        for rank in range(ranks)
-    ]
-    return [[buffers[n] for buffers in by_rank] for n in range(len(case["sizes"]))]
-
-
-def bits(tensor: torch.Tensor) -> bytes:
-    return tensor.view(torch.uint8).numpy().tobytes()
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_averages_equal_the_simulation(reports: list[dict[str, Any]], case: dict[str, Any]) -> None:
-    ranks = len(reports)
-    simulation = Simulation(ThcConfig(**case["thc"]), ranks, case["policy"].get("bypass_elements", 1024))
-    for step in range(case["steps"]):
-        for number, buffers in enumerate(of_all_ranks(case, ranks, step)):
-            expected = simulation.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient
-            averages = [report[case["name"]]["averages"][step][number] for report in reports]
-            assert all(bits(average) == bits(averages[0]) for average in averages), (step, number)
-            for part in buffers[0].parameters:
-                got, wanted = (values[part.start : part.stop] for values in (averages[0], expected))
-                if part.size < simulation.bypass_elements:  # sums of floats, in an order that is gloo's
-                    torch.testing.assert_close(got, wanted, equal_nan=True)
-                else:
-                    assert bits(got) == bits(wanted), (step, part)
-            if [1, step, number] in case.get("not_finite", []):
-                assert expected.isnan().any()
-    for rank, report in enumerate(reports):
-        for number, buffers in enumerate(of_all_ranks(case, ranks, 0)):
-            expected = simulation.residual(rank, buffers[rank])
-            for part in buffers[rank].parameters:
-                kept = report[case["name"]]["residuals"].get(part.name, torch.zeros(part.stop - part.start))
-                assert bits(kept) == bits(expected[part.start : part.stop]), (number, part)
+    check_case(case, [report[case["name"]] for report in reports])
 
 
 def test_averages_are_near_the_exact_ones(reports: list[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.engines.policy import CompressionPolicy
 
 
 def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> Tensor:
@@ -96,3 +97,41 @@ class Simulation:
             _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.config.bits, add=True)
             compressor.keep_residual(partition)
         self.compressors[0].decode(partitions[0], sums, np.full(1, len(partitions), np.uint8), out)
+
+
+def of_all_ranks(case: dict[str, Any], ranks: int, step: int) -> list[list[Any]]:
+    """[buffer][rank] -> GradientBuffer, before averaging."""
+    by_rank = [
+        buffers_of(case, [gradient_of(case, rank=rank, step=step, number=n) for n in range(len(case["sizes"]))])
+        for rank in range(ranks)
+    ]
+    return [[buffers[n] for buffers in by_rank] for n in range(len(case["sizes"]))]
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    return tensor.view(torch.uint8).numpy().tobytes()
+
+
+def check_case(case: dict[str, Any], reports: list[dict[str, Any]]) -> None:
+    """All ranks have the simulation's averages in every step, and its residuals at the end."""
+    ranks = len(reports)
+    simulation = Simulation(ThcConfig(**case["thc"]), ranks, CompressionPolicy(**case["policy"]).bypass_elements)
+    for step in range(case["steps"]):
+        for number, buffers in enumerate(of_all_ranks(case, ranks, step)):
+            expected = simulation.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient
+            averages = [report["averages"][step][number] for report in reports]
+            assert all(bits(average) == bits(averages[0]) for average in averages), (step, number)
+            for part in buffers[0].parameters:
+                got, wanted = (values[part.start : part.stop] for values in (averages[0], expected))
+                if part.size < simulation.bypass_elements:  # sums of floats, in an order that is gloo's
+                    torch.testing.assert_close(got, wanted, equal_nan=True)
+                else:
+                    assert bits(got) == bits(wanted), (step, part)
+            if [1, step, number] in case.get("not_finite", []):
+                assert expected.isnan().any()
+    for rank, report in enumerate(reports):
+        for number, buffers in enumerate(of_all_ranks(case, ranks, 0)):
+            expected = simulation.residual(rank, buffers[rank])
+            for part in buffers[rank].parameters:
+                kept = report["residuals"].get(part.name, torch.zeros(part.stop - part.start))
+                assert bits(kept) == bits(expected[part.start : part.stop]), (number, part)

@@ -1,0 +1,249 @@
+"""A rank that trains small models with DDP and thc_hook in many ways; each scenario returns what the test checks.
+
+settings: {"scenarios": [names]}.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ThcConfig
+from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
+
+FEATURES = 64
+
+
+class Model(nn.Module):
+    """Three layers, the middle one of which a batch may leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(FEATURES, 128)
+        self.middle = nn.Linear(128, 128)
+        self.last = nn.Linear(128, 4)
+
+    def forward(self, x: Tensor, middle: bool = True) -> Tensor:
+        x = self.first(x).relu()
+        return self.last(self.middle(x).relu() if middle else x)
+
+
+class Training:
+    """A DDP model whose buckets are small enough for several, and are rebuilt after the first step."""
+
+    def __init__(
+        self, rank: Rank, *, group: Any = None, dtype: torch.dtype = torch.float32, hook: Any = thc_hook, **options: Any
+    ) -> None:
+        state_options = {name: options.pop(name) for name in ("policy", "grad_scaler", "named") if name in options}
+        self.rank = rank
+        torch.manual_seed(0)
+        self.ddp = DistributedDataParallel(
+            Model().to(dtype), process_group=group, **({"bucket_cap_mb": 0.05} | options)
+        )
+        named = state_options.pop("named", True)
+        self.state = ThcState(group, ThcConfig(), model=self.ddp if named else None, **state_options)
+        self.ddp.register_comm_hook(self.state, hook)
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.05)
+        self.dtype = dtype
+
+    def loss(self, step: int, **forward: Any) -> Tensor:
+        x = torch.randn(8, FEATURES, generator=torch.Generator().manual_seed(100 * step + self.rank.rank))
+        output: Tensor = self.ddp(x.to(self.dtype), **forward)
+        return output.float().square().mean()
+
+    def step(self, step: int, **forward: Any) -> None:
+        self.optimizer.zero_grad()
+        self.loss(step, **forward).backward()
+        self.optimizer.step()
+
+    def parameters(self) -> Tensor:
+        return torch.cat([parameter.detach().flatten() for parameter in self.ddp.parameters()])
+
+    def gradients(self) -> Tensor:
+        return torch.cat([p.grad.flatten() for p in self.ddp.parameters() if p.grad is not None])
+
+    def report(self) -> dict[str, Any]:
+        result = {"parameters": self.parameters(), "residuals": self.state.state_dict()["residuals"]}
+        self.state.close()
+        return result
+
+
+def exact_gradients(training: Training, step: int) -> Tensor:
+    """The average of the ranks' own gradients, without DDP."""
+    model = copy.deepcopy(training.ddp.module)
+    model.zero_grad()
+    x = torch.randn(8, FEATURES, generator=torch.Generator().manual_seed(100 * step + training.rank.rank))
+    model(x).square().mean().backward()
+    average = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    dist.all_reduce(average)
+    return average / dist.get_world_size()
+
+
+def plain(rank: Rank) -> dict[str, Any]:
+    training = Training(rank)
+    sums = [torch.zeros(()), torch.zeros(())]
+    for step in range(6):
+        exact = exact_gradients(training, step)
+        training.step(step)
+        sums = [sums[0] + training.gradients(), sums[1] + exact]
+        error = (training.gradients() - exact).square().sum() / exact.square().sum()
+    stats = training.state.compression_stats()
+    result = {"error": error, "sum_error": (sums[0] - sums[1]).square().sum() / sums[1].square().sum()}
+    return training.report() | result | {"steps": stats.steps, "ratio": stats.ratio, "nmse": stats.nmse}
+
+
+def without_names(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, named=False)
+    for step in range(4):
+        training.step(step)
+    return training.report()
+
+
+def accumulation(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, gradient_as_bucket_view=True)
+    for step in range(3):
+        with training.ddp.no_sync():
+            training.loss(step).backward()
+        training.loss(step + 10).backward()
+        training.optimizer.step()
+        training.optimizer.zero_grad()
+    return training.report() | {"steps": training.state.compression_stats().steps}
+
+
+def unused_parameters(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, find_unused_parameters=True)
+    for step in range(4):
+        training.step(step, middle=step % 2 == 0)
+    return training.report()
+
+
+def static_graph(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, static_graph=True)
+    for step in range(4):
+        training.step(step)
+    return training.report()
+
+
+def wrapped(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, hook=fp16_compress_wrapper(thc_hook))
+    for step in range(4):
+        training.step(step)
+    return training.report()
+
+
+def bfloat16_model(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, dtype=torch.bfloat16)
+    for step in range(4):
+        training.step(step)
+    return training.report()
+
+
+def autocast_and_scaler(rank: Rank) -> dict[str, Any]:
+    """Rank 0's gradient is not finite in step 3: the step is skipped everywhere, and residuals change by scale only."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, backoff_factor=0.25)
+    training = Training(rank, grad_scaler=scaler)
+    for step in range(4):
+        before, residuals = training.parameters(), training.state.state_dict()["residuals"]
+        training.optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = training.loss(step)
+        if step == 3 and rank.rank == 0:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        scaler.step(training.optimizer)
+        scaler.update()
+    skipped = torch.equal(before, training.parameters())
+    after = training.state.state_dict()["residuals"]
+    untouched = all(torch.equal(after[name], residual) for name, residual in residuals.items())
+    finite = bool(training.gradients().isfinite().all())
+    scaled_by = scaler.get_scale() / 1024.0
+    training.state._follow_loss_scale()
+    rescaled = training.state.state_dict()["residuals"]
+    result = {"skipped": skipped, "untouched": untouched, "finite": finite, "scaled_by": scaled_by}
+    result["followed"] = all(torch.equal(rescaled[name], residual * scaled_by) for name, residual in after.items())
+    training.step(4)
+    return training.report() | result
+
+
+def resumed(rank: Rank) -> dict[str, Any]:
+    """Three steps, a checkpoint into a new process's objects, three more; the same as six steps in one go."""
+    reference = Training(rank)
+    for step in range(6):
+        reference.step(step)
+    first = Training(rank)
+    for step in range(3):
+        first.step(step)
+    checkpoint = first.state.state_dict()
+    second = Training(rank)
+    second.ddp.load_state_dict(first.ddp.state_dict())
+    second.state.load_state_dict(checkpoint)
+    for step in range(3, 6):
+        second.step(step)
+    # DDP numbers its buckets anew: the residuals are the same, codes of the first step are of other blocks.
+    kept = [training.state.state_dict()["residuals"] for training in (first, second)]
+    first.state.close()
+    result = {"restored": checkpoint["round"] > 0 and kept[0].keys() == kept[1].keys()}
+    result["distance"] = (second.parameters() - reference.parameters()).norm() / reference.parameters().norm()
+    reference.state.close()
+    return second.report() | result
+
+
+def compiled(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, bucket_cap_mb=25)  # torch.compile takes no buckets below one MiB
+    training.ddp.compile(backend="aot_eager")
+    for step in range(4):
+        training.step(step)
+    return training.report()
+
+
+def subgroups(rank: Rank) -> dict[str, Any]:
+    """Two jobs at the same time, of even and of odd ranks."""
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    training = Training(rank, group=groups[rank.rank % 2])
+    for step in range(4):
+        training.step(step)
+    return training.report()
+
+
+def warm_up(rank: Rank) -> dict[str, Any]:
+    training = Training(rank, policy=CompressionPolicy(warmup_steps=2))
+    errors = []
+    for step in range(4):
+        exact = exact_gradients(training, step)
+        training.step(step)
+        errors.append((training.gradients() - exact).norm() / exact.norm())
+    return training.report() | {"errors": torch.stack(errors)}
+
+
+SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
+    plain,
+    without_names,
+    accumulation,
+    unused_parameters,
+    static_graph,
+    wrapped,
+    bfloat16_model,
+    autocast_and_scaler,
+    resumed,
+    compiled,
+    subgroups,
+    warm_up,
+]
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        wanted = rank.settings["scenarios"]
+        rank.report({scenario.__name__: scenario(rank) for scenario in SCENARIOS if scenario.__name__ in wanted})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""thc_hook under DistributedDataParallel on real gloo ranks, in the ways people use DDP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+
+PROGRAM = Path(__file__).with_name("ddp_rank.py")
+ON_TWO = [
+    "plain",
+    "without_names",
+    "accumulation",
+    "unused_parameters",
+    "static_graph",
+    "wrapped",
+    "bfloat16_model",
+    "autocast_and_scaler",
+    "resumed",
+    "compiled",
+    "warm_up",
+]
+ON_FOUR = ["plain", "subgroups", "autocast_and_scaler"]
+NAMES = {f"{layer}.{part}" for layer in ("first", "middle", "last") for part in ("weight", "bias")}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two"), settings={"scenarios": ON_TWO})
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("four"), settings={"scenarios": ON_FOUR})
+
+
+def of(reports: list[dict[str, Any]], scenario: str) -> list[dict[str, Any]]:
+    return [report[scenario] for report in reports]
+
+
+@pytest.mark.parametrize("scenario", ON_TWO)
+def test_ranks_stay_identical(two: list[dict[str, Any]], scenario: str) -> None:
+    first, second = of(two, scenario)
+    assert first["parameters"].isfinite().all()
+    assert torch.equal(first["parameters"], second["parameters"])
+
+
+@pytest.mark.parametrize("reports", ["two", "four"])
+def test_gradients_are_averaged_and_errors_fed_back(reports: str, request: pytest.FixtureRequest) -> None:
+    ranks = of(request.getfixturevalue(reports), "plain")
+    for report in ranks:
+        assert torch.equal(report["parameters"], ranks[0]["parameters"])
+        assert 0 < report["error"] < 0.2
+        assert report["sum_error"] < report["error"]  # what a step loses comes with the next ones
+        assert report["steps"] == 6
+        assert report["ratio"] > 3
+        assert 0 < report["nmse"] < 0.5
+
+
+def test_residuals_have_the_parameters_names_through_the_rebuild(two: list[dict[str, Any]]) -> None:
+    for report in of(two, "plain"):
+        assert report["residuals"].keys() == NAMES
+        assert report["residuals"]["middle.weight"].any()
+        assert not report["residuals"]["middle.bias"].any()  # small parameters travel exactly
+    assert not torch.equal(*(report["residuals"]["middle.weight"] for report in of(two, "plain")))
+
+
+def test_residuals_without_names_are_numbered(two: list[dict[str, Any]]) -> None:
+    named, numbered = of(two, "plain")[0], of(two, "without_names")[0]
+    assert numbered["residuals"].keys() == {str(number) for number in range(len(NAMES))}
+    assert sorted(map(len, numbered["residuals"].values())) == sorted(map(len, named["residuals"].values()))
+
+
+def test_one_step_per_synchronisation(two: list[dict[str, Any]]) -> None:
+    assert [report["steps"] for report in of(two, "accumulation")] == [3, 3]
+
+
+@pytest.mark.parametrize("reports", ["two", "four"])
+def test_what_is_not_finite_reaches_the_scaler_and_spares_the_residuals(
+    reports: str, request: pytest.FixtureRequest
+) -> None:
+    for report in of(request.getfixturevalue(reports), "autocast_and_scaler"):
+        assert not report["finite"]
+        assert report["skipped"]
+        assert report["untouched"]
+        assert report["scaled_by"] == 0.25
+        assert report["followed"]
+
+
+def test_a_checkpoint_goes_on_where_it_was(two: list[dict[str, Any]]) -> None:
+    for report in of(two, "resumed"):
+        assert report["restored"]
+        assert report["distance"] < 0.01
+
+
+def test_warm_up_steps_are_exact(two: list[dict[str, Any]]) -> None:
+    for report in of(two, "warm_up"):
+        assert (report["errors"][:2] < 1e-5).all()
+        assert (report["errors"][2:] > 1e-3).all()
+
+
+def test_subgroups_do_not_mix(four: list[dict[str, Any]]) -> None:
+    even, odd, even_too, odd_too = (report["parameters"] for report in of(four, "subgroups"))
+    assert torch.equal(even, even_too)
+    assert torch.equal(odd, odd_too)
+    assert not torch.equal(even, odd)
