@@ -2,10 +2,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-switch test test-all lint format bench clean
+.PHONY: help setup demo demo-switch byteps test test-all lint format bench docs clean
 
 JOBS ?= $(shell nproc)
 BIN := .venv/bin
+BUILD_BYTEPS := nice $(BIN)/python scripts/byteps/build.py
+WITHOUT_BYTEPS := echo "make: BytePS was not built; tests that need it are skipped" >&2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export CTEST_OUTPUT_ON_FAILURE := 1
 
@@ -24,13 +26,19 @@ demo-switch: ## the demo with a P4 program as the aggregator, in network namespa
 	@scripts/setup.sh demo-switch
 	@$(BIN)/thc demo-switch $(ARGS)
 
-test: ## C++ and Python tests, a few minutes
+byteps: ## build BytePS with THC's compressor into .venv; about four minutes the first time
+	@scripts/setup.sh byteps
+	@$(BUILD_BYTEPS)
+
+test: ## C++ and Python tests, with BytePS where it can be built; a few minutes
 	@scripts/setup.sh test
+	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@scripts/cpp_tests.sh release $(JOBS)
 	@$(BIN)/pytest -m "not slow" $(ARGS)
 
 test-all: ## test, slow tests, sanitizers and a minute of fuzzing
 	@scripts/setup.sh all
+	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@for preset in release asan-ubsan tsan; do scripts/cpp_tests.sh $$preset $(JOBS); done
 	@scripts/fuzz.sh
 	@$(BIN)/pytest $(ARGS)
@@ -46,6 +54,10 @@ format: ## rewrite sources in the project's style
 bench: ## benchmarks; writes docs/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python scripts/bench.py $(ARGS)
+
+docs: ## API reference from the docstrings, into build/docs
+	@scripts/setup.sh all
+	@$(BIN)/python scripts/docs.py
 
 clean: ## remove build outputs and .venv
 	@rm -rf build .venv demo-out demo-switch-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

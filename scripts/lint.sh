@@ -8,10 +8,20 @@ export PATH="$PWD/.venv/bin:$PATH"
 
 # clang-tidy reads the compile commands of a build folder of its own; configuring is enough, nothing is built.
 cpp_tidy() {
-  local build=build/lint
+  local build=build/lint byteps=() files=("$@") file
+  # What is compiled for BytePS is checked where BytePS's source is: after make byteps.
+  for file in build/byteps/byteps-*/byteps/server; do
+    [[ -d $file ]] && byteps=(-DTHC_BYTEPS_SOURCE="$PWD/${file%/byteps/server}")
+  done
+  if [[ ${#byteps[@]} -eq 0 ]]; then
+    files=()
+    for file in "$@"; do
+      [[ $file == byteps_thc/csrc/byteps/* ]] || files+=("$file")
+    done
+  fi
   cmake --preset release -B "$build" --log-level=WARNING -DTHC_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(command -v python)" \
-    -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" >/dev/null
-  printf '%s\0' "$@" | xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p "$build" --warnings-as-errors='*' 2>/dev/null
+    -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" "${byteps[@]}" >/dev/null
+  printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p "$build" --warnings-as-errors='*' 2>/dev/null
 }
 
 format() {

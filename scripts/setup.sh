@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Install what is missing and build the project into .venv. Fast, and without network, when nothing is missing.
 #
-# Usage: scripts/setup.sh demo|demo-switch|test|all
+# Usage: scripts/setup.sh demo|demo-switch|byteps|test|all
 #   demo  build and run the project        test  demo + C++ and Python tests        all  test + lint, fuzzing, benchmarks
-#   demo-switch  demo + network namespaces
+#   demo-switch  demo + network namespaces             byteps  demo + what scripts/byteps/build.py needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,21 +14,24 @@ readonly stamps=$venv/.stamps
 # Debian package names; python3-venv and python3-dev are added below if the interpreter needs them.
 packages=(g++ cmake ninja-build pkg-config ccache
   libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libdpdk-dev)
+byteps_packages=(make libnuma-dev)
 extras=demo
 case $purpose in
   demo) ;;
   demo-switch) packages+=(iproute2) ;;
+  byteps) packages+=("${byteps_packages[@]}") ;;
   test)
-    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2)
-    extras+=,test
+    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 "${byteps_packages[@]}")
+    extras+=,test,docs
     ;;
   all)
     packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 git shellcheck clang-14 libclang-rt-14-dev)
+    packages+=("${byteps_packages[@]}")
     packages+=(dpdk dpdk-dev) # dpdk-devbind.py and dpdk-testpmd
-    extras+=,test,lint
+    extras+=,test,docs,lint
     ;;
   *)
-    echo "setup: unknown purpose '$purpose' (demo, demo-switch, test or all)" >&2
+    echo "setup: unknown purpose '$purpose' (demo, demo-switch, byteps, test or all)" >&2
     exit 2
     ;;
 esac

@@ -41,7 +41,7 @@ def build_shim(shim: Path, prefix: Path, toolchain: Toolchain, logs: Path) -> No
     if not (prefix / "include").exists():
         (prefix / "include").symlink_to((shim / "include").resolve())
     archive = prefix / "lib" / "libnccl_static.a"
-    compiler = [*toolchain.compilers["CC"].split(), "-O2", "-fPIC", "-Wall", "-Wextra", "-I", shim / "include"]
+    compiler: list[str | Path] = [*toolchain.compilers["CC"].split(), "-O2", "-fPIC", "-Wall", "-Wextra", "-I", shim / "include"]
     object_file = prefix / "cuda_nccl_shim.o"
     run([*compiler, "-c", shim / "cuda_nccl_shim.c", "-o", object_file], log=logs / "shim.log", cwd=prefix)
     archive.unlink(missing_ok=True)

@@ -30,7 +30,11 @@ def build(repository: Path, source: Path, folder: Path, toolchain: Toolchain, lo
         settings["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     defines = [f"-D{name}={value}" for name, value in settings.items()]
-    run(["cmake", "-S", repository, "-B", folder, *generator, *defines], log=logs / "plugin-configure.log", cwd=repository)
+    run(
+        ["cmake", "-S", repository, "-B", folder, *generator, *defines],
+        log=logs / "plugin-configure.log",
+        cwd=repository,
+    )
     targets = ["--target", "thc_byteps", "--parallel", str(os.cpu_count() or 1)]
     run(["cmake", "--build", folder, *targets], log=logs / "plugin-build.log", cwd=repository)
     package = source / "byteps" / "plugins"

@@ -24,7 +24,7 @@ class Substitution:
 
 
 def apply(source: Path, substitutions: Iterable[Substitution]) -> None:
-    """Make the substitutions in the source tree, in order; BuildError when a pattern is not there as often as stated."""
+    """Make the substitutions in the source tree, in order; BuildError if a pattern is not found as often as stated."""
     for substitution in substitutions:
         path = source / substitution.file
         if not path.is_file():
@@ -41,6 +41,8 @@ def apply(source: Path, substitutions: Iterable[Substitution]) -> None:
 
 _TORCH_VERSION = "torch's headers define TORCH_VERSION themselves, as a string"
 _THC_HEADERS = "torch has no TH and THC (its old tensor library) headers any more"
+_POLLING = "8 threads a worker poll their queues every microsecond, which leaves a small host no CPU for anything else"
+_RECEIVING = "receiving threads poll without a pause, and hold the lock that the others and senders need meanwhile"
 
 SUBSTITUTIONS: tuple[Substitution, ...] = (
     # Compiling with today's torch.
@@ -57,12 +59,16 @@ SUBSTITUTIONS: tuple[Substitution, ...] = (
         "have_cuda = os.environ['BYTEPS_WITH_CUDA'] == '1'",
         "the check includes THC.h and calls include_paths(cuda=True), both gone; the build script knows",
     ),
-    Substitution("setup.py", "updated_macros, 'TORCH_VERSION'", "updated_macros, 'BYTEPS_TORCH_VERSION'", _TORCH_VERSION),
+    Substitution(
+        "setup.py", "updated_macros, 'TORCH_VERSION'", "updated_macros, 'BYTEPS_TORCH_VERSION'", _TORCH_VERSION
+    ),
     *(
         Substitution(f"byteps/torch/{file}", "#if TORCH_VERSION", "#if BYTEPS_TORCH_VERSION", _TORCH_VERSION, count)
         for file, count in (("ops.cc", 1), ("adapter.cc", 1), ("ready_event.cc", 5))
     ),
-    Substitution("byteps/torch/ops.h", "#include <TH/TH.h>\n\n#if HAVE_CUDA\n#include <THC/THC.h>\n#endif\n", "", _THC_HEADERS),
+    Substitution(
+        "byteps/torch/ops.h", "#include <TH/TH.h>\n\n#if HAVE_CUDA\n#include <THC/THC.h>\n#endif\n", "", _THC_HEADERS
+    ),
     Substitution(
         "byteps/torch/ops.h",
         "#define PUSHPULL_H(torch_Tensor, THTensor)",
@@ -71,13 +77,20 @@ SUBSTITUTIONS: tuple[Substitution, ...] = (
     ),
     Substitution(
         "byteps/torch/ops.h",
-        'PUSHPULL_H(torch_cuda_DoubleTensor, THCudaDoubleTensor)\n#endif\n',
-        'PUSHPULL_H(torch_cuda_DoubleTensor, THCudaDoubleTensor)\n#endif\n#endif\n',
+        "PUSHPULL_H(torch_cuda_DoubleTensor, THCudaDoubleTensor)\n#endif\n",
+        "PUSHPULL_H(torch_cuda_DoubleTensor, THCudaDoubleTensor)\n#endif\n#endif\n",
         "end of those declarations",
     ),
-    Substitution("byteps/torch/cuda_util.cc", "#include <THC/THC.h>", "#include <c10/cuda/CUDAException.h>", _THC_HEADERS),
+    Substitution(
+        "byteps/torch/cuda_util.cc", "#include <THC/THC.h>", "#include <c10/cuda/CUDAException.h>", _THC_HEADERS
+    ),
     Substitution("byteps/torch/cuda_util.cc", "THCudaCheck(", "C10_CUDA_CHECK(", _THC_HEADERS, 3),
-    Substitution("byteps/common/communicator.h", "#include <cstdlib>\n", "#include <cstdlib>\n#include <memory>\n", "std::shared_ptr"),
+    Substitution(
+        "byteps/common/communicator.h",
+        "#include <cstdlib>\n",
+        "#include <cstdlib>\n#include <memory>\n",
+        "std::shared_ptr",
+    ),
     Substitution(
         "byteps/torch/ops.py",
         "from distutils.version import LooseVersion\n",
@@ -88,7 +101,8 @@ SUBSTITUTIONS: tuple[Substitution, ...] = (
     Substitution(
         "byteps/torch/ops.cc",
         'm.def("byteps_torch_wait_and_clear", &WaitAndClear);',
-        'm.def("byteps_torch_wait_and_clear", &WaitAndClear,\n        pybind11::call_guard<pybind11::gil_scoped_release>());',
+        'm.def("byteps_torch_wait_and_clear", &WaitAndClear,\n'
+        "        pybind11::call_guard<pybind11::gil_scoped_release>());",
         "it waits for a thread that drops a tensor, for which that thread needs the GIL: a deadlock",
     ),
     Substitution(
@@ -106,11 +120,36 @@ SUBSTITUTIONS: tuple[Substitution, ...] = (
         "workers on one host, and jobs on one host, would share the buffers that they push from",
     ),
     Substitution(
-        "byteps/common/global.cc",
-        "    ps::Finalize(0, true);\n",
-        '    const char* exit_barrier = getenv("BYTEPS_EXIT_BARRIER");\n'
-        '    ps::Finalize(0, exit_barrier == nullptr || atoi(exit_barrier) != 0);\n',
-        "a worker that has found another one dead could not exit: it would wait for it in this barrier for ever",
+        "byteps/common/core_loops.cc",
+        "std::chrono::nanoseconds(1000)",
+        "PollInterval()",
+        _POLLING,
+        11,
+    ),
+    Substitution(
+        "byteps/common/core_loops.cc",
+        "void FinishOrProceed(",
+        "static std::chrono::nanoseconds PollInterval() {\n"
+        '  static const char* interval_ns = getenv("BYTEPS_POLL_NS");\n'
+        "  return std::chrono::nanoseconds(interval_ns ? atol(interval_ns) : 1000);\n"
+        "}\n\n"
+        "void FinishOrProceed(",
+        _POLLING,
+    ),
+    Substitution(
+        "3rdparty/ps-lite/src/zmq_van.h",
+        "          std::lock_guard<std::mutex> lk(mu_);\n          // the zmq_msg_recv",
+        "          std::unique_lock<std::mutex> lk(mu_);\n          // the zmq_msg_recv",
+        _RECEIVING,
+    ),
+    Substitution(
+        "3rdparty/ps-lite/src/zmq_van.h",
+        "          } else if (errno == EAGAIN) { // ZMQ_DONTWAIT\n",
+        "          } else if (errno == EAGAIN) { // ZMQ_DONTWAIT\n"
+        '            static const char* interval_ns = getenv("BYTEPS_POLL_NS");\n'
+        "            lk.unlock();\n"
+        "            if (interval_ns) std::this_thread::sleep_for(std::chrono::nanoseconds(atol(interval_ns)));\n",
+        _RECEIVING,
     ),
     Substitution(
         "byteps/server/server.cc",
@@ -122,9 +161,7 @@ SUBSTITUTIONS: tuple[Substitution, ...] = (
     Substitution(
         "byteps/server/__init__.py",
         "    SERVER_LIB_CTYPES.byteps_server()\n",
-        "    import byteps.plugins\n"
-        "    byteps.plugins.load_for_server()\n"
-        "    SERVER_LIB_CTYPES.byteps_server()\n",
+        "    import byteps.plugins\n    byteps.plugins.load_for_server()\n    SERVER_LIB_CTYPES.byteps_server()\n",
         "compressors of other packages must be registered before the server runs",
     ),
     Substitution(

@@ -50,15 +50,18 @@ def find() -> Toolchain:
     try:
         import torch
     except ImportError as error:
-        raise BuildError(f"BytePS's torch module is built for the torch of {sys.executable}, and it has none") from error
+        raise BuildError(
+            f"BytePS's torch module is built for the torch of {sys.executable}, and it has none"
+        ) from error
+    version = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
     return Toolchain(
-        compiler=subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0],
+        compiler=version.splitlines()[0],
         ccache=shutil.which("ccache") is not None,
         python=f"{sysconfig.get_platform()} {sys.version}",
         torch=f"{torch.__version__} {torch.version.git_version}",
         cxx11_abi=torch.compiled_with_cxx11_abi(),
         rdma=_has_header("rdma/rdma_cma.h"),
-        cuda=_find_cuda(torch.version.cuda),
+        cuda=find_cuda(torch.version.cuda),
     )
 
 
@@ -67,18 +70,20 @@ def _has_header(header: str) -> bool:
     return subprocess.run(preprocess, input=f"#include <{header}>\n", text=True, capture_output=True).returncode == 0
 
 
-def _find_cuda(torch_cuda: str | None) -> Cuda | None:
-    """Return CUDA and NCCL; None when torch is a CPU build or this host has no CUDA toolkit.
+def find_cuda(torch_cuda: str | None) -> Cuda | None:
+    """Return CUDA and NCCL for a torch of that CUDA version; None for a CPU build of torch and without a CUDA toolkit.
 
     A toolkit without NCCL is an error: the shim moves no data between GPUs.
     """
     if torch_cuda is None:
         return None
     nvcc = shutil.which("nvcc")
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("BYTEPS_CUDA_HOME"), nvcc and Path(nvcc).resolve().parents[1]]
-    home = next((Path(h) for h in (*homes, "/usr/local/cuda") if h and (Path(h) / "include/cuda_runtime.h").exists()), None)
-    if home is None:
+    beside_nvcc = nvcc and Path(nvcc).resolve().parents[1]
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("BYTEPS_CUDA_HOME"), beside_nvcc, "/usr/local/cuda"]
+    toolkits = [Path(home) for home in homes if home and (Path(home) / "include/cuda_runtime.h").exists()]
+    if not toolkits:
         return None
+    home = toolkits[0]
     nccl_homes = [os.environ.get("BYTEPS_NCCL_HOME"), os.environ.get("NCCL_HOME"), _wheel_of_nccl(), home, "/usr"]
     for nccl_home in (Path(h) for h in nccl_homes if h):
         if (nccl_home / "include/nccl.h").exists():

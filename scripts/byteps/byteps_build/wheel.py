@@ -11,6 +11,8 @@ from byteps_build.commands import run
 from byteps_build.errors import BuildError
 from byteps_build.toolchain import Toolchain
 
+_PIP: tuple[str | Path, ...] = (sys.executable, "-m", "pip")
+
 #: In byteps/plugins: says what the installed package was built from.
 STAMP = "build.txt"
 
@@ -20,12 +22,14 @@ def build(source: Path, folder: Path, shim: Path, toolchain: Toolchain, logs: Pa
     folder.mkdir(parents=True, exist_ok=True)
     tools = folder / "tools"
     if not tools.exists():  # setup.py needs a setuptools that knows wheels; what the environment has stays as it is
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", tools, "setuptools>=70.1,<85", "pybind11>=3"]
+        install = [*_PIP, "install", "--quiet", "--target", tools, "setuptools>=70.1,<85"]
         run(install, log=logs / "tools.log", cwd=folder)
     for old in folder.glob("*.whl"):
         old.unlink()
-    pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, source]
+    pip_wheel = [*_PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, source]
     environment = toolchain.compilers | _settings(shim, toolchain) | {"PYTHONPATH": str(tools)}
+    environment |= {"CFLAGS": "-g0", "CXXFLAGS": "-g0"}  # Python's own flags may ask for debugging symbols
+    environment |= {"CCACHE_BASEDIR": str(source), "CCACHE_NOHASHDIR": "1"}  # unpacked elsewhere, it is the same source
     run(pip_wheel, log=logs / "wheel.log", cwd=folder, env=environment)
     (wheel,) = folder.glob("byteps-*.whl")
     return wheel
@@ -53,7 +57,7 @@ def installed_stamp() -> str | None:
 
 def install(wheel: Path, logs: Path) -> None:
     """Install the wheel into the environment of the running interpreter and import its modules there."""
-    pip_install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel]
+    pip_install = [*_PIP, "install", "--quiet", "--no-deps", "--force-reinstall", wheel]
     run(pip_install, log=logs / "install.log", cwd=wheel.parent)
     try:
         run([sys.executable, "-c", "import byteps.torch"], log=logs / "import.log", cwd=Path(os.sep))

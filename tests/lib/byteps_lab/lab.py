@@ -24,6 +24,8 @@ _LOOPBACK = "127.0.0.1"
 #: Below the range from which Linux gives ports to programs that do not ask for a certain one.
 _PORTS = range(20000, 32000)
 
+_POLL_S = 0.05
+
 #: Prefixes of variables of BytePS and ps-lite: a job takes none over from the environment of the tests.
 _OURS = ("DMLC_", "BYTEPS_", "PS_")
 
@@ -71,7 +73,9 @@ class BytepsLab:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def start(self, program: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
@@ -95,17 +99,20 @@ class BytepsLab:
         return [self.wait_worker(worker, end - time.monotonic()) for worker in range(self.workers)]
 
     def wait_worker(self, worker: int, deadline_s: float = 60.0) -> Finished:
-        """Wait for one worker; TimeoutError as for wait."""
+        """Wait for one worker; TimeoutError as for wait, RuntimeError if a server or the scheduler fails meanwhile."""
         process = self._processes[f"worker{worker}"]
-        try:
-            process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{process.name} did not end within its deadline\n{self.outputs()}") from None
-        assert process.status is not None
-        return Finished(process.status, process.output)
+        end = time.monotonic() + deadline_s
+        while (status := process.status) is None:
+            failed = [name for name, other in self._processes.items() if _is_server(name) and other.failed]
+            if failed:
+                raise RuntimeError(f"{', '.join(failed)} failed\n{self.outputs()}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"{process.name} did not end within its deadline\n{self.outputs()}")
+            time.sleep(_POLL_S)
+        return Finished(status, process.output)
 
     def wait_servers(self, deadline_s: float = 15.0) -> None:
-        """Wait until scheduler and servers have ended, as they do after the last worker; TimeoutError when they do not."""
+        """Wait until scheduler and servers have ended, as they do after the last worker; else TimeoutError."""
         end = time.monotonic() + deadline_s
         for name in ("scheduler", *(f"server{server}" for server in range(self._servers))):
             try:
@@ -141,6 +148,7 @@ class BytepsLab:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
         return inherited | {
             "PATH": f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",  # bpslaunch starts "python3"
+            "PYTHONPATH": str(Path(__file__).parents[1]),  # for the programs of the workers: tests/lib
             "DMLC_NUM_WORKER": str(self.workers),
             "DMLC_NUM_SERVER": str(self._servers),
             "DMLC_PS_ROOT_URI": _LOOPBACK,
@@ -149,10 +157,15 @@ class BytepsLab:
             "BYTEPS_NUMA_ON": "0",  # bpslaunch fails on hosts with one NUMA node and few cores otherwise
             "BYTEPS_PCIE_SWITCH_SIZE": "1",
             "NVIDIA_VISIBLE_DEVICES": "0",  # bpslaunch starts one process per entry
+            "BYTEPS_POLL_NS": "200000",  # the threads of two workers would keep two cores busy with polling
             "BYTEPS_SERVER_ENGINE_THREAD": "2",
             "BYTEPS_OMP_THREAD_PER_GPU": "1",
             "OMP_NUM_THREADS": "1",
         }
+
+
+def _is_server(name: str) -> bool:
+    return not name.startswith("worker")
 
 
 def _free_port() -> int:

@@ -15,6 +15,7 @@ class JobProcess:
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.name = name
         self._log = log
+        self._killed = False
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
@@ -35,12 +36,18 @@ class JobProcess:
         """Exit status, negative for a signal; None while it runs."""
         return self._process.poll()
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended with an error, of its own and not by kill."""
+        return not self._killed and self.status not in (None, 0)
+
     def wait(self, timeout_s: float) -> None:
         """Wait until it has ended; subprocess.TimeoutExpired when it has not in time."""
         self._process.wait(max(timeout_s, 0))
 
     def kill(self) -> None:
         """End the whole group at once. What the group leader left behind is ended too."""
+        self._killed = True
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -1,0 +1,70 @@
+"""Rounds of gradients that several processes, or one, can compute alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from byteps_thc import _core
+from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.compressor import Compressor, Partition
+from byteps_thc.config import ThcConfig
+
+_DIFFERENT = 16
+
+
+def gradient(worker: int, number: int, coordinates: int) -> F32:
+    """Return a worker's gradient of a round: normal, of a scale that differs; the same again every few rounds."""
+    random = np.random.default_rng([worker, number % _DIFFERENT, coordinates])
+    return random.standard_normal(coordinates, np.float32) * np.float32(10.0 ** (number % 5 - 2))
+
+
+class Rounds:
+    """One worker's end of every round: rotated gradients in, a digest of the averages out."""
+
+    def __init__(self, compressor: Compressor, coordinates: Sequence[int]) -> None:
+        self._compressor = compressor
+        self._averages = [np.zeros(count, np.float32) for count in coordinates]
+        self._partitions: list[Partition] = []
+        self.digests: list[str] = []
+
+    def rotate(self, gradients: Sequence[F32], number: int) -> list[Partition]:
+        """Return the partitions of this round, rotated."""
+        rotate = self._compressor.rotate
+        self._partitions = [rotate(f"p{i}", flat, tensor=i, round=number) for i, flat in enumerate(gradients)]
+        return self._partitions
+
+    def finish(self, sums: Sequence[U8 | U16]) -> None:
+        """Decode the sums of all partitions and keep a digest of the averages."""
+        contributions = np.full(1, self._compressor.workers, np.uint8)
+        digest = hashlib.sha256()
+        for partition, aggregate, average in zip(self._partitions, sums, self._averages, strict=True):
+            self._compressor.decode(partition, aggregate, contributions, average)
+            digest.update(average.tobytes())
+        self.digests.append(digest.hexdigest())
+
+
+def simulate(config: ThcConfig, coordinates: Sequence[int], *, workers: int, rounds: int) -> list[str]:
+    """Return the digests of the averages of every round, computed in this process without any transport."""
+    compressors = [Compressor(config, workers=workers, worker=worker) for worker in range(workers)]
+    ends = [Rounds(compressor, coordinates) for compressor in compressors]
+    resolved = compressors[0].resolved
+    for number in range(rounds):
+        rotated = [
+            end.rotate([gradient(worker, number, n) for n in coordinates], number) for worker, end in enumerate(ends)
+        ]
+        sums: list[U8 | U16] = []
+        for partitions in zip(*rotated, strict=True):
+            largest: F32 = np.max([partition.norms for partition in partitions], axis=0)
+            total: U8 | U16 = np.zeros(partitions[0].padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+            for compressor, partition in zip(compressors, partitions, strict=True):
+                codes = compressor.quantize(partition, largest)
+                compressor.keep_residual(partition)
+                _core.lookup_sum(codes, resolved.table.array, total, bits=resolved.table.bits, add=True)
+            sums.append(total)
+        for end in ends:
+            end.finish(sums)
+    assert all(end.digests == ends[0].digests for end in ends)
+    return ends[0].digests
