@@ -33,7 +33,7 @@ def break_even(
     ),
     bandwidth: Annotated[
         list[str] | None,
-        typer.Option(metavar="BITS/S", help="Of a link: 100M, 10G; may be repeated. Default: 100M to 100G."),
+        typer.Option(metavar="BITS/S", help="Of a link: 100M,10G; may be repeated. Default: 100M to 100G."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads that encode and decode. Default: cores, at most 4.")
@@ -45,7 +45,9 @@ def break_even(
 ) -> None:
     """Say below which link bandwidth THC is faster than bf16 and fp32, for the speed of this host's processor."""
     count = parse_parameters(parameters)
-    bandwidths_bps = sorted({parse_bandwidth_bps(text) for text in bandwidth or _BANDWIDTHS})
+    bandwidths_bps = sorted(
+        {parse_bandwidth_bps(part) for text in bandwidth or _BANDWIDTHS for part in text.split(",")}
+    )
     cores = len(os.sched_getaffinity(0))
     threads = min(cores, _MOST_THREADS) if threads is None else threads
     _check(workers=workers, threads=threads, cores=cores, seconds=seconds)

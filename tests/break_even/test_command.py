@@ -83,12 +83,24 @@ def test_sums_of_16_and_of_5_bits_are_measured_too(config: ThcConfig, workers: i
 
 def test_the_command_end_to_end(tmp_path: Path) -> None:
     plot = tmp_path / "times.png"
-    arguments = ["break-even", *FAST, "--workers", "4", "--bandwidth", "1G", "--bandwidth", "100M", "--plot", str(plot)]
+    arguments = [
+        "break-even",
+        *FAST,
+        "--workers",
+        "4",
+        "--bandwidth",
+        "1G,10G",
+        "--bandwidth",
+        "100M",
+        "--plot",
+        str(plot),
+    ]
     result = runner.invoke(app, [*arguments, "--explain"], env={"COLUMNS": "160"})
     assert result.exit_code == 0, result.output
     assert "This host, 1 thread, ns per parameter: encode" in result.output
     assert "fp32 6, bf16 3, THC" in result.output
-    assert result.output.index("100 Mb/s") < result.output.index("1 Gb/s")
+    rows = [result.output.index(f"│ {link} ") for link in ("100 Mb/s", "1 Gb/s", "10 Gb/s")]
+    assert rows == sorted(rows)
     assert "THC is faster than fp32 " in result.output
     assert "THC is faster than bf16 " in result.output
     assert "serial      W = (b_o - b_t) / (c_t - c_o)" in result.output

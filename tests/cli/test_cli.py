@@ -70,7 +70,7 @@ def test_help_does_not_import_torch() -> None:
 
 
 def test_a_typing_error_gets_a_suggestion() -> None:
-    result = runner.invoke(app, ["tabels"])
+    result = runner.invoke(app, ["table"])
     assert result.exit_code == 2
     assert "Did you mean 'tables'" in result.output
 
