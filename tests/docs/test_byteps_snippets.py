@@ -1,0 +1,38 @@
+"""The BytePS snippets of the documents run under bpslaunch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from byteps_lab import BytepsLab, why_not
+from markdown_snippets import python_snippets
+
+from byteps_thc.launch import ParameterServer
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("snippet_byteps.py")
+PLUGINS = python_snippets(ROOT / "docs/plugins.md")["BytePS"][0]
+MIGRATION = python_snippets(ROOT / "docs/migration.md")["From BytePS"][1]
+
+
+@pytest.mark.parametrize("snippet", [PLUGINS, pytest.param(MIGRATION, marks=pytest.mark.slow)])
+def test_snippet_trains(snippet: str, tmp_path: Path, thc_ps: ParameterServer) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    code = tmp_path / "snippet.py"
+    code.write_text(snippet, encoding="utf-8")
+    with BytepsLab(tmp_path, workers=2, environment={"THC_SERVERS": thc_ps.address}) as lab:
+        lab.start(PROGRAM, str(code))
+        workers = lab.wait(100)
+        assert [worker.status for worker in workers] == [0, 0], lab.outputs()
+    first, second = (re.search(r"parameters (.*)", worker.output) for worker in workers)
+    assert first is not None
+    assert second is not None
+    assert first[1] == second[1]
+
+
+def test_readme_shows_the_beginning_of_the_guides_snippet() -> None:
+    readme = python_snippets(ROOT / "README.md")["In one line"][2]
+    assert PLUGINS.startswith(readme)
