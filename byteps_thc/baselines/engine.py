@@ -56,7 +56,8 @@ class BaselineEngine:
     process_group: gloo, or NCCL, for which gradients are staged through the host. config: any baseline but PowerSgd.
     All ranks of the group must make the engine, with the same settings (ConfigurationError naming what differs).
 
-    One thread encodes and starts the collectives, another waits for them and decodes, so buffers overlap.
+    One thread encodes and starts the collectives, another waits for them and decodes, so buffers overlap. NaN and
+    infinity reach the averages of all ranks, and what travelled with them leaves no residual.
     """
 
     def __init__(self, process_group: dist.ProcessGroup, config: BaselineConfig, policy: CompressionPolicy) -> None:

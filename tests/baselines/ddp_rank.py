@@ -56,11 +56,17 @@ def flat(parameters: Any) -> Tensor:
 
 def with_scheme(rank: Rank, name: str, options: dict[str, Any], training: dict[str, float]) -> dict[str, Any]:
     config = ThcConfig.uniform(**options) if name == "UniformThc" else getattr(baselines, name)(**options)
-    state = ThcState(None, config, policy=CompressionPolicy(bypass_elements=100, deadline_s=30.0))
+    policy = CompressionPolicy(bypass_elements=100, deadline_s=30.0)
+    state = ThcState(None, config, policy=policy)
     result = train(rank, lambda ddp: ddp.register_comm_hook(state, thc_hook), **training)
-    stats = state.compression_stats()
+    stats, saved = state.compression_stats(), state.state_dict()
     state.close()
-    return result | {"ratio": stats.ratio, "steps": stats.steps}
+    if name in rank.settings["restored"]:
+        restored = ThcState(None, config, policy=policy)
+        restored.load_state_dict(saved)
+        result["restored"] = restored.state_dict()
+        restored.close()
+    return result | {"ratio": stats.ratio, "steps": stats.steps, "saved": saved}
 
 
 def with_torch(rank: Rank, hook: Any, training: dict[str, float]) -> dict[str, Any]:

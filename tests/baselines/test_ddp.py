@@ -24,13 +24,20 @@ SCHEMES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "PowerSgd": ("PowerSgd", {"rank": 2}, TRAINING),
     "UniformThc": ("UniformThc", {}, TRAINING),
 }
+RESTORED = ["Dgc", "PowerSgd"]
 Reports = list[dict[str, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     """What each rank reported of each scheme."""
-    settings = {"schemes": SCHEMES, "steps": STEPS, "poisoned_step": POISONED_STEP, "training": TRAINING}
+    settings = {
+        "schemes": SCHEMES,
+        "steps": STEPS,
+        "poisoned_step": POISONED_STEP,
+        "training": TRAINING,
+        "restored": RESTORED,
+    }
     program = Path(__file__).with_name("ddp_rank.py")
     return run_ranks(program, RANKS, tmp_path_factory.mktemp("ranks") / "ddp", settings=settings, timeout_s=110)
 
@@ -76,3 +83,25 @@ def test_dense_schemes_are_torchs_hooks_to_the_bit(reports: Reports, scheme: str
 )
 def test_compression_ratios(reports: Reports, scheme: str, least: float, most: float) -> None:
     assert least <= reports[0][scheme]["ratio"] <= most
+
+
+@pytest.mark.parametrize("scheme", RESTORED)
+def test_a_state_is_restored(reports: Reports, scheme: str) -> None:
+    for rank, report in enumerate(reports):
+        saved, restored = report[scheme]["saved"], report[scheme]["restored"]
+        stores = {"residuals", "momenta"} & saved.keys()
+        plain = saved.keys() - stores
+        assert saved["worker"] == rank
+        assert saved["step"] == STEPS
+        assert {key: saved[key] for key in saved.keys() - stores} == {
+            key: restored[key] for key in saved.keys() - stores
+        }
+        for store in stores:
+            assert saved[store].keys() == restored[store].keys()
+            assert all(tensor.equal(restored[store][name]) for name, tensor in saved[store].items())
+
+
+def test_dgc_keeps_large_parameters_residuals_and_all_momenta(reports: Reports) -> None:
+    saved = reports[0]["Dgc"]["saved"]
+    assert sorted(tensor.numel() for tensor in saved["residuals"].values()) == [8 * 64, 32 * 64]
+    assert sorted(tensor.numel() for tensor in saved["momenta"].values()) == [8, 64, 8 * 64, 32 * 64]
