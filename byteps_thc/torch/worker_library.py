@@ -41,13 +41,21 @@ class WorkerLibrary:
 
 @functools.cache
 def find_worker_library() -> WorkerLibrary | None:
-    """Load the library; None when the installed BytePS has none. Raises ConfigurationError without BytePS."""
+    """Load the library; None when the installed BytePS has none.
+
+    ConfigurationError when BytePS does not import, or was built with another version of this library.
+    """
     byteps_operations()  # the symbols that the library needs
     try:
-        plugins = importlib.import_module("byteps.plugins")
-        return WorkerLibrary(plugins.load_for_worker("thc"))
+        library = importlib.import_module("byteps.plugins").load_for_worker("thc")
     except (ImportError, OSError):
         return None
+    try:
+        return WorkerLibrary(library)
+    except AttributeError as error:
+        raise ConfigurationError(
+            f"BytePS was built for another version of byteps_thc ({error}): build it again with 'make byteps'"
+        ) from error
 
 
 def worker_library() -> WorkerLibrary:

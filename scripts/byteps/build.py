@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from byteps_build import libraries, plugin, source, toolchain, wheel
+from byteps_build import build_tools, libraries, plugin, source, toolchain, wheel
 from byteps_build.errors import BuildError
 from byteps_build.stamp import digest
 
@@ -44,19 +44,21 @@ def _build(folder: Path, *, install: bool) -> None:
     tree = folder / f"byteps-{byteps_stamp[:12]}"
     shim = folder / "shim"
     logs = folder / "logs"
+    setuptools = build_tools.install(folder / "tools", logs / "tools.log")
     if not tree.exists():
         _say("unpacking the source package")
-        source.unpack(source.download(folder / "sdist", logs / "download.log"), tree)
-    _say(f"building zeromq, ps-lite and {'the CUDA shim' if tools.cuda is None else 'nothing for CUDA: it is here'}")
+        archive = source.download(folder / "sdist", setuptools, logs / "download.log")
+        source.unpack(archive, tree, logs / "unpack.log")
+    _say(f"building zeromq and ps-lite; {f'CUDA is in {tools.cuda.home}' if tools.cuda else 'no CUDA here: the shim'}")
     libraries.build_zeromq(tree, tools, logs)
     libraries.build_ps_lite(tree, tools, logs)
     if tools.cuda is None:
         libraries.build_shim(REPOSITORY / "scripts/byteps/shim", shim, tools, logs)
     _say("building THC's compressor")
     plugin.build(REPOSITORY, tree, folder / "plugin", tools, logs)
-    (tree / "byteps/plugins" / wheel.STAMP).write_text(stamp + "\n", encoding="utf-8")
+    (tree / "byteps/plugins" / wheel.STAMP).write_text(f"{stamp}\ntorch {tools.torch}\n", encoding="utf-8")
     _say("building BytePS's server and torch modules (a few minutes the first time)")
-    built = wheel.build(tree, folder / "wheel", shim, tools, logs)
+    built = wheel.build(tree, folder / "wheel", shim, tools, setuptools, logs)
     if install:
         wheel.install(built, logs)
         _say(f"installed for {sys.executable}")

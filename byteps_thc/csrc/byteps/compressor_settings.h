@@ -17,8 +17,8 @@ struct CompressorSettings {
   /// Bytes of the packed codes.
   std::size_t code_bytes() const noexcept { return (coordinates * table.bits() + 7) / 8; }
 
-  /// Keys thc_coordinates, thc_bits, and thc_table (values with commas between them). Throws ConfigurationError when one
-  /// is missing or is not a number, or the table is not valid.
+  /// Keys thc_coordinates, thc_bits, and thc_table (values with commas between them). Throws ConfigurationError when
+  /// one is missing or is not a number, or the table is not valid.
   static CompressorSettings parse(const std::unordered_map<std::string, std::string>& keywords);
 };
 

@@ -13,8 +13,8 @@
 
 namespace thc::byteps {
 
-/// Ends the process. BytePS calls compressors in threads of its own, where nobody catches exceptions; its own checks end
-/// the process too.
+/// Ends the process. BytePS calls compressors in threads of its own, where nobody catches exceptions; its own checks
+/// end the process too.
 [[noreturn]] inline void stop(const std::string& reason) {
   ::byteps::common::LogMessageFatal(__FILE__, __LINE__) << reason;
   std::abort();

@@ -1,5 +1,5 @@
-// Compressor "thc" on BytePS's servers: codes that arrive are looked up in the table, BytePS's reducer adds the values of
-// the workers, and the sums leave as they are (uint8 tensor) or narrowed to 16 bits (int32 tensor).
+// Compressor "thc" on BytePS's servers: codes that arrive are looked up in the table, BytePS's reducer adds the values
+// of the workers, and the sums leave as they are (uint8 tensor) or narrowed to 16 bits (int32 tensor).
 #include <algorithm>
 #include <cstdint>
 #include <utility>

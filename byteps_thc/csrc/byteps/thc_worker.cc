@@ -57,8 +57,8 @@ THC_BYTEPS_EXPORT void thc_byteps_declare(const char* name, const char* const* k
   ::byteps::common::RegisterCompressor(name, keywords);
 }
 
-/// Has this process end without BytePS's shutdown and destructors, which would wait for peers that are gone. To be called
-/// at most once, before exit().
+/// Has this process end without BytePS's shutdown and destructors, which would wait for peers that are gone. To be
+/// called at most once, before exit().
 THC_BYTEPS_EXPORT void thc_byteps_abandon() { on_exit(thc::byteps::leave, nullptr); }
 
 /// BytePS's shutdown, which waits for the other workers, for that long at most; then as thc_byteps_abandon. Returns 1

@@ -41,8 +41,16 @@ def build_shim(shim: Path, prefix: Path, toolchain: Toolchain, logs: Path) -> No
     if not (prefix / "include").exists():
         (prefix / "include").symlink_to((shim / "include").resolve())
     archive = prefix / "lib" / "libnccl_static.a"
-    compiler: list[str | Path] = [*toolchain.compilers["CC"].split(), "-O2", "-fPIC", "-Wall", "-Wextra", "-I", shim / "include"]
     object_file = prefix / "cuda_nccl_shim.o"
-    run([*compiler, "-c", shim / "cuda_nccl_shim.c", "-o", object_file], log=logs / "shim.log", cwd=prefix)
+    flags = ["-O2", "-fPIC", "-Wall", "-Wextra", f"-I{shim / 'include'}"]
+    compile_shim: list[str | Path] = [
+        *toolchain.compilers["CC"].split(),
+        *flags,
+        "-c",
+        shim / "cuda_nccl_shim.c",
+        "-o",
+        object_file,
+    ]
+    run(compile_shim, log=logs / "shim.log", cwd=prefix)
     archive.unlink(missing_ok=True)
     run(["ar", "rcs", archive, object_file], log=logs / "shim-ar.log", cwd=prefix)

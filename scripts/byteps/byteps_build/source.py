@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
-import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from byteps_build import substitutions
@@ -17,16 +17,28 @@ SHA256 = "9d6a3c5be4c4b5a172739744bb32725c433f9a9f63794e1885e7376ff4eea99f"
 ZEROMQ = "zeromq-4.1.4"
 
 
-def download(folder: Path, log: Path) -> Path:
-    """Return the path of the source package in `folder`, downloading it when it is not there; checks its SHA-256."""
+def download(folder: Path, tools: Mapping[str, str], log: Path) -> Path:
+    """Return the path of the source package in `folder`, downloading it when it is not there; checks its SHA-256.
+
+    tools: see build_tools; pip asks the package's setup.py for its metadata.
+    """
     archive = folder / f"byteps-{VERSION}.tar.gz"
     if not archive.exists():
         requirement = f"byteps=={VERSION} --hash=sha256:{SHA256}\n"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "requirement.txt").write_text(requirement, encoding="utf-8")
-        pip_download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
-        sdist_only = ["--no-binary", ":all:", "--dest", folder, "--requirement", folder / "requirement.txt"]
-        run([*pip_download, *sdist_only], log=log, cwd=folder)
+        pip_download = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--use-pep517",
+        ]
+        what = ["--no-binary", ":all:", "--dest", str(folder), "--requirement", str(folder / "requirement.txt")]
+        run([*pip_download, *what], log=log, cwd=folder, env=tools)
     check(archive)
     return archive
 
@@ -38,16 +50,15 @@ def check(archive: Path) -> None:
         raise BuildError(f"{archive} has SHA-256 {digest}, not {SHA256}: delete it and build again")
 
 
-def unpack(archive: Path, source: Path) -> None:
+def unpack(archive: Path, source: Path, log: Path) -> None:
     """Make `source` anew from the archive, with all substitutions made; it is there only when they all were."""
     shutil.rmtree(source, ignore_errors=True)
     scratch = source.with_name(source.name + ".part")
     shutil.rmtree(scratch, ignore_errors=True)
-    with tarfile.open(archive) as tar:
-        tar.extractall(scratch, filter="data")
+    scratch.mkdir(parents=True)
+    run(["tar", "-xzf", archive], log=log, cwd=scratch)
     (unpacked,) = scratch.iterdir()
     substitutions.apply(unpacked, substitutions.SUBSTITUTIONS)
-    with tarfile.open(unpacked / f"{ZEROMQ}.tar.gz") as tar:
-        tar.extractall(unpacked / "3rdparty", filter="data")
+    run(["tar", "-xzf", unpacked / f"{ZEROMQ}.tar.gz"], log=log, cwd=unpacked / "3rdparty")
     unpacked.rename(source)
     scratch.rmdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from byteps_build.commands import run
@@ -13,21 +14,20 @@ from byteps_build.toolchain import Toolchain
 
 _PIP: tuple[str | Path, ...] = (sys.executable, "-m", "pip")
 
-#: In byteps/plugins: says what the installed package was built from.
+#: In byteps/plugins. First line: the stamp of what the package was built from; second line: the torch it was built for.
 STAMP = "build.txt"
 
 
-def build(source: Path, folder: Path, shim: Path, toolchain: Toolchain, logs: Path) -> Path:
-    """Build the wheel with BytePS's setup.py (modules server and torch only) and return its path."""
+def build(source: Path, folder: Path, shim: Path, toolchain: Toolchain, tools: Mapping[str, str], logs: Path) -> Path:
+    """Build the wheel with BytePS's setup.py (modules server and torch only) and return its path.
+
+    tools: see build_tools.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    tools = folder / "tools"
-    if not tools.exists():  # setup.py needs a setuptools that knows wheels; what the environment has stays as it is
-        install = [*_PIP, "install", "--quiet", "--target", tools, "setuptools>=70.1,<85"]
-        run(install, log=logs / "tools.log", cwd=folder)
     for old in folder.glob("*.whl"):
         old.unlink()
-    pip_wheel = [*_PIP, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, source]
-    environment = toolchain.compilers | _settings(shim, toolchain) | {"PYTHONPATH": str(tools)}
+    pip_wheel = [*_PIP, "wheel", "--no-build-isolation", "--use-pep517", "--no-deps", "--wheel-dir", folder, source]
+    environment = toolchain.compilers | _settings(shim, toolchain) | dict(tools)
     environment |= {"CFLAGS": "-g0", "CXXFLAGS": "-g0"}  # Python's own flags may ask for debugging symbols
     environment |= {"CCACHE_BASEDIR": str(source), "CCACHE_NOHASHDIR": "1"}  # unpacked elsewhere, it is the same source
     run(pip_wheel, log=logs / "wheel.log", cwd=folder, env=environment)
@@ -51,7 +51,7 @@ def installed_stamp() -> str | None:
     for location in (spec.submodule_search_locations or []) if spec else []:
         stamp = Path(location) / "plugins" / STAMP
         if stamp.exists():
-            return stamp.read_text(encoding="utf-8").strip()
+            return stamp.read_text(encoding="utf-8").partition("\n")[0]
     return None
 
 
