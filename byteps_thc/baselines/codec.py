@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -36,10 +35,16 @@ class VectorLayout:
     @classmethod
     def of(cls, key: str, sizes: Mapping[str, int]) -> VectorLayout:
         """Lay out parameters of those names and sizes."""
-        stops = accumulate(sizes.values())
-        return cls(
-            key, tuple(ParameterSlice(name, stop - sizes[name], stop) for name, stop in zip(sizes, stops, strict=True))
-        )
+        return cls.packing(key, [ParameterSlice(name, 0, size) for name, size in sizes.items()])
+
+    @classmethod
+    def packing(cls, key: str, parameters: Iterable[ParameterSlice]) -> VectorLayout:
+        """Lay out parameters, or slices of them, that lie elsewhere with gaps."""
+        packed, start = [], 0
+        for parameter in parameters:
+            packed.append(ParameterSlice(parameter.name, start, start + parameter.size))
+            start += parameter.size
+        return cls(key, tuple(packed))
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:

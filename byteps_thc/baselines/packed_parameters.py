@@ -15,7 +15,7 @@ class PackedParameters:
     """Some parameters of a buffer, put together without gaps. key: names this selection of this buffer."""
 
     def __init__(self, key: str, parameters: Sequence[ParameterSlice]) -> None:
-        self.layout = VectorLayout.of(key, {parameter.name: parameter.size for parameter in parameters})
+        self.layout = VectorLayout.packing(key, parameters)
         self._runs: list[slice] = []
         for parameter in parameters:
             if self._runs and self._runs[-1].stop == parameter.start:
