@@ -47,7 +47,8 @@ class ThcCompression(BaseModel):
     quorum: int | None = Field(default=None, ge=1)
     """network: workers that complete a sum; None: all"""
     loss_tolerant: bool = False
-    """network: give lost packets up instead of repeating them"""
+    """network: give lost packets up instead of repeating them. Workers may then get different averages: broadcast the
+    parameters every epoch"""
     timeouts: Timeouts | None = None
     """network: None: an operation takes at most policy.deadline_s"""
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -61,23 +62,21 @@ class ThcReducer:
 
     def push(self, parameter: NamedParameter) -> None:
         """See GradientReducer."""
-        if not self._in_step:
-            self._start_step()
-        sender = self._sender_of.get(parameter.name)
-        if sender is None:
-            self._plain.push(parameter)
-        else:
-            sender.ready(parameter)
+        with _abandoning_others_on_failure():
+            if not self._in_step:
+                self._start_step()
+            sender = self._sender_of.get(parameter.name)
+            if sender is None:
+                self._plain.push(parameter)
+            else:
+                sender.ready(parameter)
 
     def finish(self) -> None:
         """See GradientReducer. Raises DeadlineError, TransportError or RestartError; the reducer is over then."""
-        try:
+        with _abandoning_others_on_failure():
             for sender in self._senders:
                 sender.finish()
             self._plain.finish()
-        except ThcError:
-            ending.abandon()
-            raise
         self._in_step = False
         if self._settings.log_every:
             self._log.update(self.statistics())
@@ -145,3 +144,13 @@ class ThcReducer:
     def _current_loss_scale(self) -> float:
         scaler = self._settings.grad_scaler
         return 1.0 if scaler is None else float(scaler.get_scale())
+
+
+@contextmanager
+def _abandoning_others_on_failure() -> Iterator[None]:
+    """The others cannot go on without this worker, nor it without them: do not wait for them when it ends."""
+    try:
+        yield
+    except ThcError:
+        ending.abandon()
+        raise

@@ -6,19 +6,28 @@ import pytest
 import torch
 from byteps_lab import BytepsLab
 
-PROGRAM = Path(__file__).with_name("programs") / "surface.py"
+PROGRAMS = Path(__file__).with_name("programs")
 
 
 @pytest.mark.timeout(280)
 def test_everything_of_byteps_torch(tmp_path):
     with BytepsLab(tmp_path) as lab:
-        lab.start(PROGRAM, str(tmp_path))
+        lab.start(PROGRAMS / "surface.py", str(tmp_path))
         for worker in lab.wait(deadline_s=240):
             assert worker.status == 0, worker.output
         lab.wait_servers()
     first, second = (torch.load(tmp_path / f"surface{rank}.pt", weights_only=True) for rank in range(2))
     assert_same(first, second)
     assert len(first["states"]) == 5
+
+
+@pytest.mark.slow
+def test_two_processes_per_worker(tmp_path):
+    with BytepsLab(tmp_path) as lab:
+        lab.start(PROGRAMS / "two_processes.py", environment={"NVIDIA_VISIBLE_DEVICES": "0,1"})
+        for worker in lab.wait(deadline_s=90):
+            assert worker.status == 0, worker.output
+        lab.wait_servers()
 
 
 def assert_same(first, second):

@@ -19,7 +19,7 @@ def reports(request, tmp_path_factory):
     """What both workers report after training; the route is chosen in their environment alone."""
     folder = tmp_path_factory.mktemp(request.param)
     with ParameterServer() as thc_ps, BytepsLab(folder, workers=WORKERS) as lab:
-        route = {"THC_ROUTE": request.param, "PYTHONPATH": str(PROGRAMS.parents[1] / "lib")}
+        route = {"THC_ROUTE": request.param}
         network = {"THC_SERVERS": thc_ps.address, "THC_JOB": "40"} if request.param == "network" else {}
         lab.start(PROGRAMS / "thc_training.py", str(folder), environment=route | network)
         for worker in lab.wait(deadline_s=240):

@@ -141,8 +141,8 @@ def check_broadcast_optimizer_state():
             optimizer.param_groups[0]["lr"] = 0.125
         bps.broadcast_optimizer_state(optimizer, root_rank=0, prefix=f"{name}.")
         assert optimizer.param_groups[0]["lr"] == 0.125
-        optimizer.step(closure)
         states[name] = copy.deepcopy(optimizer.state_dict())
+        optimizer.step(closure)  # works with what it got
     return states
 
 
