@@ -29,7 +29,7 @@ class BucketLayouts:
         self._numbers: dict[Tensor, str] = {}
         self._layouts: dict[int, _BucketLayout] = {}
 
-    def buffer(self, bucket: dist.GradBucket) -> GradientBuffer:
+    def buffer(self, bucket: dist.GradBucket) -> GradientBuffer:  # type: ignore[name-defined]
         """Return the bucket's gradients; InputError when they are sparse or of parameters that the model has not."""
         gradient = bucket.buffer()
         if gradient.layout != torch.strided:
@@ -62,7 +62,7 @@ class BucketLayouts:
 def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:
     """Names of a model's parameters without what DDP and torch.compile put in front of them."""
     wrappers = ("module.", "_orig_mod.")
-    names = {}
+    names: dict[Tensor, str] = {}
     for name, parameter in model.named_parameters():
         while name.startswith(wrappers):
             name = name.split(".", 1)[1]

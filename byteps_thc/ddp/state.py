@@ -13,11 +13,13 @@ from torch.futures import Future
 from byteps_thc.baselines import PowerSgd, PowerSgdEngine
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_layouts import BucketLayouts
+from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.engines.engine import Engine
 from byteps_thc.engines.factory import make_engine
 from byteps_thc.engines.network import NetworkConfig
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.ops import register_averager
 from byteps_thc.statistics import CompressionStats, RankZeroLog
 
 
@@ -62,14 +64,35 @@ class ThcState:
         self._scaler = grad_scaler
         self._loss_scale: float | None = None
         self._steps = 0
+        #: for average_gradient
+        self.number = register_averager(self)
+        self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
 
-    def average(self, bucket: dist.GradBucket) -> Future[Tensor]:
+    def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
         if bucket.index() == 0:
             self._start_step()
         if isinstance(self.engine, PowerSgdEngine):
             return self.engine.all_reduce_bucket(bucket)
         return self.engine.all_reduce(self._buckets.buffer(bucket)).then(_value)
+
+    def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
+        """Average one parameter's gradient in place and wait for it; average_gradient calls it.
+
+        A parameter that comes again begins the next step. ConfigurationError with PowerSGD, which needs buckets.
+        """
+        if isinstance(self.engine, PowerSgdEngine):
+            raise ConfigurationError('PowerSGD needs DDP\'s buckets: leave out optimize_ddp="python_reducer"')
+        name = self._buckets.name(parameter)
+        if not self._averaged or name in self._averaged:
+            self._start_step()
+            self._averaged.clear()
+        self._averaged.add(name)
+        flat = gradient.reshape(-1)
+        buffer = GradientBuffer(f"parameter {name}", flat, (ParameterSlice(name, 0, flat.numel()),))
+        self.engine.all_reduce(buffer).wait()
+        if flat.data_ptr() != gradient.data_ptr():  # it was not contiguous
+            gradient.copy_(flat.view_as(gradient))
 
     def compression_stats(self) -> CompressionStats:
         """Return what compression did and what it cost; call it between steps."""
