@@ -15,13 +15,12 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.handle import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups
 from byteps_thc.fsdp.steps import BackwardSteps, LossScale
-from byteps_thc.statistics import RankZeroLog
 
 
 def compress_replicas(
     model: nn.Module,
     mesh: DeviceMesh,
-    config: ThcConfig,
+    config: object = ThcConfig(),  # it is frozen
     *,
     dim: str | None = None,
     network: NetworkConfig | None = None,
@@ -36,11 +35,11 @@ def compress_replicas(
         compression = compress_replicas(model, mesh, ThcConfig(), dim="replicate")
 
     Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: the whole mesh and `dim`,
-    the name of the dimension to compress, or a mesh of that dimension alone, mesh["replicate"]. network: through a
-    parameter server or switch instead of between the ranks. A rank keeps residuals of its own shards, 4 bytes per
-    element.
-    Replicas must begin with the same parameters, and then stay bit-identical. Other arguments and errors: as
-    compress_reduce_scatter.
+    the name of the dimension to compress, or a mesh of that dimension alone, mesh["replicate"]. config: a ThcConfig, or
+    one of byteps_thc.baselines. network: through a parameter server or switch instead of between the ranks.
+
+    A rank keeps residuals of its own shards, 4 bytes per element. Replicas must begin with the same
+    parameters, and then stay bit-identical. Other arguments and errors: as compress_reduce_scatter.
     """
     groups = parameter_groups(model)
     replicas = _process_group(mesh, dim)
@@ -48,7 +47,7 @@ def compress_replicas(
     if any(group.source._all_reduce_hook is not None for group in groups):
         raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     engine = make_engine(replicas, config, policy or CompressionPolicy(), network)
-    steps = BackwardSteps(engine, grad_scaler, RankZeroLog(every=log_every, rank=dist.get_rank()))
+    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
     for group in groups:
         group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps))
 

@@ -18,14 +18,13 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.handle import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_layout
 from byteps_thc.fsdp.steps import BackwardSteps, LossScale
-from byteps_thc.statistics import RankZeroLog
 
 _logger = logging.getLogger("byteps_thc")
 
 
 def compress_reduce_scatter(
     model: nn.Module,
-    config: ThcConfig,
+    config: ThcConfig = ThcConfig(),  # noqa: B008 (it is frozen)
     *,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
@@ -50,7 +49,7 @@ def compress_reduce_scatter(
         raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     process_group = groups[0].process_group
     engine = ReduceScatterEngine(process_group, config, policy)
-    steps = BackwardSteps(engine, grad_scaler, RankZeroLog(every=log_every, rank=dist.get_rank()))
+    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
         # A cast, because the interface is private in torch.

@@ -37,7 +37,8 @@ class Training:
 
     def __init__(self, rank: Rank, kind: str) -> None:
         torch.manual_seed(0)
-        # DDP's first iteration has the parameters in another order than later ones when they have biases: other bits.
+        # DDP has parameters in another order in its first iteration than later, and with that other random signs. Resumed
+        # runs are bit-exact where the order stays: a bucket for each parameter, and no biases.
         biases = kind == "fsdp"
         layers = [nn.Linear(inputs, outputs, bias=biases) for inputs, outputs in ((30, 90), (90, 70), (70, 5))]
         model = nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
@@ -50,7 +51,7 @@ class Training:
             self.model: nn.Module = model
             self.compression = compress_reduce_scatter(model, CONFIG, policy=POLICY)
         else:
-            self.model = DistributedDataParallel(model)
+            self.model = DistributedDataParallel(model, bucket_cap_mb=1e-6)
             self.compression = ThcState(None, CONFIG, policy=POLICY, model=model)
             self.model.register_comm_hook(self.compression, thc_hook)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
