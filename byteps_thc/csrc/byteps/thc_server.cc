@@ -2,7 +2,6 @@
 // of the workers, and the sums leave as they are (uint8 tensor) or narrowed to 16 bits (int32 tensor).
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "registration.h"
@@ -16,8 +15,8 @@ using bps::compressor::tensor_t;
 
 class ThcServer final : public bps::compressor::Compressor {
  public:
-  ThcServer(CompressorSettings settings, std::size_t size_bytes, bps::DataType type)
-      : Compressor(size_bytes, type), settings_(std::move(settings)) {
+  ThcServer(const CompressorSettings& settings, std::size_t size_bytes, bps::DataType type)
+      : Compressor(size_bytes, type), settings_(settings) {
     if (type != bps::BYTEPS_UINT8 && type != bps::BYTEPS_INT32) stop("THC's compressor takes uint8 and int32 tensors");
     if (size_bytes < settings_.coordinates * bps::getDataTypeLength(type)) {
       stop("THC's compressor: thc_coordinates is more than the tensor has");

@@ -1,10 +1,10 @@
 // Compressor "thc" on BytePS's workers: of the tensor only the packed codes at its start are sent. The sums that come
-// back are left as they are, for byteps_thc.decode. And what byteps_thc calls to have it used.
-#include <stdlib.h>  // on_exit
+// back are left as they are, for Compressor.decode. And what byteps_thc calls to have it used.
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>  // on_exit
 #include <future>
 #include <string>
 #include <thread>
