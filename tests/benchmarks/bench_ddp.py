@@ -65,6 +65,8 @@ class Measurement:
 
     scheme: str
     communication_ms: float
+    cpu_ms: float
+    """processor time of a rank, less that of backward alone"""
     sent_mb: float
     expected_mb: float
     encode_ms: float | None
@@ -118,6 +120,11 @@ def median_ms(ranks: Ranks, scheme: str) -> float:
     return statistics.median(slowest) * 1e3
 
 
+def cpu_ms(ranks: Ranks, scheme: str) -> float:
+    """Mean over the ranks of the median over the repetitions."""
+    return statistics.mean(statistics.median(rank[scheme]["cpu_s"]) for rank in ranks) * 1e3
+
+
 def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
     """All schemes at one rate."""
     *hosts, server_host = network.hosts
@@ -131,17 +138,17 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
             server = ParameterServer(ip=server_host.ip)
         with server:
             ranks = run_ranks(network, Path(folder), ["--repeats", str(repeats), "--server", server.address])
-    backward_ms = median_ms(ranks, "backward")
-    measurements = [measurement(ranks, scheme, backward_ms) for scheme in TITLES]
-    return Run(gbit, tcp / 1e9, together / 1e9, backward_ms, measurements)
+    measurements = [measurement(ranks, scheme) for scheme in TITLES]
+    return Run(gbit, tcp / 1e9, together / 1e9, median_ms(ranks, "backward"), measurements)
 
 
-def measurement(ranks: Ranks, scheme: str, backward_ms: float) -> Measurement:
+def measurement(ranks: Ranks, scheme: str) -> Measurement:
     """What the ranks found out about a scheme."""
     stats = ranks[0][scheme]["stats"]
     return Measurement(
         scheme=scheme,
-        communication_ms=median_ms(ranks, scheme) - backward_ms,
+        communication_ms=median_ms(ranks, scheme) - median_ms(ranks, "backward"),
+        cpu_ms=cpu_ms(ranks, scheme) - cpu_ms(ranks, "backward"),
         sent_mb=max(rank[scheme]["sent_bytes"] for rank in ranks) / 1e6,
         expected_mb=BYTES_PER_PARAMETER[scheme] * PARAMETERS / 1e6,
         encode_ms=stats.get("encode_ms"),
@@ -173,13 +180,27 @@ def target_rows(run: Run) -> list[Row]:
 
 def table_of(run: Run) -> list[list[str]]:
     """Header and lines of one rate's table, all cells as text."""
-    cells = [["", "communication", "fp32 / it", "bf16 / it", "sent per rank", "payload", "encode", "wait", "decode"]]
+    cells = [
+        [
+            "",
+            "communication",
+            "fp32 / it",
+            "bf16 / it",
+            "processor",
+            "sent per rank",
+            "payload",
+            "encode",
+            "wait",
+            "decode",
+        ]
+    ]
     fp32, bf16 = run.communication_us("fp32"), run.communication_us("bf16")
     for m in run.measurements:
         own = m.communication_ms * 1e3
         stages = ["" if ms is None else f"{ms:.0f} ms" for ms in (m.encode_ms, m.wait_ms, m.decode_ms)]
         cells.append(
             [TITLES[m.scheme], f"{m.communication_ms:.0f} ms", f"{fp32 / own:.2f}", f"{bf16 / own:.2f}",
+             f"{m.cpu_ms:.0f} ms",
              f"{m.sent_mb:.1f} MB", f"{m.expected_mb:.1f} MB", *stages]
         )  # fmt: skip
     return cells

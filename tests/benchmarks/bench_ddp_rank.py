@@ -36,6 +36,8 @@ class Measured:
 
     step_s: list[float] = field(default_factory=list)
     """backward with the average of all buckets, one per repetition"""
+    cpu_s: list[float] = field(default_factory=list)
+    """processor time of all threads meanwhile, kernel included"""
     sent_bytes: int = 0
     """frames of one step, ACKs for what was received included"""
     stats: dict[str, float] = field(default_factory=dict)
@@ -53,20 +55,21 @@ class Scheme:
         self.ddp = DistributedDataParallel(nn.Sequential(*layers))
         self.measured = Measured()
 
-    def step(self, rows: Tensor) -> float:
-        """Seconds of one backward with averaging; all ranks begin together."""
+    def step(self, rows: Tensor, measured: Measured) -> None:
+        """Time one backward with averaging; all ranks begin together."""
         self.ddp.zero_grad()
         loss = self.ddp(rows).square().mean()
         dist.barrier()
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         loss.backward()
-        return time.perf_counter() - start
+        measured.step_s.append(time.perf_counter() - start)
+        measured.cpu_s.append(time.process_time() - cpu_start)
 
     def count(self, rows: Tensor) -> None:
         """One more step, with what leaves this host meanwhile."""
         dist.barrier()
         before = interface_bytes()
-        self.step(rows)
+        self.step(rows, Measured())
         dist.barrier()
         self.measured.sent_bytes = interface_bytes() - before
 
@@ -117,10 +120,10 @@ def make_schemes(server: str) -> dict[str, Scheme]:
     }
 
 
-def backward_alone(scheme: Scheme, rows: Tensor) -> float:
-    """Seconds of the same backward without averaging."""
+def backward_alone(scheme: Scheme, rows: Tensor, measured: Measured) -> None:
+    """Time the same backward without averaging."""
     with scheme.ddp.no_sync():
-        return scheme.step(rows)
+        scheme.step(rows, measured)
 
 
 def interface_bytes() -> int:
@@ -150,14 +153,14 @@ def main() -> None:
     )
     rows = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(args.rank))
     schemes = make_schemes(args.server)
+    for _ in range(WARM_UP_STEPS):
+        for scheme in schemes.values():
+            scheme.step(rows, Measured())
     alone = Measured()
-    for repeat in range(WARM_UP_STEPS + args.repeats):
-        seconds = {"backward": backward_alone(schemes["fp32"], rows)}
-        seconds |= {name: scheme.step(rows) for name, scheme in schemes.items()}
-        if repeat >= WARM_UP_STEPS:
-            alone.step_s.append(seconds["backward"])
-            for name, scheme in schemes.items():
-                scheme.measured.step_s.append(seconds[name])
+    for _ in range(args.repeats):
+        backward_alone(schemes["fp32"], rows, alone)
+        for scheme in schemes.values():
+            scheme.step(rows, scheme.measured)
     for scheme in schemes.values():
         scheme.count(rows)
     results = {"backward": asdict(alone)} | {name: asdict(scheme.measured) for name, scheme in schemes.items()}
