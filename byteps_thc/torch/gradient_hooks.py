@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 import torch
@@ -23,6 +24,7 @@ class GradientHooks:
     ) -> None:
         self._parameters = parameters
         self._reducer = reducer
+        self._push_lock = threading.Lock()  # autograd has a thread per device
         self._pushed: set[str] = set()
         self._averaged = False
         self._hooks = [
@@ -91,5 +93,6 @@ class GradientHooks:
         gradient = parameter.tensor.grad
         if gradient is None or gradient.layout != torch.strided:
             raise InputError(f"the gradient of {parameter.name!r} is sparse; BytePS averages dense gradients only")
-        self._pushed.add(parameter.name)
-        self._reducer.push(parameter)
+        with self._push_lock:
+            self._pushed.add(parameter.name)
+            self._reducer.push(parameter)

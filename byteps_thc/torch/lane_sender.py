@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 
 import torch
@@ -16,23 +15,21 @@ from byteps_thc.torch.parameters import NamedParameter
 
 
 class LaneSender:
-    """Gradients of a lane on their way through its engine. Thread-safe: autograd has a thread per device."""
+    """Gradients of a lane on their way through its engine."""
 
     def __init__(self, lane: Lane, engine: Engine) -> None:
         self.lane = lane
         self.engine = engine
         self._buffers = [_Buffer(layout) for layout in lane.layouts]
-        self._lock = threading.Lock()
         self._ready: set[str] = set()
         self._sent = 0
 
     def ready(self, parameter: NamedParameter) -> None:
         """Take the gradient of a parameter, and send the buffers whose turn it is now."""
-        with self._lock:
-            self._ready.add(parameter.name)
-            while self._sent < len(self._buffers) and self._buffers[self._sent].names <= self._ready:
-                self._buffers[self._sent].send(self.engine)
-                self._sent += 1
+        self._ready.add(parameter.name)
+        while self._sent < len(self._buffers) and self._buffers[self._sent].names <= self._ready:
+            self._buffers[self._sent].send(self.engine)
+            self._sent += 1
 
     def finish(self) -> None:
         """Wait until all gradients of the lane are averages. Raises the engine's error."""

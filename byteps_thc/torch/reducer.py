@@ -13,7 +13,10 @@ class GradientReducer(Protocol):
     """Averages the gradients of named parameters over all workers, asynchronously."""
 
     def push(self, parameter: NamedParameter) -> None:
-        """Start averaging parameter.tensor.grad, which nobody may touch until finish(). Called once in a round."""
+        """Start averaging parameter.tensor.grad, which nobody may touch until finish().
+
+        Called once in a round for every parameter, by one thread at a time.
+        """
 
     def finish(self) -> None:
         """End the round: wait until every pushed gradient is the average. All parameters have been pushed."""

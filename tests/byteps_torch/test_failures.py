@@ -4,10 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from byteps_lab import BytepsLab
+from byteps_lab import BytepsLab, why_not
 
 from byteps_thc.launch import ParameterServer
 
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 PROGRAM = Path(__file__).with_name("programs") / "endless.py"
 
 

@@ -140,6 +140,26 @@ def infinity_and_grad_scaler():
     return {"weight": weight["weight"].detach(), "norms": norms}
 
 
+def arrival_during_backward(first, last):
+    """Hold the backward pass before its last gradient until the average of its first one is there.
+
+    Returns a list to which the seconds that took are appended.
+    """
+    local, waited = [], []
+
+    def hold(_):
+        start = time.monotonic()
+        while torch.equal(first.grad, local[0]):
+            assert time.monotonic() - start < 30, "no average before the end of the backward pass"
+            time.sleep(0.001)
+        waited.append(time.monotonic() - start)
+        for hook in hooks:
+            hook.remove()
+
+    hooks = [first.register_hook(lambda gradient: local.append(gradient.clone())), last.register_hook(hold)]
+    return waited
+
+
 def learning():
     """A small model learns a known function."""
     torch.manual_seed(bps.rank())
@@ -151,6 +171,7 @@ def learning():
     bps.broadcast_optimizer_state(optimizer, root_rank=0, prefix="learning.")
     wanted = torch.randn(64, 16, generator=torch.Generator().manual_seed(1))
     losses = []
+    waited = arrival_during_backward(model[2].weight, model[0].weight)
     for _ in range(40):
         inputs = torch.randn(64, 64)
         loss = torch.nn.functional.mse_loss(model(inputs), inputs @ wanted)
@@ -159,7 +180,7 @@ def learning():
         optimizer.step()
         losses.append(loss.item())
     optimizer.close_compression()
-    return {"losses": losses, "parameters": [p.detach() for p in model.parameters()]}
+    return {"waited": waited, "losses": losses, "parameters": [p.detach() for p in model.parameters()]}
 
 
 def main():
