@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from byteps_thc.config import ThcConfig
 _DIFFERENT = 16
 
 
+@functools.cache
 def gradient(worker: int, number: int, coordinates: int) -> F32:
     """Return a worker's gradient of a round: normal, of a scale that differs; the same again every few rounds."""
     random = np.random.default_rng([worker, number % _DIFFERENT, coordinates])
