@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.errors import InputError
@@ -61,10 +62,13 @@ class BucketLayouts:
 
 def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:
     """Names of a model's parameters without what DDP and torch.compile put in front of them."""
-    wrappers = ("module.", "_orig_mod.")
-    names: dict[Tensor, str] = {}
-    for name, parameter in model.named_parameters():
-        while name.startswith(wrappers):
-            name = name.split(".", 1)[1]
-        names[parameter] = name
-    return names
+    while (wrapped := _wrapped(model)) is not None:
+        model = wrapped
+    # Compiled parts of a model have the prefix in the middle of their names.
+    return {parameter: name.replace("_orig_mod.", "") for name, parameter in model.named_parameters()}
+
+
+def _wrapped(model: nn.Module) -> nn.Module | None:
+    # OptimizedModule is known by its attribute: to import torch.compile takes seconds.
+    inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else None

@@ -52,6 +52,8 @@ class ThcState:
         group = process_group or dist.group.WORLD
         if group is None:
             raise ConfigurationError("call torch.distributed.init_process_group() before ThcState()")
+        if not isinstance(group, dist.ProcessGroup):
+            raise ConfigurationError("this rank is not in the process group: make ThcState on its ranks only")
         self.engine: Engine | PowerSgdEngine
         if isinstance(config, PowerSgd) and network is None:
             self.engine = PowerSgdEngine(group, config, policy)
@@ -59,8 +61,7 @@ class ThcState:
             self.engine = make_engine(group, config, policy, network)
         self._buckets = BucketLayouts(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
-        self._log_every = log_every
-        self._logs = log_every > 0 and self.engine.worker == 0
+        self._log_every = log_every if self.engine.worker == 0 else 0
         self._scaler = grad_scaler
         self._loss_scale: float | None = None
         self._steps = 0
@@ -117,14 +118,19 @@ class ThcState:
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        self._log_step()
         self.engine.close()
 
     def _start_step(self) -> None:
-        if self._logs and self._steps and self._steps % self._log_every == 0:
-            self._log.update(self.engine.statistics())
+        self._log_step()
         self._steps += 1
         self._follow_loss_scale()
         self.engine.start_step()
+
+    def _log_step(self) -> None:
+        """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
+        if self._log_every and self._steps and self._steps % self._log_every == 0:
+            self._log.update(self.engine.statistics())
 
     def _follow_loss_scale(self) -> None:
         if self._scaler is None or not self._scaler.is_enabled():

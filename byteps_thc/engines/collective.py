@@ -33,10 +33,11 @@ class CollectiveEngine(ThcEngine):
 
     def __init__(self, process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> None:
         workers = process_group.size()
-        resolved = config.resolve(workers)
         # A lane per stage: the operations of a lane start in the order of its thread, the same on all ranks.
-        norms, codes, sums, exact = (open_lane(process_group, policy.deadline_s) for _ in range(4))
+        exact = open_lane(process_group, policy.deadline_s)
         require_same_settings(exact, workers, {"engine": "collective"} | config.model_dump() | policy.model_dump())
+        resolved = config.resolve(workers)  # on all ranks or none
+        norms, codes, sums = (open_lane(process_group, policy.deadline_s) for _ in range(3))
         recorder = StatsRecorder()
         super().__init__(
             config,

@@ -47,7 +47,10 @@ class Engine(Protocol):
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit."""
+        """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit.
+
+        Whether the residuals fit the parameters turns out when these come: all_reduce() raises ConfigurationError.
+        """
 
     def statistics(self) -> CompressionStats:
         """Return what compression did and what it cost."""

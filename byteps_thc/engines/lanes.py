@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
@@ -45,22 +46,33 @@ def open_lane(process_group: dist.ProcessGroup, timeout_s: float) -> Lane:
     """
     # dist.new_group() is not used: it takes all ranks of the job, or with use_local_synchronization names the group
     # after the number of groups that the process knows, which need not be the same on all ranks.
-    backend = dist.get_backend(process_group)
+    backends = _backends(process_group)
     rank, size = process_group.rank(), process_group.size()
     store = process_group.get_group_store()
     number = store.add(f"thc/lanes/{rank}", 1)
     own_store = PrefixStore(f"thc/lane{number}", store)
     timeout = timedelta(seconds=timeout_s)
     try:
-        if "gloo" in backend:
+        if "gloo" in backends:
             return HostLane(dist.ProcessGroupGloo(own_store, rank, size, timeout))
-        if "nccl" in backend:
+        if "nccl" in backends:
             from byteps_thc.engines.device_lane import DeviceLane
 
             return DeviceLane(own_store, rank, size, timeout)
     except RuntimeError as error:
         raise translate(error) from error
-    raise ConfigurationError(f"process groups of back end {backend!r} are not supported: use gloo or nccl")
+    raise ConfigurationError(f"process groups of back ends {backends} are not supported: use gloo or nccl")
+
+
+def _backends(process_group: dist.ProcessGroup) -> list[str]:
+    """Of host and device tensors; dist.get_backend() says "undefined" when nobody chose them."""
+    names = []
+    for device in ("cpu", "cuda"):
+        try:
+            names.append(process_group._get_backend(torch.device(device)).name())
+        except RuntimeError:  # none for this device
+            continue
+    return names
 
 
 def translate(error: RuntimeError) -> ThcError:
@@ -68,7 +80,10 @@ def translate(error: RuntimeError) -> ThcError:
     text = str(error)
     late = "timed out" in text.lower() or "timeout" in text.lower()
     if late:
-        return DeadlineError(f"other ranks did not answer in time (CompressionPolicy.deadline_s): {text}")
+        return DeadlineError(
+            "other ranks did not answer in time: have they stopped, or did one of them evaluate or write a checkpoint "
+            f"for longer than CompressionPolicy.deadline_s? {text}"
+        )
     return TransportError(f"the connection to another rank is lost; has it ended? {text}")
 
 

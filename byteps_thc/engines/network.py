@@ -27,7 +27,9 @@ _MAX_PARTITIONS = 1 << 16  # `partition` of the wire header has 16 bits
 class NetworkConfig:
     """Where the servers are, and how to talk to them: see Session for all of it.
 
-    timeouts: None: Session's, with operations limited to CompressionPolicy.deadline_s.
+    timeouts: None: Session's, with operations limited to CompressionPolicy.deadline_s. With loss_tolerant or a quorum
+    ranks may get different sums, so that their parameters drift apart: broadcast them from one rank every epoch, as the
+    paper does.
     """
 
     servers: Sequence[str]

@@ -21,8 +21,9 @@ class CompressionPolicy(BaseModel):
     """this step and the ones after it travel uncompressed; steps count from 0; None: none"""
     bypass_elements: int = Field(default=1024, ge=0)
     """parameters with fewer elements (biases, norms' weights) travel uncompressed"""
-    deadline_s: float = Field(default=60.0, gt=0, le=86400)
-    """a wait for other ranks that takes longer is an error, on all of them"""
+    deadline_s: float = Field(default=600.0, gt=0, le=86400)
+    """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
+    backward: evaluation, a checkpoint, loading data"""
 
     def __init__(self, **settings: Any) -> None:
         try:

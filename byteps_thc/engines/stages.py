@@ -131,13 +131,14 @@ class Stages:
         return iter(())
 
     def _start_exact(self, job: Job) -> None:
-        """Take out what travels exactly: small parameters, which then are zero in the pieces, or everything."""
+        """Take out what travels exactly: small parameters, which then are zero in the pieces like padding, or all."""
         layout = job.layout
         if not job.compress:
             job.exact_values = job.host.float()  # the same tensor when it is float32 already
         elif layout.exact_index is not None:
             job.exact_values = layout.exact_values.copy_(job.host[layout.exact_index])
-            job.host.index_fill_(0, layout.exact_index, 0.0)
+        if job.compress and layout.clear_index is not None:
+            job.host.index_fill_(0, layout.clear_index, 0.0)
         exact = 0
         if job.exact_values is not None:
             exact = job.exact_values.numel()

@@ -77,6 +77,8 @@ class ThcEngine:
 
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
         """See Engine."""
+        with self._lock:
+            self._require_working()
         gradient = buffer.gradient
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
         layout = self._layouts.get(buffer.key)
@@ -90,7 +92,6 @@ class ThcEngine:
         job = Job(gradient, layout, self._round, compress, future, host=gradient)
         self._round = (self._round + 1) % (1 << 32)
         with self._lock:
-            self._require_working()
             if buffer.key in self._in_flight:
                 raise InputError(f"buffer {buffer.key!r} is in flight: wait for its future first")
             self._in_flight[buffer.key] = job
