@@ -27,14 +27,14 @@ cpp_tidy() {
 format() {
   ruff check --fix .
   ruff format .
-  git ls-files -z '*.h' '*.cc' ':!*/wire_layout.h' | xargs -0 clang-format -i
+  git ls-files -z '*.h' '*.c' '*.cc' ':!*/wire_layout.h' | xargs -0 clang-format -i
 }
 
 check=${1:?which check}
 shift
 case $check in
   ruff) ruff check "$@" && ruff format --check "$@" ;;
-  types) mypy ;;
+  types) mypy && MYPYPATH=scripts/byteps mypy scripts/byteps/build.py ;;
   cpp-format) clang-format --dry-run -Werror "$@" ;;
   cpp-tidy) cpp_tidy "$@" ;;
   spelling) codespell "$@" ;;
