@@ -1,6 +1,6 @@
-// CUDA and NCCL for BytePS on a host without a GPU. "Device" memory is host memory, and everything is done when the call
-// returns, so streams and events have nothing to wait for. One process per communicator: BytePS is then started with
-// BYTEPS_PCIE_SWITCH_SIZE=1 and reduces over the processes of a host itself. A larger communicator is refused.
+// CUDA and NCCL for BytePS on a host without a GPU. "Device" memory is host memory, and everything is done when the
+// call returns, so streams and events have nothing to wait for. One process per communicator: BytePS is then started
+// with BYTEPS_PCIE_SWITCH_SIZE=1 and reduces over the processes of a host itself. A larger communicator is refused.
 #include <cuda_runtime.h>
 #include <nccl.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-// The part of the CUDA runtime that BytePS calls, with host-memory semantics (cuda_nccl_shim.c). For hosts without a GPU.
+// The part of the CUDA runtime that BytePS calls, with host-memory semantics (cuda_nccl_shim.c). For hosts without a
+// GPU.
 #pragma once
 
 #include <stddef.h>
