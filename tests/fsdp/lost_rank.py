@@ -1,4 +1,4 @@
-"""Rank 1 stops taking part, first by sleeping, then for good. Rank 0 reports how it learnt of that."""
+"""Rank 1 stops taking part, first for a while, then for good. Rank 0 reports how it learnt of that."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-import torch
+import torch.distributed as dist
 from known_gradients import all_shapes, gradients, sharded_model
 from ranks import Rank, joined_rank
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -17,13 +17,13 @@ from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ThcError
 from byteps_thc.fsdp import compress_reduce_scatter
 
-DEADLINE_S = 3.0
+DEADLINE_S = 6.0  # long enough for what goes well on a busy machine
 
 
 def lose(rank: Rank, mesh: DeviceMesh, *, kill: bool) -> dict[str, Any]:
     """Train until rank 1 is lost, within a step."""
     model = sharded_model(mesh, reshard_after_forward=False)
-    handle = compress_reduce_scatter(model, ThcConfig(), policy=CompressionPolicy(deadline_s=DEADLINE_S))
+    compress_reduce_scatter(model, ThcConfig(), policy=CompressionPolicy(deadline_s=DEADLINE_S))
     for step in range(3):
         loss = model(gradients(rank.rank, step, all_shapes()))
         if rank.rank == 1 and step == 2:
@@ -34,26 +34,15 @@ def lose(rank: Rank, mesh: DeviceMesh, *, kill: bool) -> dict[str, Any]:
         try:
             loss.backward()
         except ThcError as error:
-            waited_s = time.monotonic() - started
-            return {"error": type(error).__name__, "waited_s": waited_s, "later": _later_error(handle, model, rank)}
+            return {"error": type(error).__name__, "waited_s": time.monotonic() - started}
     return {}
-
-
-def _later_error(handle: Any, model: torch.nn.Module, rank: Rank) -> str:
-    """The engine stays ended."""
-    model.zero_grad()
-    handle.state_dict()
-    try:
-        model(gradients(rank.rank, 0, all_shapes())).backward()
-    except ThcError as error:
-        return str(error)
-    return "none"
 
 
 def main() -> None:
     with joined_rank() as rank:
         mesh = init_device_mesh("cpu", (rank.ranks,))
         report = {"late": lose(rank, mesh, kill=False)}
+        dist.barrier()  # rank 1 is back
         report["dead"] = lose(rank, mesh, kill=True)
         rank.report(report)
         os._exit(0)  # rank 1 takes no part in leaving

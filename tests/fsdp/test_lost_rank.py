@@ -12,7 +12,7 @@ def test_lost_rank_is_an_error_within_the_deadline(tmp_path: Path) -> None:
         report, _ = ranks.wait(killed=(1,))
     late, dead = report["late"], report["dead"]
     assert late["error"] == "DeadlineError"
+    assert late["waited_s"] > 5
     assert dead["error"] in ("TransportError", "DeadlineError")
     for lost in (late, dead):
-        assert lost["waited_s"] < 10  # the deadline is 3 s
-        assert "the engine has ended" in lost["later"]
+        assert lost["waited_s"] < 20  # the deadline is 6 s
