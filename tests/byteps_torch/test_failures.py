@@ -9,7 +9,8 @@ from byteps_lab import BytepsLab, why_not
 from byteps_thc.launch import ParameterServer
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-PROGRAM = Path(__file__).with_name("programs") / "endless.py"
+PROGRAMS = Path(__file__).with_name("programs")
+PROGRAM = PROGRAMS / "endless.py"
 
 
 def wait_for_steps(lab, deadline_s=90.0):
@@ -27,6 +28,15 @@ def test_thc_ps_dies(tmp_path):
         for worker in lab.wait(deadline_s=60):
             assert "DeadlineError after 5." in worker.output, worker.output
             assert "exit status 3" in worker.output, worker.output
+
+
+def test_a_program_fails_while_byteps_connects(tmp_path):
+    """BytePS cannot be shut down then; the process ends all the same, with its own error."""
+    with BytepsLab(tmp_path) as lab:
+        lab.start_worker(0, PROGRAMS / "raises_while_connecting.py")  # the other worker never starts
+        worker = lab.wait_worker(0, deadline_s=45)
+        assert "RuntimeError: of the program itself" in worker.output
+        assert "exit status 1" in worker.output, worker.output
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>  // on_exit
+#include <exception>
 #include <future>
 #include <string>
 #include <thread>
@@ -61,13 +62,19 @@ THC_BYTEPS_EXPORT void thc_byteps_declare(const char* name, const char* const* k
 /// called at most once, before exit().
 THC_BYTEPS_EXPORT void thc_byteps_abandon() { on_exit(thc::byteps::leave, nullptr); }
 
-/// BytePS's shutdown, which waits for the other workers, for that long at most; then as thc_byteps_abandon. Returns 1
-/// when BytePS is shut down.
+/// BytePS's shutdown, which waits for the other workers, for that long at most; then, or when BytePS cannot be shut
+/// down (it is still connecting, for one), as thc_byteps_abandon. Returns 1 when BytePS is shut down.
 THC_BYTEPS_EXPORT int thc_byteps_shutdown(double deadline_s) {
   std::packaged_task<void()> shutdown(::byteps::common::byteps_shutdown);
-  const std::future<void> done = shutdown.get_future();
+  std::future<void> done = shutdown.get_future();
   std::thread(std::move(shutdown)).detach();
-  if (done.wait_for(std::chrono::duration<double>(deadline_s)) == std::future_status::ready) return 1;
+  if (done.wait_for(std::chrono::duration<double>(deadline_s)) == std::future_status::ready) {
+    try {
+      done.get();
+      return 1;
+    } catch (const std::exception&) {  // ps-lite has printed what failed
+    }
+  }
   thc_byteps_abandon();
   return 0;
 }
