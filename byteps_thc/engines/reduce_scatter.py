@@ -30,10 +30,12 @@ from byteps_thc.engines.residuals import Residuals
 from byteps_thc.engines.shard_pieces import ExactColumns, PieceBuffers, ShardPiece
 from byteps_thc.engines.shards import ShardLayout
 from byteps_thc.engines.state import require_fitting_state
+from byteps_thc.engines.step_backup import StepBackup
 from byteps_thc.errors import InputError, ThcError, TransportError
 from byteps_thc.statistics import CompressionStats, StatsRecorder
 
 _STATE_VERSION = 1
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 #: Pieces that a stage is ahead of the next one: as many collectives of a kind are in flight.
 _LOOKAHEAD = 2
 
@@ -51,11 +53,12 @@ class ReduceScatterEngine:
         self.config = config
         self.policy = policy
         self._recorder = StatsRecorder()
-        self._resolved = config.resolve(self.workers)
         self._lane = open_lane(process_group, policy.deadline_s)
         settings = {"engine": "reduce-scatter"} | config.model_dump() | policy.model_dump()
         require_same_settings(self._lane, self.workers, settings)
+        self._resolved = config.resolve(self.workers)  # on all ranks or none
         self._residuals = Residuals()
+        self._backup = StepBackup()
         self._free: dict[int, list[PieceBuffers]] = {}
         self._error: ThcError | None = None
         self._step = 0  # optimizer steps begun
@@ -72,6 +75,18 @@ class ReduceScatterEngine:
         self._step += 1
         self._recorder.step_began()
 
+    def require_same(self, gradient: str) -> None:
+        """Raise InputError on all ranks unless this gradient is the next one on all of them; gradient: describes it.
+
+        Otherwise ranks would wait for one another until the deadline, or sum gradients of different parameters. Raises
+        TransportError and DeadlineError.
+        """
+        fingerprint = zlib.crc32(gradient.encode()) >> 1
+        largest = torch.tensor([fingerprint, -fingerprint], dtype=torch.int32)
+        self._lane.max_(largest).wait()
+        if int(largest[0]) != -int(largest[1]):
+            raise InputError(f"ranks reduce different gradients; here it is that of {gradient}")
+
     def reduce_scatter(self, layout: ShardLayout, gradient: Tensor, output: Tensor) -> None:
         """Write the average over the ranks of row `worker` to `output`.
 
@@ -86,6 +101,9 @@ class ReduceScatterEngine:
                 f"layout {layout.key!r} of {layout.rows} x {layout.columns} does not fit {self.workers} ranks, "
                 f"a gradient of {gradient.numel()} and an output of {output.numel()} elements"
             )
+        for tensor in (gradient, output):
+            if tensor.dtype not in _DTYPES or not tensor.is_contiguous():
+                raise InputError(f"gradient is {tensor.dtype}; float32, float16 or bfloat16, contiguous, is needed")
         try:
             staged = torch.empty_like(output, device="cpu") if output.is_cuda else output
             self._reduce(layout, gradient.cpu(), staged)
@@ -96,12 +114,26 @@ class ReduceScatterEngine:
             raise
         self._round = (self._round + 1) % (1 << 32)
 
+    def protect_step(self) -> None:
+        """Begin a step that may be skipped; see Engine.protect_step().
+
+        Averages of other ranks' rows that leave the range of float16 go unnoticed here: see restore_residuals().
+        """
+        self._backup.begin()
+
+    def restore_residuals(self) -> None:
+        """Bring the residuals back to what they were at protect_step(): the step was skipped."""
+        self._backup.restore()
+
     def scale_residuals(self, factor: float) -> None:
         """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
+        self._backup.restore_if_spoiled()
+        self._backup.forget()
         self._residuals.scale(factor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank's checkpoint needs, copied; call it between steps. As Engine.state_dict()."""
+        self._backup.restore_if_spoiled()
         counters = {"round": self._round, "step": self._step}
         return self._identity() | counters | {"residuals": self._residuals.state()}
 
@@ -109,6 +141,7 @@ class ReduceScatterEngine:
         """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit."""
         require_fitting_state(state, self._identity(), ("round", "step"))
         self._residuals.load(state["residuals"])
+        self._backup.forget()
         self._round, self._step = state["round"], state["step"]
 
     def statistics(self) -> CompressionStats:
@@ -154,6 +187,8 @@ class ReduceScatterEngine:
                 residual[gap] = 0  # what quantization made of padding is no gradient
         if exact_sum is not None:
             exact_sum.wait()
+            if not exact.sums.isfinite().all():
+                self._backup.spoil()
             exact.write_average(output, self.worker, self.workers)
         self._count_gradient(layout, exact)
 
@@ -200,6 +235,10 @@ class ReduceScatterEngine:
         buffers = self._wait(piece)
         begin = time.perf_counter()
         clamped, energy, all_kept = 0, 0.0, True
+        if not (buffers.max_norms <= LARGEST_NORM).all():
+            self._backup.spoil()
+        if piece.residual is not None:
+            self._backup.save(piece.residual)
         for row, key in enumerate(piece.keys):
             norms, maximum = buffers.norms[row], buffers.max_norms[row]
             finite = bool((norms <= LARGEST_NORM).all() and (maximum <= LARGEST_NORM).all())

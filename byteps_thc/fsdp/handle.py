@@ -60,7 +60,8 @@ class FsdpCompression:
 
         Residuals are 1-D float32 in the parameters' own order, whatever the number of shards.
         """
-        state = self._engine.state_dict() | {"loss_scale": self._steps.loss_scale}
+        self._steps.scaling.settle()
+        state = self._engine.state_dict() | {"loss_scale": self._steps.scaling.scale}
         state["residuals"] = {
             name: self._reordered[name].from_shards(residual) if name in self._reordered else residual
             for name, residual in state["residuals"].items()
@@ -74,7 +75,7 @@ class FsdpCompression:
             for name, residual in state.get("residuals", {}).items()
         }
         self._engine.load_state_dict(dict(state) | {"residuals": residuals})
-        self._steps.loss_scale = state.get("loss_scale")
+        self._steps.scaling.scale = state.get("loss_scale")
 
     def close(self) -> None:
         """Reduce uncompressed again, as before, and end the engine. May be called again."""

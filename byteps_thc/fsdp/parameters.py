@@ -20,6 +20,9 @@ from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.engines.shards import ShardLayout
 from byteps_thc.errors import ConfigurationError
 
+#: Modules that wrap the one that they are named after.
+_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
+
 
 @dataclass(frozen=True)
 class ShardedParameter:
@@ -87,8 +90,7 @@ def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
 
     Raises ConfigurationError when there are none, or when gradients do not go one way that can be compressed.
     """
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    groups = list(_groups(model, names))
+    groups = list(_groups(model))
     if not groups:
         raise ConfigurationError("the model has no FSDP2 modules: call torch.distributed.fsdp.fully_shard on it first")
     for group in groups:
@@ -100,9 +102,10 @@ def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
     return groups
 
 
-def _groups(model: nn.Module, names: dict[nn.Parameter, str]) -> Iterator[ParameterGroup]:
+def _groups(model: nn.Module) -> Iterator[ParameterGroup]:
     seen = set()
-    for name, module in model.named_modules():
+    names = {module: _without_wrappers(name) for name, module in model.named_modules()}
+    for module, name in names.items():
         if not isinstance(module, FSDPModule):
             continue
         sources = module._get_fsdp_state()._fsdp_param_groups
@@ -113,23 +116,31 @@ def _groups(model: nn.Module, names: dict[nn.Parameter, str]) -> Iterator[Parame
                 yield _group(name or "(root)", module, source, names)
 
 
-def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Parameter, str]) -> ParameterGroup:
+def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Module, str]) -> ParameterGroup:
     process_group: dist.ProcessGroup = source.mesh_info.shard_process_group
-    if any(parameter.sharded_param not in names for parameter in source.fsdp_params):
+    # By module, because parameters are other objects until the first forward pass when a model was filled with
+    # load_state_dict(assign=True).
+    places = [parameter._module_info for parameter in source.fsdp_params]
+    if any(place.module not in names for place in places):
         raise ConfigurationError(
             f"module {name!r} shares its group with modules outside the model: pass the whole model"
         )
     parameters = tuple(
         ShardedParameter(
-            names[parameter.sharded_param],
+            f"{names[place.module]}.{place.param_name}".removeprefix("."),
             parameter._orig_size,
             parameter.fsdp_placement.dim,
             process_group.size(),
             parameter,
         )
-        for parameter in source.fsdp_params
+        for parameter, place in zip(source.fsdp_params, places, strict=True)
     )
     return ParameterGroup(name, module, process_group, parameters, source)
+
+
+def _without_wrappers(name: str) -> str:
+    """Return a module's name as it is without torch.compile and without torch's wrapper for activation checkpoints."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def _require_plain(name: str, sources: list[Any]) -> None:

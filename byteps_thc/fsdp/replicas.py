@@ -9,12 +9,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from byteps_thc.config import ThcConfig
 from byteps_thc.engines.engine import Engine
 from byteps_thc.engines.factory import make_engine
+from byteps_thc.engines.loss_scaling import LossScale
 from byteps_thc.engines.network import NetworkConfig
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.handle import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups
-from byteps_thc.fsdp.steps import BackwardSteps, LossScale
+from byteps_thc.fsdp.steps import BackwardSteps
 
 
 def compress_replicas(
@@ -78,7 +79,7 @@ class _ReplicaAverage:
 
     def __call__(self, shard: Tensor) -> None:
         """Average the reduced gradient shard over the replicas, in place."""
-        self._steps.begin()
+        self._steps.begin(self._group.name)
         self._engine.all_reduce(own_shard(self._group, self._group.trained(), shard)).wait()
 
 

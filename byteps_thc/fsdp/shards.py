@@ -11,13 +11,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.engines.loss_scaling import LossScale
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.reduce_scatter import ReduceScatterEngine
 from byteps_thc.engines.shards import ShardLayout
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.fsdp.handle import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_layout
-from byteps_thc.fsdp.steps import BackwardSteps, LossScale
+from byteps_thc.fsdp.steps import BackwardSteps
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -37,8 +38,8 @@ def compress_reduce_scatter(
 
     model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. Every rank keeps residuals of its own
     whole gradients, 4 bytes per parameter of the whole model; ThcConfig(error_feedback=False) does without.
-    grad_scaler: the GradScaler of the training, whose scale residuals follow. log_every: steps per log line of rank 0;
-    0: none.
+    grad_scaler: the GradScaler of the training, whose scale residuals follow; a step that it skips leaves them as they
+    were, bit for bit, at the cost of a copy of all of them. log_every: steps per log line of rank 0; 0: none.
 
     Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
     already, or when ranks have different settings. Errors of the network come out of backward().
@@ -111,9 +112,13 @@ class CompressedReduceScatter:
         async_op: bool = False,
     ) -> dist.Work | None:
         """Write the sum (op SUM) or average (AVG) of this rank's row of `input_tensor` to `output_tensor`."""
-        self._steps.begin()
-        layout = self._layout(input_tensor.numel())
-        if layout is None or not layout.compressed or not self._engine.compressing:
+        self._steps.begin(self._group.name)
+        layout = self._layout()
+        self._require_same(layout, input_tensor.numel())
+        complete = layout.size == input_tensor.numel()
+        if not complete:
+            self._warn()
+        if not complete or not layout.compressed or not self._engine.compressing:
             self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())
             work: dist.Work | None = self._uncompressed(output_tensor, input_tensor, group, op, async_op)
             return work
@@ -124,17 +129,25 @@ class CompressedReduceScatter:
             output_tensor.mul_(self._engine.workers)
         return None
 
-    def _layout(self, elements: int) -> ShardLayout | None:
-        """Return what lies in a gradient of that size; None when not all trained parameters do.
-
-        torch leaves out parameters that were not used, and does not say which.
-        """
+    def _layout(self) -> ShardLayout:
+        """Return the layout of a gradient of all trained parameters."""
         trained = self._group.trained()
         layout = self._layouts.get(trained)
         if layout is None:
             layout = self._layouts[trained] = shard_layout(self._group, trained, self._engine.policy.bypass_elements)
-        if layout.size == elements:
-            return layout
+        return layout
+
+    def _require_same(self, layout: ShardLayout, elements: int) -> None:
+        try:
+            self._engine.require_same(f"{layout.key}, {elements} elements")
+        except InputError as error:
+            raise InputError(
+                f"{error}. All ranks must use the same parameters, and freeze the same ones; or call "
+                "set_reduce_scatter_unused_params(True)"
+            ) from error
+
+    def _warn(self) -> None:
+        """Say once that torch leaves out parameters that were not used; it does not say which."""
         if not self._warned:
             self._warned = True
             _logger.warning(
@@ -142,4 +155,3 @@ class CompressedReduceScatter:
                 "freeze them (requires_grad=False), or call set_reduce_scatter_unused_params(True)",
                 self._group.name,
             )
-        return None
