@@ -88,6 +88,8 @@ class UncompressedDelivery:
         self._parameters.put(self._wire, self._gradient)
         if is_finite(self._wire):
             self._memory.keep(self._state, None)
+        else:
+            self._memory.backup.spoil()
 
 
 class CodecDelivery:
@@ -137,6 +139,8 @@ class CodecDelivery:
         finite = is_finite(average)  # on all workers or on none: they have the same average
         if finite:
             self._memory.keep(self._state, vectors[self._turn.worker])
+        else:
+            self._memory.backup.spoil()
         residual = self._state.kept.get("residual")
         recorder.add_quantization(
             coordinates=layout.size,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -22,6 +21,7 @@ from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import NoMemory
 from byteps_thc.baselines.packed_parameters import PackedParameters
 from byteps_thc.engines.buffers import GradientBuffer
+from byteps_thc.engines.flights import Flights
 from byteps_thc.engines.handshake import require_same_settings
 from byteps_thc.engines.lanes import Waitable, open_lane
 from byteps_thc.engines.layout import check_buffer
@@ -30,7 +30,7 @@ from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.residuals import Residuals
 from byteps_thc.engines.staging import Staging, make_staging
 from byteps_thc.engines.state import require_fitting_state
-from byteps_thc.errors import ConfigurationError, InputError, TransportError
+from byteps_thc.errors import ConfigurationError, TransportError
 from byteps_thc.statistics import CompressionStats, StatsRecorder
 
 _STATE_VERSION = 1
@@ -48,6 +48,11 @@ class _Job:
     host: Tensor
     deliveries: list[Delivery] = field(default_factory=list)
     collectives: list[Waitable] = field(default_factory=list)
+
+    @property
+    def gradient(self) -> Tensor:
+        """What the future is to give."""
+        return self.buffer.gradient
 
 
 class BaselineEngine:
@@ -76,10 +81,8 @@ class BaselineEngine:
         self._parameters: dict[tuple[str, bool], list[tuple[PackedParameters, bool]]] = {}
         self._round = 0
         self._steps = 0
-        self._lock = threading.Lock()  # guards the next two
-        self._in_flight: dict[str, _Job] = {}
-        self._error: Exception | None = None
-        self._pipeline = Pipeline([("thc-send", self._send), ("thc-receive", self._receive)], self._fail)
+        self._flights: Flights[_Job] = Flights()
+        self._pipeline = Pipeline([("thc-send", self._send), ("thc-receive", self._receive)], self._flights.fail)
         atexit.register(self.close)
 
     def start_step(self) -> None:
@@ -102,37 +105,46 @@ class BaselineEngine:
             future=Future(devices=[gradient.device] if gradient.is_cuda else None),
             host=gradient,
         )
-        with self._lock:
-            if self._error is not None:
-                raise TransportError(f"the engine has ended: {self._error}") from self._error
-            if buffer.key in self._in_flight:
-                raise InputError(f"buffer {buffer.key!r} is in flight: wait for its future first")
-            self._in_flight[buffer.key] = job
+        self._flights.begin(buffer.key, job)
         self._round += 1
         job.staging.begin(gradient)
         self._pipeline.submit(job)
         return job.future
 
+    def protect_step(self) -> None:
+        """See Engine."""
+        self._flights.require_idle("protect_step")
+        self._memory.backup.begin()
+
+    def restore_residuals(self) -> None:
+        """See Engine."""
+        self._flights.require_idle("restore_residuals")
+        self._memory.backup.restore()
+
     def scale_residuals(self, factor: float) -> None:
         """See Engine."""
-        self._require_idle("scale_residuals")
+        self._flights.require_idle("scale_residuals")
+        self._memory.backup.restore_if_spoiled()
+        self._memory.backup.forget()
         for store in self._memory.stores.values():
             store.scale(factor)
 
     def state_dict(self) -> dict[str, Any]:
         """See Engine. DGC has "momenta" besides "residuals"."""
-        self._require_idle("state_dict")
+        self._flights.require_idle("state_dict")
+        self._memory.backup.restore_if_spoiled()
         stores = {name: store.state() for name, store in self._memory.stores.items()}
         return self._identity() | {"round": self._round, "step": self._steps, "residuals": {}} | stores
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See Engine. Nothing has changed when the state does not fit or is damaged."""
-        self._require_idle("load_state_dict")
+        self._flights.require_idle("load_state_dict")
         require_fitting_state(state, self._identity(), ("round", "step"))
         stores = {name: Residuals() for name in self._memory.stores}
         for name, store in stores.items():
             store.load(state.get(name, {}))
         self._memory.stores = stores
+        self._memory.backup.forget()
         self._round, self._steps = state["round"], state["step"]
 
     def statistics(self) -> CompressionStats:
@@ -143,7 +155,7 @@ class BaselineEngine:
         """See Engine."""
         atexit.unregister(self.close)
         self._pipeline.end()
-        self._fail(TransportError("the engine was closed"))
+        self._flights.fail(TransportError("the engine was closed"))
         self._pipeline.join()
 
     @torch.no_grad()
@@ -168,20 +180,8 @@ class BaselineEngine:
             delivery.decode(self._recorder)
         job.staging.put_back(job.buffer.gradient)
         self._recorder.add_time(communicate_ms=(arrived - start) * 1e3, decode_ms=(perf_counter() - arrived) * 1e3)
-        with self._lock:
-            done = self._in_flight.pop(job.buffer.key, None)
-        if done is job:
-            job.future.set_result(job.buffer.gradient)
+        self._flights.finish(job.buffer.key, job)
         return iter(())
-
-    def _fail(self, error: Exception) -> None:
-        """Give the first error to all who wait, and to all later calls."""
-        with self._lock:
-            self._error = self._error or error
-            jobs = list(self._in_flight.values())
-            self._in_flight.clear()
-        for job in jobs:
-            job.future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong
 
     def _deliveries(self, job: _Job) -> list[Delivery]:
         """What of the buffer travels together; the same on all ranks."""
@@ -211,11 +211,6 @@ class BaselineEngine:
                 if parameters
             ]
         return packed
-
-    def _require_idle(self, call: str) -> None:
-        with self._lock:
-            if self._in_flight:
-                raise InputError(f"{call} between steps only: {len(self._in_flight)} buffers are in flight")
 
     def _identity(self) -> dict[str, Any]:
         return {

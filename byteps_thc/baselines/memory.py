@@ -19,6 +19,7 @@ from torch import Tensor
 
 from byteps_thc.baselines.codec import VectorLayout
 from byteps_thc.engines.residuals import Residuals
+from byteps_thc.engines.step_backup import StepBackup
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,14 @@ class Compensated:
 
 
 class Memory(ABC):
-    """What a scheme adds to gradients. stores: what is kept, by the name that it has in a checkpoint."""
+    """What a scheme adds to gradients.
+
+    stores: what is kept, by the name that it has in a checkpoint. backup: of what is kept, before a step.
+    """
 
     def __init__(self, **stores: Residuals) -> None:
         self.stores = stores
+        self.backup = StepBackup()
 
     @abstractmethod
     def compensate(self, gradient: Tensor, layout: VectorLayout, *, compressed: bool) -> Compensated:
@@ -74,6 +79,7 @@ class ErrorFeedback(Memory):
     def keep(self, state: Compensated, sent: Tensor | None) -> None:
         """Update e."""
         if sent is not None:
+            self.backup.save(state.kept["residual"].numpy())
             torch.sub(state.vector, sent, out=state.kept["residual"])
 
 
@@ -104,9 +110,11 @@ class MomentumCorrection(Memory):
     def keep(self, state: Compensated, sent: Tensor | None) -> None:
         """Update u and v."""
         kept = state.kept
+        self.backup.save(kept["momentum"].numpy())
         kept["momentum"].copy_(kept["u"])
         if sent is not None:
             kept["momentum"].masked_fill_(sent != 0, 0.0)
+            self.backup.save(kept["residual"].numpy())
             torch.sub(state.vector, sent, out=kept["residual"])
 
     def _clipped(self, gradient: Tensor, layout: VectorLayout) -> Tensor:

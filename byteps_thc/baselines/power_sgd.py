@@ -81,6 +81,12 @@ class PowerSgdEngine:
         index = bucket.index()
         return future.then(lambda done: self._forget_unless_finite(done, index))
 
+    def protect_step(self) -> None:
+        """See Engine; nothing is brought back, as torch's hook has overwritten what it keeps by then."""
+
+    def restore_residuals(self) -> None:
+        """See protect_step()."""
+
     def scale_residuals(self, factor: float) -> None:
         """See Engine."""
         for residual in self._state.error_dict.values():

@@ -16,6 +16,7 @@ from byteps_thc.ddp.bucket_layouts import BucketLayouts
 from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.engines.engine import Engine
 from byteps_thc.engines.factory import make_engine
+from byteps_thc.engines.loss_scaling import LossScaling
 from byteps_thc.engines.network import NetworkConfig
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
@@ -30,7 +31,9 @@ class ThcState:
     policy: warm-up, bypass of small parameters, deadline. network: servers or a switch that sum; None: the ranks do.
     model: names the residuals in checkpoints after the model's parameters (DDP's and torch.compile's prefixes left
     out). Without it they are numbered in the order of DDP's first iteration, which a resumed run repeats when model and
-    bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of the scaled gradients when its scale changes.
+    bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of the scaled gradients when its scale changes;
+    and when an average is not finite, so that it skips the step, all residuals stay as they were before (not
+    PowerSGD's), at the cost of a copy of them per step. Without it only those of that partition do.
     log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings.
@@ -62,8 +65,7 @@ class ThcState:
         self._buckets = BucketLayouts(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
         self._log_every = log_every if self.engine.worker == 0 else 0
-        self._scaler = grad_scaler
-        self._loss_scale: float | None = None
+        self._scaling = LossScaling(grad_scaler, [self.engine])
         self._steps = 0
         #: for average_gradient
         self.number = register_averager(self)
@@ -104,7 +106,7 @@ class ThcState:
 
         Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
-        return self.engine.state_dict() | {"loss_scale": self._loss_scale}
+        return self.engine.state_dict() | {"loss_scale": self._scaling.scale}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.
@@ -114,7 +116,7 @@ class ThcState:
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
         self.engine.load_state_dict({key: value for key, value in state.items() if key != "loss_scale"})
-        self._loss_scale = state["loss_scale"]
+        self._scaling.scale = state["loss_scale"]
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
@@ -124,21 +126,13 @@ class ThcState:
     def _start_step(self) -> None:
         self._log_step()
         self._steps += 1
-        self._follow_loss_scale()
+        self._scaling.begin_backward()
         self.engine.start_step()
 
     def _log_step(self) -> None:
         """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
         if self._log_every and self._steps and self._steps % self._log_every == 0:
             self._log.update(self.engine.statistics())
-
-    def _follow_loss_scale(self) -> None:
-        if self._scaler is None or not self._scaler.is_enabled():
-            return
-        scale = self._scaler.get_scale()
-        if self._loss_scale is not None and scale != self._loss_scale:
-            self.engine.scale_residuals(scale / self._loss_scale)
-        self._loss_scale = scale
 
 
 def _value(done: Future[Tensor]) -> Tensor:

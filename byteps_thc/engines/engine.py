@@ -37,6 +37,17 @@ class Engine(Protocol):
         and the engine's error when it has ended.
         """
 
+    def protect_step(self) -> None:
+        """Begin a step that may be skipped; before its first start_step().
+
+        When an average of it is not finite, all residuals are brought back, bit for bit, to what they are now: by the
+        next call, state_dict() or scale_residuals(). Costs a copy of the residuals per step. Without a call, only what
+        travelled with the gradient that is not finite leaves no residual.
+        """
+
+    def restore_residuals(self) -> None:
+        """Bring the residuals back to what they were at protect_step(): the step was skipped."""
+
     def scale_residuals(self, factor: float) -> None:
         """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
 

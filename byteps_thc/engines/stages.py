@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.futures import Future
 
+from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.engines.lanes import Waitable
 from byteps_thc.engines.layout import Layout, Piece
+from byteps_thc.engines.step_backup import StepBackup
 from byteps_thc.engines.transport import ExactSum, Transport
 from byteps_thc.engines.work_clock import WorkClock
 from byteps_thc.statistics import StatsRecorder
@@ -61,11 +64,13 @@ class Stages:
         exact: ExactSum,
         recorder: StatsRecorder,
         clock: WorkClock,
+        backup: StepBackup,
         finish: Callable[[Job], None],
     ) -> None:
         self._workers = workers
         self._transport, self._exact = transport, exact
         self._recorder, self._clock = recorder, clock
+        self._backup = backup
         self._finish = finish
 
     def measure(self, job: Job) -> Iterator[Task]:
@@ -89,7 +94,11 @@ class Stages:
         if piece is not None:
             partition = piece.partition
             max_norms = piece.transfer.wait_norms()
+            if not (max_norms <= LARGEST_NORM).all():
+                self._backup.spoil()
             with self._encoding():
+                if partition.residual is not None:
+                    self._backup.save(partition.residual)
                 layout.compressor.encode(partition, task.job.host[piece.span], max_norms)
             piece.transfer.send_codes()
             if task.last and layout.residual is not None and layout.clear_index is not None:
@@ -126,6 +135,9 @@ class Stages:
                 )
         if task.last:
             self._finish_exact(job)
+            # Averages of finite norms can only leave the range of float16.
+            if self._backup.active and job.host.dtype == torch.float16 and not job.host.isfinite().all():
+                self._backup.spoil()
             job.layout.staging.put_back(job.gradient)
             self._finish(job)
         return iter(())
@@ -154,6 +166,8 @@ class Stages:
         job.exact_sum.wait()
         with self._decoding():
             average = job.exact_values.div_(self._workers)
+            if self._backup.active and not average.isfinite().all():
+                self._backup.spoil()
             if job.compress:
                 assert job.layout.exact_index is not None
                 job.host.index_copy_(0, job.layout.exact_index, average.to(job.host.dtype))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +12,14 @@ from torch.futures import Future
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ThcConfig
 from byteps_thc.engines.buffers import GradientBuffer
+from byteps_thc.engines.flights import Flights
 from byteps_thc.engines.layout import Layout, check_buffer
 from byteps_thc.engines.pipeline import Pipeline
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.residuals import Residuals
 from byteps_thc.engines.stages import Job, Stages
 from byteps_thc.engines.state import require_fitting_state
+from byteps_thc.engines.step_backup import StepBackup
 from byteps_thc.engines.transport import ExactSum, Transport
 from byteps_thc.engines.work_clock import WorkClock
 from byteps_thc.errors import InputError, TransportError
@@ -32,6 +33,7 @@ class ThcEngine:
 
     transport: moves norms, codes and sums. exact: sums small parameters and uncompressed steps. recorder: the
     transport's too. clock: for several engines that share the CPU, which entering WorkClock.working() may make wait.
+    backup: for several engines whose steps are one.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class ThcEngine:
         exact: ExactSum,
         recorder: StatsRecorder,
         clock: WorkClock | None = None,
+        backup: StepBackup | None = None,
     ) -> None:
         self.config, self.policy = config, policy
         self.workers, self.worker = workers, worker
@@ -54,10 +57,9 @@ class ThcEngine:
         self._steps = 0
         self._measured_step = 0  # of which the recorder has the residuals
         self._round = 0
-        self._lock = threading.Lock()  # guards the next two
-        self._in_flight: dict[str, Job] = {}
-        self._error: Exception | None = None
-        stages = Stages(workers, transport, exact, recorder, self._clock, self._finish)
+        self._backup = backup or StepBackup()
+        self._flights: Flights[Job] = Flights(self._clock.buffers)
+        stages = Stages(workers, transport, exact, recorder, self._clock, self._backup, self._finish)
         self._pipeline = Pipeline(
             [
                 ("thc-measure", stages.measure),
@@ -65,7 +67,7 @@ class ThcEngine:
                 ("thc-sum", stages.sum),
                 ("thc-decode", stages.decode),
             ],
-            self._fail,
+            self._flights.fail,
         )
         atexit.register(self.close)
 
@@ -77,8 +79,7 @@ class ThcEngine:
 
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
         """See Engine."""
-        with self._lock:
-            self._require_working()
+        self._flights.require_working()
         gradient = buffer.gradient
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
         layout = self._layouts.get(buffer.key)
@@ -91,31 +92,41 @@ class ThcEngine:
         compress = self.policy.compresses(max(self._steps - 1, 0)) and not layout.all_exact
         job = Job(gradient, layout, self._round, compress, future, host=gradient)
         self._round = (self._round + 1) % (1 << 32)
-        with self._lock:
-            if buffer.key in self._in_flight:
-                raise InputError(f"buffer {buffer.key!r} is in flight: wait for its future first")
-            self._in_flight[buffer.key] = job
+        self._flights.begin(buffer.key, job)
         layout.staging.begin(gradient)
-        self._clock.buffers(+1)
         self._pipeline.submit(job)
         return future
 
+    def protect_step(self) -> None:
+        """See Engine."""
+        self._flights.require_idle("protect_step")
+        self._backup.begin()
+
+    def restore_residuals(self) -> None:
+        """See Engine."""
+        self._flights.require_idle("restore_residuals")
+        self._backup.restore()
+
     def scale_residuals(self, factor: float) -> None:
         """See Engine."""
-        self._require_idle("scale_residuals")
+        self._flights.require_idle("scale_residuals")
+        self._backup.restore_if_spoiled()
+        self._backup.forget()
         self._residuals.scale(factor)
 
     def state_dict(self) -> dict[str, Any]:
         """See Engine."""
-        self._require_idle("state_dict")
+        self._flights.require_idle("state_dict")
+        self._backup.restore_if_spoiled()
         counters = {"round": self._round, "step": self._steps}
         return self._identity() | counters | {"residuals": self._residuals.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See Engine."""
-        self._require_idle("load_state_dict")
+        self._flights.require_idle("load_state_dict")
         require_fitting_state(state, self._identity(), ("round", "step"))
         self._residuals.load(state["residuals"])
+        self._backup.forget()
         self._layouts.clear()
         self._round, self._steps = state["round"], state["step"]
 
@@ -131,7 +142,7 @@ class ThcEngine:
         """See Engine."""
         atexit.unregister(self.close)
         self._pipeline.end()
-        self._fail(TransportError("the engine was closed"))
+        self._flights.fail(TransportError("the engine was closed"))
         self._transport.close()
         self._pipeline.join()
 
@@ -140,8 +151,12 @@ class ThcEngine:
         layout = Layout(buffer, self.policy)
         # A parameter lies in one layout: those it was in before DDP rebuilt its buckets are gone.
         stale = {key for key, known in self._layouts.items() if key == buffer.key or known.names & layout.names}
-        if stale & self._in_flight.keys():
+        if stale & self._flights.keys():
             raise InputError(f"buffer {buffer.key!r} has parameters of buffers in flight")
+        if stale:
+            # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
+            self._backup.restore_if_spoiled()
+            self._backup.forget()
         if not layout.all_exact and self.workers > 1:
             compressor = Compressor(self.config, workers=self.workers, worker=self.worker)
             layout.prepare(compressor, self._transport, self._residuals)
@@ -151,29 +166,7 @@ class ThcEngine:
         return layout
 
     def _finish(self, job: Job) -> None:
-        with self._lock:
-            done = self._in_flight.pop(job.layout.key, None)
-        if done is job:
-            self._clock.buffers(-1)
-            job.future.set_result(job.gradient)
-
-    def _fail(self, error: Exception) -> None:
-        with self._lock:
-            self._error = self._error or error
-            jobs = list(self._in_flight.values())
-            self._in_flight.clear()
-        for job in jobs:
-            self._clock.buffers(-1)
-            job.future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong
-
-    def _require_working(self) -> None:
-        if self._error is not None:
-            raise TransportError(f"the engine has ended: {self._error}") from self._error
-
-    def _require_idle(self, call: str) -> None:
-        with self._lock:
-            if self._in_flight:
-                raise InputError(f"{call} between steps only: {len(self._in_flight)} buffers are in flight")
+        self._flights.finish(job.layout.key, job)
 
     def _identity(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ settings: {"scenarios": [names]}.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -165,12 +166,54 @@ def autocast_and_scaler(rank: Rank) -> dict[str, Any]:
     untouched = all(torch.equal(after[name], residual) for name, residual in residuals.items())
     finite = bool(training.gradients().isfinite().all())
     scaled_by = scaler.get_scale() / 1024.0
-    training.state._follow_loss_scale()
+    training.state._scaling.begin_backward()
     rescaled = training.state.state_dict()["residuals"]
     result = {"skipped": skipped, "untouched": untouched, "finite": finite, "scaled_by": scaled_by}
     result["followed"] = all(torch.equal(rescaled[name], residual * scaled_by) for name, residual in after.items())
     training.step(4)
     return training.report() | result
+
+
+def skipped_steps(rank: Rank) -> dict[str, Any]:
+    """One gradient of one parameter is not finite on one rank, in every parameter in turn; then after other passes."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    training = Training(rank, grad_scaler=scaler)
+    spoiled: list[str] = []
+
+    def spoil(name: str, gradient: Tensor) -> Tensor:
+        if name not in spoiled or rank.rank != 1:
+            return gradient
+        damaged = gradient.clone()
+        damaged.view(-1)[-1] = float("nan")
+        return damaged
+
+    for name, parameter in training.ddp.module.named_parameters():
+        parameter.register_hook(functools.partial(spoil, name))
+
+    def change_of_residuals(step: int, *names: str) -> dict[str, bool]:
+        """Which residuals a step of one backward pass per name changes, which spoils that parameter."""
+        before, parameters = training.state.state_dict()["residuals"], training.parameters()
+        training.optimizer.zero_grad()
+        for number, name in enumerate(names):
+            spoiled[:] = [name]
+            scaler.scale(training.loss(1000 * number + step)).backward()
+        scaler.step(training.optimizer)
+        scaler.update()
+        after = training.state.state_dict()["residuals"]
+        changes = {name: not torch.equal(after[name], before[name]) for name in before}
+        return changes | {"parameters": not torch.equal(training.parameters(), parameters)}
+
+    for step in range(3):
+        change_of_residuals(step, "")
+    names = ["first.weight", "first.bias", "middle.weight", "last.weight", "last.bias"]
+    result: dict[str, Any] = {"finite": change_of_residuals(3, "")}
+    for step, name in enumerate(names, 4):
+        result[name] = change_of_residuals(step, name)
+        result[f"after {name}"] = change_of_residuals(step + 100, "")
+    result["second pass"] = change_of_residuals(200, "", "middle.weight")
+    result["accumulated"] = change_of_residuals(201, "", "")  # begins with the rescaling
+    result["first pass"] = change_of_residuals(202, "first.bias", "")
+    return training.report() | {"changes": result}
 
 
 def resumed(rank: Rank) -> dict[str, Any]:
@@ -232,6 +275,7 @@ SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
     wrapped,
     bfloat16_model,
     autocast_and_scaler,
+    skipped_steps,
     resumed,
     compiled,
     subgroups,

@@ -19,11 +19,12 @@ ON_TWO = [
     "wrapped",
     "bfloat16_model",
     "autocast_and_scaler",
+    "skipped_steps",
     "resumed",
     "compiled",
     "warm_up",
 ]
-ON_FOUR = ["plain", "subgroups", "autocast_and_scaler"]
+ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps"]
 NAMES = {f"{layer}.{part}" for layer in ("first", "middle", "last") for part in ("weight", "bias")}
 
 
@@ -88,6 +89,17 @@ def test_what_is_not_finite_reaches_the_scaler_and_spares_the_residuals(
         assert report["untouched"]
         assert report["scaled_by"] == 0.25
         assert report["followed"]
+
+
+@pytest.mark.parametrize("reports", ["two", "four"])
+def test_a_skipped_step_leaves_all_residuals_untouched(reports: str, request: pytest.FixtureRequest) -> None:
+    """Also those of other buckets, and those whose gradients came in an earlier backward pass of the same step."""
+    compressed = {"first.weight", "middle.weight"}
+    for report in of(request.getfixturevalue(reports), "skipped_steps"):
+        for step, changes in report["changes"].items():
+            changed = {name for name, change in changes.items() if change}
+            skipped = step in NAMES or step.endswith("pass")
+            assert changed == (set() if skipped else compressed | {"parameters"}), step
 
 
 def test_a_checkpoint_goes_on_where_it_was(two: list[dict[str, Any]]) -> None:
