@@ -139,6 +139,16 @@ def local_rank() -> int:
     return int(_process.require_running().local_rank())
 
 
+def workers() -> int:
+    """Return the number of BytePS workers: hosts, or parts of hosts, that bpslaunch was started for."""
+    return size() // local_size()
+
+
+def worker() -> int:
+    """Return the number of this process's BytePS worker, 0 .. workers() - 1."""
+    return rank() // local_size()
+
+
 def declare(name: str) -> None:
     """Give `name` its keys. Names must be declared, or pushed first, in the same order on all workers."""
     operations = _process.require_running()

@@ -146,6 +146,8 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
 def _make_reducer(
     parameters: list[NamedParameter], compression: GradientCompression | ThcCompression
 ) -> GradientReducer:
+    if isinstance(compression, ThcCompression) and operations.workers() == 1:
+        compression = Compression.none  # nothing leaves this host
     if isinstance(compression, ThcCompression):
         return ThcReducer(parameters, compression)
     return PlainReducer(parameters, compression)

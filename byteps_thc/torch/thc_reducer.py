@@ -9,20 +9,16 @@ from typing import Any
 
 import torch
 
-from byteps_thc.engines.thc_engine import ThcEngine
-from byteps_thc.engines.transport import Transport
-from byteps_thc.engines.work_clock import WorkClock
-from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc.errors import ThcError
 from byteps_thc.statistics import CompressionStats, RankZeroLog, StatsRecorder
 from byteps_thc.torch import ending, operations
 from byteps_thc.torch.byteps_sum import BytepsSum
 from byteps_thc.torch.compression import NoneCompressor
-from byteps_thc.torch.lane_clock import LaneClock, Turns
+from byteps_thc.torch.lane_engines import make_engines
 from byteps_thc.torch.lane_sender import LaneSender
-from byteps_thc.torch.lanes import Lane, make_lanes
+from byteps_thc.torch.lanes import make_lanes
 from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.plain_reducer import PlainReducer
-from byteps_thc.torch.routes import open_transports
 from byteps_thc.torch.settings import ThcCompression
 
 _COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -31,16 +27,10 @@ _COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 class ThcReducer:
     """See GradientReducer. Gradients of other dtypes than float32, float16 and bfloat16 travel as BytePS sends them.
 
-    Raises ConfigurationError with several processes per host, and what the route raises.
+    Raises what make_engines raises.
     """
 
     def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
-        if operations.local_size() > 1:
-            raise ConfigurationError(
-                f"THC needs one BytePS worker per GPU, and this worker has {operations.local_size()} processes: start "
-                "bpslaunch once per GPU, with NVIDIA_VISIBLE_DEVICES naming that GPU and a DMLC_WORKER_ID of its own, "
-                "or use Compression.none or fp16"
-            )
         self._settings = settings
         self._recorder = StatsRecorder()
         self._log = RankZeroLog(every=settings.log_every, rank=operations.rank())
@@ -49,12 +39,8 @@ class ThcReducer:
         self._plain = PlainReducer(others, NoneCompressor)
         lanes = make_lanes(compressed, settings.lane_count, bypass_elements=settings.policy.bypass_elements)
         self._sums = [BytepsSum(lane, settings.policy.deadline_s) for lane in lanes]
-        transports = open_transports(settings, lanes, operations.rank(), operations.size(), self._recorder)
-        self._clock, self._turns = WorkClock(), Turns(len(lanes))
-        self._senders = [
-            LaneSender(lane, self._make_engine(lane, transport))
-            for lane, transport in zip(lanes, transports, strict=True)
-        ]
+        engines = make_engines(settings, lanes, self._sums, self._recorder)
+        self._senders = [LaneSender(lane, engine) for lane, engine in zip(lanes, engines, strict=True)]
         self._sender_of = {p.name: s for s in self._senders for layout in s.lane.layouts for p in layout.parameters}
         self._step = 0
         self._in_step = False
@@ -112,18 +98,6 @@ class ThcReducer:
         """See GradientReducer."""
         for sender in self._senders:
             sender.engine.close()
-
-    def _make_engine(self, lane: Lane, transport: Transport) -> ThcEngine:
-        return ThcEngine(
-            self._settings.config,
-            self._settings.policy,
-            workers=operations.size(),
-            worker=operations.rank(),
-            transport=transport,
-            exact=self._sums[lane.number],
-            recorder=self._recorder,
-            clock=LaneClock(self._clock, self._turns, lane.number),
-        )
 
     def _start_step(self) -> None:
         self._in_step = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,17 +121,10 @@ def test_a_dead_server_is_an_error_within_the_deadline(tmp_path: Path) -> None:
     rounds = {"config": {}, "coordinates": [5000], "rounds": 100_000}
     with BytepsLab(tmp_path, workers=WORKERS) as lab:
         start(lab, tmp_path, [rounds], deadline_s=DEADLINE_S)
-        wait_for_output(lab, "worker0", "round 3")
+        lab.wait_for_output("worker0", "round 3")
         lab.kill("server0")
         survivors = lab.wait()
     assert [worker.status for worker in survivors] == [0] * WORKERS, survivors
     for worker in range(WORKERS):
         (outcome,) = read_report(tmp_path, worker)
         assert outcome["error"] == "DeadlineError"
-
-
-def wait_for_output(lab: BytepsLab, name: str, text: str) -> None:
-    end = time.monotonic() + 60
-    while text not in lab.output(name):
-        assert time.monotonic() < end, lab.outputs()
-        time.sleep(0.05)

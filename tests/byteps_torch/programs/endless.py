@@ -1,5 +1,9 @@
-"""A BytePS worker that trains with THC until something fails, prints the error, and ends with status 3."""
+"""A BytePS worker that trains with THC until something fails, prints the error, and ends with status 3.
 
+Arguments: the deadline of its waits in seconds, 5 without.
+"""
+
+import sys
 import time
 
 import torch
@@ -13,9 +17,10 @@ LONGEST_S = 60.0
 
 
 def main():
+    deadline_s = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
     bps.init()
     weight = torch.nn.Parameter(torch.zeros(100_000))
-    compression = bps.Compression.thc(policy=CompressionPolicy(deadline_s=5))
+    compression = bps.Compression.thc(policy=CompressionPolicy(deadline_s=deadline_s))
     optimizer = bps.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [("weight", weight)], compression)
     end = time.monotonic() + LONGEST_S
     step = 0

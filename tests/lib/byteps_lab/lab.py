@@ -124,6 +124,14 @@ class BytepsLab:
         """What "scheduler", "serverN" or "workerN" has printed so far."""
         return self._processes[name].output
 
+    def wait_for_output(self, name: str, text: str, deadline_s: float = 90.0) -> None:
+        """Wait until that process has printed `text`; TimeoutError with everyone's output when it does not."""
+        end = time.monotonic() + deadline_s
+        while text not in self.output(name):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{name} did not print {text!r}\n{self.outputs()}")
+            time.sleep(_POLL_S)
+
     def outputs(self) -> str:
         """What all processes have printed so far."""
         return "\n".join(f"--- {name}\n{process.output}" for name, process in self._processes.items())
