@@ -29,14 +29,14 @@ class ScaledEngine(Protocol):
 class LossScaling:
     """Keeps the residuals of engines in step with a GradScaler.
 
-    scaler: None, or one that is not enabled: nothing happens. sharded: a rank sees the averages of its own shards
-    only, so that a skipped step shows in a smaller scale.
+    scaler: None, or one that is not enabled: nothing happens. sees_all: whether the engines see all averages that
+    the scaler sees; otherwise, as with shards, a skipped step is known by a smaller scale, too.
     """
 
-    def __init__(self, scaler: LossScale | None, engines: Sequence[ScaledEngine], *, sharded: bool = False) -> None:
+    def __init__(self, scaler: LossScale | None, engines: Sequence[ScaledEngine], *, sees_all: bool = True) -> None:
         self._scaler = scaler
         self._engines = engines
-        self._sharded = sharded
+        self._sees_all = sees_all
         self._update: object = None  # the last update() of the scaler
         #: of the residuals; None: no step yet, or no scaler
         self.scale: float | None = None
@@ -63,7 +63,7 @@ class LossScaling:
 
     def settle(self) -> None:
         """Bring residuals back if the scaler has skipped the last step. Call between steps, before saving them."""
-        if self._scaler is None or not _is_enabled(self._scaler) or not self._sharded:
+        if self._scaler is None or not _is_enabled(self._scaler) or self._sees_all:
             return
         if self.scale is not None and self._scaler.get_scale() < self.scale:
             for engine in self._engines:

@@ -35,7 +35,7 @@ class BackwardSteps:
 
     def __init__(self, engine: SteppedEngine, grad_scaler: LossScale | None, log_every: int, rank: int) -> None:
         self._engine = engine
-        self.scaling = LossScaling(grad_scaler, [engine], sharded=True)
+        self.scaling = LossScaling(grad_scaler, [engine], sees_all=False)
         self._log = RankZeroLog(every=log_every, rank=rank)
         self._log_every = log_every if rank == 0 else 0
         self._backward = _NO_BACKWARD  # of the last gradient
