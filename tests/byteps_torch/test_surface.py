@@ -31,6 +31,20 @@ def test_two_processes_per_worker(tmp_path):
         lab.wait_servers()
 
 
+@pytest.mark.slow
+def test_suspend_and_resume(tmp_path):
+    """BytePS's elastic training: scheduler and servers end with suspend(), and are started again before resume()."""
+    with BytepsLab(tmp_path) as lab:
+        lab.start(PROGRAMS / "elastic.py")
+        for worker in range(lab.workers):
+            lab.wait_for_output(f"worker{worker}", "suspended")
+        lab.wait_servers()
+        lab.start_servers()
+        for worker in lab.wait(deadline_s=60):
+            assert worker.status == 0, worker.output
+        lab.wait_servers()
+
+
 def assert_same(first, second):
     """Same values and types all the way down; tensors bit for bit."""
     assert type(first) is type(second)

@@ -65,9 +65,7 @@ class BytepsLab:
 
     def __enter__(self) -> Self:
         try:
-            self._launch("scheduler", "scheduler")
-            for server in range(self._servers):
-                self._launch(f"server{server}", "server")
+            self.start_servers()
         except BaseException:
             self.close()
             raise
@@ -77,6 +75,12 @@ class BytepsLab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def start_servers(self) -> None:
+        """Start scheduler and servers: again, after all workers have suspended BytePS and wait_servers()."""
+        self._launch("scheduler", "scheduler")
+        for server in range(self._servers):
+            self._launch(f"server{server}", "server")
 
     def start(self, program: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         """Start all workers: Python runs `program` with the arguments, the same for all of them."""
