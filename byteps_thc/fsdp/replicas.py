@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -37,7 +39,8 @@ def compress_replicas(
 
     Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: the whole mesh and `dim`,
     the name of the dimension to compress, or a mesh of that dimension alone, mesh["replicate"]. config: a ThcConfig, or
-    one of byteps_thc.baselines. network: through a parameter server or switch instead of between the ranks.
+    one of byteps_thc.baselines. network: through a parameter server or switch instead of between the ranks. There the
+    replicas of every shard are a job of their own: shard s has the number network.job + s.
 
     A rank keeps residuals of its own shards, 4 bytes per element. Replicas must begin with the same
     parameters, and then stay bit-identical. Other arguments and errors: as compress_reduce_scatter.
@@ -47,6 +50,9 @@ def compress_replicas(
     _require_crossing(groups[0].process_group, replicas)
     if any(group.source._all_reduce_hook is not None for group in groups):
         raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
+    shard = groups[0].process_group
+    if network is not None:
+        network = replace(network, job=network.job + shard.rank())
     engine = make_engine(replicas, config, policy or CompressionPolicy(), network)
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
     for group in groups:
@@ -56,7 +62,6 @@ def compress_replicas(
         for group in groups:
             group.source._all_reduce_hook = None
 
-    shard = groups[0].process_group
     return FsdpCompression(
         engine,
         steps,

@@ -1,4 +1,4 @@
-"""A rank of 2 replicas x 2 shards. Reports the result of every case; test_hsdp.py says what it must be."""
+"""What a rank of 2 replicas x 2 shards does, case by case; test_hsdp.py says what must come of it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint as dcp
 from known_gradients import all_shapes, full_gradients, gradients, sharded_model
-from ranks import Rank, joined_rank
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from ranks import Rank
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from byteps_thc import ThcConfig
+from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
 
 SMALL = CompressionPolicy(bypass_elements=64)
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
@@ -50,6 +52,34 @@ def both_dimensions(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     compress_replicas(model, mesh["replicate"], CONFIG, policy=SMALL)
     model(gradients(rank.rank, 0, all_shapes())).backward()
     return {"averages": full_gradients(model), "scope": shards.state_dict()["scope"]}
+
+
+def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Through a parameter server: the replicas of each shard are a job of their own."""
+    model = sharded_model(mesh["shard"])
+    servers = NetworkConfig(rank.settings["servers"], job=7)
+    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL, network=servers)
+    model(gradients(rank.rank, 0, all_shapes())).backward()
+    averages = full_gradients(model)
+    handle.close()
+    return {"averages": averages}
+
+
+def resuming(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Another model takes over from a checkpoint after one step; both do the second one."""
+    averages = []
+    for _ in range(2):
+        model = sharded_model(mesh["shard"])
+        handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+        if not averages:
+            model(gradients(rank.rank, 0, all_shapes())).backward()
+            full_gradients(model)
+            dcp.save({"thc": checkpointable(handle)}, checkpoint_id=rank.directory / "checkpoint")
+        else:
+            load(handle, rank.directory / "checkpoint")
+        model(gradients(rank.rank, 1, all_shapes())).backward()
+        averages.append(full_gradients(model))
+    return {"straight": averages[0], "resumed": averages[1]}
 
 
 def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -105,17 +135,9 @@ CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
     two_steps,
     bfloat16,
     both_dimensions,
+    network,
+    resuming,
     unused,
     not_finite,
     refusals,
 ]
-
-
-def main() -> None:
-    with joined_rank() as rank:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-        rank.report({case.__name__: case(rank, mesh) for case in CASES})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""A rank with sharded models. Reports the result of every case; test_fsdp.py says what it must be."""
+"""What a rank does with sharded models, case by case; test_fsdp.py says what must come of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 
 import torch
 from known_gradients import KnownGradients, all_shapes, full_gradients, gradients, sharded_model
-from ranks import Rank, joined_rank
+from ranks import Rank
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
+from torch.utils.checkpoint import checkpoint
 
 from byteps_thc import ThcConfig
 from byteps_thc.engines.policy import CompressionPolicy
-from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
 
 SMALL = CompressionPolicy(bypass_elements=64)
@@ -249,23 +251,105 @@ def _train(model: nn.Module, rank: Rank) -> float:
     return sum(recent) / len(recent)
 
 
-CASES = [
+class Blocks(nn.Module):
+    """Blocks that are groups of their own; around: what calls a block."""
+
+    def __init__(self, mesh: DeviceMesh, around: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.Linear(48, 24)) for _ in range(2))
+        self.head = nn.Linear(24, 3)
+        self.around = around
+        for part in (*self.blocks, self):
+            fully_shard(part, mesh=mesh)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for block in self.blocks:
+            inputs = self.around(block, inputs)
+        return self.head(inputs).square().mean()
+
+
+def checkpointing(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Activation checkpoints around blocks; the reentrant ones have backward passes within the backward pass."""
+    around: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+        "none": lambda block, inputs: block(inputs),
+        "plain": lambda block, inputs: checkpoint(block, inputs, use_reentrant=False),
+        "reentrant": lambda block, inputs: checkpoint(block, inputs, use_reentrant=True),
+    }
+    result = {}
+    for kind, call in around.items():
+        model = Blocks(mesh, call)
+        handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+        inputs = torch.randn(8, 24, generator=torch.Generator().manual_seed(rank.rank)).requires_grad_()
+        averages = []
+        for _ in range(2):
+            model(inputs).backward()
+            averages.append(full_gradients(model))
+        result[kind] = {"averages": averages, "steps": handle.compression_stats().steps}
+    return result
+
+
+def pipeline(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Pipeline schedules reduce when all micro-batches are through, outside of a backward pass, as here."""
+    model = sharded_model(mesh)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL, grad_scaler=scaler)
+    own = gradients(rank.rank, 0, all_shapes())
+    for _ in range(2):
+        model.set_requires_gradient_sync(False)
+        model.set_is_last_backward(False)
+        scaler.scale(model(own)).backward()
+        model.set_requires_gradient_sync(True)
+        model.set_is_last_backward(True)
+        root = model._get_fsdp_state()
+        for state in root._state_ctx.all_states:
+            for group in state._fsdp_param_groups:
+                group.post_backward()
+        root._root_post_backward_final_callback()
+        averages = full_gradients(model)
+        scaler.update(2.0)
+    return {"averages": averages, "steps": handle.compression_stats().steps, "scale": handle.state_dict()["loss_scale"]}
+
+
+def names(_: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Wrappers are not in the names, and parameters that came after fully_shard() have some."""
+    wrapped = nn.Sequential(checkpoint_wrapper(nn.Linear(8, 8)), nn.Linear(8, 8))
+    fully_shard(wrapped, mesh=mesh)
+    with torch.device("meta"):
+        filled = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    fully_shard(filled, mesh=mesh)
+    values = {name: torch.zeros_like(parameter, device="cpu") for name, parameter in filled.named_parameters()}
+    filled.load_state_dict(values, assign=True)
+    return {
+        kind: list(compress_reduce_scatter(model, CONFIG, policy=SMALL).parameter_sizes)
+        for kind, model in (("wrapped", wrapped), ("filled", filled))
+    }
+
+
+def float64(rank: Rank, mesh: DeviceMesh) -> str:
+    model = sharded_model(mesh).double()
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    return _error_of_backward(model, gradients(rank.rank, 0, all_shapes()))
+
+
+def different_parameters(rank: Rank, mesh: DeviceMesh) -> str:
+    """Rank 1 does not use one."""
+    model = sharded_model(mesh)
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    own = gradients(rank.rank, 0, all_shapes())
+    return _error_of_backward(model, {n: g for n, g in own.items() if rank.rank != 1 or n != "second.weight"})
+
+
+def _error_of_backward(model: nn.Module, wanted: dict[str, Tensor]) -> str:
+    try:
+        model(wanted).backward()
+    except InputError as error:
+        return str(error)
+    return "no error"
+
+
+CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
-    no_error_feedback, not_finite, refusals, closing, training,
+    no_error_feedback, not_finite, refusals, closing, checkpointing, pipeline, names, float64, different_parameters,
+    training,
 ]  # fmt: skip
-
-
-def main() -> None:
-    with joined_rank() as rank:
-        mesh = init_device_mesh("cpu", (rank.ranks,))
-        report = {}
-        for case in CASES:
-            try:
-                report[case.__name__] = case(rank, mesh)
-            except ThcError as error:
-                raise RuntimeError(f"case {case.__name__}") from error
-        rank.report(report)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,35 @@
+"""How far an average of independent normal gradients may be from the exact one."""
+
+from __future__ import annotations
+
+import math
+
+from byteps_thc import ThcConfig
+
+#: E[max] of n independent standard normal variables.
+_LARGEST_OF = {1: 0.0, 2: 0.5642, 3: 0.8463, 4: 1.0294}
+#: Of a test that compares some hundred parameters.
+_STANDARD_DEVIATIONS = 5
+
+
+def expected_nmse(config: ThcConfig, workers: int) -> float:
+    """Return the expected squared error of an average, relative to the average's energy; the first step's.
+
+    The table's cost and clamp_cost are those of a coordinate, in units of its variance, of a worker whose block has the
+    largest norm: the quantizer's steps are in units of that norm. Squared norms of blocks of D standard normal
+    coordinates have mean D and standard deviation sqrt(2 D), so that the largest of `workers` is larger than the mean
+    by that much. Workers' errors are independent, and their gradients too: averaging divides the energy of both by the
+    number of workers. Padding in a block makes the error smaller.
+    """
+    table = config.resolve(workers).table
+    largest_norm = 1 + _LARGEST_OF[workers] * math.sqrt(2 / config.rotation_block)
+    return table.cost * largest_norm + table.clamp_cost
+
+
+def nmse_limit(config: ThcConfig, workers: int, elements: int) -> float:
+    """Return what the NMSE of a parameter exceeds never in practice: some standard deviations above the mean.
+
+    The energies of error and average are sums over the elements, of about normal squares: each has a relative standard
+    deviation of sqrt(2 / elements).
+    """
+    return expected_nmse(config, workers) * (1 + _STANDARD_DEVIATIONS * math.sqrt(4 / elements))
