@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,12 +14,14 @@ from torch._C._distributed_c10d import PrefixStore
 
 from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError, TransportError
 
+T = TypeVar("T")
+
 
 class Waitable(Protocol):
     """A collective in flight."""
 
     def wait(self) -> None:
-        """Wait until it is done. Raises TransportError or DeadlineError."""
+        """Wait until it is done; once. Raises TransportError or DeadlineError."""
 
 
 class Lane(Protocol):
@@ -95,19 +97,19 @@ class HostLane:
 
     def max_(self, tensor: Tensor) -> Waitable:
         """See Lane."""
-        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX)))
+        return _HostWork(self._group, lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX)))
 
     def sum_(self, tensor: Tensor) -> Waitable:
         """See Lane."""
-        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM)))
+        return _HostWork(self._group, lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM)))
 
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
         """See Lane."""
-        return _start(lambda: self._group.alltoall_base(output, source, [], []))
+        return _HostWork(self._group, lambda: self._group.alltoall_base(output, source, [], []))
 
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         """See Lane."""
-        return _start(lambda: self._group._allgather_base(output, source))
+        return _HostWork(self._group, lambda: self._group._allgather_base(output, source))
 
 
 def reduction(operation: Any) -> dist.AllreduceOptions:
@@ -117,20 +119,27 @@ def reduction(operation: Any) -> dist.AllreduceOptions:
     return options
 
 
-@dataclass(frozen=True)
 class _HostWork:
-    work: dist.Work
+    """A collective of a Gloo group.
+
+    While it is not over, the group must not be destroyed: that waits for it as long as the group's timeout says, and
+    would keep a process whose peers do not answer from ending. So the group is held where Python's end does not let go,
+    for good if the collective fails: others that wait for the same rank may be in flight behind it.
+    """
+
+    def __init__(self, group: Any, collective: Callable[[], dist.Work]) -> None:
+        self._group = group
+        self._work = _translated(collective)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
     def wait(self) -> None:
-        """See Waitable."""
-        try:
-            self.work.wait()
-        except RuntimeError as error:
-            raise translate(error) from error
+        """See Waitable. Called once."""
+        _translated(self._work.wait)
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._group))
 
 
-def _start(collective: Callable[[], dist.Work]) -> Waitable:
+def _translated(call: Callable[[], T]) -> T:
     try:
-        return _HostWork(collective())
+        return call()
     except RuntimeError as error:
         raise translate(error) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 Stage = Callable[[Any], Iterable[Any]]
 
 _END = object()
-_JOIN_S = 5.0  # a thread that is still in a collective by then ends with that collective's own deadline
+_JOIN_S = 2.0  # all threads together; one that is still in a collective ends with that collective's own deadline
 
 
 class Pipeline:
@@ -44,10 +45,11 @@ class Pipeline:
             queue.put(_END)
 
     def join(self) -> None:
-        """Wait for the threads to end, some seconds at most."""
+        """Wait for the threads to end, two seconds at most."""
+        deadline = time.monotonic() + _JOIN_S
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(_JOIN_S)
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self, number: int, stage: Stage) -> None:
         following = self._queues[number + 1] if number + 1 < len(self._queues) else None

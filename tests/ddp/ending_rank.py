@@ -1,0 +1,42 @@
+"""A rank that ends without ThcState.close(); settings: {"how": "returns", "raises" or "in_flight"}.
+
+Rank 1 raises an exception, or does not answer any more; rank 0 reports when it has nothing left to do but to end.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from ranks import Rank, joined_rank
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ThcConfig
+from byteps_thc.ddp import ThcState, thc_hook
+from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+
+
+def train(rank: Rank) -> None:
+    ddp = DistributedDataParallel(nn.Linear(256, 256))
+    state = ThcState(None, ThcConfig())
+    ddp.register_comm_hook(state, thc_hook)
+    for _ in range(2):
+        ddp(torch.randn(4, 256)).square().mean().backward()
+    how = rank.settings["how"]
+    if how == "raises":
+        rank.report(None)
+        if rank.rank == 1:
+            raise ValueError("a mistake in the training loop")
+        ddp(torch.randn(4, 256)).square().mean().backward()
+    if how == "in_flight":
+        if rank.rank == 1:
+            time.sleep(60)
+        size = 3 << 20  # several pieces
+        state.engine.all_reduce(GradientBuffer("last", torch.ones(size), (ParameterSlice("last", 0, size),)))
+    rank.report(None)
+
+
+if __name__ == "__main__":
+    with joined_rank() as joined:
+        train(joined)

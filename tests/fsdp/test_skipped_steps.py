@@ -1,0 +1,17 @@
+"""Residuals of sharded models when GradScaler skips a step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from known_gradients import all_shapes
+from ranks import run_ranks
+
+
+def test_a_skipped_step_leaves_all_residuals_untouched(tmp_path: Path) -> None:
+    """On all ranks, wherever the gradient that is not finite lies, also in a parameter that travels uncompressed."""
+    for report in run_ranks(Path(__file__).with_name("skipped_rank.py"), 4, tmp_path):
+        for kind, changed in report.items():
+            for name in all_shapes():
+                assert not changed[name], (kind, name)
+                assert changed[f"after {name}"], (kind, name)
