@@ -49,7 +49,8 @@ def load(
 
     Raises CheckpointError when the checkpoint has no such entry, is damaged or does not hold together, and
     ConfigurationError when a parameter has another size, or has a residual here and is unknown now (strict=False drops
-    it). An error on one rank is an error on all of them, and then no state has changed.
+    it). An error on one rank is an error on all of them, and then no state has changed; but for a state whose
+    load_state_dict() refuses on some ranks what has the right parameters and sizes, which the error says.
     """
     loaded: dict[str, Any] | None = None
     error: ThcError | None = None
@@ -58,9 +59,13 @@ def load(
         loaded = _redistributed(reader, scoped_state(state, scope), _sizes(state, parameters), strict)
     except ThcError as raised:
         error = raised
-    _agree(error, process_group)
+    _agree(error, "load, so no rank has", process_group)
     assert loaded is not None
-    state.load_state_dict(loaded)
+    try:
+        state.load_state_dict(loaded)
+    except ThcError as raised:
+        error = raised
+    _agree(error, "take over the state, others have", process_group)
 
 
 class _SavedStates:
@@ -194,13 +199,13 @@ def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | N
     return sizes
 
 
-def _agree(error: ThcError | None, process_group: dist.ProcessGroup | None) -> None:
+def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup | None) -> None:
     """Raise this rank's error, or another's: ranks that go on with different rounds would sum up garbage."""
     if dist.is_available() and dist.is_initialized():
         errors: list[str | None] = [None] * dist.get_world_size(process_group)
         dist.all_gather_object(errors, None if error is None else str(error), group=process_group)
         if error is None and any(errors):
             rank = next(i for i, message in enumerate(errors) if message is not None)
-            raise CheckpointError(f"rank {rank} could not load, so no rank has: {errors[rank]}")
+            raise CheckpointError(f"rank {rank} could not {failed}: {errors[rank]}")
     if error is not None:
         raise error

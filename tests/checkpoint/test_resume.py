@@ -15,9 +15,12 @@ Reports = list[dict[str, Any]]
 KINDS = ("fsdp", "ddp")
 
 
-def launch(directory: Path, ranks: int, **settings: Any) -> Reports:
+def launch(directory: Path, ranks: int, **runs: dict[str, Any]) -> dict[str, Reports]:
+    """Return every rank's report of each run."""
     defaults = {"load": None, "first": 0, "steps": 0, "save": None, "more": 0, "full_disk": None}
-    return run_ranks(PROGRAM, ranks, directory, settings=defaults | settings, timeout_s=110)
+    settings = {"runs": {name: defaults | run for name, run in runs.items()}}
+    everyone = run_ranks(PROGRAM, ranks, directory, settings=settings, timeout_s=110)
+    return {name: [report[name] for report in everyone] for name in runs}
 
 
 @pytest.fixture(scope="module")
@@ -26,32 +29,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def straight(folder: Path) -> Reports:
-    """Six steps, saved after three."""
-    return launch(folder / "straight", 4, steps=3, save=str(folder / "four"), more=3)
+def two_ranks(folder: Path) -> Reports:
+    """Two steps, then saved."""
+    return launch(folder / "two_ranks", 2, small={"steps": 2, "save": str(folder / "two")})["small"]
 
 
 @pytest.fixture(scope="module")
-def resumed(folder: Path, straight: Reports) -> Reports:
-    assert len(straight) == 4
-    return launch(folder / "resumed", 4, load=str(folder / "four"), first=3, steps=3)
+def four_ranks(folder: Path, two_ranks: Reports) -> dict[str, Reports]:
+    """Six steps, saved after three; the last three again from there; then four ranks take over from two."""
+    assert len(two_ranks) == 2
+    four = str(folder / "four")
+    return launch(
+        folder / "four_ranks",
+        4,
+        straight={"steps": 3, "save": four, "more": 3},
+        resumed={"load": four, "first": 3, "steps": 3},
+        doubled={"load": str(folder / "two")},
+    )
+
+
+@pytest.fixture(scope="module")
+def straight(four_ranks: dict[str, Reports]) -> Reports:
+    return four_ranks["straight"]
 
 
 @pytest.fixture(scope="module")
 def halved(folder: Path, straight: Reports) -> Reports:
-    """Two ranks take over from four, and go on for a step."""
+    """Two ranks take over from four, in new processes, and go on for a step."""
     assert len(straight) == 4
-    return launch(
-        folder / "halved", 2, load=str(folder / "four"), first=3, save=str(folder / "two"), more=1,
-        full_disk=str(folder / "full"),
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def doubled(folder: Path, halved: Reports) -> Reports:
-    """Four ranks take over from the two."""
-    assert len(halved) == 2
-    return launch(folder / "doubled", 4, load=str(folder / "two"))
+    halved = {"load": str(folder / "four"), "first": 3, "more": 1, "full_disk": str(folder / "full")}
+    return launch(folder / "halved", 2, halved=halved)["halved"]
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -64,8 +71,8 @@ def mean_residuals(reports: Reports, kind: str, moment: str) -> dict[str, Tensor
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_resumed_run_ends_with_the_same_bits(straight: Reports, resumed: Reports, kind: str) -> None:
-    for before, after in zip(straight, resumed, strict=True):
+def test_a_resumed_run_ends_with_the_same_bits(four_ranks: dict[str, Reports], kind: str) -> None:
+    for before, after in zip(four_ranks["straight"], four_ranks["resumed"], strict=True):
         for moment, counterpart in (("trained", "loaded"), ("ended", "ended")):
             old, new = before[kind][moment], after[kind][counterpart]
             assert same(old["parameters"], new["parameters"])
@@ -84,10 +91,11 @@ def test_fewer_ranks_keep_the_pending_update(straight: Reports, halved: Reports,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_ranks_keep_the_pending_update(halved: Reports, doubled: Reports, kind: str) -> None:
-    torch.testing.assert_close(mean_residuals(doubled, kind, "loaded"), mean_residuals(halved, kind, "trained"))
+def test_more_ranks_keep_the_pending_update(two_ranks: Reports, four_ranks: dict[str, Reports], kind: str) -> None:
+    doubled = four_ranks["doubled"]
+    torch.testing.assert_close(mean_residuals(doubled, kind, "loaded"), mean_residuals(two_ranks, kind, "trained"))
     for rank, report in enumerate(doubled):
-        assert same(report[kind]["loaded"]["residuals"], halved[rank // 2][kind]["trained"]["residuals"])
+        assert same(report[kind]["loaded"]["residuals"], two_ranks[rank // 2][kind]["trained"]["residuals"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,5 +112,18 @@ def test_a_full_disk_is_an_error_and_changes_nothing(halved: Reports, kind: str)
         result = report[kind]["full_disk"]
         assert "saved" not in result["saved"]
         assert "not a checkpoint, or an unfinished one" in result["loaded"]
+        for part in ("parameters", "residuals"):
+            assert same(result["before"][part], result["after"][part])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_on_one_rank_is_an_error_on_all(halved: Reports, kind: str) -> None:
+    others, own = (report[kind]["one_fails"]["errors"] for report in halved)
+    assert own[0].startswith("ConfigurationError: residuals in the checkpoint of parameters the model does not have")
+    assert others[0].startswith("CheckpointError: rank 1 could not load, so no rank has: residuals in the checkpoint")
+    assert own[1] == "ConfigurationError: this is no state"
+    assert others[1] == "CheckpointError: rank 1 could not take over the state, others have: this is no state"
+    for report in halved:
+        result = report[kind]["one_fails"]
         for part in ("parameters", "residuals"):
             assert same(result["before"][part], result["after"][part])

@@ -1,12 +1,14 @@
 """A rank that trains an FSDP2 and a DDP model with Adam, and saves and loads all of it with DCP.
 
-settings: load (folder or null), first (step), steps, save (folder or null), more (steps after saving), full_disk
-(folder that there is no room in, or null).
+settings: runs, by name; each begins with a new model and new compression. A run: load (folder or null), first (step),
+steps, save (folder or null), more (steps after saving), full_disk (folder that there is no
+room in, or null; then all errors are tried).
 """
 
 from __future__ import annotations
 
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from byteps_thc import ThcConfig
 from byteps_thc.checkpoint import CompressionState, checkpointable, load
 from byteps_thc.ddp import ThcState, thc_hook
 from byteps_thc.engines.policy import CompressionPolicy
-from byteps_thc.errors import CheckpointError
+from byteps_thc.errors import CheckpointError, ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter
 
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
@@ -110,8 +112,36 @@ def save_to_full_disk(training: Training, folder: Path) -> dict[str, Any]:
     return {"saved": saved, "loaded": loaded, "before": before, "after": training.snapshot()}
 
 
-def run(rank: Rank, kind: str) -> dict[str, Any]:
-    settings = rank.settings
+def load_where_rank_1_fails(training: Training, folder: Path) -> dict[str, Any]:
+    """It has other parameters; then it cannot take over what was read."""
+    before = training.snapshot()
+    failing = training.rank.rank == 1
+    parameters = [("layer", torch.zeros(1))] if failing else None
+    errors = [_error_of_load(training.compression, folder, parameters)]
+    unchanged = training.snapshot()
+    errors.append(_error_of_load(Refusing(training.compression) if failing else training.compression, folder, None))
+    return {"errors": errors, "before": before, "after": unchanged}
+
+
+class Refusing:
+    """A state that takes over nothing."""
+
+    def __init__(self, state: CompressionState) -> None:
+        self.state_dict = state.state_dict
+
+    def load_state_dict(self, _: Mapping[str, Any]) -> None:
+        raise ConfigurationError("this is no state")
+
+
+def _error_of_load(state: CompressionState, folder: Path, parameters: list[tuple[str, Tensor]] | None) -> str:
+    try:
+        load(state, folder, parameters=parameters)
+    except (CheckpointError, ConfigurationError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "loaded"
+
+
+def run(rank: Rank, kind: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     training = Training(rank, kind)
     report = {}
     if settings["load"] is not None:
@@ -125,12 +155,14 @@ def run(rank: Rank, kind: str) -> dict[str, Any]:
     report["ended"] = training.snapshot()
     if settings["full_disk"] is not None:
         report["full_disk"] = save_to_full_disk(training, Path(settings["full_disk"]) / kind)
+        report["one_fails"] = load_where_rank_1_fails(training, Path(settings["load"]) / kind)
     return report
 
 
 def main() -> None:
     with joined_rank() as rank:
-        rank.report({kind: run(rank, kind) for kind in ("fsdp", "ddp")})
+        runs = rank.settings["runs"]
+        rank.report({n: {kind: run(rank, kind, runs[n]) for kind in ("fsdp", "ddp")} for n in runs})
 
 
 if __name__ == "__main__":
