@@ -8,7 +8,6 @@ BytePS's own intra-host reduction cannot be used: it hands its sums to nobody bu
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.engines.buffers import GradientBuffer
+from byteps_thc.engines.flights import Flights
 from byteps_thc.engines.pipeline import Pipeline
 from byteps_thc.engines.staging import Staging, make_staging
 from byteps_thc.engines.thc_engine import ThcEngine
@@ -26,13 +26,18 @@ from byteps_thc.torch.host_group import HostGroup
 from byteps_thc.torch.silent_engine import Pending, SilentEngine
 
 
-@dataclass(eq=False)
+@dataclass
 class _Job:
     buffer: GradientBuffer
     staging: Staging
     future: Future[Tensor]
     host: Tensor  # the gradient in host memory
     average: Pending | None = None
+
+    @property
+    def gradient(self) -> Tensor:
+        """What is averaged."""
+        return self.buffer.gradient
 
 
 class HostEngine:
@@ -45,10 +50,8 @@ class HostEngine:
         self.workers, self.worker = workers, worker
         self._group, self._engine = group, engine
         self._stagings: dict[str, Staging] = {}
-        self._lock = threading.Lock()  # guards the next two
-        self._in_flight: list[_Job] = []
-        self._error: Exception | None = None
-        self._pipeline = Pipeline([("thc-gather", self._gather), ("thc-share", self._share)], self._fail)
+        self._flights: Flights[_Job] = Flights()
+        self._pipeline = Pipeline([("thc-gather", self._gather), ("thc-share", self._share)], self._flights.fail)
         atexit.register(self.close)
 
     def start_step(self) -> None:
@@ -65,13 +68,18 @@ class HostEngine:
         if buffer.key not in self._stagings:
             self._stagings[buffer.key] = make_staging(gradient)
         job = _Job(buffer, self._stagings[buffer.key], future, host=gradient)
-        with self._lock:
-            if self._error is not None:
-                raise TransportError(f"the engine has ended: {self._error}") from self._error
-            self._in_flight.append(job)
+        self._flights.begin(buffer.key, job)
         job.staging.begin(gradient)
         self._pipeline.submit(job)
         return future
+
+    def protect_step(self) -> None:
+        """See Engine."""
+        self._engine.protect_step()
+
+    def restore_residuals(self) -> None:
+        """See Engine."""
+        self._engine.restore_residuals()
 
     def scale_residuals(self, factor: float) -> None:
         """See Engine."""
@@ -93,12 +101,12 @@ class HostEngine:
         """See Engine."""
         atexit.unregister(self.close)
         self._pipeline.end()
-        self._fail(TransportError("the engine was closed"))
+        self._flights.fail(TransportError("the engine was closed"))
         self._engine.close()
         self._pipeline.join()
 
     def _gather(self, job: _Job) -> Iterator[_Job]:
-        job.host = job.staging.fetch(job.buffer.gradient)
+        job.host = job.staging.fetch(job.gradient)
         self._group.average(job.host)
         job.average = self._engine.all_reduce(replace(job.buffer, gradient=job.host))
         yield job
@@ -107,18 +115,6 @@ class HostEngine:
         assert job.average is not None
         job.average.wait()
         self._group.share(job.host)
-        job.staging.put_back(job.buffer.gradient)
-        with self._lock:
-            mine = job in self._in_flight
-            if mine:
-                self._in_flight.remove(job)
-        if mine:
-            job.future.set_result(job.buffer.gradient)
+        job.staging.put_back(job.gradient)
+        self._flights.finish(job.buffer.key, job)
         return iter(())
-
-    def _fail(self, error: Exception) -> None:
-        with self._lock:
-            self._error = self._error or error
-            jobs, self._in_flight = self._in_flight, []
-        for job in jobs:
-            job.future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong

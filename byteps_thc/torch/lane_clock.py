@@ -26,6 +26,7 @@ class Turns:
             self._changed.wait_for(lambda: self._free > 0 and not any(self._waiting[:lane]))
             self._waiting[lane] -= 1
             self._free -= 1
+            self._changed.notify_all()  # a higher lane may have waited for this one alone
         try:
             yield
         finally:

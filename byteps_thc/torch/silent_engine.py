@@ -46,6 +46,12 @@ class SilentEngine:
             return _Nothing()
         return self._exact(torch.zeros(buffer.gradient.numel()))
 
+    def protect_step(self) -> None:
+        """See Engine; there are no residuals."""
+
+    def restore_residuals(self) -> None:
+        """See Engine; there are no residuals."""
+
     def scale_residuals(self, factor: float) -> None:
         """The process that speaks has the residuals."""
 

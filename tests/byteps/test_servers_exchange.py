@@ -117,6 +117,7 @@ def test_a_dead_worker_is_an_error_within_the_deadline(tmp_path: Path) -> None:
     assert f"within {DEADLINE_S:g} s" in outcome["message"]
 
 
+@pytest.mark.slow
 def test_a_dead_server_is_an_error_within_the_deadline(tmp_path: Path) -> None:
     rounds = {"config": {}, "coordinates": [5000], "rounds": 100_000}
     with BytepsLab(tmp_path, workers=WORKERS) as lab:

@@ -27,6 +27,31 @@ def test_the_lowest_lane_goes_first():
     assert order == [0, 1, 1, 2, 2]
 
 
+def test_a_higher_lane_takes_the_slot_that_a_lower_one_leaves_free():
+    """Two slots become free at once: both lanes work, whichever of them looks first."""
+    turns = Turns(2, slots=2)
+    both = threading.Barrier(2)
+
+    def work(lane):
+        with turns.turn(lane):
+            both.wait(timeout=10)
+
+    for _ in range(50):
+        threads = [threading.Thread(target=work, args=(lane,)) for lane in (1, 0)]
+        with turns._changed:  # nobody looks before both slots are free
+            turns._free = 0
+            for thread in threads:
+                thread.start()
+        while sum(turns._waiting) < 2:
+            time.sleep(1e-4)
+        with turns._changed:
+            turns._free = 2
+            turns._changed.notify_all()
+        for thread in threads:
+            thread.join(timeout=10)
+        assert not both.broken
+
+
 def test_as_many_work_as_there_are_slots():
     turns = Turns(1, slots=2)
     both = threading.Barrier(2, timeout=10)
