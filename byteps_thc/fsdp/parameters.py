@@ -167,7 +167,7 @@ def shard_layout(group: ParameterGroup, trained: tuple[ShardedParameter, ...], b
 
     bypass_elements: parameters with fewer elements are not compressed.
     """
-    ranks, columns = group.process_group.size(), sum(parameter.columns for parameter in trained)
+    ranks, columns = group.process_group.size(), total_columns(trained)
     compressed, exact = [], []
     for parameter, start in _placed(trained):
         if parameter.elements < bypass_elements:
@@ -188,7 +188,7 @@ def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], grad
     When some of `trained` got no gradient, torch leaves them out and does not say which: the buffer names no parameters
     then, and is averaged uncompressed.
     """
-    if gradient.numel() != sum(parameter.columns for parameter in trained):
+    if gradient.numel() != total_columns(trained):
         return GradientBuffer(f"fsdp {group.name}, {gradient.numel()} elements", gradient, ())
     rank = group.process_group.rank()
     slices = tuple(
@@ -197,6 +197,11 @@ def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], grad
         if (elements := parameter.shard_elements(rank))
     )
     return GradientBuffer(_layout_key(group, trained), gradient, slices)
+
+
+def total_columns(trained: tuple[ShardedParameter, ...]) -> int:
+    """Return the elements of a rank's shard of these parameters' gradients, padding included."""
+    return sum(parameter.columns for parameter in trained)
 
 
 def _placed(trained: tuple[ShardedParameter, ...]) -> Iterator[tuple[ShardedParameter, int]]:

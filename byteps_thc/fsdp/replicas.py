@@ -16,8 +16,9 @@ from byteps_thc.engines.network import NetworkConfig
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.handle import FsdpCompression
-from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups
+from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
 from byteps_thc.fsdp.steps import BackwardSteps
+from byteps_thc.fsdp.unused import UnusedWarning
 
 
 def compress_replicas(
@@ -81,11 +82,15 @@ class _ReplicaAverage:
         self._group = group
         self._engine = engine
         self._steps = steps
+        self._unused = UnusedWarning(group.name)
 
     def __call__(self, shard: Tensor) -> None:
         """Average the reduced gradient shard over the replicas, in place."""
         self._steps.begin(self._group.name)
-        self._engine.all_reduce(own_shard(self._group, self._group.trained(), shard)).wait()
+        trained = self._group.trained()
+        if shard.numel() != total_columns(trained):
+            self._unused.give()
+        self._engine.all_reduce(own_shard(self._group, trained, shard)).wait()
 
 
 def _process_group(mesh: DeviceMesh, dim: str | None) -> dist.ProcessGroup:

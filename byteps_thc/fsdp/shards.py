@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -19,8 +18,7 @@ from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.fsdp.handle import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_layout
 from byteps_thc.fsdp.steps import BackwardSteps
-
-_logger = logging.getLogger("byteps_thc")
+from byteps_thc.fsdp.unused import UnusedWarning
 
 
 def compress_reduce_scatter(
@@ -96,7 +94,7 @@ class CompressedReduceScatter:
         self._engine = engine
         self._steps = steps
         self._layouts: dict[tuple[ShardedParameter, ...], ShardLayout] = {}
-        self._warned = False
+        self._unused = UnusedWarning(group.name)
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return memory for a gradient or a shard."""
@@ -117,7 +115,7 @@ class CompressedReduceScatter:
         self._require_same(layout, input_tensor.numel())
         complete = layout.size == input_tensor.numel()
         if not complete:
-            self._warn()
+            self._unused.give()
         if not complete or not layout.compressed or not self._engine.compressing:
             self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())
             work: dist.Work | None = self._uncompressed(output_tensor, input_tensor, group, op, async_op)
@@ -145,13 +143,3 @@ class CompressedReduceScatter:
                 f"{error}. All ranks must use the same parameters, and freeze the same ones; or call "
                 "set_reduce_scatter_unused_params(True)"
             ) from error
-
-    def _warn(self) -> None:
-        """Say once that torch leaves out parameters that were not used; it does not say which."""
-        if not self._warned:
-            self._warned = True
-            _logger.warning(
-                "module %r: some parameters got no gradient, so that its gradients travel uncompressed in such steps; "
-                "freeze them (requires_grad=False), or call set_reduce_scatter_unused_params(True)",
-                self._group.name,
-            )

@@ -16,11 +16,11 @@ Reports = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two") / "ranks", settings={"leave_out": ["training"]})
+    return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two") / "ranks", settings={"cases": None})
 
 
 @pytest.fixture(scope="session")
 def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     with ParameterServer() as server:
-        settings = {"leave_out": [], "servers": [server.address]}
+        settings = {"cases": None, "servers": [server.address]}
         return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("four") / "ranks", settings=settings, timeout_s=110)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from known_gradients import KnownGradients, all_shapes, full_gradients, gradients, sharded_model
+from log_lines import log_lines
 from ranks import Rank
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -83,15 +83,12 @@ def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Parameters without a gradient: a whole group, part of a group; then counted as zeros."""
     model = sharded_model(mesh)
     compress_reduce_scatter(model, CONFIG, policy=SMALL)
-    warnings: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("byteps_thc").addHandler(handler)
     own = gradients(rank.rank, 0, all_shapes())
-    group = backward(model, {name: g for name, g in own.items() if not name.startswith("second")})
-    part = backward(model, {name: g for name, g in own.items() if name != "second.weight"})
-    model.set_reduce_scatter_unused_params(True)
-    zeros = backward(model, {name: g for name, g in own.items() if name != "second.weight"})
+    with log_lines() as warnings:
+        group = backward(model, {name: g for name, g in own.items() if not name.startswith("second")})
+        part = backward(model, {name: g for name, g in own.items() if name != "second.weight"})
+        model.set_reduce_scatter_unused_params(True)
+        zeros = backward(model, {name: g for name, g in own.items() if name != "second.weight"})
     return {"group": group, "part": part, "zeros": zeros, "warnings": warnings}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from known_gradients import all_shapes, full_gradients, gradients, sharded_model
+from log_lines import log_lines
 from ranks import Rank
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -87,11 +88,12 @@ def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = sharded_model(mesh["shard"])
     handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
     own = gradients(rank.rank, 0, all_shapes())
-    model({name: g for name, g in own.items() if name != "second.weight"}).backward()
+    with log_lines() as warnings:
+        model({name: g for name, g in own.items() if name != "second.weight"}).backward()
     part = full_gradients(model)
     handle.close()
     model(own).backward()
-    return {"part": part, "closed": full_gradients(model)}
+    return {"part": part, "closed": full_gradients(model), "warnings": warnings}
 
 
 def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:

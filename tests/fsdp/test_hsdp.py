@@ -105,6 +105,7 @@ def test_both_dimensions_compressed(reports: Reports) -> None:
 def test_unused_parameters_and_close(reports: Reports) -> None:
     part, closed = reports[0]["unused"]["part"], reports[0]["unused"]["closed"]
     assert "second.weight" not in part
+    assert ["module 'second'" in line for line in reports[0]["unused"]["warnings"]] == [True]
     torch.testing.assert_close(part["second.bias"], means()["second.bias"])
     replica = torch.stack([gradients(rank, 0, all_shapes())["head"] for rank in (0, 1)]).mean(dim=0)
     torch.testing.assert_close(closed["head"], replica)  # shards alone, no longer over replicas
