@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byteps_thc.engines.engine import Engine
+from byteps_thc.engines.step_backup import StepBackup
 from byteps_thc.engines.thc_engine import ThcEngine
 from byteps_thc.engines.work_clock import WorkClock
 from byteps_thc.errors import ConfigurationError
@@ -54,6 +55,7 @@ def _thc_engines(
     workers, worker = operations.workers(), operations.worker()
     transports = open_transports(settings, lanes, worker, workers, recorder)
     clock, turns = WorkClock(), Turns(len(lanes))
+    backup = StepBackup()  # a gradient that is not finite spoils the step of all lanes
     return [
         ThcEngine(
             settings.config,
@@ -64,6 +66,7 @@ def _thc_engines(
             exact=exact,
             recorder=recorder,
             clock=LaneClock(clock, turns, lane.number),
+            backup=backup,
         )
         for lane, transport, exact in zip(lanes, transports, sums, strict=True)
     ]

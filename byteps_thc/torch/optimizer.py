@@ -19,7 +19,7 @@ from byteps_thc.torch.parameters import NamedParameter, name_parameters
 from byteps_thc.torch.plain_reducer import PlainReducer
 from byteps_thc.torch.reducer import GradientReducer
 from byteps_thc.torch.settings import ThcCompression
-from byteps_thc.torch.thc_reducer import ThcReducer
+from byteps_thc.torch.thc_reducer import COMPRESSED_DTYPES, ThcReducer
 
 
 class _DistributedMethods:
@@ -146,8 +146,8 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
 def _make_reducer(
     parameters: list[NamedParameter], compression: GradientCompression | ThcCompression
 ) -> GradientReducer:
-    if isinstance(compression, ThcCompression) and operations.workers() == 1:
-        compression = Compression.none  # nothing leaves this host
-    if isinstance(compression, ThcCompression):
+    if not isinstance(compression, ThcCompression):
+        return PlainReducer(parameters, compression)
+    if operations.workers() > 1 and any(p.tensor.dtype in COMPRESSED_DTYPES for p in parameters):
         return ThcReducer(parameters, compression)
-    return PlainReducer(parameters, compression)
+    return PlainReducer(parameters, Compression.none)  # nothing leaves this host, or nothing could be compressed

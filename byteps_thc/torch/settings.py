@@ -54,7 +54,7 @@ class ThcCompression(BaseModel):
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)
     """warm-up steps, small tensors, deadline"""
     grad_scaler: Any = None
-    """the torch GradScaler in use: residuals follow its scale"""
+    """the torch GradScaler in use: residuals follow its scale, and stay as they were in steps that it skips"""
     log_every: int = Field(default=0, ge=0)
     """steps between lines of statistics in the log of rank 0; 0: none"""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from byteps_thc.engines.loss_scaling import LossScaling
 from byteps_thc.errors import ThcError
 from byteps_thc.statistics import CompressionStats, RankZeroLog, StatsRecorder
 from byteps_thc.torch import ending, operations
@@ -21,7 +22,8 @@ from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 
-_COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+#: Of gradients that THC takes.
+COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class ThcReducer:
@@ -34,8 +36,8 @@ class ThcReducer:
         self._settings = settings
         self._recorder = StatsRecorder()
         self._log = RankZeroLog(every=settings.log_every, rank=operations.rank())
-        compressed = [p for p in parameters if p.tensor.dtype in _COMPRESSED_DTYPES]
-        others = [p for p in parameters if p.tensor.dtype not in _COMPRESSED_DTYPES]
+        compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
+        others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
         self._plain = PlainReducer(others, NoneCompressor)
         lanes = make_lanes(compressed, settings.lane_count, bypass_elements=settings.policy.bypass_elements)
         self._sums = [BytepsSum(lane, settings.policy.deadline_s) for lane in lanes]
@@ -44,7 +46,7 @@ class ThcReducer:
         self._sender_of = {p.name: s for s in self._senders for layout in s.lane.layouts for p in layout.parameters}
         self._step = 0
         self._in_step = False
-        self._loss_scale = self._current_loss_scale()
+        self._scaling = LossScaling(settings.grad_scaler, engines, sees_all=not others)
 
     def push(self, parameter: NamedParameter) -> None:
         """See GradientReducer."""
@@ -69,11 +71,12 @@ class ThcReducer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of an engine (see Engine.state_dict), whatever the number of lanes, with the loss scale."""
+        self._scaling.settle()
         states = [sender.engine.state_dict() for sender in self._senders]
         merged: dict[str, Any] = dict(states[0])
         merged["round"] = max(state["round"] for state in states)
         merged["residuals"] = {name: value for state in states for name, value in state["residuals"].items()}
-        return merged | {"loss_scale": self._loss_scale}
+        return merged | {"loss_scale": self._scaling.scale}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of this worker, made with any number of lanes; ConfigurationError otherwise.
@@ -86,7 +89,7 @@ class ThcReducer:
             own = {name: value for name, value in residuals.items() if name in names}
             sender.engine.load_state_dict({**state, "residuals": own} if "residuals" in state else state)
         self._step = state["step"]
-        self._loss_scale = state.get("loss_scale", 1.0)
+        self._scaling.scale = state.get("loss_scale")
 
     def statistics(self) -> CompressionStats:
         """See GradientReducer."""
@@ -101,23 +104,11 @@ class ThcReducer:
 
     def _start_step(self) -> None:
         self._in_step = True
-        self._rescale_residuals()
+        self._scaling.begin_backward()
         for sender, exact_sum in zip(self._senders, self._sums, strict=True):
             exact_sum.start_step()
             sender.engine.start_step()
         self._step += 1
-
-    def _rescale_residuals(self) -> None:
-        """Residuals are in units of the scaled gradient."""
-        scale = self._current_loss_scale()
-        if scale != self._loss_scale:
-            for sender in self._senders:
-                sender.engine.scale_residuals(scale / self._loss_scale)
-            self._loss_scale = scale
-
-    def _current_loss_scale(self) -> float:
-        scaler = self._settings.grad_scaler
-        return 1.0 if scaler is None else float(scaler.get_scale())
 
 
 @contextmanager

@@ -113,15 +113,19 @@ def warm_up_and_accumulation():
 
 
 def infinity_and_grad_scaler():
-    """NaN of one worker reaches both scalers, leaves residuals alone, and the scale's change rescales them."""
-    weight = {"weight": torch.nn.Parameter(torch.zeros(8192))}
+    """NaN of one worker, in one of two lanes, reaches both scalers and leaves the residuals of both lanes alone.
+
+    The scale's change rescales them.
+    """
+    weight = {name: torch.nn.Parameter(torch.zeros(8192)) for name in ("weight", "other")}
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     optimizer = optimizer_of(weight, grad_scaler=scaler)
-    scales, norms = [], []
+    scales, norms, residuals = [], [], []
     for step in range(3):
         optimizer.zero_grad()
         loss = (weight["weight"] * torch.linspace(-1, 1, 8192) * (bps.rank() + 1)).sum()
-        loss = loss * float("nan") if step == 1 and bps.rank() == 1 else loss
+        other = (weight["other"] * torch.linspace(-1, 1, 8192)).sum()
+        loss = loss + (other * float("nan") if step == 1 and bps.rank() == 1 else other)
         before = weight["weight"].detach().clone()
         scaler.scale(loss).backward()
         optimizer.synchronize()
@@ -129,15 +133,31 @@ def infinity_and_grad_scaler():
         with optimizer.skip_synchronize():
             scaler.step(optimizer)
         assert torch.equal(before, weight["weight"]) == (step == 1)
-        norms.append(optimizer.compression_state_dict()["residuals"]["weight"].norm().item())
+        residuals.append(optimizer.compression_state_dict()["residuals"])
+        norms.append(residuals[-1]["weight"].norm().item())
         scaler.update()
         scales.append(scaler.get_scale())
     state = optimizer.compression_state_dict()
     optimizer.close_compression()
     assert state["loss_scale"] == scales[1] == 512.0
+    assert all(torch.equal(residuals[0][name], residuals[1][name]) for name in weight)
     assert norms[0] == norms[1] > 0
     assert norms[2] < norms[1]  # half the scale
     return {"weight": weight["weight"].detach(), "norms": norms}
+
+
+def models_with_nothing_to_compress():
+    """All parameters are smaller than bypass_elements, or of a dtype that THC does not take: averages are exact."""
+    for number, dtype in enumerate((torch.float32, torch.float64)):
+        weight = torch.nn.Parameter(torch.zeros(20, dtype=dtype))
+        optimizer = optimizer_of({f"nothing.{number}": weight}, job=60)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (weight * (1.0 + 2 * bps.rank())).sum().backward()
+            optimizer.step()
+        assert torch.equal(weight.grad, torch.full((20,), 2.0, dtype=dtype))
+        optimizer.load_compression_state_dict(optimizer.compression_state_dict())
+        optimizer.close_compression()
 
 
 def arrival_during_backward(first, last):
@@ -185,7 +205,7 @@ def learning():
 
 def main():
     bps.init()
-    parts = (averages, warm_up_and_accumulation, infinity_and_grad_scaler, learning)
+    parts = (averages, warm_up_and_accumulation, infinity_and_grad_scaler, models_with_nothing_to_compress, learning)
     started = time.monotonic()
     report = {}
     for part in parts:
