@@ -87,7 +87,7 @@ def test_all_workers_end_with_the_same_bits(reports):
     assert_same(reports[0]["averages"]["parameters"], reports[1]["averages"]["parameters"])
     for first, second in zip(reports[0]["learning"]["parameters"], reports[1]["learning"]["parameters"], strict=True):
         assert torch.equal(first, second)
-    assert torch.equal(*(report["infinity_and_grad_scaler"]["weight"] for report in reports))
+    assert_same(*(report["infinity_and_grad_scaler"] for report in reports))
 
 
 def test_warm_up_stop_and_accumulation(reports):

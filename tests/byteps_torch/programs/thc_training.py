@@ -113,37 +113,38 @@ def warm_up_and_accumulation():
 
 
 def infinity_and_grad_scaler():
-    """NaN of one worker, in one of two lanes, reaches both scalers and leaves the residuals of both lanes alone.
+    """NaN of one worker reaches both scalers, leaves all residuals alone, and the scale's change rescales them.
 
-    The scale's change rescales them.
+    The NaN is in one parameter; the other one is in another lane.
     """
-    weight = {name: torch.nn.Parameter(torch.zeros(8192)) for name in ("weight", "other")}
+    parameters = {name: torch.nn.Parameter(torch.zeros(8192)) for name in ("weight", "other")}
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    optimizer = optimizer_of(weight, grad_scaler=scaler)
-    scales, norms, residuals = [], [], []
+    optimizer = optimizer_of(parameters, grad_scaler=scaler)
+    scales, residuals = [], []
     for step in range(3):
         optimizer.zero_grad()
-        loss = (weight["weight"] * torch.linspace(-1, 1, 8192) * (bps.rank() + 1)).sum()
-        other = (weight["other"] * torch.linspace(-1, 1, 8192)).sum()
-        loss = loss + (other * float("nan") if step == 1 and bps.rank() == 1 else other)
-        before = weight["weight"].detach().clone()
+        slope = torch.linspace(-1, 1, 8192) * (bps.rank() + 1)
+        invalid = float("nan") if step == 1 and bps.rank() == 1 else 1.0
+        loss = (parameters["weight"] * slope).sum() * invalid + (parameters["other"] * slope).sum()
+        before = {name: p.detach().clone() for name, p in parameters.items()}
         scaler.scale(loss).backward()
         optimizer.synchronize()
         scaler.unscale_(optimizer)
         with optimizer.skip_synchronize():
             scaler.step(optimizer)
-        assert torch.equal(before, weight["weight"]) == (step == 1)
+        for name, parameter in parameters.items():
+            assert torch.equal(before[name], parameter) == (step == 1)
         residuals.append(optimizer.compression_state_dict()["residuals"])
-        norms.append(residuals[-1]["weight"].norm().item())
         scaler.update()
         scales.append(scaler.get_scale())
     state = optimizer.compression_state_dict()
     optimizer.close_compression()
     assert state["loss_scale"] == scales[1] == 512.0
-    assert all(torch.equal(residuals[0][name], residuals[1][name]) for name in weight)
-    assert norms[0] == norms[1] > 0
-    assert norms[2] < norms[1]  # half the scale
-    return {"weight": weight["weight"].detach(), "norms": norms}
+    for name in parameters:
+        first, skipped, halved = (own[name] for own in residuals)
+        assert torch.equal(first, skipped)
+        assert 0 < halved.norm() < skipped.norm()  # half the scale
+    return {name: p.detach() for name, p in parameters.items()}
 
 
 def models_with_nothing_to_compress():
