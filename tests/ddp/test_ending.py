@@ -23,7 +23,11 @@ def seconds_to_end(ranks: Ranks, rank: int) -> float:
 
 @pytest.mark.parametrize(
     ("how", "codes"),
-    [("returns", {0: 0, 1: 0}), ("raises", {0: 1, 1: 1}), ("in_flight", {0: 0})],
+    [
+        pytest.param("returns", {0: 0, 1: 0}, marks=pytest.mark.slow),
+        ("raises", {0: 1, 1: 1}),
+        ("in_flight", {0: 0}),
+    ],
 )
 def test_a_rank_without_close_ends(tmp_path: Path, how: str, codes: dict[int, int]) -> None:
     with Ranks(PROGRAM, 2, tmp_path, settings={"how": how}, timeout_s=60.0) as ranks:
