@@ -126,7 +126,7 @@ def max_norms(norms: F32, maximum: F32, *, add: bool) -> None:
     """maximum[i] = max(maximum[i], norms[i]) (add) or norms[i], ordered as unsigned integers: NaN wins."""
 
 def pack(codes: U8, packed: U8, *, bits: int) -> None:
-    """packed = codes as a bit stream, bits (1 .. 8) each, most significant first; the last byte is padded with zeros."""
+    """packed = codes as a bit stream, bits (1 .. 8) each, most significant first; zeros fill the last byte."""
 
 def unpack(packed: U8, codes: U8, *, bits: int) -> None: ...
 
