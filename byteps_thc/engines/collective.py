@@ -22,17 +22,23 @@ from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.thc_engine import ThcEngine
 from byteps_thc.statistics import StatsRecorder
 
+#: Bytes of gradient in a piece unless ThcConfig.partition_bytes is given. Half as many collectives as with a server's
+#: partitions; beyond it, what is saved is lost again because fewer pieces overlap (docs/benchmarks.md).
+_PIECE_BYTES = 8 << 20
 _SHARD_CODES = 64  # shards are multiples of it: whole bytes for codes and packed sums of any width
 
 
 class CollectiveEngine(ThcEngine):
     """Averages over the ranks of a torch process group (gloo or NCCL), which are the servers too.
 
-    All ranks of the group must make it, with the same settings (ConfigurationError naming what differs).
+    All ranks of the group must make it, with the same settings (ConfigurationError naming what differs). Pieces have
+    8 MiB of gradient unless config says something else.
     """
 
     def __init__(self, process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> None:
         workers = process_group.size()
+        if "partition_bytes" not in config.model_fields_set:
+            config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
         # A lane per stage: the operations of a lane start in the order of its thread, the same on all ranks.
         exact = open_lane(process_group, policy.deadline_s)
         require_same_settings(exact, workers, {"engine": "collective"} | config.model_dump() | policy.model_dump())

@@ -52,7 +52,7 @@ class Scheme:
     def __init__(self) -> None:
         torch.manual_seed(0)
         layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-        self.ddp = DistributedDataParallel(nn.Sequential(*layers))
+        self.ddp = DistributedDataParallel(nn.Sequential(*layers), gradient_as_bucket_view=True)
         self.measured = Measured()
 
     def step(self, rows: Tensor, measured: Measured) -> None:
