@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import warnings
 from pathlib import Path
 
@@ -36,7 +37,11 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("error")  # a link or an annotation that does not resolve
     pdoc.render.configure(show_source=False)
-    pdoc.pdoc(*MODULES, output_directory=args.output)
+    output = args.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    # Elsewhere than here, where pdoc would wonder whether byteps_thc means the folder.
+    with contextlib.chdir(output):
+        pdoc.pdoc(*MODULES, output_directory=output)
     print(f"wrote {args.output}/index.html")
 
 
