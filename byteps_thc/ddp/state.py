@@ -64,7 +64,6 @@ class ThcState:
             self.engine = make_engine(group, config, policy, network)
         self._buckets = BucketLayouts(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
-        self._log_every = log_every if self.engine.worker == 0 else 0
         self._scaling = LossScaling(grad_scaler, [self.engine])
         self._steps = 0
         #: for average_gradient
@@ -131,7 +130,7 @@ class ThcState:
 
     def _log_step(self) -> None:
         """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
-        if self._log_every and self._steps and self._steps % self._log_every == 0:
+        if self._log.due(self._steps):
             self._log.update(self.engine.statistics())
 
 

@@ -152,10 +152,7 @@ class CollectiveTransfer:
         return self._all_sums[: self._codes], self._contributions
 
     def _count(self, volume_bytes: int) -> None:
-        """Count a collective in which every rank sends all but its own part of that volume, and receives as much."""
-        workers = self._transport.resolved.workers
-        moved_bytes = volume_bytes * (workers - 1) // workers
-        self._transport.recorder.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+        self._transport.recorder.add_collective(volume_bytes, self._transport.resolved.workers)
 
 
 def _bytes(size: int) -> torch.Tensor:

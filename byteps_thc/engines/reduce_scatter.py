@@ -299,9 +299,7 @@ class ReduceScatterEngine:
         return piece.buffers
 
     def _count_traffic(self, volume_bytes: int) -> None:
-        """Count a collective in which every rank sends all but its own part of that volume, and receives as much."""
-        moved_bytes = volume_bytes * (self.workers - 1) // self.workers
-        self._recorder.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+        self._recorder.add_collective(volume_bytes, self.workers)
 
     def _count_gradient(self, layout: ShardLayout, exact: ExactColumns) -> None:
         self._recorder.add_gradient(

@@ -155,8 +155,7 @@ class Stages:
         if job.exact_values is not None:
             exact = job.exact_values.numel()
             job.exact_sum = self._exact(job.exact_values)
-            ring_bytes = 2 * 4 * exact * (self._workers - 1) // self._workers
-            self._recorder.add_traffic(sent_bytes=ring_bytes, received_bytes=ring_bytes)
+            self._recorder.add_collective(2 * job.exact_values.nbytes, self._workers)
         self._recorder.add_gradient(compressed=layout.size - exact, uncompressed=exact)
 
     def _finish_exact(self, job: Job) -> None:

@@ -37,7 +37,6 @@ class BackwardSteps:
         self._engine = engine
         self.scaling = LossScaling(grad_scaler, [engine], sees_all=False)
         self._log = RankZeroLog(every=log_every, rank=rank)
-        self._log_every = log_every if rank == 0 else 0
         self._backward = _NO_BACKWARD  # of the last gradient
         self._reduced: set[str] = set()  # groups with a gradient in this step
         self._steps = 0
@@ -53,7 +52,7 @@ class BackwardSteps:
         self._reduced.add(group)
 
     def _start_step(self) -> None:
-        if self._log_every and self._steps and self._steps % self._log_every == 0:
+        if self._log.due(self._steps):
             self._log.update(self._engine.statistics())  # of the steps before
         self._steps += 1
         self._reduced.clear()

@@ -23,9 +23,13 @@ class RankZeroLog:
         self._every = every if rank == 0 else 0
         self._logged_step = 0
 
+    def due(self, step: int) -> bool:
+        """Whether update() would log that step, for callers whose figures take time to make."""
+        return self._every > 0 and step != self._logged_step and step % self._every == 0
+
     def update(self, stats: CompressionStats) -> None:
         """Log the figures if their step is due and was not logged yet. Call it when a step is over."""
-        if self._every == 0 or stats.steps == self._logged_step or stats.steps % self._every:
+        if not self.due(stats.steps):
             return
         self._logged_step = stats.steps
         _logger.info("%s", stats)

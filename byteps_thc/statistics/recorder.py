@@ -46,6 +46,14 @@ class StatsRecorder:
             self._sent_bytes += sent_bytes
             self._received_bytes += received_bytes
 
+    def add_collective(self, volume_bytes: int, ranks: int) -> None:
+        """Count a collective in which every rank sends all but its own part of that volume, and receives as much.
+
+        All-to-all and all-gather: the whole of it; a ring all-reduce, as gloo and NCCL do it: twice the tensor.
+        """
+        moved_bytes = volume_bytes * (ranks - 1) // ranks
+        self.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+
     def add_quantization(
         self, *, coordinates: int, clamped: int, energy: float = 0.0, lost_energy: float | None = None
     ) -> None:

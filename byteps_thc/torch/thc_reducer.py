@@ -33,7 +33,6 @@ class ThcReducer:
     """
 
     def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
-        self._settings = settings
         self._recorder = StatsRecorder()
         self._log = RankZeroLog(every=settings.log_every, rank=operations.rank())
         compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
@@ -66,7 +65,7 @@ class ThcReducer:
                 sender.finish()
             self._plain.finish()
         self._in_step = False
-        if self._settings.log_every:
+        if self._log.due(self._step):
             self._log.update(self.statistics())
 
     def state_dict(self) -> dict[str, Any]:
