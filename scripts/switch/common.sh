@@ -86,7 +86,7 @@ install_part() {
 # When a process started, in ticks since boot, and the boot's id: a pid alone may be another process by now.
 process_identity() {
   local stat
-  stat=$(</proc/"$1"/stat) 2>/dev/null || return
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return # not $(<file): where it fails bash 5.2 ends the script
   stat=${stat##*) } # its name may hold blanks
   echo "$1 $(cut -d' ' -f20 <<<"$stat") $(</proc/sys/kernel/random/boot_id)"
 }
@@ -95,7 +95,7 @@ process_identity() {
 pid_of() { cut -d' ' -f1 "$1"; }
 
 # Whether the process of a pid file runs.
-is_running() { [[ -s $1 && $(process_identity "$(pid_of "$1")") == "$(<"$1")" ]]; }
+is_running() { [[ -s $1 && $(process_identity "$(pid_of "$1")") == "$(cat "$1")" ]]; }
 
 # Stop the process of a name, if it runs.
 readonly stop_s=20

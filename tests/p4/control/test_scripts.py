@@ -93,6 +93,14 @@ def test_a_process_that_ends_is_not_waited_for(sde: dict[str, str], tmp_path: Pa
     assert "no such interface\nstart.sh: agent ended" in result.stderr
 
 
+def test_a_process_that_has_ended_has_no_identity_and_ends_no_script() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    command = f"source {SCRIPTS}/common.sh x.toml; process_identity {ended.pid} || echo gone"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ | {"THC": "true"})
+    assert (result.returncode, result.stdout, result.stderr) == (0, "gone\n", "")
+
+
 def test_the_pid_of_another_process_is_not_ours(environment: dict[str, str], tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
