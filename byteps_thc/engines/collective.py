@@ -22,9 +22,9 @@ from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.thc_engine import ThcEngine
 from byteps_thc.statistics import StatsRecorder
 
-#: Bytes of gradient in a piece unless ThcConfig.partition_bytes is given. Half as many collectives as with a server's
-#: partitions; beyond it, what is saved is lost again because fewer pieces overlap (docs/benchmarks.md).
-_PIECE_BYTES = 8 << 20
+#: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: a third of DDP's buckets of 25 MiB,
+#: also when their last parameter makes them larger. Larger pieces overlap less (docs/benchmarks.md).
+_PIECE_BYTES = 9 << 20
 _SHARD_CODES = 64  # shards are multiples of it: whole bytes for codes and packed sums of any width
 
 
@@ -32,7 +32,7 @@ class CollectiveEngine(ThcEngine):
     """Averages over the ranks of a torch process group (gloo or NCCL), which are the servers too.
 
     All ranks of the group must make it, with the same settings (ConfigurationError naming what differs). Pieces have
-    8 MiB of gradient unless config says something else.
+    9 MiB of gradient at most unless config says something else.
     """
 
     def __init__(self, process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> None:
@@ -114,8 +114,8 @@ class CollectiveTransfer:
         """See Transfer. As integers: norms order like them, and NaN above infinity, so that NaN reaches all ranks."""
         np.bitwise_and(norms.view(np.int32), 0x7FFFFFFF, out=self._norm_bits.numpy())
         self._norm_work = self._transport.norms.max_(self._norm_bits)
-        # A ring all-reduce, as gloo and NCCL do it.
-        self._count(2 * 4 * len(norms))
+        # On gloo all ranks send theirs to all others; NCCL's ring moves less.
+        self._count(4 * len(norms) * self._transport.resolved.workers)
 
     def wait_norms(self) -> F32:
         """See Transfer."""

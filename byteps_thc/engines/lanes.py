@@ -16,6 +16,8 @@ from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError, Trans
 
 T = TypeVar("T")
 
+_TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
+
 
 class Waitable(Protocol):
     """A collective in flight."""
@@ -90,26 +92,48 @@ def translate(error: RuntimeError) -> ThcError:
 
 
 class HostLane:
-    """Gloo: host tensors as they are."""
+    """Gloo: host tensors as they are.
+
+    Maxima and what is gathered go from rank to rank: gloo's own all-gather copies everything once more, and its
+    all-reduce takes 2 (n - 1) rounds also when a tensor is a few norms. A message is known by the number of its
+    operation, which is the same on all ranks.
+    """
 
     def __init__(self, group: dist.ProcessGroupGloo) -> None:
         self._group: Any = group  # torch's stubs lack the collectives of back ends
+        self._rank, self._size = group.rank(), group.size()
+        self._operations = 0
 
     def max_(self, tensor: Tensor) -> Waitable:
         """See Lane."""
-        return _HostWork(self._group, lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX)))
+        received = tensor.new_empty(self._size, tensor.numel())
+        return self._exchange(received, tensor, lambda: torch.amax(received, 0, out=tensor))
 
     def sum_(self, tensor: Tensor) -> Waitable:
         """See Lane."""
-        return _HostWork(self._group, lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM)))
+        return _HostWork(self._group, lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM))])
 
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
         """See Lane."""
-        return _HostWork(self._group, lambda: self._group.alltoall_base(output, source, [], []))
+        return _HostWork(self._group, lambda: [self._group.alltoall_base(output, source, [], [])])
 
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         """See Lane."""
-        return _HostWork(self._group, lambda: self._group._allgather_base(output, source))
+        return self._exchange(output.view(self._size, -1), source)
+
+    def _exchange(self, received: Tensor, sent: Tensor, then: Callable[[], object] = lambda: None) -> _HostWork:
+        """Start sending a tensor to all ranks; received[r] is what rank r sends, and then `then` is called."""
+        tag, self._operations = self._operations, (self._operations + 1) % _TAGS
+        # Each rank begins with the next one, so that no rank is everybody's first.
+        others = [(self._rank + step) % self._size for step in range(1, self._size)]
+
+        def start() -> list[dist.Work]:
+            works = [self._group.recv([received[rank]], rank, tag) for rank in reversed(others)]
+            return works + [self._group.send([sent], rank, tag) for rank in others]
+
+        work = _HostWork(self._group, start, then)
+        received[self._rank].copy_(sent)
+        return work
 
 
 def reduction(operation: Any) -> dist.AllreduceOptions:
@@ -120,22 +144,26 @@ def reduction(operation: Any) -> dist.AllreduceOptions:
 
 
 class _HostWork:
-    """A collective of a Gloo group.
+    """What has been started on a Gloo group; `then` is called when it is over.
 
     While it is not over, the group must not be destroyed: that waits for it as long as the group's timeout says, and
     would keep a process whose peers do not answer from ending. So the group is held where Python's end does not let go,
     for good if the collective fails: others that wait for the same rank may be in flight behind it.
     """
 
-    def __init__(self, group: Any, collective: Callable[[], dist.Work]) -> None:
-        self._group = group
-        self._work = _translated(collective)
+    def __init__(
+        self, group: Any, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None
+    ) -> None:
+        self._group, self._then = group, then
+        self._works = _translated(start)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
     def wait(self) -> None:
         """See Waitable. Called once."""
-        _translated(self._work.wait)
+        for work in self._works:
+            _translated(work.wait)
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._group))
+        self._then()
 
 
 def _translated(call: Callable[[], T]) -> T:

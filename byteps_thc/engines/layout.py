@@ -55,8 +55,8 @@ class Layout:
         self.compressor = compressor
         if compressor.config.error_feedback:
             self.residual = residuals.of(self.key, self.size, self.parameters)
-        step = compressor.config.partition_coordinates
-        spans = (slice(start, min(start + step, self.size)) for start in range(0, self.size, step))
+        config = compressor.config
+        spans = even_spans(self.size, config.partition_coordinates, config.rotation_block)
         self.pieces = [self._piece(span, transport) for span in spans]
 
     def _piece(self, span: slice, transport: Transport) -> Piece:
@@ -80,6 +80,16 @@ def check_buffer(buffer: GradientBuffer) -> None:
         if not position <= part.start <= part.stop <= gradient.numel():
             raise InputError(f"slices of buffer {buffer.key!r} are not ascending and disjoint at {part}")
         position = part.stop
+
+
+def even_spans(size: int, largest: int, multiple: int) -> list[slice]:
+    """Cut 0 .. size into as few spans as possible, all about as long: a short last one would cost as much to send.
+
+    largest: length of a span at most. Spans but the last are multiples of `multiple`, if `largest` is not below it.
+    """
+    count = -(-size // largest)
+    step = min(largest, -(-size // (count * multiple)) * multiple)
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
 
 
 def _index(spans: Iterable[tuple[int, int]]) -> Tensor | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from typing import Any
 
@@ -64,7 +65,10 @@ class Simulation:
         for gradient in gradients:
             gradient[small] = 0
         if not small.all():
-            step = self.compressors[0].config.partition_coordinates
+            config = self.compressors[0].config
+            pieces = math.ceil(len(average) / config.partition_coordinates)
+            step = math.ceil(len(average) / pieces / config.rotation_block) * config.rotation_block
+            step = min(step, config.partition_coordinates)
             for start in range(0, len(average), step):
                 span = slice(start, min(start + step, len(average)))
                 self._piece(f"{first.key}[{span.start}:{span.stop}]", [g[span] for g in gradients], average[span])
