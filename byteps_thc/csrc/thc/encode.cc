@@ -17,18 +17,20 @@ constexpr std::size_t kTile = 32768;
 std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms, const BlockLayout& layout,
                    const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes) {
   thread_local std::vector<float> rotated;
-  thread_local std::vector<float> norms;
   // Multiples of the rotation block: every tile but the last one is full blocks, and the last one has the smaller ones.
   const std::size_t tile = std::max(kTile, layout.rotation_block());
   std::size_t clamped = 0;
   for (std::size_t first = 0; first < layout.coordinates(); first += tile) {
     const BlockLayout part(std::min(tile, layout.coordinates() - first), layout.rotation_block());
     rotated.resize(std::max(rotated.size(), part.padded()));
-    norms.resize(std::max(norms.size(), part.blocks()));
     QuantizeOptions here = options;
     here.key.first += first;
     float* carried = residual == nullptr ? nullptr : residual + first;
-    rotate(gradient + first, carried, part, here.key, rotated.data(), norms.data());
+    if (layout.coordinates() - first >= 2 * tile && gradient.format == FloatFormat::kFp32) {
+      here.next_gradient = static_cast<const float*>((gradient + (first + tile)).data);
+      here.next_residual = carried == nullptr ? nullptr : carried + tile;
+    }
+    rotate(gradient + first, carried, part, here.key, rotated.data(), nullptr);
     clamped += quantize(rotated.data(), max_norms + first / layout.rotation_block(), part, table, here,
                         codes + code_bytes(first, table.bits()));
     if (options.keep_error) {

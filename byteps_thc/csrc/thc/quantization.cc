@@ -226,6 +226,14 @@ struct BlockPosition {
   std::size_t size;
 };
 
+/// Brings the floats x[0 .. kGroup - 1] into L2.
+HWY_INLINE void prefetch_group(const float* x) {
+  constexpr std::size_t kLineFloats = 16;
+  for (std::size_t i = 0; i < kGroup; i += kLineFloats) {
+    __builtin_prefetch(x + i, 0, 2);
+  }
+}
+
 /// Calls store(coordinate within the block, codes) for every CodeWords of the block.
 template <class Quantizer, class Store>
 HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& block, const QuantizeOptions& options,
@@ -236,7 +244,11 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   auto index = static_cast<std::uint32_t>((options.key.first + block.offset) / 8);
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
   auto next = stream.blocks(d64, index);
+  const float* next_gradient = options.next_gradient == nullptr ? block.x : options.next_gradient + block.offset;
+  const float* next_residual = options.next_residual == nullptr ? block.x : options.next_residual + block.offset;
   for (std::size_t group = 0; group < block.size; group += kGroup) {
+    prefetch_group(next_gradient + group);
+    prefetch_group(next_residual + group);
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
       const auto random = next;
       index += static_cast<std::uint32_t>(kPhiloxLanes);

@@ -16,6 +16,10 @@ struct QuantizeOptions {
   RandomKey key;         // with `worker`, selects the rounding bits
   std::uint32_t worker;  // id of this worker
   bool keep_error;       // overwrite rotated with rotated - quantized
+  // What the caller reads next, brought into L2 meanwhile: a float of each per coordinate; null for none. Computing
+  // leaves the memory idle that rotating waits for.
+  const float* next_gradient = nullptr;
+  const float* next_residual = nullptr;
 };
 
 /// codes[code_bytes(layout.padded(), table.bits())] = packed codes of rotated[layout.padded()]; max_norms[blocks()].

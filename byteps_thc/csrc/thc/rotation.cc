@@ -54,9 +54,15 @@ struct BlockInput {
   const float* residual;  // may be null
 };
 
+/// Where norms are not asked for.
+struct NoNorm {
+  HWY_INLINE void add(VF /*v*/, std::size_t /*lane*/) const {}
+};
+
+template <class Norm>
 struct LoadSum {
   BlockInput input;
-  NormAccumulator norm;
+  Norm norm;
   HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
     VF v = hn::LoadU(DF(), input.gradient + i);
     if (input.residual != nullptr) {
@@ -69,8 +75,9 @@ struct LoadSum {
 
 /// Loads a block to rotate, and brings what is needed next into L2: the block is stored in strides that the hardware
 /// does not foresee.
+template <class Norm>
 struct LoadWithSigns {
-  LoadSum sum;
+  LoadSum<Norm> sum;
   const std::uint8_t* signs;
   const float* rotated;
   HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
@@ -83,8 +90,10 @@ struct LoadWithSigns {
 struct StoreRotated {
   float* rotated;
   const float* next_gradient;
+  const float* next_residual;  // any address, where there is none
   HWY_INLINE void operator()(std::size_t i, VF v) const {
     __builtin_prefetch(next_gradient + i, 0, 2);
+    __builtin_prefetch(next_residual + i, 0, 2);
     hn::StoreU(v, DF(), rotated + i);
   }
 };
@@ -134,7 +143,7 @@ HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const Blo
   float* staging = block_scratch(layout.rotation_block());
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t size = layout.size(b);
-    LoadSum sum{block_input(gradient, residual, layout, layout.offset(b), size, staging), {}};
+    LoadSum<NormAccumulator> sum{block_input(gradient, residual, layout, layout.offset(b), size, staging), {}};
     for (std::size_t i = 0; i < size; i += kNormLanes) {
       for (std::size_t lane = 0; lane < kNormLanes; lane += kLanes) {
         sum(i + lane, lane);
@@ -144,17 +153,31 @@ HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const Blo
   }
 }
 
+/// Rotates block b, and returns what it was loaded with.
+template <class Norm>
+HWY_INLINE Norm rotate_block(ConstFloats gradient, const float* residual, const BlockLayout& layout, std::size_t b,
+                             SignWindow& signs, float* scratch, float* rotated) {
+  const std::size_t offset = layout.offset(b);
+  const std::size_t size = layout.size(b);
+  const BlockInput input = block_input(gradient, residual, layout, offset, size, rotated + offset);
+  LoadWithSigns<Norm> load{{input, {}}, signs.bits(offset, size), rotated + offset};
+  const float* next_gradient = input.gradient + size;
+  const float* next_residual = input.residual == nullptr ? next_gradient : input.residual + size;
+  hadamard(size, load, scratch, StoreRotated{rotated + offset, next_gradient, next_residual});
+  return load.sum.norm;
+}
+
 HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
                      float* rotated, float* norms) {
   SignWindow signs(key);
   float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
-    const std::size_t offset = layout.offset(b);
-    const std::size_t size = layout.size(b);
-    const BlockInput input = block_input(gradient, residual, layout, offset, size, rotated + offset);
-    LoadWithSigns load{{input, {}}, signs.bits(offset, size), rotated + offset};
-    hadamard(size, load, scratch, StoreRotated{rotated + offset, input.gradient + size});
-    store_float(load.sum.norm.norm(), norms + b);
+    if (norms == nullptr) {
+      rotate_block<NoNorm>(gradient, residual, layout, b, signs, scratch, rotated);
+    } else {
+      store_float(rotate_block<NormAccumulator>(gradient, residual, layout, b, signs, scratch, rotated).norm(),
+                  norms + b);
+    }
   }
 }
 

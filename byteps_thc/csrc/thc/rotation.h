@@ -13,9 +13,9 @@ namespace thc {
 /// layout.coordinates() floats.
 void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
 
-/// rotated[layout.padded()] = H D (gradient + residual) per block, and the norms of the blocks before rotation, in one
-/// pass per block. D flips signs by `key`; H is the Walsh-Hadamard matrix of +-1 in natural order. `rotated` may not
-/// overlap the inputs.
+/// rotated[layout.padded()] = H D (gradient + residual) per block, and the norms of the blocks before rotation, unless
+/// `norms` is null, in one pass per block. D flips signs by `key`; H is the Walsh-Hadamard matrix of +-1 in natural
+/// order. `rotated` may not overlap the inputs.
 void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
             float* rotated, float* norms);
 

@@ -62,8 +62,10 @@ void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layo
             float* rotated, float* norms) {
   for (std::size_t i = 0; i < layout.blocks(); ++i) {
     std::vector<float> block = load_block(gradient, residual, layout, i);
-    const float norm = block_norm(block);
-    std::memcpy(norms + i, &norm, sizeof(norm));
+    if (norms != nullptr) {
+      const float norm = block_norm(block);
+      std::memcpy(norms + i, &norm, sizeof(norm));
+    }
     flip_signs(block, layout.offset(i), key);
     hadamard(block.data(), block.size());
     std::memcpy(rotated + layout.offset(i), block.data(), block.size() * sizeof(float));
