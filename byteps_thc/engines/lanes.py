@@ -106,7 +106,7 @@ class HostLane:
 
     def max_(self, tensor: Tensor) -> Waitable:
         """See Lane."""
-        received = tensor.new_empty(self._size, tensor.numel())
+        received = tensor.new_empty(self._size, *tensor.shape)
         return self._exchange(received, tensor, lambda: torch.amax(received, 0, out=tensor))
 
     def sum_(self, tensor: Tensor) -> Waitable:
