@@ -74,7 +74,7 @@ def markdown(title: str, command: str, rows: list[dict[str, Any]]) -> list[str]:
         own, peer = (
             f"{row[key]:,.1f} us" if row[key] < 1e4 else f"{row[key] / 1e3:,.1f} ms" for key in ("own_us", "peer_us")
         )
-        met = "yes" if row["met"] else "**no**"
+        met = {True: "yes", False: "**no**", None: ""}[row["met"]]
         lines.append(
             f"| {row['what']} | {own} | {row['peer']} | {peer} | {row['ratio']:.2f} | {row['target']} | {met} |"
         )

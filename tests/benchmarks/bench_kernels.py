@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch_baseline
-from ratio import Row, at_least, at_most, medians_us, report
+from ratio import Row, at_least, at_most, compared, medians_us, report
 
 from byteps_thc import LookupTable, _core
 
@@ -35,7 +35,7 @@ class Buffers:
     def __init__(self, rng: np.random.Generator) -> None:
         self.gradient = rng.standard_normal(COORDINATES, np.float32)
         self.copy = np.zeros_like(self.gradient)
-        self.rotated = np.zeros(COORDINATES, np.float32)
+        self.residual = np.zeros(COORDINATES, np.float32)
         self.norms = np.zeros(COORDINATES // BLOCK, np.float32)
         self.codes = np.zeros(_core.code_bytes(COORDINATES, TABLE.bits), np.uint8)
         self.aggregate = np.zeros(COORDINATES, np.uint8)
@@ -48,10 +48,16 @@ class Buffers:
         np.copyto(self.copy, self.gradient)
 
     def encode(self) -> None:
-        _core.rotate(self.gradient, None, self.rotated, self.norms, rotation_block=BLOCK, **KEY)
-        _core.quantize(
-            self.rotated, self.norms, self.codes, coordinates=COORDINATES, rotation_block=BLOCK, values=VALUES,
-            bits=TABLE.bits, threshold=THRESHOLD, worker=0, keep_error=False, **KEY,
+        self._encode(None)
+
+    def encode_with_feedback(self) -> None:
+        self._encode(self.residual)
+
+    def _encode(self, residual: np.ndarray | None) -> None:
+        _core.block_norms(self.gradient, residual, self.norms, rotation_block=BLOCK)
+        _core.encode(
+            self.gradient, residual, self.norms, self.codes, rotation_block=BLOCK, values=VALUES, bits=TABLE.bits,
+            threshold=THRESHOLD, worker=0, keep_error=residual is not None, **KEY,
         )  # fmt: skip
 
     def write_sum(self) -> None:
@@ -78,7 +84,14 @@ def turns(buffers: list[Buffers], method: Callable[[Buffers], None]) -> Callable
 
 def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
     """The rows of one memory regime."""
-    methods = (Buffers.memcpy, Buffers.encode, Buffers.decode, Buffers.add_sum, Buffers.numpy_add)
+    methods = (
+        Buffers.memcpy,
+        Buffers.encode,
+        Buffers.encode_with_feedback,
+        Buffers.decode,
+        Buffers.add_sum,
+        Buffers.numpy_add,
+    )
     # One kernel at a time, so that in the cache regime each finds its own buffers there.
     us = {}
     for method in methods:
@@ -86,6 +99,7 @@ def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
     return [
         at_least(f"lookup_sum, 2^20 codes ({regime})", us["add_sum"], "numpy.add fp32", us["numpy_add"], 8),
         at_most(f"encode, 2^20 floats ({regime})", us["encode"], "memcpy 4 MiB", us["memcpy"], 3),
+        compared(f"encode with error feedback ({regime})", us["encode_with_feedback"], "memcpy 4 MiB", us["memcpy"]),
         at_most(f"decode, 2^20 floats ({regime})", us["decode"], "memcpy 4 MiB", us["memcpy"], 2),
     ]
 

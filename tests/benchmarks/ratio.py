@@ -23,7 +23,7 @@ class Row:
     peer_us: float
     target: str
     ratio: float
-    met: bool
+    met: bool | None  # None: there is no target
 
 
 def medians_us(calls: dict[str, Callable[[], object]], repeats: int, warmup: int = 3) -> dict[str, float]:
@@ -50,6 +50,11 @@ def at_most(what: str, own_us: float, peer: str, peer_us: float, factor: float) 
     return Row(what, own_us, peer, peer_us, f"<= {factor}x its time", ratio, ratio <= factor)
 
 
+def compared(what: str, own_us: float, peer: str, peer_us: float) -> Row:
+    """No target: own time in units of the peer's."""
+    return Row(what, own_us, peer, peer_us, "", own_us / peer_us, None)
+
+
 def report(title: str, rows: list[Row], json_path: Path | None) -> None:
     """Print the rows as a table and write them as JSON."""
     table = Table(title=title)
@@ -58,7 +63,7 @@ def report(title: str, rows: list[Row], json_path: Path | None) -> None:
     for row in rows:
         table.add_row(
             row.what, f"{row.own_us:.1f}", row.peer, f"{row.peer_us:.1f}", f"{row.ratio:.2f}", row.target,
-            "yes" if row.met else "NO",
+            {True: "yes", False: "NO", None: ""}[row.met],
         )  # fmt: skip
     Console(width=160).print(table)
     if json_path is not None:
