@@ -123,9 +123,8 @@ class CodecDelivery:
     def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
         """Start gathering the payloads of all workers."""
         size = self._payload.numel()
-        others_bytes = (self._workers - 1) * size
-        recorder.add_traffic(sent_bytes=others_bytes, received_bytes=others_bytes)
         gathered = self._payload.new_empty(self._workers * size)
+        recorder.add_collective(gathered.nbytes, self._workers)
         self._payloads = gathered.view(self._workers, size)
         return lane.all_gather(gathered, self._payload)
 
@@ -155,14 +154,8 @@ def is_finite(vector: Tensor) -> bool:
     return bool(vector.isfinite().all())
 
 
-def ring_all_reduce_bytes(size_bytes: int, workers: int) -> int:
-    """Return what each rank sends, and receives, in a ring all-reduce; no other all-reduce can do with less."""
-    return 2 * (workers - 1) * size_bytes // workers
-
-
 def _all_reduce(tensor: Tensor, lane: Lane, workers: int, recorder: StatsRecorder) -> Waitable:
-    moved_bytes = ring_all_reduce_bytes(tensor.numel() * tensor.element_size(), workers)
-    recorder.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+    recorder.add_collective(2 * tensor.nbytes, workers)
     return lane.sum_(tensor)
 
 

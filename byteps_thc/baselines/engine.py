@@ -124,8 +124,7 @@ class BaselineEngine:
     def scale_residuals(self, factor: float) -> None:
         """See Engine."""
         self._flights.require_idle("scale_residuals")
-        self._memory.backup.restore_if_spoiled()
-        self._memory.backup.forget()
+        self._memory.backup.settle()
         for store in self._memory.stores.values():
             store.scale(factor)
 

@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.futures import Future
 
 from byteps_thc.baselines.config import BaselineConfig
-from byteps_thc.baselines.delivery import is_finite, ring_all_reduce_bytes
+from byteps_thc.baselines.delivery import is_finite
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.state import require_fitting_state
 from byteps_thc.statistics import CompressionStats, StatsRecorder
@@ -126,8 +126,7 @@ class PowerSgdEngine:
         return {"version": _STATE_VERSION, "worker": self.worker, "workers": self.workers, "config": config}
 
     def _count(self, numbers: int, bucket: GradBucket) -> None:
-        moved_bytes = ring_all_reduce_bytes(numbers * bucket.buffer().element_size(), self.workers)
-        self._recorder.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+        self._recorder.add_collective(2 * numbers * bucket.buffer().element_size(), self.workers)
 
     def _forget_unless_finite(self, done: Future[Tensor], index: int) -> Tensor:
         average = done.value()

@@ -18,6 +18,7 @@ from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.engines.handshake import require_same_settings
 from byteps_thc.engines.lanes import Lane, Waitable, open_lane
+from byteps_thc.engines.max_norms import MaxNorms
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.thc_engine import ThcEngine
 from byteps_thc.statistics import StatsRecorder
@@ -93,13 +94,12 @@ class CollectiveTransfer:
         shard_bytes = shard_codes * config.bits // 8
         sum_bytes = shard_codes * transport.sum_bits // 8
         self._codes = codes
-        self._norm_bits = torch.zeros(blocks, dtype=torch.int32)
+        self._max_norms = MaxNorms(blocks)
         self._sent_codes = _bytes(workers * shard_bytes)
         self._shards = _bytes(workers * shard_bytes)
         self._sent_sums = _bytes(sum_bytes)
         self._sums = _bytes(workers * sum_bytes)
         # NumPy views of the same memory for the kernels.
-        self._max_norms: F32 = self._norm_bits.numpy().view(np.float32)
         self._shard_of: list[U8] = list(self._shards.numpy().reshape(workers, shard_bytes))
         self._own_sums = transport.unpacked(self._sent_sums, shard_codes)
         self._all_sums = transport.unpacked(self._sums, workers * shard_codes)
@@ -111,16 +111,16 @@ class CollectiveTransfer:
         self._sum_work: Waitable
 
     def send_norms(self, norms: F32) -> None:
-        """See Transfer. As integers: norms order like them, and NaN above infinity, so that NaN reaches all ranks."""
-        np.bitwise_and(norms.view(np.int32), 0x7FFFFFFF, out=self._norm_bits.numpy())
-        self._norm_work = self._transport.norms.max_(self._norm_bits)
+        """See Transfer."""
+        self._max_norms.begin(norms)
+        self._norm_work = self._transport.norms.max_(self._max_norms.bits)
         # On gloo all ranks send theirs to all others; NCCL's ring moves less.
         self._count(4 * len(norms) * self._transport.resolved.workers)
 
     def wait_norms(self) -> F32:
         """See Transfer."""
         self._norm_work.wait()
-        return self._max_norms
+        return self._max_norms.values
 
     def send_codes(self) -> None:
         """See Transfer."""

@@ -127,8 +127,7 @@ class ReduceScatterEngine:
 
     def scale_residuals(self, factor: float) -> None:
         """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
-        self._backup.restore_if_spoiled()
-        self._backup.forget()
+        self._backup.settle()
         self._residuals.scale(factor)
 
     def state_dict(self) -> dict[str, Any]:
@@ -224,10 +223,9 @@ class ReduceScatterEngine:
         for row in range(self.workers):
             residual = None if piece.residual is None else piece.residual[row]
             _core.block_norms(piece.gradient[row], residual, buffers.norms[row], rotation_block=block)
-        # As integers: norms order like them, and NaN above infinity, so that NaN reaches all ranks.
-        np.bitwise_and(buffers.norms.view(np.int32), 0x7FFFFFFF, out=buffers.max_norm_bits.numpy())
+        buffers.max_norms.begin(buffers.norms)
         self._recorder.add_time(encode_ms=_ms_since(begin))
-        piece.work = self._lane.max_(buffers.max_norm_bits)
+        piece.work = self._lane.max_(buffers.max_norms.bits)
         self._count_traffic(2 * buffers.norms.nbytes)  # a ring all-reduce, as gloo and NCCL do it
 
     def _encode(self, piece: ShardPiece) -> None:
@@ -235,12 +233,13 @@ class ReduceScatterEngine:
         buffers = self._wait(piece)
         begin = time.perf_counter()
         clamped, energy, all_kept = 0, 0.0, True
-        if not (buffers.max_norms <= LARGEST_NORM).all():
+        max_norms = buffers.max_norms.values
+        if not (max_norms <= LARGEST_NORM).all():
             self._backup.spoil()
         if piece.residual is not None:
             self._backup.save(piece.residual)
         for row, key in enumerate(piece.keys):
-            norms, maximum = buffers.norms[row], buffers.max_norms[row]
+            norms, maximum = buffers.norms[row], max_norms[row]
             finite = bool((norms <= LARGEST_NORM).all() and (maximum <= LARGEST_NORM).all())
             keep = finite and piece.residual is not None
             clamped += _core.encode(
@@ -278,7 +277,7 @@ class ReduceScatterEngine:
         _core.decode(
             buffers.aggregate,
             buffers.contributions,
-            buffers.max_norms[self.worker],
+            buffers.max_norms.values[self.worker],
             piece.output,
             coordinates=piece.width,
             codes_per_chunk=len(buffers.aggregate),

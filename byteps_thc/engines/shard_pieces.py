@@ -12,6 +12,7 @@ from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, Gradient
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.engines.lanes import Waitable
+from byteps_thc.engines.max_norms import MaxNorms
 from byteps_thc.engines.shards import ShardLayout
 
 
@@ -44,7 +45,7 @@ class PieceBuffers:
         blocks = len(_core.block_sizes(width, config.rotation_block))
         code_bytes = _core.code_bytes(padded, config.bits)
         self.norms: F32 = np.zeros((rows, blocks), np.float32)
-        self.max_norm_bits = torch.zeros(rows, blocks, dtype=torch.int32)
+        self.max_norms = MaxNorms(rows, blocks)
         self.sent_codes = torch.zeros(rows * code_bytes, dtype=torch.uint8)
         self.received_codes = torch.zeros(rows * code_bytes, dtype=torch.uint8)
         self.aggregate: U8 | U16 = (
@@ -52,7 +53,6 @@ class PieceBuffers:
         )
         self.contributions: U8 = np.full(1, rows, np.uint8)
         # The same memory as the kernels take it.
-        self.max_norms: F32 = self.max_norm_bits.numpy().view(np.float32)
         self.codes: U8 = self.sent_codes.numpy().reshape(rows, code_bytes)
         self.codes_of_worker: U8 = self.received_codes.numpy().reshape(rows, code_bytes)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ class Stages:
         self._start_exact(job)
         pieces = job.layout.pieces if job.compress else []
         for piece in pieces:
-            with self._encoding():
+            with self._working("encode_ms"):
                 job.layout.compressor.measure(
                     piece.partition.name, job.host[piece.span], tensor=piece.number, round=job.round
                 )
@@ -96,7 +97,7 @@ class Stages:
             max_norms = piece.transfer.wait_norms()
             if not (max_norms <= LARGEST_NORM).all():
                 self._backup.spoil()
-            with self._encoding():
+            with self._working("encode_ms"):
                 if partition.residual is not None:
                     self._backup.save(partition.residual)
                 layout.compressor.encode(partition, task.job.host[piece.span], max_norms)
@@ -115,7 +116,7 @@ class Stages:
         """Do this worker's share of the summing."""
         if task.piece is not None:
             task.piece.transfer.wait_codes()
-            with self._encoding():
+            with self._working("encode_ms"):
                 task.piece.transfer.send_sums()
         yield task
 
@@ -124,7 +125,7 @@ class Stages:
         job, piece = task.job, task.piece
         if piece is not None:
             piece.transfer.wait_sums()
-            with self._decoding():
+            with self._working("decode_ms"):
                 sums, contributions = piece.transfer.aggregate()
                 job.layout.compressor.decode(
                     piece.partition,
@@ -163,7 +164,7 @@ class Stages:
             return
         assert job.exact_values is not None
         job.exact_sum.wait()
-        with self._decoding():
+        with self._working("decode_ms"):
             average = job.exact_values.div_(self._workers)
             if self._backup.active and not average.isfinite().all():
                 self._backup.spoil()
@@ -174,15 +175,8 @@ class Stages:
                 job.host.copy_(average)
 
     @contextmanager
-    def _encoding(self) -> Iterator[None]:
+    def _working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
         with self._clock.working():
             start = perf_counter()
             yield
-            self._recorder.add_time(encode_ms=(perf_counter() - start) * 1e3)
-
-    @contextmanager
-    def _decoding(self) -> Iterator[None]:
-        with self._clock.working():
-            start = perf_counter()
-            yield
-            self._recorder.add_time(decode_ms=(perf_counter() - start) * 1e3)
+            self._recorder.add_time(**{figure: (perf_counter() - start) * 1e3})

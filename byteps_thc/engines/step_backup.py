@@ -55,6 +55,11 @@ class StepBackup:
         if self._spoiled:
             self.restore()
 
+    def settle(self) -> None:
+        """Call before residuals change or move outside of save(): restore_if_spoiled(), and forget()."""
+        self.restore_if_spoiled()
+        self.forget()
+
     def forget(self) -> None:
         """Let go of all copies: the residuals have moved, or are other ones. The rest of the step begins here."""
         self._saved.clear()

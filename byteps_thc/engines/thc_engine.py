@@ -110,8 +110,7 @@ class ThcEngine:
     def scale_residuals(self, factor: float) -> None:
         """See Engine."""
         self._flights.require_idle("scale_residuals")
-        self._backup.restore_if_spoiled()
-        self._backup.forget()
+        self._backup.settle()
         self._residuals.scale(factor)
 
     def state_dict(self) -> dict[str, Any]:
@@ -155,8 +154,7 @@ class ThcEngine:
             raise InputError(f"buffer {buffer.key!r} has parameters of buffers in flight")
         if stale:
             # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
-            self._backup.restore_if_spoiled()
-            self._backup.forget()
+            self._backup.settle()
         if not layout.all_exact and self.workers > 1:
             compressor = Compressor(self.config, workers=self.workers, worker=self.worker)
             layout.prepare(compressor, self._transport, self._residuals)
