@@ -20,6 +20,7 @@ from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.engines.lanes import max_volume_bytes
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.statistics import StatsRecorder
 
@@ -97,11 +98,11 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
 
 
 def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
-    """Norms in a ring all-reduce, codes in an all-to-all, sums in an all-gather (engines/collective.py)."""
+    """Norms to all ranks, codes in an all-to-all, sums in an all-gather (engines/collective.py)."""
     workers, largest_sum = resolved.workers, resolved.table.granularity * resolved.workers
     sum_bits = largest_sum.bit_length() if resolved.value_bits == 8 else 16
     packed_bytes = codes * (resolved.config.bits + sum_bits) // 8
-    return _moved_bytes(2 * 4 * blocks, workers) + _moved_bytes(packed_bytes, workers)
+    return _moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + _moved_bytes(packed_bytes, workers)
 
 
 def _average_codec(gradients: Sequence[Tensor], config: CodecConfig) -> tuple[Tensor, int, int]:

@@ -17,7 +17,7 @@ from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.engines.handshake import require_same_settings
-from byteps_thc.engines.lanes import Lane, Waitable, open_lane
+from byteps_thc.engines.lanes import Lane, Waitable, max_volume_bytes, open_lane
 from byteps_thc.engines.max_norms import MaxNorms
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.thc_engine import ThcEngine
@@ -114,8 +114,7 @@ class CollectiveTransfer:
         """See Transfer."""
         self._max_norms.begin(norms)
         self._norm_work = self._transport.norms.max_(self._max_norms.bits)
-        # On gloo all ranks send theirs to all others; NCCL's ring moves less.
-        self._count(4 * len(norms) * self._transport.resolved.workers)
+        self._count(max_volume_bytes(norms.nbytes, self._transport.resolved.workers))
 
     def wait_norms(self) -> F32:
         """See Transfer."""

@@ -24,7 +24,7 @@ from byteps_thc.arrays import gradient_view
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ThcConfig
 from byteps_thc.engines.handshake import require_same_settings
-from byteps_thc.engines.lanes import open_lane
+from byteps_thc.engines.lanes import max_volume_bytes, open_lane
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.residuals import Residuals
 from byteps_thc.engines.shard_pieces import ExactColumns, PieceBuffers, ShardPiece
@@ -226,7 +226,7 @@ class ReduceScatterEngine:
         buffers.max_norms.begin(buffers.norms)
         self._recorder.add_time(encode_ms=_ms_since(begin))
         piece.work = self._lane.max_(buffers.max_norms.bits)
-        self._count_traffic(2 * buffers.norms.nbytes)  # a ring all-reduce, as gloo and NCCL do it
+        self._count_traffic(max_volume_bytes(buffers.norms.nbytes, self.workers))
 
     def _encode(self, piece: ShardPiece) -> None:
         """Send every row's codes to its rank. Rows with a gradient that is not finite keep their residual."""
