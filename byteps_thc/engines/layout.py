@@ -85,10 +85,10 @@ def check_buffer(buffer: GradientBuffer) -> None:
 def even_spans(size: int, largest: int, multiple: int) -> list[slice]:
     """Cut 0 .. size into as few spans as possible, all about as long: a short last one would cost as much to send.
 
-    largest: length of a span at most. Spans but the last are multiples of `multiple`, if `largest` is not below it.
+    largest: length of a span at most. Spans but the last are multiples of `multiple`, if `largest` is one.
     """
-    count = -(-size // largest)
-    step = min(largest, -(-size // (count * multiple)) * multiple)
+    count = max(1, -(-size // largest))
+    step = max(1, min(largest, -(-size // (count * multiple)) * multiple))
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]
 
 
