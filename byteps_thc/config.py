@@ -43,7 +43,7 @@ class ThcConfig(BaseModel):
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
-    """bytes of fp32 gradient that are pushed as one partition; a multiple of 256"""
+    """bytes of fp32 gradient that are pushed as one partition, at most; a multiple of 256"""
     codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = (
         SWITCH_CODES_PER_PACKET
     )

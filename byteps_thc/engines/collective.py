@@ -23,8 +23,8 @@ from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.thc_engine import ThcEngine
 from byteps_thc.statistics import StatsRecorder
 
-#: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: a third of DDP's buckets of 25 MiB,
-#: also when their last parameter makes them larger. Larger pieces overlap less (docs/benchmarks.md).
+#: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB, which their
+#: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
 _PIECE_BYTES = 9 << 20
 _SHARD_CODES = 64  # shards are multiples of it: whole bytes for codes and packed sums of any width
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -14,10 +15,9 @@ from torch._C._distributed_c10d import PrefixStore
 
 from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError, TransportError
 
-T = TypeVar("T")
-
-#: Up to as many ranks send each other what becomes a maximum; more reduce it in a ring, which moves fewer bytes.
-_EXCHANGING_RANKS = 16
+#: Up to as many bytes of all ranks together are sent to all and reduced there; a ring moves fewer, but in more rounds.
+_EXCHANGED_BYTES = 64 << 10
+_LEAST_WAIT_S = 1e-3  # zero would be no limit
 _TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
 
 
@@ -60,7 +60,7 @@ def open_lane(process_group: dist.ProcessGroup, timeout_s: float) -> Lane:
     timeout = timedelta(seconds=timeout_s)
     try:
         if "gloo" in backends:
-            return HostLane(dist.ProcessGroupGloo(own_store, rank, size, timeout))
+            return HostLane(dist.ProcessGroupGloo(own_store, rank, size, timeout), timeout_s)
         if "nccl" in backends:
             from byteps_thc.engines.device_lane import DeviceLane
 
@@ -96,30 +96,31 @@ def translate(error: RuntimeError) -> ThcError:
 class HostLane:
     """Gloo: host tensors as they are.
 
-    Maxima and what is gathered go from rank to rank: gloo's own all-gather copies everything once more, and its
+    Small maxima and what is gathered go from rank to rank: gloo's own all-gather copies everything once more, and its
     all-reduce takes 2 (n - 1) rounds also when a tensor is a few norms. A message is known by the number of its
     operation, which is the same on all ranks.
     """
 
-    def __init__(self, group: dist.ProcessGroupGloo) -> None:
+    def __init__(self, group: dist.ProcessGroupGloo, timeout_s: float) -> None:
         self._group: Any = group  # torch's stubs lack the collectives of back ends
+        self._timeout_s = timeout_s
         self._rank, self._size = group.rank(), group.size()
         self._operations = 0
 
     def max_(self, tensor: Tensor) -> Waitable:
         """See Lane."""
-        if self._size > _EXCHANGING_RANKS:
-            return _HostWork(self._group, lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX))])
+        if not _is_exchanged(tensor.nbytes, self._size):
+            return self._work(lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX))])
         received = tensor.new_empty(self._size, *tensor.shape)
         return self._exchange(received, tensor, lambda: torch.amax(received, 0, out=tensor))
 
     def sum_(self, tensor: Tensor) -> Waitable:
         """See Lane."""
-        return _HostWork(self._group, lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM))])
+        return self._work(lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM))])
 
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
         """See Lane."""
-        return _HostWork(self._group, lambda: [self._group.alltoall_base(output, source, [], [])])
+        return self._work(lambda: [self._group.alltoall_base(output, source, [], [])])
 
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         """See Lane."""
@@ -135,14 +136,21 @@ class HostLane:
             works = [self._group.recv([received[rank]], rank, tag) for rank in reversed(others)]
             return works + [self._group.send([sent], rank, tag) for rank in others]
 
-        work = _HostWork(self._group, start, then)
+        work = self._work(start, then)
         received[self._rank].copy_(sent)
         return work
+
+    def _work(self, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None) -> _HostWork:
+        return _HostWork(self._group, self._timeout_s, start, then)
+
+
+def _is_exchanged(tensor_bytes: int, ranks: int) -> bool:
+    return tensor_bytes * ranks <= _EXCHANGED_BYTES
 
 
 def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
     """Volume (StatsRecorder.add_collective) of HostLane.max_(); NCCL's ring moves no more."""
-    return tensor_bytes * (ranks if ranks <= _EXCHANGING_RANKS else 2)
+    return tensor_bytes * (ranks if _is_exchanged(tensor_bytes, ranks) else 2)
 
 
 def reduction(operation: Any) -> dist.AllreduceOptions:
@@ -156,27 +164,28 @@ class _HostWork:
     """What has been started on a Gloo group; `then` is called when it is over.
 
     While it is not over, the group must not be destroyed: that waits for it as long as the group's timeout says, and
-    would keep a process whose peers do not answer from ending. So the group is held where Python's end does not let go,
-    for good if the collective fails: others that wait for the same rank may be in flight behind it.
+    would keep a process whose peers do not answer from ending. So this object, which has group and tensors, is held
+    where Python's end does not let go, for good if it fails: messages from living ranks may still be on their way.
     """
 
     def __init__(
-        self, group: Any, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None
+        self, group: Any, timeout_s: float, start: Callable[[], list[dist.Work]], then: Callable[[], object]
     ) -> None:
-        self._group, self._then = group, then
-        self._works = _translated(start)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+        self._group, self._timeout_s, self._then = group, timeout_s, then
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        try:
+            self._works = start()
+        except RuntimeError as error:
+            raise translate(error) from error
 
     def wait(self) -> None:
         """See Waitable. Called once."""
+        deadline_s = time.monotonic() + self._timeout_s
         for work in self._works:
-            _translated(work.wait)
-        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._group))
+            left_s = max(deadline_s - time.monotonic(), _LEAST_WAIT_S)
+            try:
+                work.wait(timedelta(seconds=left_s))
+            except RuntimeError as error:
+                raise translate(error) from error
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
         self._then()
-
-
-def _translated(call: Callable[[], T]) -> T:
-    try:
-        return call()
-    except RuntimeError as error:
-        raise translate(error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -85,11 +86,13 @@ def check_buffer(buffer: GradientBuffer) -> None:
 def even_spans(size: int, largest: int, multiple: int) -> list[slice]:
     """Cut 0 .. size into as few spans as possible, all about as long: a short last one would cost as much to send.
 
-    largest: length of a span at most. Spans but the last are multiples of `multiple`, if `largest` is one.
+    largest: length of a span at most. Spans but the last are multiples of `multiple`, or of `largest` if that is less.
     """
-    count = max(1, -(-size // largest))
-    step = max(1, min(largest, -(-size // (count * multiple)) * multiple))
-    return [slice(start, min(start + step, size)) for start in range(0, size, step)]
+    multiple = min(multiple, largest)
+    multiples = -(-size // multiple)
+    count = -(-multiples // (largest // multiple))
+    cuts = [multiple * (multiples * i // count) for i in range(count)] + [size]
+    return [slice(*cut) for cut in itertools.pairwise(cuts)]
 
 
 def _index(spans: Iterable[tuple[int, int]]) -> Tensor | None:

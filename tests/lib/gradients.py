@@ -66,11 +66,11 @@ class Simulation:
             gradient[small] = 0
         if not small.all():
             config = self.compressors[0].config
-            pieces = math.ceil(len(average) / config.partition_coordinates)
-            step = math.ceil(len(average) / pieces / config.rotation_block) * config.rotation_block
-            step = min(step, config.partition_coordinates)
-            for start in range(0, len(average), step):
-                span = slice(start, min(start + step, len(average)))
+            blocks = math.ceil(len(average) / config.rotation_block)
+            pieces = math.ceil(blocks / (config.partition_coordinates // config.rotation_block))
+            starts = [piece * blocks // pieces * config.rotation_block for piece in range(pieces)]
+            for start, stop in zip(starts, [*starts[1:], len(average)], strict=True):
+                span = slice(start, stop)
                 self._piece(f"{first.key}[{span.start}:{span.stop}]", [g[span] for g in gradients], average[span])
                 for compressor in self.compressors:
                     residual = compressor.residuals.get(f"{first.key}[{span.start}:{span.stop}]")
