@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc.compressor import Compressor, Partition
+from byteps_thc.config import ThcConfig
 from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.residuals import Residuals
@@ -56,12 +57,11 @@ class Layout:
         self.compressor = compressor
         if compressor.config.error_feedback:
             self.residual = residuals.of(self.key, self.size, self.parameters)
-        config = compressor.config
-        spans = even_spans(self.size, config.partition_coordinates, config.rotation_block)
-        self.pieces = [self._piece(span, transport) for span in spans]
+        self.pieces = [
+            self._piece(name, span, transport) for name, span in piece_spans(self.key, self.size, compressor.config)
+        ]
 
-    def _piece(self, span: slice, transport: Transport) -> Piece:
-        name = f"{self.key}[{span.start}:{span.stop}]"
+    def _piece(self, name: str, span: slice, transport: Transport) -> Piece:
         coordinates = span.stop - span.start
         transfer = transport.new_transfer(*self.compressor.layout(coordinates))
         residual = None if self.residual is None else self.residual.numpy()[span]
@@ -81,6 +81,12 @@ def check_buffer(buffer: GradientBuffer) -> None:
         if not position <= part.start <= part.stop <= gradient.numel():
             raise InputError(f"slices of buffer {buffer.key!r} are not ascending and disjoint at {part}")
         position = part.stop
+
+
+def piece_spans(key: str, size: int, config: ThcConfig) -> list[tuple[str, slice]]:
+    """Return names and spans of the pieces of a buffer of `size` elements."""
+    spans = even_spans(size, config.partition_coordinates, config.rotation_block)
+    return [(f"{key}[{span.start}:{span.stop}]", span) for span in spans]
 
 
 def even_spans(size: int, largest: int, multiple: int) -> list[slice]:

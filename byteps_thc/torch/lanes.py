@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
+from byteps_thc.config import ThcConfig
+from byteps_thc.engines.layout import piece_spans
 from byteps_thc.torch.parameters import NamedParameter
 
 
@@ -37,14 +39,14 @@ class Lane:
     number: int
     layouts: tuple[BufferLayout, ...]
 
-    def pieces(self, coordinates: int) -> list[tuple[str, int]]:
-        """Return (name, coordinates) of the pieces of at most `coordinates` that an engine cuts the buffers into."""
-        cut = []
-        for layout in self.layouts:
-            for start in range(0, layout.size if layout.compressed else 0, coordinates):
-                stop = min(start + coordinates, layout.size)
-                cut.append((f"{layout.key}[{start}:{stop}]", stop - start))
-        return cut
+    def pieces(self, config: ThcConfig) -> list[tuple[str, int]]:
+        """Return (name, coordinates) of the pieces that an engine cuts the buffers into."""
+        return [
+            (name, span.stop - span.start)
+            for layout in self.layouts
+            if layout.compressed
+            for name, span in piece_spans(layout.key, layout.size, config)
+        ]
 
 
 def make_lanes(parameters: Sequence[NamedParameter], lanes: int, *, bypass_elements: int) -> list[Lane]:

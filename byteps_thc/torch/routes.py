@@ -50,8 +50,7 @@ def _over_byteps_servers(
     compressor = Compressor(settings.config, workers=workers, worker=worker)
     shapes = {
         lane.number: [
-            PartitionShape(name, *compressor.layout(coordinates))
-            for name, coordinates in lane.pieces(settings.config.partition_coordinates)
+            PartitionShape(name, *compressor.layout(coordinates)) for name, coordinates in lane.pieces(settings.config)
         ]
         for lane in lanes
     }

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from gradients import pieces
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
@@ -103,16 +104,15 @@ class Oracle:
     def _average(self, layout: BufferLayout, gradients: list[Tensor], round_number: int) -> Tensor:
         flat = [gradient.reshape(-1) for gradient in gradients]
         average = torch.zeros_like(flat[0])
-        for start in range(0, average.numel(), CONFIG.partition_coordinates):
-            part = slice(start, min(start + CONFIG.partition_coordinates, average.numel()))
+        for part in pieces(average.numel(), CONFIG):
             self._average_piece(layout.key, part, [own[part] for own in flat], average[part], round_number)
         return average.view(gradients[0].shape)
 
-    def _average_piece(self, key: str, part: slice, pieces: list[Tensor], out: Tensor, round_number: int) -> None:
+    def _average_piece(self, key: str, part: slice, own: list[Tensor], out: Tensor, round_number: int) -> None:
         name = f"{key}[{part.start}:{part.stop}]"
         partitions = [
             compressor.rotate(name, piece, tensor=zlib.crc32(name.encode()), round=round_number)
-            for compressor, piece in zip(self._compressors, pieces, strict=True)
+            for compressor, piece in zip(self._compressors, own, strict=True)
         ]
         max_norms = np.max([partition.norms for partition in partitions], axis=0)
         resolved = self._compressors[0].resolved

@@ -16,6 +16,14 @@ from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.engines.policy import CompressionPolicy
 
 
+def pieces(size: int, config: ThcConfig) -> list[slice]:
+    """What a buffer of `size` elements is cut into: as few pieces as possible, even to a rotation block."""
+    blocks = math.ceil(size / config.rotation_block)
+    count = math.ceil(blocks / (config.partition_coordinates // config.rotation_block))
+    starts = [piece * blocks // count * config.rotation_block for piece in range(count)]
+    return [slice(start, stop) for start, stop in itertools.pairwise([*starts, size])]
+
+
 def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> Tensor:
     """Gradient of buffer `number` on a rank: normal, with another scale on every rank and in every parameter."""
     random = torch.Generator().manual_seed(1000 * step + 10 * number + rank)
@@ -65,12 +73,7 @@ class Simulation:
         for gradient in gradients:
             gradient[small] = 0
         if not small.all():
-            config = self.compressors[0].config
-            blocks = math.ceil(len(average) / config.rotation_block)
-            pieces = math.ceil(blocks / (config.partition_coordinates // config.rotation_block))
-            starts = [piece * blocks // pieces * config.rotation_block for piece in range(pieces)]
-            for start, stop in zip(starts, [*starts[1:], len(average)], strict=True):
-                span = slice(start, stop)
+            for span in pieces(len(average), self.compressors[0].config):
                 self._piece(f"{first.key}[{span.start}:{span.stop}]", [g[span] for g in gradients], average[span])
                 for compressor in self.compressors:
                     residual = compressor.residuals.get(f"{first.key}[{span.start}:{span.stop}]")
