@@ -22,7 +22,7 @@ from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.engines.lanes import max_volume_bytes
 from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.statistics import StatsRecorder
+from byteps_thc.statistics.recorder import moved_bytes
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
     workers, largest_sum = resolved.workers, resolved.table.granularity * resolved.workers
     sum_bits = largest_sum.bit_length() if resolved.value_bits == 8 else 16
     packed_bytes = codes * (resolved.config.bits + sum_bits) // 8
-    return _moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + _moved_bytes(packed_bytes, workers)
+    return moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + moved_bytes(packed_bytes, workers)
 
 
 def _average_codec(gradients: Sequence[Tensor], config: CodecConfig) -> tuple[Tensor, int, int]:
@@ -113,7 +113,7 @@ def _average_codec(gradients: Sequence[Tensor], config: CodecConfig) -> tuple[Te
     ]
     estimate = codec.combine([codec.decode(payload, layout, 0) for payload in payloads])
     up_bytes = payloads[0].numel()
-    return estimate, up_bytes, _moved_bytes(up_bytes * len(gradients), len(gradients))
+    return estimate, up_bytes, moved_bytes(up_bytes * len(gradients), len(gradients))
 
 
 def _average_dense(gradients: Sequence[Tensor], config: DenseConfig) -> tuple[Tensor, int, int]:
@@ -123,11 +123,4 @@ def _average_dense(gradients: Sequence[Tensor], config: DenseConfig) -> tuple[Te
     for gradient in narrow[1:]:
         total = total + gradient
     up_bytes = total.numel() * total.element_size()
-    return total.float(), up_bytes, _moved_bytes(2 * up_bytes, workers)
-
-
-def _moved_bytes(volume_bytes: int, workers: int) -> int:
-    """Of a rank in a collective, counted as the engines do."""
-    recorder = StatsRecorder()
-    recorder.add_collective(volume_bytes, workers)
-    return recorder.snapshot().sent_bytes
+    return total.float(), up_bytes, moved_bytes(2 * up_bytes, workers)

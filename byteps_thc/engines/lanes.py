@@ -149,7 +149,7 @@ def _is_exchanged(tensor_bytes: int, ranks: int) -> bool:
 
 
 def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
-    """Volume (StatsRecorder.add_collective) of HostLane.max_(); NCCL's ring moves no more."""
+    """Volume (statistics.recorder.moved_bytes) of HostLane.max_(); NCCL's ring moves no more."""
     return tensor_bytes * (ranks if _is_exchanged(tensor_bytes, ranks) else 2)
 
 

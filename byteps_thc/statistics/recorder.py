@@ -10,6 +10,14 @@ from byteps_thc.statistics.stats import CompressionStats
 _FP32_BYTES = 4
 
 
+def moved_bytes(volume_bytes: int, ranks: int) -> int:
+    """Return what a rank sends in a collective, all of that volume but its own part; it receives as much.
+
+    All-to-all and all-gather: the whole of it; a ring all-reduce, as gloo and NCCL do it: twice the tensor.
+    """
+    return volume_bytes * (ranks - 1) // ranks
+
+
 class StatsRecorder:
     """Adds up what the stages of an engine report; any thread may call any method. A call takes about a microsecond.
 
@@ -47,12 +55,9 @@ class StatsRecorder:
             self._received_bytes += received_bytes
 
     def add_collective(self, volume_bytes: int, ranks: int) -> None:
-        """Count a collective in which every rank sends all but its own part of that volume, and receives as much.
-
-        All-to-all and all-gather: the whole of it; a ring all-reduce, as gloo and NCCL do it: twice the tensor.
-        """
-        moved_bytes = volume_bytes * (ranks - 1) // ranks
-        self.add_traffic(sent_bytes=moved_bytes, received_bytes=moved_bytes)
+        """Count a collective; see moved_bytes."""
+        sent_bytes = moved_bytes(volume_bytes, ranks)
+        self.add_traffic(sent_bytes=sent_bytes, received_bytes=sent_bytes)
 
     def add_quantization(
         self, *, coordinates: int, clamped: int, energy: float = 0.0, lost_energy: float | None = None
