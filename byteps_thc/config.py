@@ -124,6 +124,11 @@ class ResolvedConfig:
         return zlib.crc32(repr(shared).encode())
 
 
+def sum_bits(granularity: int, workers: int, value_bits: int) -> int:
+    """Bits of a sum in the collective engine's all-gather."""
+    return (granularity * workers).bit_length() if value_bits == 8 else value_bits
+
+
 def explain(error: ValidationError) -> str:
     """One line per setting that is wrong, without pydantic's type codes and links."""
     lines: dict[tuple[str, str], list[str]] = {}

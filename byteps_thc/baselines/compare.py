@@ -19,7 +19,7 @@ from byteps_thc.baselines.codec import Turn, VectorLayout
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.compressor import Compressor
-from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig, sum_bits
 from byteps_thc.engines.lanes import max_volume_bytes
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.statistics.recorder import moved_bytes
@@ -99,9 +99,9 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
 
 def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
     """Norms to all ranks, codes in an all-to-all, sums in an all-gather (engines/collective.py)."""
-    workers, largest_sum = resolved.workers, resolved.table.granularity * resolved.workers
-    sum_bits = largest_sum.bit_length() if resolved.value_bits == 8 else 16
-    packed_bytes = codes * (resolved.config.bits + sum_bits) // 8
+    workers = resolved.workers
+    bits = resolved.config.bits + sum_bits(resolved.table.granularity, workers, resolved.value_bits)
+    packed_bytes = codes * bits // 8
     return moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + moved_bytes(packed_bytes, workers)
 
 

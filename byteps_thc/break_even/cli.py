@@ -13,8 +13,8 @@ from rich.console import Console
 from byteps_thc.break_even import model
 from byteps_thc.break_even.comparison import Comparison
 from byteps_thc.break_even.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
-from byteps_thc.break_even.speed import HostSpeed, measure, sum_bits
-from byteps_thc.config import ThcConfig
+from byteps_thc.break_even.speed import HostSpeed, measure
+from byteps_thc.config import ThcConfig, sum_bits
 from byteps_thc.errors import ConfigurationError
 
 _BANDWIDTHS = ("100M", "250M", "500M", "1G", "2.5G", "5G", "10G", "25G", "40G", "50G", "100G")

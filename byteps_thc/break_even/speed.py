@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.compressor import Compressor, Partition
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ThcConfig, sum_bits
 
 #: Parameters that every thread works on in turn: more than a cache holds, as gradients are.
 _MOST_PARAMETERS = 1 << 22
@@ -96,11 +96,6 @@ class _Bench:
                 packed = self._packed[: _packed_bytes(partition.padded, self._sum_bits)]
                 _core.unpack(packed, aggregate, bits=self._sum_bits)
             self._compressor.decode(partition, aggregate, self._contributions, part)
-
-
-def sum_bits(granularity: int, workers: int, value_bits: int) -> int:
-    """Bits of a sum in the collective engine's all-gather."""
-    return (granularity * workers).bit_length() if value_bits == 8 else value_bits
 
 
 def _packed_bytes(count: int, bits: int) -> int:

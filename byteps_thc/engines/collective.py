@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16
-from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig, sum_bits
 from byteps_thc.engines.handshake import require_same_settings
 from byteps_thc.engines.lanes import Lane, Waitable, max_volume_bytes, open_lane
 from byteps_thc.engines.max_norms import MaxNorms
@@ -66,9 +66,7 @@ class CollectiveTransport:
         self.resolved = resolved
         self.norms, self.codes, self.sums = norms, codes, sums
         self.recorder = recorder
-        largest_sum = resolved.table.granularity * resolved.workers
-        #: bits of a sum on the wire
-        self.sum_bits = largest_sum.bit_length() if resolved.value_bits == 8 else 16
+        self.sum_bits = sum_bits(resolved.table.granularity, resolved.workers, resolved.value_bits)
 
     def new_transfer(self, blocks: int, codes: int) -> CollectiveTransfer:
         """See Transport."""
@@ -132,11 +130,11 @@ class CollectiveTransfer:
 
     def send_sums(self) -> None:
         """See Transfer. Sums the own shard of all ranks."""
-        resolved, sum_bits = self._transport.resolved, self._transport.sum_bits
+        resolved, packed_bits = self._transport.resolved, self._transport.sum_bits
         for rank, codes in enumerate(self._shard_of):
             _core.lookup_sum(codes, resolved.table.array, self._own_sums, bits=resolved.config.bits, add=rank > 0)
-        if sum_bits < 8:
-            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=sum_bits)
+        if packed_bits < 8:
+            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=packed_bits)
         self._sum_work = self._transport.sums.all_gather(self._sums, self._sent_sums)
         self._count(self._sums.numel())
 

@@ -20,9 +20,9 @@ from byteps_thc.break_even.quantities import (
     show_parameters,
     show_seconds,
 )
-from byteps_thc.break_even.speed import measure, sum_bits
+from byteps_thc.break_even.speed import measure
 from byteps_thc.cli import app
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ThcConfig, sum_bits
 from byteps_thc.errors import ConfigurationError
 
 runner = CliRunner()
