@@ -27,7 +27,8 @@ def test_a_program_fails_while_byteps_connects(tmp_path):
     with BytepsLab(tmp_path) as lab:
         lab.start_worker(0, PROGRAMS / "raises_while_connecting.py")  # the other worker never starts
         worker = lab.wait_worker(0, deadline_s=45)
-        assert "RuntimeError: of the program itself" in worker.output
+        # Only the reason: Python writes a traceback in pieces, and BytePS's threads write lines between those.
+        assert "an error of the program's own" in worker.output, worker.output
         assert "exit status 1" in worker.output, worker.output
 
 
