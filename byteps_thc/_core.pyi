@@ -125,10 +125,14 @@ def lookup_sum(codes: U8, values: U16, aggregate: U8 | U16, *, bits: int, add: b
 def max_norms(norms: F32, maximum: F32, *, add: bool) -> None:
     """maximum[i] = max(maximum[i], norms[i]) (add) or norms[i], ordered as unsigned integers: NaN wins."""
 
-def pack(codes: U8, packed: U8, *, bits: int) -> None:
-    """packed = codes as a bit stream, bits (1 .. 8) each, most significant first; zeros fill the last byte."""
+def pack(numbers: U8 | U16, packed: U8, *, bits: int) -> None:
+    """packed = numbers as a bit stream, most significant bit first; zeros fill the last byte.
 
-def unpack(packed: U8, codes: U8, *, bits: int) -> None: ...
+    bits: of each number; 1 .. 8 for uint8, 1 .. 16 for uint16.
+    """
+
+def unpack(packed: U8, numbers: U8 | U16, *, bits: int) -> None:
+    """Inverse of pack."""
 
 class SlotOutcome(enum.Enum):
     """What became of a contribution (csrc/thc/slot_pool.h)."""

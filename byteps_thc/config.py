@@ -124,9 +124,9 @@ class ResolvedConfig:
         return zlib.crc32(repr(shared).encode())
 
 
-def sum_bits(granularity: int, workers: int, value_bits: int) -> int:
-    """Bits of a sum in the collective engine's all-gather."""
-    return (granularity * workers).bit_length() if value_bits == 8 else value_bits
+def sum_bits(granularity: int, workers: int) -> int:
+    """Bits of a sum in the collective engine's all-gather: the fewest that 0 .. granularity * workers fits into."""
+    return (granularity * workers).bit_length()
 
 
 def explain(error: ValidationError) -> str:

@@ -100,7 +100,7 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
 def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
     """Norms to all ranks, codes in an all-to-all, sums in an all-gather (engines/collective.py)."""
     workers = resolved.workers
-    bits = resolved.config.bits + sum_bits(resolved.table.granularity, workers, resolved.value_bits)
+    bits = resolved.config.bits + sum_bits(resolved.table.granularity, workers)
     packed_bytes = codes * bits // 8
     return moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + moved_bytes(packed_bytes, workers)
 

@@ -69,7 +69,7 @@ def compare(
     """Return what THC with an engine is compared with."""
     resolved = config.resolve(workers)
     if engine == "collective":
-        bits = sum_bits(resolved.table.granularity, workers, resolved.value_bits)
+        bits = sum_bits(resolved.table.granularity, workers)
         thc = model.thc_collective(workers, config.bits, bits, speed.compute_s(sums=True))
     else:
         thc = model.thc_network(config.bits, resolved.value_bits, speed.compute_s(sums=False))

@@ -60,7 +60,8 @@ class _Bench:
     def __init__(self, config: ThcConfig, workers: int, size: int) -> None:
         self._compressor = Compressor(config, workers=workers, worker=0)
         resolved = self._compressor.resolved
-        self._sum_bits = sum_bits(resolved.table.granularity, workers, resolved.value_bits)
+        self._sum_bits = sum_bits(resolved.table.granularity, workers)
+        self._packs = self._sum_bits < resolved.value_bits
         self._values = resolved.table.array
         gradient = np.random.default_rng(0).standard_normal(size, np.float32)
         step = config.partition_coordinates
@@ -85,14 +86,14 @@ class _Bench:
         for partition in self._partitions:
             aggregate = self._aggregate[: partition.padded]
             _core.lookup_sum(partition.codes, self._values, aggregate, bits=self._compressor.config.bits, add=False)
-            if self._sum_bits < 8:
+            if self._packs:
                 own = aggregate[: self._own_share]
                 _core.pack(own, self._packed[: _packed_bytes(own.size, self._sum_bits)], bits=self._sum_bits)
 
     def decode(self) -> None:
         for partition, part in zip(self._partitions, self._parts, strict=True):
             aggregate = self._aggregate[: partition.padded]
-            if self._sum_bits < 8:
+            if self._packs:
                 packed = self._packed[: _packed_bytes(partition.padded, self._sum_bits)]
                 _core.unpack(packed, aggregate, bits=self._sum_bits)
             self._compressor.decode(partition, aggregate, self._contributions, part)

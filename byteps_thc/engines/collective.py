@@ -66,17 +66,21 @@ class CollectiveTransport:
         self.resolved = resolved
         self.norms, self.codes, self.sums = norms, codes, sums
         self.recorder = recorder
-        self.sum_bits = sum_bits(resolved.table.granularity, resolved.workers, resolved.value_bits)
+        self.sum_bits = sum_bits(resolved.table.granularity, resolved.workers)
 
     def new_transfer(self, blocks: int, codes: int) -> CollectiveTransfer:
         """See Transport."""
         return CollectiveTransfer(self, blocks, codes)
 
+    @property
+    def packs_sums(self) -> bool:
+        """Whether sums take fewer bits on the wire than value_bits."""
+        return self.sum_bits < self.resolved.value_bits
+
     def unpacked(self, buffer: torch.Tensor, count: int) -> npt.NDArray[Any]:
         """Return an array for the sums in a uint8 buffer of the wire: the same memory, unless they are packed there."""
-        if self.sum_bits < 8:
-            return np.zeros(count, np.uint8)
-        return buffer.numpy().view(np.uint8 if self.sum_bits == 8 else np.uint16)
+        dtype = np.uint8 if self.resolved.value_bits == 8 else np.uint16
+        return np.zeros(count, dtype) if self.packs_sums else buffer.numpy().view(dtype)
 
     def close(self) -> None:
         """See Transport."""
@@ -130,11 +134,11 @@ class CollectiveTransfer:
 
     def send_sums(self) -> None:
         """See Transfer. Sums the own shard of all ranks."""
-        resolved, packed_bits = self._transport.resolved, self._transport.sum_bits
+        resolved = self._transport.resolved
         for rank, codes in enumerate(self._shard_of):
             _core.lookup_sum(codes, resolved.table.array, self._own_sums, bits=resolved.config.bits, add=rank > 0)
-        if packed_bits < 8:
-            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=packed_bits)
+        if self._transport.packs_sums:
+            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=self._transport.sum_bits)
         self._sum_work = self._transport.sums.all_gather(self._sums, self._sent_sums)
         self._count(self._sums.numel())
 
@@ -144,7 +148,7 @@ class CollectiveTransfer:
 
     def aggregate(self) -> tuple[U8 | U16, U8]:
         """See Transfer."""
-        if self._transport.sum_bits < 8:
+        if self._transport.packs_sums:
             _core.unpack(self._sums.numpy(), self._all_sums, bits=self._transport.sum_bits)
         return self._all_sums[: self._codes], self._contributions
 

@@ -6,7 +6,6 @@
 
 #include "csrc/kernel_fixture.h"
 #include "thc/bit_stream.h"
-#include "thc/pack.h"
 
 namespace thc::testing {
 namespace {
@@ -125,25 +124,6 @@ TEST_P(Quantization, CountsAndClampsOutliers) {
   EXPECT_EQ(read_code(codes.data(), 5, 4), 0U);
   EXPECT_EQ(read_code(codes.data(), 6, 4), 15U);
   EXPECT_EQ(std::bit_cast<float>(errors[5]), -98.0F);
-}
-
-TEST_P(Quantization, PackAndUnpackEqualNaive) {
-  for (unsigned bits = 1; bits <= 8; ++bits) {
-    for (const std::size_t size : kSizes) {
-      const std::vector<std::uint8_t> codes = random_bytes(size);  // bits above the code are to be ignored
-      using Bytes = std::vector<std::uint8_t>;
-      expect_same<std::pair<Bytes, Bytes>>([&] {
-        Misaligned<std::uint8_t> packed(code_bytes(size, bits), 1);
-        Misaligned<std::uint8_t> unpacked(size, 3);
-        pack(codes.data(), size, bits, packed.data());
-        unpack(packed.data(), size, bits, unpacked.data());
-        for (std::size_t i = 0; i < size; ++i) {
-          EXPECT_EQ(unpacked.data()[i], codes[i] & ((1U << bits) - 1U));
-        }
-        return std::pair(packed.values(), unpacked.values());
-      });
-    }
-  }
 }
 
 }  // namespace

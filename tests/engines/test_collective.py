@@ -28,7 +28,8 @@ _CASES: list[dict[str, Any]] = [
     },
     {"name": "5-bit sums", "thc": {"bits": 2, "granularity": 5}, "sizes": [[10_000]]},
     {"name": "6-bit sums", "thc": {"granularity": 15}, "sizes": [[10_000]]},
-    {"name": "8-bit codes, 16-bit sums", "thc": {"bits": 8}, "sizes": [[10_000, 7]]},
+    {"name": "9 or 10-bit sums", "thc": {"granularity": 200}, "sizes": [[10_000]]},
+    {"name": "8-bit codes", "thc": {"bits": 8}, "sizes": [[10_000, 7]]},
     {"name": "3-bit codes", "thc": {"bits": 3}, "sizes": [[10_007]]},
     {"name": "1-bit codes", "thc": {"bits": 1}, "sizes": [[10_007]]},
     {"name": "no error feedback", "thc": {"error_feedback": False}, "sizes": [[10_000, 12]]},
@@ -85,13 +86,14 @@ def test_schedule(reports: list[dict[str, Any]]) -> None:
             assert near == (number == 1 or not 1 <= step < 3), (step, number)
 
 
-def test_statistics(reports: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("case", "granularity"), [("6-bit sums", 15), ("9 or 10-bit sums", 200)])
+def test_statistics(reports: list[dict[str, Any]], case: str, granularity: int) -> None:
     ranks = len(reports)
     for report in reports:
-        figures = report["6-bit sums"]
+        figures = report[case]
         codes = -(-10_048 // (64 * ranks)) * 64 * ranks  # 10,000 and padding, in shards
         norms = 5  # blocks of 8192, 1024, 512, 256 and 64
-        sum_bits = (15 * ranks).bit_length()
+        sum_bits = (granularity * ranks).bit_length()
         piece = 4 * norms * (ranks - 1) + (codes // 2 + codes * sum_bits // 8) * (ranks - 1) // ranks
         assert figures["sent_bytes"] == 3 * piece
         residuals = torch.cat(list(figures["residuals"].values()))

@@ -127,16 +127,25 @@ def test_quantize(case, table, worker, keep_error, data):
     assert rotated.tobytes() == (expected.error.tobytes() if keep_error else before)
 
 
-@given(bits=st.integers(1, 8), count=st.integers(0, 3000), seed=st.integers(0, 99))
+@given(bits=st.integers(1, 16), wide=st.booleans(), count=st.integers(0, 3000), seed=st.integers(0, 99))
 @SETTINGS
-def test_pack_and_unpack(bits, count, seed):
-    codes = np.random.default_rng(seed).integers(0, 1 << bits, count, dtype=np.uint8)
+def test_pack_and_unpack(bits, wide, count, seed):
+    dtype = np.uint16 if wide or bits > 8 else np.uint8
+    numbers = np.random.default_rng(seed).integers(0, 1 << bits, count, dtype=dtype)
     packed = np.full(_core.code_bytes(count, bits), 0xA5, np.uint8)
-    _core.pack(codes, packed, bits=bits)
-    assert packed.tobytes() == oracle.pack(codes, bits).tobytes()
-    unpacked = np.full(count, 0xA5, np.uint8)
+    _core.pack(numbers, packed, bits=bits)
+    assert packed.tobytes() == oracle.pack(numbers, bits).tobytes()
+    unpacked = np.full(count, 0xA5, dtype)
     _core.unpack(packed, unpacked, bits=bits)
-    assert unpacked.tobytes() == codes.tobytes() == oracle.unpack(packed, bits, count).tobytes()
+    np.testing.assert_array_equal(unpacked, oracle.unpack(packed, bits, count))
+    assert unpacked.tobytes() == numbers.tobytes()
+
+
+def test_packed_bytes_hold_numbers_of_eight_bits_at_most():
+    with pytest.raises(ConfigurationError, match=r"bits must be in 1 \.\. 8, got 9"):
+        _core.pack(np.zeros(8, np.uint8), np.zeros(9, np.uint8), bits=9)
+    with pytest.raises(ConfigurationError, match=r"bits must be in 1 \.\. 16, got 17"):
+        _core.unpack(np.zeros(17, np.uint8), np.zeros(8, np.uint16), bits=17)
 
 
 @given(case=CASES, table=TABLES, wide=st.booleans(), workers=st.integers(1, 8))

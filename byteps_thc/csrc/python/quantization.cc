@@ -55,20 +55,34 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   return encode(in, carried, norms, layout, table, {threshold, {seed, tensor, round}, worker, keep_error}, packed);
 }
 
-void pack_array(const py::array& codes, py::array packed, unsigned bits) {
-  const auto count = static_cast<std::size_t>(codes.size());
-  const auto* in = input<std::uint8_t>(codes, "codes", count);
-  auto* out = output<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits)));
+template <class Number>
+void pack_numbers(const py::array& numbers, py::array& packed, unsigned bits) {
+  const auto count = static_cast<std::size_t>(numbers.size());
+  const std::size_t bytes = code_bytes(count, checked_width(bits, 8 * sizeof(Number)));
+  const auto* in = input<Number>(numbers, "numbers", count);
+  auto* out = output<std::uint8_t>(packed, "packed", bytes);
   const py::gil_scoped_release unlocked;
   pack(in, count, bits, out);
 }
 
-void unpack_array(const py::array& packed, py::array codes, unsigned bits) {
-  const auto count = static_cast<std::size_t>(codes.size());
-  const auto* in = input<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits)));
-  auto* out = output<std::uint8_t>(codes, "codes", count);
+template <class Number>
+void unpack_numbers(const py::array& packed, py::array& numbers, unsigned bits) {
+  const auto count = static_cast<std::size_t>(numbers.size());
+  const std::size_t bytes = code_bytes(count, checked_width(bits, 8 * sizeof(Number)));
+  const auto* in = input<std::uint8_t>(packed, "packed", bytes);
+  auto* out = output<Number>(numbers, "numbers", count);
   const py::gil_scoped_release unlocked;
   unpack(in, count, bits, out);
+}
+
+void pack_array(const py::array& numbers, py::array packed, unsigned bits) {
+  holds<std::uint16_t>(numbers) ? pack_numbers<std::uint16_t>(numbers, packed, bits)
+                                : pack_numbers<std::uint8_t>(numbers, packed, bits);
+}
+
+void unpack_array(const py::array& packed, py::array numbers, unsigned bits) {
+  holds<std::uint16_t>(numbers) ? unpack_numbers<std::uint16_t>(packed, numbers, bits)
+                                : unpack_numbers<std::uint8_t>(packed, numbers, bits);
 }
 
 }  // namespace
@@ -77,8 +91,8 @@ void register_quantization(py::module_& module) {
   module.def(
       "code_bytes", [](std::size_t count, unsigned bits) { return code_bytes(count, checked_width(bits)); },
       py::arg("count"), py::arg("bits"));
-  module.def("pack", &pack_array, py::arg("codes"), py::arg("packed"), py::kw_only(), py::arg("bits"));
-  module.def("unpack", &unpack_array, py::arg("packed"), py::arg("codes"), py::kw_only(), py::arg("bits"));
+  module.def("pack", &pack_array, py::arg("numbers"), py::arg("packed"), py::kw_only(), py::arg("bits"));
+  module.def("unpack", &unpack_array, py::arg("packed"), py::arg("numbers"), py::kw_only(), py::arg("bits"));
   module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
              py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),

@@ -18,10 +18,10 @@ inline unsigned checked_bits(unsigned bits) {
   return bits;
 }
 
-/// Width of a packed field: codes, or sums of table values on their way back.
-inline unsigned checked_width(unsigned bits) {
-  if (bits < 1 || bits > 8) {
-    throw ConfigurationError("bits must be in 1 .. 8, got " + std::to_string(bits));
+/// Width of a packed field: codes, or sums of table values on their way back. `most`: that of the unpacked numbers.
+inline unsigned checked_width(unsigned bits, std::size_t most = 16) {
+  if (bits < 1 || bits > most) {
+    throw ConfigurationError("bits must be in 1 .. " + std::to_string(most) + ", got " + std::to_string(bits));
   }
   return bits;
 }

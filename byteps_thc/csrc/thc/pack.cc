@@ -1,109 +1,276 @@
 #include "thc/pack.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "thc/bit_stream.h"
-#include "thc/byte_order.h"
 #include "thc/instruction_set.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "thc/pack.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+// Vectors have 128 bits: byte shuffles stay within as much. Loads and stores of the stream are whole vectors, of which a
+// step uses the first bytes; the next store overwrites what the last one wrote too much.
+HWY_BEFORE_NAMESPACE();
+namespace thc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D8 = hn::Full128<std::uint8_t>;
+using D16 = hn::Full128<std::uint16_t>;
+using D32 = hn::Full128<std::uint32_t>;
+using D64 = hn::Full128<std::uint64_t>;
+using V8 = hn::Vec<D8>;
+
+constexpr std::size_t kVectorBytes = 16;
+constexpr std::uint8_t kNoByte = 0x80;  // shuffles to zero
+constexpr std::size_t kRoom = 256;      // numbers: what pack_vectors leaves, and a vector of one-bit numbers behind it
+
+/// Where each byte of a vector comes from.
+struct Shuffle {
+  std::array<std::uint8_t, kVectorBytes> sources;
+
+  Shuffle() { sources.fill(kNoByte); }
+  HWY_INLINE V8 load() const { return hn::LoadU(D8(), sources.data()); }
+};
+
+/// Joins neighbours: of each lane, the lower half (the earlier one) goes above the upper half, which has `bits` bits.
+template <class D>
+HWY_INLINE hn::Vec<D> join_halves(D /*tag*/, hn::Vec<D> pairs, unsigned bits) {
+  constexpr int kHalf = sizeof(hn::TFromD<D>) * 4;
+  return hn::Or(hn::ShiftRightSame(hn::ShiftLeft<kHalf>(pairs), kHalf - static_cast<int>(bits)),
+                hn::ShiftRight<kHalf>(pairs));
+}
+
+/// Whether a step, of that many numbers and a whole vector of the stream, may be taken.
+HWY_INLINE bool fits(std::size_t count, std::size_t step, unsigned bits) {
+  return count >= step && code_bytes(count, bits) >= kVectorBytes;
+}
+
+/// Packs the first numbers, 16 at a time; returns how many.
+HWY_ATTR std::size_t pack_vectors(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
+  constexpr std::size_t kStep = 16;
+  if (bits == 8) {
+    std::copy_n(numbers, count, packed);
+    return count;
+  }
+  const V8 mask = hn::Set(D8(), static_cast<std::uint8_t>((1U << bits) - 1));
+  Shuffle big_endian;
+  for (std::size_t byte = 0; byte < bits; ++byte) {
+    big_endian.sources[byte] = static_cast<std::uint8_t>(bits - 1 - byte);
+    big_endian.sources[bits + byte] = static_cast<std::uint8_t>(sizeof(std::uint64_t) + bits - 1 - byte);
+  }
+  const V8 shuffle = big_endian.load();
+  std::size_t done = 0;
+  for (; fits(count - done, kStep, bits); done += kStep) {
+    const V8 ones = hn::And(hn::LoadU(D8(), numbers + done), mask);
+    const auto twos = join_halves(D16(), hn::BitCast(D16(), ones), bits);
+    const auto fours = join_halves(D32(), hn::BitCast(D32(), twos), 2 * bits);
+    const auto eights = join_halves(D64(), hn::BitCast(D64(), fours), 4 * bits);
+    hn::StoreU(hn::TableLookupBytesOr0(hn::BitCast(D8(), eights), shuffle), D8(), packed + done / 8 * bits);
+  }
+  return done;
+}
+
+/// Packs the first numbers, 8 at a time; returns how many.
+HWY_ATTR std::size_t pack_vectors(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
+  constexpr std::size_t kStep = 8;
+  // Fours fill the upper bits of a lane; the second one's begin where the first one's end, maybe inside of a byte.
+  const unsigned fours_bits = 4 * bits;
+  const unsigned shared_byte = fours_bits / 8;
+  const std::array<std::uint64_t, 2> to_the_top{64 - fours_bits, 64 - fours_bits - fours_bits % 8};
+  const auto shift = hn::LoadU(D64(), to_the_top.data());
+  Shuffle first;
+  Shuffle second;
+  for (unsigned byte = 0; 8 * byte < fours_bits; ++byte) {
+    first.sources[byte] = static_cast<std::uint8_t>(7 - byte);
+    second.sources[shared_byte + byte] = static_cast<std::uint8_t>(15 - byte);
+  }
+  const V8 first_shuffle = first.load();
+  const V8 second_shuffle = second.load();
+  const auto mask = hn::Set(D16(), static_cast<std::uint16_t>((1U << bits) - 1));
+  std::size_t done = 0;
+  for (; fits(count - done, kStep, bits); done += kStep) {
+    const auto ones = hn::And(hn::LoadU(D16(), numbers + done), mask);
+    const auto twos = join_halves(D32(), hn::BitCast(D32(), ones), bits);
+    const auto fours = hn::Shl(join_halves(D64(), hn::BitCast(D64(), twos), 2 * bits), shift);
+    const V8 bytes = hn::BitCast(D8(), fours);
+    hn::StoreU(hn::Or(hn::TableLookupBytesOr0(bytes, first_shuffle), hn::TableLookupBytesOr0(bytes, second_shuffle)),
+               D8(), packed + done / 8 * bits);
+  }
+  return done;
+}
+
+/// Takes numbers first .. first + Lanes(D) of every eight out of the vector that begins with them: each lane gets the
+/// bytes that its number is in, and shifts the bits before and after it out.
+template <class D>
+class Window {
+ public:
+  using Lane = hn::TFromD<D>;
+
+  Window(std::size_t first, unsigned bits) : right_(static_cast<int>(8 * sizeof(Lane) - bits)) {
+    for (std::size_t lane = 0; lane < left_.size(); ++lane) {
+      const std::size_t bit = (first + lane) * bits;
+      left_[lane] = static_cast<Lane>(bit % 8);
+      for (std::size_t byte = 0; byte < sizeof(Lane) && bit / 8 + byte < kVectorBytes; ++byte) {
+        shuffle_.sources[(lane + 1) * sizeof(Lane) - 1 - byte] = static_cast<std::uint8_t>(bit / 8 + byte);
+      }
+    }
+  }
+
+  HWY_INLINE hn::Vec<D> numbers(V8 stream) const {
+    const auto window = hn::BitCast(D(), hn::TableLookupBytesOr0(stream, shuffle_.load()));
+    return hn::ShiftRightSame(hn::Shl(window, hn::LoadU(D(), left_.data())), right_);
+  }
+
+ private:
+  Shuffle shuffle_;
+  std::array<Lane, kVectorBytes / sizeof(Lane)> left_{};
+  int right_;
+};
+
+/// Unpacks the first numbers, 8 at a time; returns how many.
+HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) {
+  constexpr std::size_t kStep = 8;
+  const hn::Rebind<std::uint8_t, D16> half;
+  const Window<D16> window(0, bits);
+  std::size_t done = 0;
+  for (; fits(count - done, kStep, bits); done += kStep) {
+    const V8 stream = hn::LoadU(D8(), packed + done / 8 * bits);
+    hn::StoreU(hn::TruncateTo(half, window.numbers(stream)), half, numbers + done);
+  }
+  return done;
+}
+
+/// Unpacks the first numbers, 8 at a time; returns how many.
+HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) {
+  constexpr std::size_t kStep = 8;
+  const hn::Rebind<std::uint16_t, D32> half;
+  const Window<D32> first(0, bits);
+  const Window<D32> second(4, bits);
+  std::size_t done = 0;
+  for (; fits(count - done, kStep, bits); done += kStep) {
+    const V8 stream = hn::LoadU(D8(), packed + done / 8 * bits);
+    hn::StoreU(hn::TruncateTo(half, first.numbers(stream)), half, numbers + done);
+    hn::StoreU(hn::TruncateTo(half, second.numbers(stream)), half, numbers + done + 4);
+  }
+  return done;
+}
+
+/// All numbers: what is too short for whole vectors is done once more, with room behind it.
+template <class Number>
+HWY_ATTR void pack_all(const Number* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
+  const std::size_t done = pack_vectors(numbers, count, bits, packed);
+  if (done == count) {
+    return;
+  }
+  std::array<Number, kRoom> rest{};
+  std::array<std::uint8_t, sizeof(rest)> stream;
+  std::copy_n(numbers + done, count - done, rest.data());
+  pack_vectors(rest.data(), kRoom, bits, stream.data());
+  std::copy_n(stream.data(), code_bytes(count - done, bits), packed + done / 8 * bits);
+}
+
+/// See pack_all.
+template <class Number>
+HWY_ATTR void unpack_all(const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers) {
+  const std::size_t done = unpack_vectors(packed, count, bits, numbers);
+  if (done == count) {
+    return;
+  }
+  std::array<Number, kRoom> rest;
+  std::array<std::uint8_t, sizeof(rest)> stream{};
+  std::copy_n(packed + done / 8 * bits, code_bytes(count - done, bits), stream.data());
+  unpack_vectors(stream.data(), kRoom, bits, rest.data());
+  std::copy_n(rest.data(), count - done, numbers + done);
+}
+
+HWY_ATTR void pack_8(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
+  pack_all(numbers, count, bits, packed);
+}
+HWY_ATTR void pack_16(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
+  pack_all(numbers, count, bits, packed);
+}
+HWY_ATTR void unpack_8(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) {
+  unpack_all(packed, count, bits, numbers);
+}
+HWY_ATTR void unpack_16(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) {
+  unpack_all(packed, count, bits, numbers);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
 namespace thc {
 namespace {
 
-constexpr std::size_t kGroup = 8;  // eight codes are `bits` whole bytes
+HWY_EXPORT(pack_8);
+HWY_EXPORT(pack_16);
+HWY_EXPORT(unpack_8);
+HWY_EXPORT(unpack_16);
 
-constexpr std::uint64_t kOddBytes = 0x00ff00ff00ff00ff;
-constexpr std::uint64_t kOddPairs = 0x0000ffff0000ffff;
-constexpr std::uint64_t kLowerHalf = 0x00000000ffffffff;
-
-/// Eight codes in the bytes of a word, first one on top -> 8 * bits bits: closes the gaps between neighbours, then
-/// between pairs, then between fours.
-std::uint64_t close_gaps(std::uint64_t x, unsigned bits) noexcept {
-  x &= 0x0101010101010101U * ((1U << bits) - 1U);
-  x = ((x & ~kOddBytes) >> (8 - bits)) | (x & kOddBytes);
-  x = ((x & ~kOddPairs) >> (16 - 2 * bits)) | (x & kOddPairs);
-  return ((x & ~kLowerHalf) >> (32 - 4 * bits)) | (x & kLowerHalf);
-}
-
-/// Inverse of close_gaps.
-std::uint64_t open_gaps(std::uint64_t x, unsigned bits) noexcept {
-  const auto lower = [](unsigned count) { return (std::uint64_t{1} << count) - 1; };
-  x = ((x & ~lower(4 * bits)) << (32 - 4 * bits)) | (x & lower(4 * bits));
-  const std::uint64_t pairs = lower(2 * bits) * 0x0000000100000001U;
-  x = ((x & ~pairs) << (16 - 2 * bits)) | (x & pairs);
-  const std::uint64_t singles = lower(bits) * 0x0001000100010001U;
-  return ((x & ~singles) << (8 - bits)) | (x & singles);
-}
-
-}  // namespace
-
-void pack(const std::uint8_t* codes, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
-  if (naive_selected()) {
-    return naive::pack(codes, count, bits, packed);
-  }
-  const auto pack_group = [bits](const std::uint8_t* from, std::size_t used) {
-    std::uint64_t group = 0;
-    std::memcpy(&group, from, used);
-    return to_big_endian(close_gaps(to_big_endian(group), bits) << (64 - 8 * bits));
-  };
-  // Whole words as long as they fit; what they write beyond their group is overwritten by the next one.
-  for (; count >= kGroup && code_bytes(count, bits) >= sizeof(std::uint64_t); count -= kGroup) {
-    const std::uint64_t group = pack_group(codes, kGroup);
-    std::memcpy(packed, &group, sizeof(group));
-    codes += kGroup;
-    packed += bits;
-  }
-  while (count > 0) {
-    const std::size_t used = std::min(count, kGroup);
-    const std::uint64_t group = pack_group(codes, used);
-    std::memcpy(packed, &group, code_bytes(used, bits));
-    codes += used;
-    packed += bits;
-    count -= used;
-  }
-}
-
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* codes) noexcept {
-  if (naive_selected()) {
-    return naive::unpack(packed, count, bits, codes);
-  }
-  const auto unpack_group = [bits](const std::uint8_t* from, std::size_t bytes) {
-    std::uint64_t group = 0;
-    std::memcpy(&group, from, bytes);
-    return to_big_endian(open_gaps(to_big_endian(group) >> (64 - 8 * bits), bits));
-  };
-  // Whole words as long as they fit; of what they read, the next group is left out by the shift.
-  for (; count >= kGroup && code_bytes(count, bits) >= sizeof(std::uint64_t); count -= kGroup) {
-    const std::uint64_t group = unpack_group(packed, sizeof(group));
-    std::memcpy(codes, &group, sizeof(group));
-    codes += kGroup;
-    packed += bits;
-  }
-  while (count > 0) {
-    const std::size_t used = std::min(count, kGroup);
-    const std::uint64_t group = unpack_group(packed, code_bytes(used, bits));
-    std::memcpy(codes, &group, used);
-    codes += used;
-    packed += bits;
-    count -= used;
-  }
-}
-
-namespace naive {
-
-void pack(const std::uint8_t* codes, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
+template <class Number>
+void pack_bits(const Number* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
   std::fill_n(packed, code_bytes(count, bits), std::uint8_t{0});
-  for (std::size_t i = 0; i < count * bits; ++i) {  // bit by bit
-    const unsigned bit = (codes[i / bits] >> (bits - 1 - i % bits)) & 1U;
+  for (std::size_t i = 0; i < count * bits; ++i) {
+    const unsigned bit = (numbers[i / bits] >> (bits - 1 - i % bits)) & 1U;
     packed[i / 8] = static_cast<std::uint8_t>(packed[i / 8] | (bit << (7 - i % 8)));
   }
 }
 
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* codes) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    codes[i] = static_cast<std::uint8_t>(read_code(packed, i, bits));
+template <class Number>
+void unpack_bits(const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers) noexcept {
+  std::fill_n(numbers, count, Number{0});
+  for (std::size_t i = 0; i < count * bits; ++i) {
+    const unsigned bit = (packed[i / 8] >> (7 - i % 8)) & 1U;
+    numbers[i / bits] = static_cast<Number>((numbers[i / bits] << 1) | bit);
   }
+}
+
+}  // namespace
+
+void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
+  naive_selected() ? naive::pack(numbers, count, bits, packed)
+                   : HWY_DYNAMIC_DISPATCH(pack_8)(numbers, count, bits, packed);
+}
+
+void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
+  naive_selected() ? naive::pack(numbers, count, bits, packed)
+                   : HWY_DYNAMIC_DISPATCH(pack_16)(numbers, count, bits, packed);
+}
+
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept {
+  naive_selected() ? naive::unpack(packed, count, bits, numbers)
+                   : HWY_DYNAMIC_DISPATCH(unpack_8)(packed, count, bits, numbers);
+}
+
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept {
+  naive_selected() ? naive::unpack(packed, count, bits, numbers)
+                   : HWY_DYNAMIC_DISPATCH(unpack_16)(packed, count, bits, numbers);
+}
+
+namespace naive {
+
+void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
+  pack_bits(numbers, count, bits, packed);
+}
+
+void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
+  pack_bits(numbers, count, bits, packed);
+}
+
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept {
+  unpack_bits(packed, count, bits, numbers);
+}
+
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept {
+  unpack_bits(packed, count, bits, numbers);
 }
 
 }  // namespace naive
 }  // namespace thc
+#endif

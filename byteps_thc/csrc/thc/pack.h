@@ -1,4 +1,5 @@
-// Codes, or sums of at most 8 bits, one per byte, to and from the packed stream of bit_stream.h; bits in 1 .. 8.
+// Codes, or sums, to and from the packed stream of bit_stream.h. A number takes `bits` there: 1 .. 8 when it comes in a
+// byte, 1 .. 16 when it comes in a uint16.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +7,19 @@
 
 namespace thc {
 
-/// packed[code_bytes(count, bits)] = codes[count], lower `bits` of each; the last byte is padded with zeros.
-void pack(const std::uint8_t* codes, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
-/// codes[count] = packed[code_bytes(count, bits)].
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* codes) noexcept;
+/// packed[code_bytes(count, bits)] = numbers[count], lower `bits` of each; the last byte is padded with zeros.
+void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
+void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
+/// numbers[count] = packed[code_bytes(count, bits)].
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept;
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept;
 
 namespace naive {
 
-void pack(const std::uint8_t* codes, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* codes) noexcept;
+void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
+void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept;
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept;
 
 }  // namespace naive
 }  // namespace thc

@@ -273,14 +273,17 @@ HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned
                      [codes](std::size_t i, const CodeWords& words) HWY_ATTR { store_nibbles(words, codes + i / 2); });
     return quantizer.clamped();
   }
-  std::uint8_t group[kGroup];
+  constexpr std::size_t kMostUnpacked = 1024;
+  std::uint8_t unpacked[kMostUnpacked];
+  const std::size_t at_once = std::min(block.size, kMostUnpacked);  // both powers of two, and multiples of kGroup
   quantize_vectors(quantizer, block, options, [&](std::size_t i, const CodeWords& words) HWY_ATTR {
     const hn::Rebind<std::uint8_t, DI> d8;
     for (std::size_t w = 0; w < 4; ++w) {
-      hn::StoreU(hn::DemoteTo(d8, words.word[w]), d8, group + i % kGroup + 16 * w);
+      hn::StoreU(hn::DemoteTo(d8, words.word[w]), d8, unpacked + i % at_once + 16 * w);
     }
-    if (i % kGroup + kLanes == 16) {  // the last vectors of the group
-      thc::pack(group, kGroup, bits, codes + (i / kGroup) * 8 * bits);
+    const std::size_t end = i / kGroup * kGroup + kGroup;
+    if (i % kGroup + kLanes == 16 && end % at_once == 0) {  // the last vectors
+      thc::pack(unpacked, at_once, bits, codes + (end - at_once) / 8 * bits);
     }
   });
   return quantizer.clamped();
