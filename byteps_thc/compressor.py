@@ -104,14 +104,15 @@ class Partition:
 class Compressor:
     """Compresses one worker's gradients and decodes the averages. THC and Uniform THC differ in their table only.
 
-    config: the same on all workers. workers, worker: number of workers and this one's id. Raises ConfigurationError
+    config: the same on all workers. workers, worker: number of workers and this one's id. packed_sums: see
+    ThcConfig.resolve(). Raises ConfigurationError
     when the settings cannot work for that many workers. Buffers are allocated in a partition's first round.
     """
 
-    def __init__(self, config: ThcConfig, *, workers: int, worker: int) -> None:
+    def __init__(self, config: ThcConfig, *, workers: int, worker: int, packed_sums: bool = False) -> None:
         if not 0 <= worker < workers:
             raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
-        self.resolved = config.resolve(workers)
+        self.resolved = config.resolve(workers, packed_sums=packed_sums)
         self.config = config
         self.table = self.resolved.table
         self.workers = workers

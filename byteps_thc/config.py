@@ -87,10 +87,11 @@ class ThcConfig(BaseModel):
         """Coordinates of a full partition."""
         return self.partition_bytes // 4
 
-    def resolve(self, workers: int) -> ResolvedConfig:
+    def resolve(self, workers: int, *, packed_sums: bool = False) -> ResolvedConfig:
         """Return the table and value bits for that many workers.
 
-        ConfigurationError when granularity * workers does not fit the aggregate, naming what would.
+        packed_sums: sums travel with ResolvedConfig.sum_bits, and a granularity that is "auto" is chosen for that
+        (tables/selection.py). ConfigurationError when granularity * workers does not fit the aggregate, naming what would.
         """
         if not 1 <= workers <= MAX_WORKERS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_WORKERS}, not {workers}")
@@ -100,7 +101,9 @@ class ThcConfig(BaseModel):
         if value_bits == "auto":
             value_bits = 8 if (granularity or smallest) * workers < 1 << 8 else 16
         p = None if self.p == "auto" else self.p
-        table = best_table(self.bits, workers, value_bits, self.error_feedback, granularity=granularity, p=p)
+        table = best_table(
+            self.bits, workers, value_bits, self.error_feedback, granularity=granularity, p=p, packed_sums=packed_sums
+        )
         return ResolvedConfig(self, workers, table, value_bits)
 
 
@@ -114,6 +117,11 @@ class ResolvedConfig:
     value_bits: int
 
     @property
+    def sum_bits(self) -> int:
+        """Bits of a packed sum, as in the collective engine's all-gather: the fewest that all sums fit into."""
+        return (self.table.granularity * self.workers).bit_length()
+
+    @property
     def shared_hash(self) -> int:
         """32-bit hash of the settings that servers do not look at, but that must be the same on all workers.
 
@@ -122,11 +130,6 @@ class ResolvedConfig:
         config = self.config
         shared = (config.seed, self.table.threshold.hex(), config.rotation_block, config.partition_bytes)
         return zlib.crc32(repr(shared).encode())
-
-
-def sum_bits(granularity: int, workers: int) -> int:
-    """Bits of a sum in the collective engine's all-gather: the fewest that 0 .. granularity * workers fits into."""
-    return (granularity * workers).bit_length()
 
 
 def explain(error: ValidationError) -> str:

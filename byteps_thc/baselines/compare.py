@@ -19,7 +19,7 @@ from byteps_thc.baselines.codec import Turn, VectorLayout
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.compressor import Compressor
-from byteps_thc.config import ResolvedConfig, ThcConfig, sum_bits
+from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.engines.lanes import max_volume_bytes
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.statistics.recorder import moved_bytes
@@ -79,7 +79,7 @@ def _average(gradients: Sequence[Tensor], config: ThcConfig | DenseConfig | Code
 
 def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor, int, int]:
     workers = len(gradients)
-    compressors = [Compressor(config, workers=workers, worker=worker) for worker in range(workers)]
+    compressors = [Compressor(config, workers=workers, worker=worker, packed_sums=True) for worker in range(workers)]
     partitions = [
         compressor.rotate("gradient", gradient.numpy(), tensor=0, round=0)
         for compressor, gradient in zip(compressors, gradients, strict=True)
@@ -100,8 +100,7 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
 def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
     """Norms to all ranks, codes in an all-to-all, sums in an all-gather (engines/collective.py)."""
     workers = resolved.workers
-    bits = resolved.config.bits + sum_bits(resolved.table.granularity, workers)
-    packed_bytes = codes * bits // 8
+    packed_bytes = codes * (resolved.config.bits + resolved.sum_bits) // 8
     return moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + moved_bytes(packed_bytes, workers)
 
 

@@ -14,7 +14,7 @@ from byteps_thc.break_even import model
 from byteps_thc.break_even.comparison import Comparison
 from byteps_thc.break_even.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
 from byteps_thc.break_even.speed import HostSpeed, measure
-from byteps_thc.config import ThcConfig, sum_bits
+from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 
 _BANDWIDTHS = ("100M", "250M", "500M", "1G", "2.5G", "5G", "10G", "25G", "40G", "50G", "100G")
@@ -67,11 +67,11 @@ def compare(
     config: ThcConfig, workers: int, engine: Engine, speed: HostSpeed, parameters: int, bandwidths_bps: list[float]
 ) -> Comparison:
     """Return what THC with an engine is compared with."""
-    resolved = config.resolve(workers)
     if engine == "collective":
-        bits = sum_bits(resolved.table.granularity, workers)
-        thc = model.thc_collective(workers, config.bits, bits, speed.compute_s(sums=True))
+        resolved = config.resolve(workers, packed_sums=True)
+        thc = model.thc_collective(workers, config.bits, resolved.sum_bits, speed.compute_s(sums=True))
     else:
+        resolved = config.resolve(workers)
         thc = model.thc_network(config.bits, resolved.value_bits, speed.compute_s(sums=False))
     others = (model.fp32_ring(workers), model.bf16_ring(workers, speed.bf16_s or 0.0))
     return Comparison(parameters, thc, others, bandwidths_bps)

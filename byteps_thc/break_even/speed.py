@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.compressor import Compressor, Partition
-from byteps_thc.config import ThcConfig, sum_bits
+from byteps_thc.config import ThcConfig
 
 #: Parameters that every thread works on in turn: more than a cache holds, as gradients are.
 _MOST_PARAMETERS = 1 << 22
@@ -58,9 +58,9 @@ class _Bench:
     """One thread's gradient and buffers. encode() is called first."""
 
     def __init__(self, config: ThcConfig, workers: int, size: int) -> None:
-        self._compressor = Compressor(config, workers=workers, worker=0)
+        self._compressor = Compressor(config, workers=workers, worker=0, packed_sums=True)
         resolved = self._compressor.resolved
-        self._sum_bits = sum_bits(resolved.table.granularity, workers)
+        self._sum_bits = resolved.sum_bits
         self._packs = self._sum_bits < resolved.value_bits
         self._values = resolved.table.array
         gradient = np.random.default_rng(0).standard_normal(size, np.float32)

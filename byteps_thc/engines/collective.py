@@ -1,7 +1,7 @@
 """THC without a server: every rank sums a shard of the codes of all ranks.
 
-all-to-all of packed codes -> lookup_sum of the own shard -> all-gather of the sums. Per rank and coordinate, with n
-ranks, 4-bit codes and 8-bit sums: 1.5 (n - 1) / n bytes; a ring all-reduce of bf16 takes 4 (n - 1) / n.
+all-to-all of packed codes -> lookup_sum of the own shard -> all-gather of packed sums. Per rank and coordinate, with n
+ranks, 4-bit codes and sums of s bits: (4 + s) / 8 (n - 1) / n bytes; a ring all-reduce of bf16 takes 4 (n - 1) / n.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16
-from byteps_thc.config import ResolvedConfig, ThcConfig, sum_bits
+from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.engines.handshake import require_same_settings
 from byteps_thc.engines.lanes import Lane, Waitable, max_volume_bytes, open_lane
 from byteps_thc.engines.max_norms import MaxNorms
@@ -43,7 +43,7 @@ class CollectiveEngine(ThcEngine):
         # A lane per stage: the operations of a lane start in the order of its thread, the same on all ranks.
         exact = open_lane(process_group, policy.deadline_s)
         require_same_settings(exact, workers, {"engine": "collective"} | config.model_dump() | policy.model_dump())
-        resolved = config.resolve(workers)  # on all ranks or none
+        resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
         norms, codes, sums = (open_lane(process_group, policy.deadline_s) for _ in range(3))
         recorder = StatsRecorder()
         super().__init__(
@@ -54,6 +54,7 @@ class CollectiveEngine(ThcEngine):
             transport=CollectiveTransport(resolved, norms, codes, sums, recorder),
             exact=exact.sum_,
             recorder=recorder,
+            packed_sums=True,
         )
 
 
@@ -66,7 +67,7 @@ class CollectiveTransport:
         self.resolved = resolved
         self.norms, self.codes, self.sums = norms, codes, sums
         self.recorder = recorder
-        self.sum_bits = sum_bits(resolved.table.granularity, resolved.workers)
+        self.sum_bits = resolved.sum_bits
 
     def new_transfer(self, blocks: int, codes: int) -> CollectiveTransfer:
         """See Transport."""

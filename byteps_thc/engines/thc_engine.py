@@ -31,7 +31,7 @@ _STATE_VERSION = 1
 class ThcEngine:
     """See engine.Engine. CollectiveEngine and NetworkEngine are this with their transports.
 
-    transport: moves norms, codes and sums. exact: sums small parameters and uncompressed steps. recorder: the
+    transport: moves norms, codes and sums. packed_sums: see ThcConfig.resolve(), as the transport does it. exact: sums small parameters and uncompressed steps. recorder: the
     transport's too. clock: for several engines that share the CPU, which entering WorkClock.working() may make wait.
     backup: for several engines whose steps are one.
     """
@@ -48,7 +48,9 @@ class ThcEngine:
         recorder: StatsRecorder,
         clock: WorkClock | None = None,
         backup: StepBackup | None = None,
+        packed_sums: bool = False,
     ) -> None:
+        self._packed_sums = packed_sums
         self.config, self.policy = config, policy
         self.workers, self.worker = workers, worker
         self._transport, self._recorder, self._clock = transport, recorder, clock or WorkClock()
@@ -156,7 +158,9 @@ class ThcEngine:
             # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
             self._backup.settle()
         if not layout.all_exact and self.workers > 1:
-            compressor = Compressor(self.config, workers=self.workers, worker=self.worker)
+            compressor = Compressor(
+                self.config, workers=self.workers, worker=self.worker, packed_sums=self._packed_sums
+            )
             layout.prepare(compressor, self._transport, self._residuals)
         for key in stale:
             del self._layouts[key]

@@ -9,6 +9,9 @@ gradients, so in the worst case averaging does not help at all:
 
 With error feedback neither term is lost: both go into the residual and are sent later. What matters is then how much
 each worker's residual holds, which is the plain sum and does not depend on n. That repays the larger p.
+
+A server or switch sends sums of 8 or 16 bits, whatever the granularity is. Where sums are packed into as many bits as
+granularity * n needs, a smaller granularity saves bytes: then the fewest bits are chosen that cost up to 5 % of error.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from byteps_thc.wire.layout import MAX_WORKERS
 
 #: Without error feedback, and from this many workers on, p is at most CLAMP_LIMIT_P.
 CLAMP_LIMIT_WORKERS, CLAMP_LIMIT_P = 4, 1 / 256
+#: By what factor the error may grow for the sake of packed sums.
+PACKED_SUMS_ERROR = 1.05
 
 
 def expected_error(table: LookupTable, workers: int, error_feedback: bool) -> float:
@@ -35,10 +40,12 @@ def best_table(
     *,
     granularity: int | None = None,
     p: float | None = None,
+    packed_sums: bool = False,
 ) -> LookupTable:
     """Return the table of least expected_error() whose sums over `workers` fit `value_bits`.
 
-    A granularity or p that is given is kept. Candidates are the committed tables for bits 2, 3 and 4 when neither is,
+    A granularity or p that is given is kept. packed_sums: an error up to PACKED_SUMS_ERROR times the least is as good
+    when the sums need fewer bits. Candidates are the committed tables for bits 2, 3 and 4 when neither is,
     the identity tables for bits 1 and 8. ConfigurationError when not even the smallest granularity fits, or a parameter
     is out of range.
     """
@@ -61,7 +68,10 @@ def best_table(
         )
     else:
         candidates = [t for t in committed(bits) if t.granularity <= largest and t.p in fractions]
-    return min(candidates, key=lambda table: expected_error(table, workers, error_feedback))
+    errors = {table: expected_error(table, workers, error_feedback) for table in candidates}
+    tolerated = min(errors.values()) * (PACKED_SUMS_ERROR if packed_sums else 1)
+    good = [table for table, error in errors.items() if error <= tolerated]
+    return min(good, key=lambda table: (packed_sums and (table.granularity * workers).bit_length(), errors[table]))
 
 
 def overflow_message(bits: int, granularity: int, workers: int, value_bits: int) -> str:

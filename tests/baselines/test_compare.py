@@ -72,11 +72,10 @@ def test_bits_per_coordinate_that_a_worker_sends_up(rows: dict[str, Comparison])
 
 def test_bits_per_coordinate_that_a_rank_sends(rows: dict[str, Comparison]) -> None:
     """Rings and THC send (n - 1) / n of the volume; an all-gather, and THC's norms, n - 1 times the payload."""
-    thc_sum_bits = (ThcConfig().resolve(WORKERS).table.granularity * WORKERS).bit_length()
     expected = {
         "fp32": 2 * 32 * 3 / 4,
         "bf16": 2 * 16 * 3 / 4,
-        "THC": (4 + thc_sum_bits) * 3 / 4 + 3 * 32 / 8192,
+        "THC": (4 + 7) * 3 / 4 + 3 * 32 / 8192,
         "TopK 1%": 3 * 0.64,
         "TernGrad": 3 * 2,
         "QSGD 4": 3 * (4 + 32 / 512),

@@ -47,14 +47,14 @@ _OTHERS = (RANKS - 1) / RANKS
 BYTES_PER_PARAMETER = {
     "fp32": 2 * _OTHERS * 4,
     "bf16": 2 * _OTHERS * 2,
-    "thc": _OTHERS * (0.5 + 1),
+    "thc": _OTHERS * (0.5 + 0.875),
     "thc_6bit": _OTHERS * (0.5 + 0.75),
     "thc_ps": 0.5,
 }
 TITLES = {
     "fp32": "DDP, fp32",
     "bf16": "DDP, bf16 hook",
-    "thc": "THC collective, default",
+    "thc": "THC collective, default (7-bit sums)",
     "thc_6bit": "THC collective, g=15 (6-bit sums)",
     "thc_ps": "THC network, thc-ps",
 }

@@ -22,7 +22,7 @@ from byteps_thc.break_even.quantities import (
 )
 from byteps_thc.break_even.speed import measure
 from byteps_thc.cli import app
-from byteps_thc.config import ThcConfig, sum_bits
+from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 
 runner = CliRunner()
@@ -57,12 +57,6 @@ def test_numbers_with_units() -> None:
     assert show_bandwidth(math.inf) == "any bandwidth"
     assert [show_parameters(count) for count in (7_000_000_000, 25_000_000, 12)] == ["7 B", "25 M", "12"]
     assert [show_seconds(seconds) for seconds in (1.5, 0.0123, 0.000045)] == ["1.5 s", "12.3 ms", "45 us"]
-
-
-def test_bits_of_sums() -> None:
-    """The smallest width that 0 .. g n fits into, as in the collective engine."""
-    for granularity, workers, bits in ((15, 1, 4), (15, 4, 6), (17, 4, 7), (15, 17, 8), (15, 18, 9), (1, 2, 2)):
-        assert sum_bits(granularity, workers) == bits
 
 
 def test_measured_speed_is_the_kernels() -> None:
@@ -113,8 +107,7 @@ def test_json(engine: str) -> None:
     answer = json.loads(result.stdout)
     fp32, bf16, thc = answer["schemes"]
     assert (fp32["link_bytes_per_parameter"], bf16["link_bytes_per_parameter"]) == (6.0, 3.0)
-    largest_sum = ThcConfig().resolve(4).table.granularity * 4
-    expected = 1.0 if engine == "network" else 0.75 * (4 + largest_sum.bit_length()) / 8
+    expected = 1.0 if engine == "network" else 0.75 * (4 + 7) / 8
     assert thc["link_bytes_per_parameter"] == pytest.approx(expected)
     [step] = thc["steps"]
     assert step["serial_s"] == pytest.approx(200_000 * (thc["compute_s_per_parameter"] + expected * 8 / 1e9))

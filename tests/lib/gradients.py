@@ -56,8 +56,10 @@ class Simulation:
     Knows nothing of the engines' threads, shards and packed sums: it sums the table values of all ranks' codes.
     """
 
-    def __init__(self, config: ThcConfig, ranks: int, bypass_elements: int) -> None:
-        self.compressors = [Compressor(config, workers=ranks, worker=rank) for rank in range(ranks)]
+    def __init__(self, config: ThcConfig, ranks: int, bypass_elements: int, packed_sums: bool) -> None:
+        self.compressors = [
+            Compressor(config, workers=ranks, worker=rank, packed_sums=packed_sums) for rank in range(ranks)
+        ]
         self.bypass_elements = bypass_elements
         self.round = 0
 
@@ -122,7 +124,8 @@ def bits(tensor: torch.Tensor) -> bytes:
 def check_case(case: dict[str, Any], reports: list[dict[str, Any]]) -> None:
     """All ranks have the simulation's averages in every step, and its residuals at the end."""
     ranks = len(reports)
-    simulation = Simulation(ThcConfig(**case["thc"]), ranks, CompressionPolicy(**case["policy"]).bypass_elements)
+    bypass_elements = CompressionPolicy(**case["policy"]).bypass_elements
+    simulation = Simulation(ThcConfig(**case["thc"]), ranks, bypass_elements, packed_sums="network" not in case)
     for step in range(case["steps"]):
         for number, buffers in enumerate(of_all_ranks(case, ranks, step)):
             expected = simulation.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient

@@ -1,5 +1,6 @@
 import pytest
 
+from byteps_thc import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables import CODE_BITS, LookupTable, solve_grid
 from byteps_thc.tables.selection import best_table, expected_error
@@ -34,6 +35,30 @@ def test_better_than_the_papers_setting_where_both_fit():
             chosen = LookupTable.auto(4, workers, error_feedback=error_feedback)
             if error_feedback or workers < 4:
                 assert expected_error(chosen, workers, error_feedback) <= expected_error(paper, workers, error_feedback)
+
+
+@pytest.mark.parametrize("error_feedback", [True, False])
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 17, 18, 64])
+def test_packed_sums_take_the_fewest_bits_that_cost_little(workers, error_feedback):
+    value_bits = 8 if 15 * workers < 256 else 16
+    best = best_table(4, workers, value_bits, error_feedback)
+    chosen = best_table(4, workers, value_bits, error_feedback, packed_sums=True)
+    tolerated = 1.05 * expected_error(best, workers, error_feedback)
+    assert expected_error(chosen, workers, error_feedback) <= tolerated
+    bits = (chosen.granularity * workers).bit_length()
+    assert bits <= (best.granularity * workers).bit_length()
+    largest = ((1 << (bits - 1)) - 1) // workers  # with a bit less
+    if largest >= 15:
+        fractions = [p for p in GRID_P if error_feedback or workers < 4 or p <= 1 / 256]
+        smaller = solve_grid([4], range(15, min(51, largest) + 1), fractions)
+        assert all(expected_error(table, workers, error_feedback) > tolerated for table in smaller)
+
+
+def test_packed_sums_of_four_workers_have_seven_bits():
+    assert ThcConfig().resolve(4, packed_sums=True).sum_bits == 7
+    assert ThcConfig().resolve(4).sum_bits == 8
+    assert ThcConfig(granularity=15).resolve(4, packed_sums=True).sum_bits == 6
+    assert ThcConfig().resolve(64, packed_sums=True).sum_bits == 11
 
 
 def test_given_parameters_are_kept():
