@@ -91,7 +91,8 @@ class ThcConfig(BaseModel):
         """Return the table and value bits for that many workers.
 
         packed_sums: sums travel with ResolvedConfig.sum_bits, and a granularity that is "auto" is chosen for that
-        (tables/selection.py). ConfigurationError when granularity * workers does not fit the aggregate, naming what would.
+        (tables/selection.py). ConfigurationError when granularity * workers does not fit the aggregate, naming what
+        would.
         """
         if not 1 <= workers <= MAX_WORKERS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_WORKERS}, not {workers}")

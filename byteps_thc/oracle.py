@@ -191,15 +191,15 @@ def quantize(
 
 def pack(numbers: U8 | U16, bits: int) -> U8:
     """Numbers as one bit stream, most significant bit first; the last byte is filled with zeros."""
-    stream = numbers[:, None] >> np.arange(bits - 1, -1, -1, dtype=numbers.dtype) & 1
+    stream = numbers.astype(np.uint16)[:, None] >> np.arange(bits - 1, -1, -1, dtype=np.uint16) & 1
     return np.packbits(stream.astype(np.uint8).reshape(-1))
 
 
 def unpack(packed: U8, bits: int, count: int) -> U8 | U16:
     """Inverse of pack; uint8 for up to 8 bits, else uint16."""
     stream = np.unpackbits(packed, count=count * bits).reshape(count, bits)
-    weights = 1 << np.arange(bits - 1, -1, -1)
-    return (stream @ weights).astype(np.uint8 if bits <= 8 else np.uint16)
+    numbers = stream @ (1 << np.arange(bits - 1, -1, -1))
+    return numbers.astype(np.uint8) if bits <= 8 else numbers.astype(np.uint16)
 
 
 def lookup_sum(codes: list[U8], values: tuple[int, ...]) -> npt.NDArray[np.int64]:

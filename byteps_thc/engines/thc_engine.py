@@ -31,9 +31,9 @@ _STATE_VERSION = 1
 class ThcEngine:
     """See engine.Engine. CollectiveEngine and NetworkEngine are this with their transports.
 
-    transport: moves norms, codes and sums. packed_sums: see ThcConfig.resolve(), as the transport does it. exact: sums small parameters and uncompressed steps. recorder: the
-    transport's too. clock: for several engines that share the CPU, which entering WorkClock.working() may make wait.
-    backup: for several engines whose steps are one.
+    transport: moves norms, codes and sums. packed_sums: see ThcConfig.resolve(), as the transport does it. exact: sums
+    small parameters and uncompressed steps. recorder: the transport's too. clock: for several engines that share the
+    CPU, which entering WorkClock.working() may make wait. backup: for several engines whose steps are one.
     """
 
     def __init__(

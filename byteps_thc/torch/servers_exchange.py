@@ -23,6 +23,7 @@ from torch import Tensor
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ResolvedConfig
+from byteps_thc.engines.max_norms import write_ordered
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.torch import operations
 from byteps_thc.torch.servers_environment import check_environment, lane_bytes
@@ -30,7 +31,6 @@ from byteps_thc.torch.worker_library import worker_library
 
 _Array = TypeVar("_Array")
 
-_MAGNITUDE = np.uint32(0x7FFFFFFF)
 _DIGEST_WORDS = 8
 
 
@@ -64,7 +64,6 @@ class _Partition:
     def max_norms(self) -> F32:
         """What BytePS has made of the norms."""
         self.advance(_Stage.NORMS, _Stage.NORMS_KNOWN)
-        # Magnitudes of IEEE floats are ordered like their bits, with NaN above all.
         largest: F32 = self.norms.numpy().max(axis=0).view(np.float32)
         return largest
 
@@ -133,7 +132,7 @@ class ServersExchange:
         _check_size("norms", norms.size, state.shape.blocks)
         state.advance(_Stage.IDLE, _Stage.NORMS)
         state.norms.zero_()
-        state.norms.numpy()[self._worker] = (norms.view(np.uint32) & _MAGNITUDE).view(np.int32)
+        write_ordered(norms, state.norms.numpy()[self._worker])
         return ExchangeHandle(_push(state.norms, state.norms_name, priority), state.max_norms)
 
     def push_codes(self, partition: int, codes: U8, *, priority: int = 0) -> ExchangeHandle[U8 | U16]:

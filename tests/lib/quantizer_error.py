@@ -34,4 +34,5 @@ def nmse_limit(config: ThcConfig, workers: int, elements: int, *, packed_sums: b
     The energies of error and average are sums over the elements, of about normal squares: each has a relative standard
     deviation of sqrt(2 / elements).
     """
-    return expected_nmse(config, workers, packed_sums=packed_sums) * (1 + _STANDARD_DEVIATIONS * math.sqrt(4 / elements))
+    expected = expected_nmse(config, workers, packed_sums=packed_sums)
+    return expected * (1 + _STANDARD_DEVIATIONS * math.sqrt(4 / elements))

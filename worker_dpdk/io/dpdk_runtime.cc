@@ -88,8 +88,7 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   if (rc < 0) {
     throw DpdkUnavailableError(
         "DPDK does not start (" + std::string(rte_strerror(error)) + ") with \"" + join(words) +
-        "\": see EAL's messages above; without huge pages add --no-huge -m 512, without root run "
-        "with --no-huge --in-memory");
+        "\": see EAL's messages above; without huge pages or without root, add --no-huge -m 512");
   }
 }
 

@@ -11,8 +11,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-// Vectors have 128 bits: byte shuffles stay within as much. Loads and stores of the stream are whole vectors, of which a
-// step uses the first bytes; the next store overwrites what the last one wrote too much.
+// Vectors have 128 bits: byte shuffles stay within as much. Loads and stores of the stream are whole vectors, of which
+// a step uses the first bytes; the next store overwrites what the last one wrote too much.
 HWY_BEFORE_NAMESPACE();
 namespace thc {
 namespace HWY_NAMESPACE {
@@ -75,7 +75,8 @@ HWY_ATTR std::size_t pack_vectors(const std::uint8_t* numbers, std::size_t count
 }
 
 /// Packs the first numbers, 8 at a time; returns how many.
-HWY_ATTR std::size_t pack_vectors(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
+HWY_ATTR std::size_t pack_vectors(const std::uint16_t* numbers, std::size_t count, unsigned bits,
+                                  std::uint8_t* packed) {
   constexpr std::size_t kStep = 8;
   // Fours fill the upper bits of a lane; the second one's begin where the first one's end, maybe inside of a byte.
   const unsigned fours_bits = 4 * bits;
@@ -132,7 +133,8 @@ class Window {
 };
 
 /// Unpacks the first numbers, 8 at a time; returns how many.
-HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) {
+HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits,
+                                    std::uint8_t* numbers) {
   constexpr std::size_t kStep = 8;
   const hn::Rebind<std::uint8_t, D16> half;
   const Window<D16> window(0, bits);
@@ -145,7 +147,8 @@ HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t coun
 }
 
 /// Unpacks the first numbers, 8 at a time; returns how many.
-HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) {
+HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits,
+                                    std::uint16_t* numbers) {
   constexpr std::size_t kStep = 8;
   const hn::Rebind<std::uint16_t, D32> half;
   const Window<D32> first(0, bits);
