@@ -7,9 +7,13 @@ process that uses byteps_thc.torch waits for a deadline, and then ends with the 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
+from byteps_thc.errors import DeadlineError
 from byteps_thc.torch.byteps_library import byteps_operations
 from byteps_thc.torch.worker_library import find_worker_library
 
@@ -58,6 +62,30 @@ def shut_down_at_exit() -> None:
 def abandon() -> None:
     """Do not wait for anyone at exit: a worker or server is gone. To be called where a DeadlineError is raised."""
     _ending.abandon()
+
+
+def in_time(call: Callable[[], object], purpose: str, deadline_s: float) -> None:
+    """Run a call of BytePS's that waits for the job's other processes, and that cannot be taken back.
+
+    purpose: what it is for, for the message. Raises what the call raises, and DeadlineError when it takes longer than
+    deadline_s: BytePS is of no use to this process then.
+    """
+    outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="byteps", daemon=True).start()
+    if not concurrent.futures.wait([outcome], deadline_s).done:
+        abandon()
+        raise DeadlineError(
+            f"BytePS did not {purpose} within {deadline_s:g} s: the scheduler, a server or another worker is gone or "
+            "was not started; end this process"
+        )
+    outcome.result()
 
 
 def _remove_shared_memory() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -92,31 +93,45 @@ def tensor_names(name: str) -> tuple[str, str]:
 def init(lazy: bool = True) -> None:
     """Start BytePS in this process; its role and peers are in the environment that bpslaunch sets.
 
-    lazy: connect to the servers with the first push_pull instead of now.
+    lazy: connect to the servers with the first push_pull instead of now. This, shutdown, suspend and resume raise
+    DeadlineError when others are not there within THC_DEADLINE_S, or 600, seconds.
     """
     with suppress(ConfigurationError):  # the servers route checks the environment when it is chosen
         prepare_environment(ThcConfig().resolve(int(os.environ.get("DMLC_NUM_WORKER", "1"))))
-    byteps_operations().init(lazy)
-    ending.shut_down_at_exit()
+    operations = byteps_operations()
+    try:
+        if lazy:  # in this thread, for which BytePS chooses the GPU
+            operations.init(True)
+        else:
+            _connect(lambda: operations.init(False))
+    finally:
+        ending.shut_down_at_exit()
     _process.started()
 
 
 def shutdown() -> None:
     """Stop BytePS. Python does it at exit, too."""
-    byteps_operations().shutdown()
+    ending.in_time(byteps_operations().shutdown, "shut down", default_deadline_s())
     _process.stopped()
 
 
 def suspend() -> None:
     """Stop BytePS until resume(), for elastic training; close THC optimizers first."""
-    byteps_operations().suspend()
+    ending.in_time(byteps_operations().suspend, "shut down", default_deadline_s())
     _process.stopped()
 
 
 def resume(num_workers: int, num_servers: int, global_rank: int) -> None:
     """Start BytePS again with other numbers of workers and servers. Make a new DistributedOptimizer then."""
-    byteps_operations().resume(num_workers, num_servers, global_rank)
+    operations = byteps_operations()
+    _connect(lambda: operations.resume(num_workers, num_servers, global_rank))
     _process.started()
+
+
+def _connect(call: Callable[[], object]) -> None:
+    ending.in_time(call, "connect to all workers and servers", default_deadline_s())
+    if torch.cuda.is_available():  # BytePS has chosen the GPU of its caller's thread, which was another one
+        torch.cuda.set_device(int(byteps_operations().local_rank()))
 
 
 def size() -> int:

@@ -32,6 +32,31 @@ def test_a_program_fails_while_byteps_connects(tmp_path):
         assert "exit status 1" in worker.output, worker.output
 
 
+@pytest.mark.parametrize("call", ["init", "shutdown"])
+def test_others_are_not_there(tmp_path, call):
+    """Calls in which BytePS itself would wait for ever."""
+    with BytepsLab(tmp_path, environment={"THC_DEADLINE_S": "4"}) as lab:
+        program = PROGRAMS / "waits_for_others.py"
+        for number in range(1 if call == "init" else 2):
+            lab.start_worker(number, program, call)
+        worker = lab.wait_worker(0, deadline_s=45)
+        purpose = {"init": "connect to all workers and servers", "shutdown": "shut down"}[call]
+        assert f"BytePS did not {purpose} within 4 s" in worker.output, worker.output
+        assert "exit status 3" in worker.output, worker.output
+
+
+@pytest.mark.slow
+def test_others_do_not_resume(tmp_path):
+    with BytepsLab(tmp_path, environment={"THC_DEADLINE_S": "8"}) as lab:
+        lab.start(PROGRAMS / "waits_for_others.py", "resume")
+        lab.wait_for_output("worker0", "suspended")
+        lab.wait_servers()
+        lab.start_servers()
+        worker = lab.wait_worker(0, deadline_s=60)
+        assert "BytePS did not connect to all workers and servers within 8 s" in worker.output, worker.output
+        assert "exit status 3" in worker.output, worker.output
+
+
 @pytest.mark.slow
 def test_a_byteps_server_dies(tmp_path):
     with BytepsLab(tmp_path) as lab:
