@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, gradient_view
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
@@ -104,16 +104,18 @@ class Partition:
 class Compressor:
     """Compresses one worker's gradients and decodes the averages. THC and Uniform THC differ in their table only.
 
-    config: the same on all workers. workers, worker: number of workers and this one's id. packed_sums: see
-    ThcConfig.resolve(). Raises ConfigurationError
-    when the settings cannot work for that many workers. Buffers are allocated in a partition's first round.
+    config: the same on all workers; a table that is chosen already (ThcConfig.resolve) is kept. workers, worker: number
+    of workers and this one's id. Raises ConfigurationError when the settings cannot work for that many workers. Buffers
+    are allocated in a partition's first round.
     """
 
-    def __init__(self, config: ThcConfig, *, workers: int, worker: int, packed_sums: bool = False) -> None:
+    def __init__(self, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int) -> None:
         if not 0 <= worker < workers:
             raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
-        self.resolved = config.resolve(workers, packed_sums=packed_sums)
-        self.config = config
+        self.resolved = config if isinstance(config, ResolvedConfig) else config.resolve(workers)
+        if self.resolved.workers != workers:
+            raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
+        self.config = self.resolved.config
         self.table = self.resolved.table
         self.workers = workers
         self.worker = worker

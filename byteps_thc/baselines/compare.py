@@ -30,9 +30,9 @@ class Comparison:
     """One scheme.
 
     nmse: |average - estimate|^2 / |average|^2, for the average over the workers, in a first step: error feedback and
-    momentum have nothing to add yet. up_bits: bits per coordinate that a worker sends to an aggregator. sent_bits: bits
-    per coordinate that a rank sends when ranks aggregate themselves (all-reduce, all-gather; for THC all-to-all and
-    all-gather).
+    momentum have nothing to add yet. THC has the collective engine's table. up_bits: bits per coordinate that a worker
+    sends to an aggregator. sent_bits: bits per coordinate that a rank sends when ranks aggregate themselves
+    (all-reduce, all-gather; for THC all-to-all and all-gather).
     """
 
     scheme: str
@@ -79,13 +79,14 @@ def _average(gradients: Sequence[Tensor], config: ThcConfig | DenseConfig | Code
 
 def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor, int, int]:
     workers = len(gradients)
-    compressors = [Compressor(config, workers=workers, worker=worker, packed_sums=True) for worker in range(workers)]
+    resolved = config.resolve(workers, packed_sums=True)
+    compressors = [Compressor(resolved, workers=workers, worker=worker) for worker in range(workers)]
     partitions = [
         compressor.rotate("gradient", gradient.numpy(), tensor=0, round=0)
         for compressor, gradient in zip(compressors, gradients, strict=True)
     ]
     max_norms = np.maximum.reduce([partition.norms for partition in partitions])
-    first, resolved = partitions[0], compressors[0].resolved
+    first = partitions[0]
     narrow = resolved.value_bits == 8
     aggregate: U8 | U16 = np.zeros(first.padded, np.uint8) if narrow else np.zeros(first.padded, np.uint16)
     for worker, (compressor, partition) in enumerate(zip(compressors, partitions, strict=True)):

@@ -14,7 +14,7 @@ from byteps_thc.break_even import model
 from byteps_thc.break_even.comparison import Comparison
 from byteps_thc.break_even.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
 from byteps_thc.break_even.speed import HostSpeed, measure
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 
 _BANDWIDTHS = ("100M", "250M", "500M", "1G", "2.5G", "5G", "10G", "25G", "40G", "50G", "100G")
@@ -51,10 +51,11 @@ def break_even(
     cores = len(os.sched_getaffinity(0))
     threads = min(cores, _MOST_THREADS) if threads is None else threads
     _check(workers=workers, threads=threads, cores=cores, seconds=seconds)
-    config = ThcConfig()
+    packed_sums = engine == "collective"
+    resolved = ThcConfig().resolve(workers, packed_sums=packed_sums)
     with Console(stderr=True).status(f"Measuring for about {seconds:g} s ..."):
-        speed = measure(config, workers, threads=threads, parameters=count, seconds=seconds)
-    comparison = compare(config, workers, engine, speed, count, bandwidths_bps)
+        speed = measure(resolved, packed_sums=packed_sums, threads=threads, parameters=count, seconds=seconds)
+    comparison = compare(resolved, engine, speed, count, bandwidths_bps)
     if json:
         typer.echo(json_format.dumps({"engine": engine, "workers": workers} | comparison.as_json()))
     else:
@@ -64,15 +65,14 @@ def break_even(
 
 
 def compare(
-    config: ThcConfig, workers: int, engine: Engine, speed: HostSpeed, parameters: int, bandwidths_bps: list[float]
+    resolved: ResolvedConfig, engine: Engine, speed: HostSpeed, parameters: int, bandwidths_bps: list[float]
 ) -> Comparison:
     """Return what THC with an engine is compared with."""
+    bits, workers = resolved.config.bits, resolved.workers
     if engine == "collective":
-        resolved = config.resolve(workers, packed_sums=True)
-        thc = model.thc_collective(workers, config.bits, resolved.sum_bits, speed.compute_s(sums=True))
+        thc = model.thc_collective(workers, bits, resolved.sum_bits, speed.compute_s(sums=True))
     else:
-        resolved = config.resolve(workers)
-        thc = model.thc_network(config.bits, resolved.value_bits, speed.compute_s(sums=False))
+        thc = model.thc_network(bits, resolved.value_bits, speed.compute_s(sums=False))
     others = (model.fp32_ring(workers), model.bf16_ring(workers, speed.bf16_s or 0.0))
     return Comparison(parameters, thc, others, bandwidths_bps)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.compressor import Compressor, Partition
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ResolvedConfig
 
 #: Parameters that every thread works on in turn: more than a cache holds, as gradients are.
 _MOST_PARAMETERS = 1 << 22
@@ -25,8 +25,8 @@ _REPETITIONS = 5
 class HostSpeed:
     """Seconds per parameter with `threads` threads together, each on a core of its own; the fastest repetition.
 
-    sum_s: look-up and addition of one worker's codes of a parameter, and packing of sums narrower than 8 bits. bf16_s:
-    to bf16 and back; None when torch is not installed.
+    sum_s: look-up and addition of one worker's codes of a parameter, and packing of sums narrower than value_bits.
+    bf16_s: to bf16 and back; None when torch is not installed.
     """
 
     threads: int
@@ -40,13 +40,14 @@ class HostSpeed:
         return self.encode_s + self.decode_s + (self.sum_s if sums else 0.0)
 
 
-def measure(config: ThcConfig, workers: int, *, threads: int, parameters: int, seconds: float) -> HostSpeed:
+def measure(resolved: ResolvedConfig, *, packed_sums: bool, threads: int, parameters: int, seconds: float) -> HostSpeed:
     """Measure for about that many seconds, and the import of torch.
 
-    parameters: of the model; fewer than 4 Mi per thread are measured with as many as there are.
+    packed_sums: as they are for the collective engine. parameters: of the model; fewer than 4 Mi per thread are
+    measured with as many as there are.
     """
     size = max(1, min(parameters // threads, _MOST_PARAMETERS))
-    benches = [_Bench(config, workers, size) for _ in range(threads)]
+    benches = [_Bench(resolved, packed_sums, size) for _ in range(threads)]
     share_s = seconds / 4
     encode_s = _time([bench.encode for bench in benches], size, share_s)
     sum_s = _time([bench.sum for bench in benches], size, share_s)
@@ -57,21 +58,20 @@ def measure(config: ThcConfig, workers: int, *, threads: int, parameters: int, s
 class _Bench:
     """One thread's gradient and buffers. encode() is called first."""
 
-    def __init__(self, config: ThcConfig, workers: int, size: int) -> None:
-        self._compressor = Compressor(config, workers=workers, worker=0, packed_sums=True)
-        resolved = self._compressor.resolved
+    def __init__(self, resolved: ResolvedConfig, packed_sums: bool, size: int) -> None:
+        self._compressor = Compressor(resolved, workers=resolved.workers, worker=0)
         self._sum_bits = resolved.sum_bits
-        self._packs = self._sum_bits < resolved.value_bits
+        self._packs = packed_sums and self._sum_bits < resolved.value_bits
         self._values = resolved.table.array
         gradient = np.random.default_rng(0).standard_normal(size, np.float32)
-        step = config.partition_coordinates
+        step = resolved.config.partition_coordinates
         self._parts = [gradient[start : start + step] for start in range(0, size, step)]
         self._partitions: list[Partition] = []
         _, padded = self._compressor.layout(self._parts[0].size)
         self._aggregate: npt.NDArray[Any] = np.zeros(padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
         self._packed = np.zeros(_packed_bytes(padded, self._sum_bits), np.uint8)
-        self._own_share = max(padded // workers, 1)
-        self._contributions = np.full(1, workers, np.uint8)
+        self._own_share = max(padded // resolved.workers, 1)
+        self._contributions = np.full(1, resolved.workers, np.uint8)
         self._round = 0
 
     def encode(self) -> None:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.engines.handshake import require_same_settings
+from byteps_thc.engines.handshake import require_same_settings, require_same_table
 from byteps_thc.engines.lanes import Lane, Waitable, max_volume_bytes, open_lane
 from byteps_thc.engines.max_norms import MaxNorms
 from byteps_thc.engines.policy import CompressionPolicy
@@ -44,17 +44,16 @@ class CollectiveEngine(ThcEngine):
         exact = open_lane(process_group, policy.deadline_s)
         require_same_settings(exact, workers, {"engine": "collective"} | config.model_dump() | policy.model_dump())
         resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
+        require_same_table(exact, resolved)
         norms, codes, sums = (open_lane(process_group, policy.deadline_s) for _ in range(3))
         recorder = StatsRecorder()
         super().__init__(
-            config,
+            resolved,
             policy,
-            workers=workers,
             worker=process_group.rank(),
             transport=CollectiveTransport(resolved, norms, codes, sums, recorder),
             exact=exact.sum_,
             recorder=recorder,
-            packed_sums=True,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from byteps_thc.config import ResolvedConfig
 from byteps_thc.engines.lanes import Lane
 from byteps_thc.errors import ConfigurationError
 
@@ -25,6 +26,13 @@ def require_same_settings(lane: Lane, ranks: int, settings: Mapping[str, Any]) -
             differences.append(f"{name} is " + ", ".join(f"{v!r} on rank {rank}" for rank, v in enumerate(values)))
     if differences:
         raise ConfigurationError("ranks have different settings: " + "; ".join(differences))
+
+
+def require_same_table(lane: Lane, resolved: ResolvedConfig) -> None:
+    """As require_same_settings, for what the same settings have come to: other versions may have chosen otherwise."""
+    table = resolved.table
+    chosen = {"table": [*table.values], "threshold": table.threshold.hex(), "value_bits": resolved.value_bits}
+    require_same_settings(lane, resolved.workers, chosen)
 
 
 def _gather(lane: Lane, ranks: int, text: bytes) -> list[bytes]:

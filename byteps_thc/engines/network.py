@@ -78,9 +78,8 @@ class NetworkEngine(ThcEngine):
         recorder = StatsRecorder()
         session = network.open_session(config, worker, workers, policy.deadline_s)
         super().__init__(
-            config,
+            config.resolve(workers),
             policy,
-            workers=workers,
             worker=worker,
             transport=NetworkTransport(session, recorder),
             exact=exact.sum_,

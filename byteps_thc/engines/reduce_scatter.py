@@ -23,7 +23,7 @@ from byteps_thc import _core
 from byteps_thc.arrays import gradient_view
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ThcConfig
-from byteps_thc.engines.handshake import require_same_settings
+from byteps_thc.engines.handshake import require_same_settings, require_same_table
 from byteps_thc.engines.lanes import max_volume_bytes, open_lane
 from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.engines.residuals import Residuals
@@ -57,6 +57,7 @@ class ReduceScatterEngine:
         settings = {"engine": "reduce-scatter"} | config.model_dump() | policy.model_dump()
         require_same_settings(self._lane, self.workers, settings)
         self._resolved = config.resolve(self.workers)  # on all ranks or none
+        require_same_table(self._lane, self._resolved)
         self._residuals = Residuals()
         self._backup = StepBackup()
         self._free: dict[int, list[PieceBuffers]] = {}

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.compressor import Compressor
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ResolvedConfig
 from byteps_thc.engines.buffers import GradientBuffer
 from byteps_thc.engines.flights import Flights
 from byteps_thc.engines.layout import Layout, check_buffer
@@ -31,28 +31,26 @@ _STATE_VERSION = 1
 class ThcEngine:
     """See engine.Engine. CollectiveEngine and NetworkEngine are this with their transports.
 
-    transport: moves norms, codes and sums. packed_sums: see ThcConfig.resolve(), as the transport does it. exact: sums
-    small parameters and uncompressed steps. recorder: the transport's too. clock: for several engines that share the
-    CPU, which entering WorkClock.working() may make wait. backup: for several engines whose steps are one.
+    resolved: with the transport's table. transport: moves norms, codes and sums. exact: sums small parameters and
+    uncompressed steps. recorder: the transport's too. clock: for several engines that share the CPU, which entering
+    WorkClock.working() may make wait. backup: for several engines whose steps are one.
     """
 
     def __init__(
         self,
-        config: ThcConfig,
+        resolved: ResolvedConfig,
         policy: CompressionPolicy,
         *,
-        workers: int,
         worker: int,
         transport: Transport,
         exact: ExactSum,
         recorder: StatsRecorder,
         clock: WorkClock | None = None,
         backup: StepBackup | None = None,
-        packed_sums: bool = False,
     ) -> None:
-        self._packed_sums = packed_sums
-        self.config, self.policy = config, policy
-        self.workers, self.worker = workers, worker
+        self._resolved = resolved
+        self.config, self.policy = resolved.config, policy
+        self.workers, self.worker = resolved.workers, worker
         self._transport, self._recorder, self._clock = transport, recorder, clock or WorkClock()
         self._residuals = Residuals()
         self._layouts: dict[str, Layout] = {}
@@ -61,7 +59,7 @@ class ThcEngine:
         self._round = 0
         self._backup = backup or StepBackup()
         self._flights: Flights[Job] = Flights(self._clock.buffers)
-        stages = Stages(workers, transport, exact, recorder, self._clock, self._backup, self._finish)
+        stages = Stages(self.workers, transport, exact, recorder, self._clock, self._backup, self._finish)
         self._pipeline = Pipeline(
             [
                 ("thc-measure", stages.measure),
@@ -158,9 +156,7 @@ class ThcEngine:
             # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
             self._backup.settle()
         if not layout.all_exact and self.workers > 1:
-            compressor = Compressor(
-                self.config, workers=self.workers, worker=self.worker, packed_sums=self._packed_sums
-            )
+            compressor = Compressor(self._resolved, workers=self.workers, worker=self.worker)
             layout.prepare(compressor, self._transport, self._residuals)
         for key in stale:
             del self._layouts[key]

@@ -41,11 +41,12 @@ def auto(
     bits: Bits = PAPER_BITS,
     value_bits: Annotated[int, typer.Option(help="Bits of a coordinate of the aggregate: 8 or 16.")] = 8,
     error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = True,
+    packed_sums: Annotated[bool, typer.Option("--packed-sums", help="As for the collective engine.")] = False,
     json: AsJson = False,
 ) -> None:
     """Choose granularity and clamp for a number of workers."""
     try:
-        table = LookupTable.auto(bits, workers, value_bits, error_feedback)
+        table = LookupTable.auto(bits, workers, value_bits, error_feedback, packed_sums=packed_sums)
     except ThcError as error:
         raise _usage(error) from error
     _print(table, json)

@@ -62,11 +62,13 @@ class LookupTable:
         return solve_grid([bits], [granularity], [p])[0]
 
     @classmethod
-    def auto(cls, bits: int, workers: int, value_bits: int = 8, error_feedback: bool = True) -> LookupTable:
+    def auto(
+        cls, bits: int, workers: int, value_bits: int = 8, error_feedback: bool = True, *, packed_sums: bool = False
+    ) -> LookupTable:
         """Return the table best suited to a number of workers; see selection.best_table for the criterion."""
         from byteps_thc.tables.selection import best_table  # selection builds on this module
 
-        return best_table(bits, workers, value_bits, error_feedback)
+        return best_table(bits, workers, value_bits, error_feedback, packed_sums=packed_sums)
 
     @classmethod
     def paper(cls) -> LookupTable:

@@ -11,7 +11,8 @@ With error feedback neither term is lost: both go into the residual and are sent
 each worker's residual holds, which is the plain sum and does not depend on n. That repays the larger p.
 
 A server or switch sends sums of 8 or 16 bits, whatever the granularity is. Where sums are packed into as many bits as
-granularity * n needs, a smaller granularity saves bytes: then the fewest bits are chosen that cost up to 5 % of error.
+granularity * n needs, a smaller granularity saves bytes: then the fewest bits are chosen with which a table errs at
+most 5 % more than the best one.
 """
 
 from __future__ import annotations

@@ -55,12 +55,12 @@ def _thc_engines(
     workers, worker = operations.workers(), operations.worker()
     transports = open_transports(settings, lanes, worker, workers, recorder)
     clock, turns = WorkClock(), Turns(len(lanes))
+    resolved = settings.config.resolve(workers)
     backup = StepBackup()  # a gradient that is not finite spoils the step of all lanes
     return [
         ThcEngine(
-            settings.config,
+            resolved,
             settings.policy,
-            workers=workers,
             worker=worker,
             transport=transport,
             exact=exact,

@@ -13,6 +13,7 @@ import pytest
 from doctor_host import without_modules
 from typer.testing import CliRunner
 
+from byteps_thc import _core
 from byteps_thc.break_even.quantities import (
     parse_bandwidth_bps,
     parse_parameters,
@@ -61,7 +62,8 @@ def test_numbers_with_units() -> None:
 
 def test_measured_speed_is_the_kernels() -> None:
     """Between a hundredth of a nanosecond and a microsecond per parameter, on any machine that builds this."""
-    speed = measure(ThcConfig(), workers=4, threads=1, parameters=300_000, seconds=0.4)
+    resolved = ThcConfig().resolve(4, packed_sums=True)
+    speed = measure(resolved, packed_sums=True, threads=1, parameters=300_000, seconds=0.4)
     assert all(1e-11 < value < 1e-6 for value in (speed.encode_s, speed.decode_s, speed.bf16_s or 0.0))
     assert 0 < speed.sum_s < speed.encode_s  # a look-up costs far less than a rotation
     assert speed.compute_s(sums=True) == pytest.approx(speed.encode_s + speed.sum_s + speed.decode_s, rel=1e-12)
@@ -69,9 +71,20 @@ def test_measured_speed_is_the_kernels() -> None:
 
 
 @pytest.mark.parametrize(("config", "workers"), [(ThcConfig(value_bits=16), 64), (ThcConfig.uniform(), 2)])
-def test_sums_of_16_and_of_5_bits_are_measured_too(config: ThcConfig, workers: int) -> None:
-    speed = measure(config, workers, threads=1, parameters=100_000, seconds=0.2)
+def test_sums_of_12_and_of_5_bits_are_measured_too(config: ThcConfig, workers: int) -> None:
+    resolved = config.resolve(workers)
+    speed = measure(resolved, packed_sums=True, threads=1, parameters=100_000, seconds=0.2)
     assert speed.sum_s > 0
+
+
+def test_sums_of_a_server_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved, calls = ThcConfig.uniform().resolve(2), []
+    for name in ("pack", "unpack"):
+        monkeypatch.setattr(_core, name, lambda *_, **__: calls.append(1))
+    measure(resolved, packed_sums=False, threads=1, parameters=10_000, seconds=0.1)
+    assert not calls
+    measure(resolved, packed_sums=True, threads=1, parameters=10_000, seconds=0.1)
+    assert calls
 
 
 def test_the_command_end_to_end(tmp_path: Path) -> None:

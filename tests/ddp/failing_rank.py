@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import ThcConfig, ThcError
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
 from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.tables import selection
 
 DEADLINE_S = 4.0
 
@@ -47,11 +48,19 @@ def different_settings(rank: Rank) -> dict[str, Any]:
         (ThcConfig(seed=rank.rank), CompressionPolicy()),
         (ThcConfig(), CompressionPolicy(warmup_steps=10 * rank.rank)),
     ):
-        try:
-            ThcState(None, config, policy=policy).close()
-        except ThcError as error:
-            texts.append(f"{type(error).__name__}: {error}")
+        texts.append(refusal(config, policy))
+    if rank.rank == 1:  # as a version with another rule would
+        selection.PACKED_SUMS_ERROR = 1.0
+    texts.append(refusal(ThcConfig(), CompressionPolicy()))
     return {"texts": texts}
+
+
+def refusal(config: ThcConfig, policy: CompressionPolicy) -> str:
+    try:
+        ThcState(None, config, policy=policy).close()
+    except ThcError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def alone() -> dict[str, Any]:

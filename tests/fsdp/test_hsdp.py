@@ -93,14 +93,15 @@ def test_resumed_runs_have_the_same_bits(reports: Reports) -> None:
 def test_statistics(reports: Reports) -> None:
     result = reports[0]["two_steps"]
     assert result["steps"] == 2
-    assert 5 < result["ratio"] < 11  # 4 bits up and 5 down, of 32, for 2 ranks: half of it stays here
+    assert 5 < result["ratio"] < 11  # 4 bits up and 6 down, of 32, for 2 ranks: half of it stays here
 
 
 def test_both_dimensions_compressed(reports: Reports) -> None:
     """Each dimension, of 2 ranks, adds its error."""
     for name, average in reports[0]["both_dimensions"]["averages"].items():
         if name not in BYPASSED:
-            assert 0 < nmse(average, means()[name]) < 2 * nmse_limit(CONFIG, 2, average.numel())
+            limits = [nmse_limit(CONFIG, 2, average.numel(), packed_sums=packed) for packed in (False, True)]
+            assert 0 < nmse(average, means()[name]) < sum(limits)
 
 
 def test_unused_parameters_and_close(reports: Reports) -> None:

@@ -57,9 +57,8 @@ class Simulation:
     """
 
     def __init__(self, config: ThcConfig, ranks: int, bypass_elements: int, packed_sums: bool) -> None:
-        self.compressors = [
-            Compressor(config, workers=ranks, worker=rank, packed_sums=packed_sums) for rank in range(ranks)
-        ]
+        resolved = config.resolve(ranks, packed_sums=packed_sums)
+        self.compressors = [Compressor(resolved, workers=ranks, worker=rank) for rank in range(ranks)]
         self.bypass_elements = bypass_elements
         self.round = 0
 

@@ -141,7 +141,7 @@ def test_pack_and_unpack(bits, wide, count, seed):
     assert unpacked.tobytes() == numbers.tobytes()
 
 
-def test_packed_bytes_hold_numbers_of_eight_bits_at_most():
+def test_numbers_are_no_wider_than_their_type():
     with pytest.raises(ConfigurationError, match=r"bits must be in 1 \.\. 8, got 9"):
         _core.pack(np.zeros(8, np.uint8), np.zeros(9, np.uint8), bits=9)
     with pytest.raises(ConfigurationError, match=r"bits must be in 1 \.\. 16, got 17"):

@@ -3,6 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from byteps_thc.config import ThcConfig
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.chart import quantization_values, terminal_chart
 from byteps_thc.tables.cli import app
@@ -23,6 +24,8 @@ def test_auto_equals_the_library():
     table = LookupTable.auto(4, 12)
     assert json.loads(run("auto", "-n", "12", "--json"))["values"] == list(table.values)
     assert "good for up to" in run("auto", "-n", "12")
+    packed = ThcConfig().resolve(4, packed_sums=True).table
+    assert json.loads(run("auto", "-n", "4", "--packed-sums", "--json"))["values"] == list(packed.values)
     assert "good for up to 64 workers" in run("auto", "-n", "12", "--value-bits", "16")
 
 

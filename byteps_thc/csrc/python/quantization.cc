@@ -58,9 +58,8 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
 template <class Number>
 void pack_numbers(const py::array& numbers, py::array& packed, unsigned bits) {
   const auto count = static_cast<std::size_t>(numbers.size());
-  const std::size_t bytes = code_bytes(count, checked_width(bits, 8 * sizeof(Number)));
   const auto* in = input<Number>(numbers, "numbers", count);
-  auto* out = output<std::uint8_t>(packed, "packed", bytes);
+  auto* out = output<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits, 8 * sizeof(Number))));
   const py::gil_scoped_release unlocked;
   pack(in, count, bits, out);
 }
@@ -68,9 +67,8 @@ void pack_numbers(const py::array& numbers, py::array& packed, unsigned bits) {
 template <class Number>
 void unpack_numbers(const py::array& packed, py::array& numbers, unsigned bits) {
   const auto count = static_cast<std::size_t>(numbers.size());
-  const std::size_t bytes = code_bytes(count, checked_width(bits, 8 * sizeof(Number)));
-  const auto* in = input<std::uint8_t>(packed, "packed", bytes);
   auto* out = output<Number>(numbers, "numbers", count);
+  const auto* in = input<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits, 8 * sizeof(Number))));
   const py::gil_scoped_release unlocked;
   unpack(in, count, bits, out);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "thc/bit_stream.h"
 #include "thc/instruction_set.h"
@@ -18,6 +19,8 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+static_assert(std::endian::native == std::endian::little, "lanes of numbers are joined by shifts of wider ones");
+
 using D8 = hn::Full128<std::uint8_t>;
 using D16 = hn::Full128<std::uint16_t>;
 using D32 = hn::Full128<std::uint32_t>;
@@ -26,7 +29,9 @@ using V8 = hn::Vec<D8>;
 
 constexpr std::size_t kVectorBytes = 16;
 constexpr std::uint8_t kNoByte = 0x80;  // shuffles to zero
-constexpr std::size_t kRoom = 256;      // numbers: what pack_vectors leaves, and a vector of one-bit numbers behind it
+/// The vector loops stop when less than a vector of the stream is left: that is up to 120 numbers of one bit. With so
+/// many numbers as this in all, zeros behind the left ones, they do at least 136: all that was left.
+constexpr std::size_t kRoom = 256;
 
 /// Where each byte of a vector comes from.
 struct Shuffle {
