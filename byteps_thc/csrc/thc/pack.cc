@@ -63,9 +63,8 @@ HWY_ATTR std::size_t pack_vectors(const std::uint8_t* numbers, std::size_t count
   }
   const V8 mask = hn::Set(D8(), static_cast<std::uint8_t>((1U << bits) - 1));
   Shuffle big_endian;
-  for (std::size_t byte = 0; byte < bits; ++byte) {
-    big_endian.sources[byte] = static_cast<std::uint8_t>(bits - 1 - byte);
-    big_endian.sources[bits + byte] = static_cast<std::uint8_t>(sizeof(std::uint64_t) + bits - 1 - byte);
+  for (unsigned byte = 0; byte < std::min<std::size_t>(2 * bits, kVectorBytes); ++byte) {  // of two lanes
+    big_endian.sources[byte] = static_cast<std::uint8_t>(byte / bits * sizeof(std::uint64_t) + bits - 1 - byte % bits);
   }
   const V8 shuffle = big_endian.load();
   std::size_t done = 0;
@@ -116,53 +115,47 @@ class Window {
  public:
   using Lane = hn::TFromD<D>;
 
-  Window(std::size_t first, unsigned bits) : right_(static_cast<int>(8 * sizeof(Lane) - bits)) {
-    for (std::size_t lane = 0; lane < left_.size(); ++lane) {
+  HWY_INLINE Window(std::size_t first, unsigned bits) : right_(static_cast<int>(8 * sizeof(Lane) - bits)) {
+    Shuffle shuffle;
+    std::array<Lane, kVectorBytes / sizeof(Lane)> left;
+    for (std::size_t lane = 0; lane < left.size(); ++lane) {
       const std::size_t bit = (first + lane) * bits;
-      left_[lane] = static_cast<Lane>(bit % 8);
+      left[lane] = static_cast<Lane>(bit % 8);
       for (std::size_t byte = 0; byte < sizeof(Lane) && bit / 8 + byte < kVectorBytes; ++byte) {
-        shuffle_.sources[(lane + 1) * sizeof(Lane) - 1 - byte] = static_cast<std::uint8_t>(bit / 8 + byte);
+        shuffle.sources[(lane + 1) * sizeof(Lane) - 1 - byte] = static_cast<std::uint8_t>(bit / 8 + byte);
       }
     }
+    shuffle_ = shuffle.load();
+    left_ = hn::LoadU(D(), left.data());
   }
 
   HWY_INLINE hn::Vec<D> numbers(V8 stream) const {
-    const auto window = hn::BitCast(D(), hn::TableLookupBytesOr0(stream, shuffle_.load()));
-    return hn::ShiftRightSame(hn::Shl(window, hn::LoadU(D(), left_.data())), right_);
+    const auto window = hn::BitCast(D(), hn::TableLookupBytesOr0(stream, shuffle_));
+    return hn::ShiftRightSame(hn::Shl(window, left_), right_);
   }
 
  private:
-  Shuffle shuffle_;
-  std::array<Lane, kVectorBytes / sizeof(Lane)> left_{};
+  V8 shuffle_;
+  hn::Vec<D> left_;
   int right_;
 };
 
 /// Unpacks the first numbers, 8 at a time; returns how many.
-HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits,
-                                    std::uint8_t* numbers) {
+template <class Number>
+HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers) {
   constexpr std::size_t kStep = 8;
-  const hn::Rebind<std::uint8_t, D16> half;
-  const Window<D16> window(0, bits);
-  std::size_t done = 0;
-  for (; fits(count - done, kStep, bits); done += kStep) {
-    const V8 stream = hn::LoadU(D8(), packed + done / 8 * bits);
-    hn::StoreU(hn::TruncateTo(half, window.numbers(stream)), half, numbers + done);
-  }
-  return done;
-}
-
-/// Unpacks the first numbers, 8 at a time; returns how many.
-HWY_ATTR std::size_t unpack_vectors(const std::uint8_t* packed, std::size_t count, unsigned bits,
-                                    std::uint16_t* numbers) {
-  constexpr std::size_t kStep = 8;
-  const hn::Rebind<std::uint16_t, D32> half;
-  const Window<D32> first(0, bits);
-  const Window<D32> second(4, bits);
+  using Wide = hn::Full128<hwy::MakeWide<Number>>;
+  const hn::Rebind<Number, Wide> half;
+  constexpr std::size_t kLanes = hn::MaxLanes(Wide());
+  const Window<Wide> first(0, bits);
+  const Window<Wide> last(kStep - kLanes, bits);  // the first one again when it has all lanes
   std::size_t done = 0;
   for (; fits(count - done, kStep, bits); done += kStep) {
     const V8 stream = hn::LoadU(D8(), packed + done / 8 * bits);
     hn::StoreU(hn::TruncateTo(half, first.numbers(stream)), half, numbers + done);
-    hn::StoreU(hn::TruncateTo(half, second.numbers(stream)), half, numbers + done + 4);
+    if constexpr (kLanes < kStep) {
+      hn::StoreU(hn::TruncateTo(half, last.numbers(stream)), half, numbers + done + kLanes);
+    }
   }
   return done;
 }
