@@ -1,4 +1,4 @@
-"""Gradients as the kernels take them: flat NumPy views, nothing copied."""
+"""Arrays as the kernels take them; gradients are flat NumPy views, nothing copied."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
+
+
+def value_dtype(value_bits: int) -> np.dtype[Any]:
+    """Return the dtype of an aggregate: uint8 or uint16."""
+    return np.dtype(np.uint8 if value_bits == 8 else np.uint16)
 
 
 def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:

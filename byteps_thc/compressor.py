@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, gradient_view
+from byteps_thc.arrays import F32, U8, U16, gradient_view, value_dtype
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
@@ -266,8 +266,7 @@ class Compressor:
         """
         partition.require(_Stage.QUANTIZED, _Stage.RESIDUAL_KEPT)
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
-        value = np.uint8 if self.resolved.value_bits == 8 else np.uint16
-        _check_array("aggregate", aggregate, value, partition.padded)
+        _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
         chunks = -(-partition.padded // codes_per_chunk)
         _check_array("contributions", contributions, np.uint8, chunks)
         flat = gradient_view(out, bfloat16=bfloat16)

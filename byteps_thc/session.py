@@ -20,15 +20,12 @@ from types import TracebackType
 from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from byteps_thc import _comm
+from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 
-F32 = npt.NDArray[np.float32]
-U8 = npt.NDArray[np.uint8]
-U16 = npt.NDArray[np.uint16]
 #: Packed codes of a partition, or what makes them once the maximum norms are known.
 Codes = U8 | Callable[[F32], U8]
 
@@ -264,7 +261,7 @@ class Session:
 
     def new_aggregate(self, count: int) -> U8 | U16:
         """Return zeros that push_codes() can put the aggregate of `count` codes into."""
-        return np.zeros(count, np.uint8) if self.value_bits == 8 else np.zeros(count, np.uint16)
+        return np.zeros(count, value_dtype(self.value_bits))
 
     def counters(self) -> dict[str, int]:
         """What this session sent, received, repeated and dropped since it began. Bytes include the 32-byte headers."""

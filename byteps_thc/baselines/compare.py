@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import U8, U16
+from byteps_thc.arrays import U8, U16, value_dtype
 from byteps_thc.baselines.codec import Turn, VectorLayout
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
@@ -87,8 +87,7 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
     ]
     max_norms = np.maximum.reduce([partition.norms for partition in partitions])
     first = partitions[0]
-    narrow = resolved.value_bits == 8
-    aggregate: U8 | U16 = np.zeros(first.padded, np.uint8) if narrow else np.zeros(first.padded, np.uint16)
+    aggregate: U8 | U16 = np.zeros(first.padded, value_dtype(resolved.value_bits))
     for worker, (compressor, partition) in enumerate(zip(compressors, partitions, strict=True)):
         codes = compressor.quantize(partition, max_norms)
         _core.lookup_sum(codes, resolved.table.array, aggregate, bits=config.bits, add=worker > 0)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
+from byteps_thc.arrays import value_dtype
 from byteps_thc.compressor import Compressor, Partition
 from byteps_thc.config import ResolvedConfig
 
@@ -68,8 +69,8 @@ class _Bench:
         self._parts = [gradient[start : start + step] for start in range(0, size, step)]
         self._partitions: list[Partition] = []
         _, padded = self._compressor.layout(self._parts[0].size)
-        self._aggregate: npt.NDArray[Any] = np.zeros(padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
-        self._packed = np.zeros(_packed_bytes(padded, self._sum_bits), np.uint8)
+        self._aggregate: npt.NDArray[Any] = np.zeros(padded, value_dtype(resolved.value_bits))
+        self._packed = np.zeros(_core.code_bytes(padded, self._sum_bits), np.uint8)
         self._own_share = max(padded // resolved.workers, 1)
         self._contributions = np.full(1, resolved.workers, np.uint8)
         self._round = 0
@@ -88,19 +89,15 @@ class _Bench:
             _core.lookup_sum(partition.codes, self._values, aggregate, bits=self._compressor.config.bits, add=False)
             if self._packs:
                 own = aggregate[: self._own_share]
-                _core.pack(own, self._packed[: _packed_bytes(own.size, self._sum_bits)], bits=self._sum_bits)
+                _core.pack(own, self._packed[: _core.code_bytes(own.size, self._sum_bits)], bits=self._sum_bits)
 
     def decode(self) -> None:
         for partition, part in zip(self._partitions, self._parts, strict=True):
             aggregate = self._aggregate[: partition.padded]
             if self._packs:
-                packed = self._packed[: _packed_bytes(partition.padded, self._sum_bits)]
+                packed = self._packed[: _core.code_bytes(partition.padded, self._sum_bits)]
                 _core.unpack(packed, aggregate, bits=self._sum_bits)
             self._compressor.decode(partition, aggregate, self._contributions, part)
-
-
-def _packed_bytes(count: int, bits: int) -> int:
-    return -(-count * bits // 8)
 
 
 def _time(works: Sequence[Callable[[], None]], size: int, seconds: float) -> float:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from byteps_thc import _comm
+from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.errors import ThcError
-from byteps_thc.session import F32, U8, U16, Session
+from byteps_thc.session import Session
 
 #: Counter of results that were compared.
 COMPARED = "compared_with_thc_ps"

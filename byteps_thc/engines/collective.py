@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.engines.handshake import require_same_settings, require_same_table
 from byteps_thc.engines.lanes import Lane, Waitable, max_volume_bytes, open_lane
@@ -66,7 +66,6 @@ class CollectiveTransport:
         self.resolved = resolved
         self.norms, self.codes, self.sums = norms, codes, sums
         self.recorder = recorder
-        self.sum_bits = resolved.sum_bits
 
     def new_transfer(self, blocks: int, codes: int) -> CollectiveTransfer:
         """See Transport."""
@@ -75,11 +74,11 @@ class CollectiveTransport:
     @property
     def packs_sums(self) -> bool:
         """Whether sums take fewer bits on the wire than value_bits."""
-        return self.sum_bits < self.resolved.value_bits
+        return self.resolved.sum_bits < self.resolved.value_bits
 
     def unpacked(self, buffer: torch.Tensor, count: int) -> npt.NDArray[Any]:
         """Return an array for the sums in a uint8 buffer of the wire: the same memory, unless they are packed there."""
-        dtype = np.uint8 if self.resolved.value_bits == 8 else np.uint16
+        dtype = value_dtype(self.resolved.value_bits)
         return np.zeros(count, dtype) if self.packs_sums else buffer.numpy().view(dtype)
 
     def close(self) -> None:
@@ -94,7 +93,7 @@ class CollectiveTransfer:
         config, workers = transport.resolved.config, transport.resolved.workers
         shard_codes = -(-codes // (workers * _SHARD_CODES)) * _SHARD_CODES
         shard_bytes = shard_codes * config.bits // 8
-        sum_bytes = shard_codes * transport.sum_bits // 8
+        sum_bytes = shard_codes * transport.resolved.sum_bits // 8
         self._codes = codes
         self._max_norms = MaxNorms(blocks)
         self._sent_codes = _bytes(workers * shard_bytes)
@@ -138,7 +137,7 @@ class CollectiveTransfer:
         for rank, codes in enumerate(self._shard_of):
             _core.lookup_sum(codes, resolved.table.array, self._own_sums, bits=resolved.config.bits, add=rank > 0)
         if self._transport.packs_sums:
-            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=self._transport.sum_bits)
+            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=resolved.sum_bits)
         self._sum_work = self._transport.sums.all_gather(self._sums, self._sent_sums)
         self._count(self._sums.numel())
 
@@ -149,7 +148,7 @@ class CollectiveTransfer:
     def aggregate(self) -> tuple[U8 | U16, U8]:
         """See Transfer."""
         if self._transport.packs_sums:
-            _core.unpack(self._sums.numpy(), self._all_sums, bits=self._transport.sum_bits)
+            _core.unpack(self._sums.numpy(), self._all_sums, bits=self._transport.resolved.sum_bits)
         return self._all_sums[: self._codes], self._contributions
 
     def _count(self, volume_bytes: int) -> None:

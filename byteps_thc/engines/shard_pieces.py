@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, Gradient
+from byteps_thc.arrays import F32, U8, U16, Gradient, value_dtype
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.engines.lanes import Waitable
 from byteps_thc.engines.max_norms import MaxNorms
@@ -48,9 +48,7 @@ class PieceBuffers:
         self.max_norms = MaxNorms(rows, blocks)
         self.sent_codes = torch.zeros(rows * code_bytes, dtype=torch.uint8)
         self.received_codes = torch.zeros(rows * code_bytes, dtype=torch.uint8)
-        self.aggregate: U8 | U16 = (
-            np.zeros(padded, np.uint8) if resolved.value_bits == 8 else np.zeros(padded, np.uint16)
-        )
+        self.aggregate: U8 | U16 = np.zeros(padded, value_dtype(resolved.value_bits))
         self.contributions: U8 = np.full(1, rows, np.uint8)
         # The same memory as the kernels take it.
         self.codes: U8 = self.sent_codes.numpy().reshape(rows, code_bytes)

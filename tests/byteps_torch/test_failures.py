@@ -32,15 +32,15 @@ def test_a_program_fails_while_byteps_connects(tmp_path):
         assert "exit status 1" in worker.output, worker.output
 
 
-@pytest.mark.parametrize("call", ["init", "shutdown"])
-def test_others_are_not_there(tmp_path, call):
+@pytest.mark.parametrize(
+    ("call", "workers", "purpose"), [("init", 1, "connect to all workers and servers"), ("shutdown", 2, "shut down")]
+)
+def test_others_are_not_there(tmp_path, call, workers, purpose):
     """Calls in which BytePS itself would wait for ever."""
     with BytepsLab(tmp_path, environment={"THC_DEADLINE_S": "4"}) as lab:
-        program = PROGRAMS / "waits_for_others.py"
-        for number in range(1 if call == "init" else 2):
-            lab.start_worker(number, program, call)
+        for number in range(workers):
+            lab.start_worker(number, PROGRAMS / "waits_for_others.py", call)
         worker = lab.wait_worker(0, deadline_s=45)
-        purpose = {"init": "connect to all workers and servers", "shutdown": "shut down"}[call]
         assert f"BytePS did not {purpose} within 4 s" in worker.output, worker.output
         assert "exit status 3" in worker.output, worker.output
 

@@ -21,6 +21,14 @@ def test_default_is_the_automatic_choice(workers):
 
 
 @pytest.mark.parametrize(
+    ("bits", "granularity", "workers", "sum_bits"),
+    [(4, 15, 1, 4), (4, 15, 4, 6), (4, 17, 4, 7), (4, 15, 17, 8), (4, 15, 18, 9), (1, 1, 2, 2), (4, 300, 64, 15)],
+)
+def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, workers, sum_bits):
+    assert ThcConfig(bits=bits, granularity=granularity).resolve(workers).sum_bits == sum_bits
+
+
+@pytest.mark.parametrize(
     ("settings", "reason"),
     [
         ({"bits": 5}, "bits: input should be 1, 2, 3, 4 or 8"),
