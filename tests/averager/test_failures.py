@@ -32,6 +32,7 @@ class Processes:
 
     def __init__(self, address: str, steps: int, quorum: int | None = None) -> None:
         self.pipes: list[Connection] = []
+        self.killed: set[Connection] = set()
         self.processes: list[subprocess.Popen[bytes]] = []
         for worker in range(WORKERS):
             ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -52,14 +53,20 @@ class Processes:
             pipe.close()
 
     def event(self, timeout_s: float = 60.0) -> tuple:
-        """The next report of any worker; the pipes of killed ones end."""
+        """The next report of any worker; the pipes of killed ones end, some of them in the middle of a report."""
         deadline = time.monotonic() + timeout_s
-        while ready := wait(self.pipes, deadline - time.monotonic()):
+        reporting = [pipe for pipe in self.pipes if not pipe.closed]
+        while ready := wait(reporting, deadline - time.monotonic()):
+            pipe = ready[0]
             try:
-                return ready[0].recv()
+                return pipe.recv()
             except EOFError:
-                self.pipes.remove(ready[0])
-                ready[0].close()
+                pass
+            except OSError:
+                if pipe not in self.killed:
+                    raise
+            reporting.remove(pipe)
+            pipe.close()
         pytest.fail(f"no worker reported anything for {timeout_s} s")
 
     def wait_for_step(self, step: int) -> dict[int, list[np.ndarray]]:
@@ -75,6 +82,7 @@ class Processes:
         return averages
 
     def kill(self, worker: int) -> None:
+        self.killed.add(self.pipes[worker])
         os.kill(self.processes[worker].pid, signal.SIGKILL)
 
     def errors(self, workers: set[int]) -> dict[int, tuple]:
