@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .PHONY: help setup demo demo-switch byteps test test-all lint format bench docs clean
 
 JOBS ?= $(shell nproc)
+PRESETS ?= release asan-ubsan tsan
 BIN := .venv/bin
 BUILD_BYTEPS := nice $(BIN)/python scripts/byteps/build.py
 WITHOUT_BYTEPS := echo "make: BytePS was not built; tests that need it are skipped" >&2
@@ -39,7 +40,7 @@ test: ## C++ and Python tests, with BytePS where it can be built; a few minutes
 test-all: ## test, slow tests, sanitizers and a minute of fuzzing
 	@scripts/setup.sh all
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
-	@for preset in release asan-ubsan tsan; do scripts/cpp_tests.sh $$preset $(JOBS); done
+	@for preset in $(PRESETS); do scripts/cpp_tests.sh $$preset $(JOBS); done
 	@scripts/fuzz.sh
 	@$(BIN)/pytest $(ARGS)
 
