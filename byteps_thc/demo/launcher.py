@@ -101,11 +101,14 @@ def follow(
 
 
 def receive(channel: Connection, open_channels: dict[Connection, BaseProcess]) -> Progress | RunResult | Failure | None:
-    """Next message of a worker. At the end of a channel: closes it; a Failure if the worker died, else None."""
+    """Next message of a worker. At the end of a channel: closes it; a Failure if the worker died, else None.
+
+    A worker that is killed while it sends ends its channel in the middle of a message: OSError.
+    """
     try:
         message: Progress | RunResult | Failure = channel.recv()
         return message
-    except EOFError:
+    except (EOFError, OSError):
         worker = open_channels.pop(channel)
         channel.close()
         worker.join(END_TIMEOUT_S)

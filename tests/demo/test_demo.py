@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from byteps_thc.demo.launcher import receive
+from byteps_thc.demo.settings import Failure
 from byteps_thc.session import has_dpdk
 
 THC = str(Path(sys.executable).parent / "thc")
@@ -143,6 +149,19 @@ def test_a_killed_worker_ends_the_demo_and_leaves_no_process(tmp_path: Path) -> 
     assert "was killed by signal 9" in errors
     assert "Traceback" not in errors
     assert [pid for pid in children if cmdline(pid)] == []
+
+
+def test_a_worker_killed_in_the_middle_of_a_message_is_a_failure_too() -> None:
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    os.write(writer.fileno(), struct.pack("!i", 100) + b"less than 100 bytes")
+    writer.close()
+    worker = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), name="worker 0")
+    worker.start()
+    worker.kill()
+    open_channels: dict[Connection, BaseProcess] = {reader: worker}
+    assert receive(reader, open_channels) == Failure("worker 0", "was killed by signal 9", details="")
+    assert not open_channels
+    worker.close()
 
 
 def wait_for_children(parent: int, *, count: int) -> list[int]:
