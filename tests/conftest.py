@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from byteps_thc.launch import ParameterServer
+
+# Hypothesis gives up after an example of 0.2 s, unless it knows that it runs on CI: any stall of the machine is one.
+settings.register_profile("no deadline", settings.default, deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture
