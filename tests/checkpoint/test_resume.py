@@ -10,6 +10,9 @@ import torch
 from ranks import run_ranks
 from torch import Tensor
 
+# Ranks are launched twice for the first test, and both launches may take as long as they are given.
+pytestmark = pytest.mark.timeout(240)
+
 PROGRAM = Path(__file__).with_name("training_rank.py")
 Reports = list[dict[str, Any]]
 KINDS = ("fsdp", "ddp")
