@@ -73,7 +73,7 @@ def test_misuse_is_explained(report: dict[str, Any], case: str, kind: str, text:
 
 def test_a_late_rank_is_an_error_at_the_deadline(report: dict[str, Any]) -> None:
     assert "other ranks did not answer in time" in report["late"]["text"]
-    assert 2.0 <= report["late"]["seconds"] < 20.0
+    assert 3.5 < report["late"]["seconds"] < 20.0  # the deadline is 4 s
 
 
 def test_a_dead_rank_is_an_error_now_and_later(report: dict[str, Any]) -> None:
@@ -81,4 +81,4 @@ def test_a_dead_rank_is_an_error_now_and_later(report: dict[str, Any]) -> None:
     assert "is lost" in error["text"] or "did not answer in time" in error["text"]
     assert error["seconds"] < 20.0
     assert later["kind"] == "TransportError"
-    assert later["seconds"] < 1.0
+    assert later["seconds"] < 5.0  # the deadline is 10 s

@@ -18,11 +18,14 @@ from byteps_thc.errors import ThcError
 from byteps_thc.fsdp import compress_reduce_scatter
 
 DEADLINE_S = 6.0  # long enough for what goes well on a busy machine
+_kept: list[object] = []
 
 
 def lose(rank: Rank, mesh: DeviceMesh, *, kill: bool) -> dict[str, Any]:
     """Train until rank 1 is lost, within a step."""
     model = sharded_model(mesh, reshard_after_forward=False)
+    _kept.append(model)  # its connections are there until the end: a late rank is not one that has closed them
+    dist.barrier()  # a rank may have imported FSDP seconds before another
     compress_reduce_scatter(model, ThcConfig(), policy=CompressionPolicy(deadline_s=DEADLINE_S))
     for step in range(3):
         loss = model(gradients(rank.rank, step, all_shapes()))
