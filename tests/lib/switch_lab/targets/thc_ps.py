@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 import socket
 import time
@@ -17,8 +18,8 @@ from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Endpoint, Job, Worker
 from switch_lab.reference import Limits
 from switch_lab.targets.target import PortFrame
 
-FENCE_TIMEOUT_S = 0.05
-FENCE_ATTEMPTS = 100
+FENCE_TIMEOUT_S = 1.0
+FENCE_ATTEMPTS = 30
 
 
 class ThcPsTarget:
@@ -33,6 +34,7 @@ class ThcPsTarget:
         self._workers: dict[Endpoint, Worker] = {}
         self._sockets: dict[Endpoint, socket.socket] = {}
         self._fence = _loopback_socket()
+        self._questions = itertools.count(1)
 
     def install(self, jobs: Sequence[Job]) -> None:
         self._stop()
@@ -64,13 +66,15 @@ class ThcPsTarget:
         self._fence.close()
 
     def _wait_until_handled(self) -> None:
-        # thc-ps handles datagrams in order: when it has answered this one, it has answered those before.
-        question = bytes(Thc(version=1, message_type=TYPES["codes"], code_bits=8, payload_count=1) / Raw(b"\0"))
+        # thc-ps handles datagrams in order: when it has answered this one, it has answered those before. An answer
+        # repeats the round of its question: those to the questions of earlier exchanges may come late.
+        asked = set()
         for _ in range(FENCE_ATTEMPTS):  # unknown jobs are answered at a limited rate
-            self._fence.sendto(question, self._address)
-            if select.select([self._fence], [], [], FENCE_TIMEOUT_S)[0]:
-                _received(self._fence)
-                return
+            asked.add(next(self._questions))
+            self._fence.sendto(_question(max(asked)), self._address)
+            while select.select([self._fence], [], [], FENCE_TIMEOUT_S)[0]:
+                if any(Thc(answer).round in asked for answer in _received(self._fence)):
+                    return
         raise TimeoutError(f"thc-ps did not answer {FENCE_ATTEMPTS} times")
 
     def _stop(self) -> None:
@@ -86,6 +90,12 @@ def _loopback_socket() -> socket.socket:
     loopback.bind(("127.0.0.1", 0))
     loopback.setblocking(False)
     return loopback
+
+
+def _question(number: int) -> bytes:
+    """Codes of a job that is not there."""
+    header = Thc(version=1, message_type=TYPES["codes"], code_bits=8, payload_count=1, round=number)
+    return bytes(header / Raw(b"\0"))
 
 
 def _received(from_socket: socket.socket) -> list[bytes]:
