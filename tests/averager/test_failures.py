@@ -38,15 +38,26 @@ class Processes:
             ours, theirs = multiprocessing.Pipe(duplex=False)
             arguments = [address, worker, steps, quorum or WORKERS, theirs.fileno()]
             command = [sys.executable, str(PROGRAM), *map(str, arguments)]
-            self.processes.append(subprocess.Popen(command, pass_fds=[theirs.fileno()]))
+            self.processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()]))
             theirs.close()
             self.pipes.append(ours)
 
     def __enter__(self) -> Processes:
+        """All have joined. One that starts late would use up the others' deadline, or be left behind by a quorum."""
+        try:
+            for _ in range(WORKERS):
+                event = self.event()
+                assert event[1] == "joined", event
+            for process in self.processes:
+                process.stdin.close()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
+            process.stdin.close()
             process.kill()
             process.wait(10)
         for pipe in self.pipes:
@@ -113,18 +124,18 @@ def test_a_killed_worker_is_named_on_the_others(thc_ps: ParameterServer) -> None
         for error in processes.errors({0, 2}).values():
             assert error[2] == DeadlineError.__name__
             assert error[4] == (1,), error
-        assert time.monotonic() - killed_at < DEADLINE_S * 2.5
+        assert time.monotonic() - killed_at < DEADLINE_S * 5, "by far not the 60 s of the default"
 
 
 def test_a_quorum_goes_on_without_a_killed_worker(thc_ps: ParameterServer) -> None:
-    with Processes(thc_ps.address, steps=100, quorum=2) as processes:
-        processes.wait_for_step(3)
+    with Processes(thc_ps.address, steps=10_000, quorum=2) as processes:
+        last_step = max(processes.wait_for_step(3)) + 96
         processes.kill(1)
         last: dict[int, np.ndarray] = {}
         while set(last) != {0, 2}:
             worker, step, *report = processes.event()
             assert step != "error", report
-            if step == 99:
+            if step == last_step:
                 (last[worker],) = report
     np.testing.assert_array_equal(last[0], last[2])
     assert error_against_mean(last[0], (0, 2)) < 0.15

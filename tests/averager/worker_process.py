@@ -1,7 +1,8 @@
 """A worker process of test_failures: averages the same gradient again and again and reports every average.
 
 Usage: worker_process.py ADDRESS WORKER STEPS QUORUM PIPE_FD
-Sends (worker, step, average) through the pipe, and (worker, "error", class, message, missing workers) at an error.
+Sends (worker, "joined") through the pipe and begins when its standard input ends. Then it sends
+(worker, step, average), and (worker, "error", class, message, missing workers) at an error.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ def train(address: str, worker: int, steps: int, quorum: int, events: Connection
             quorum=quorum,
             timeouts=Timeouts(operation_s=DEADLINE_S),
         ) as session:
+            events.send((worker, "joined"))
+            sys.stdin.read()
             averager = GradientAverager(session, Compressor(CONFIG, workers=WORKERS, worker=worker))
             for step in range(steps):
                 gradient = gradient_of(worker)
