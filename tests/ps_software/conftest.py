@@ -12,7 +12,7 @@ import pytest
 from byteps_thc.launch import ParameterServer
 from byteps_thc.wire.layout import ErrorPayload, ErrorReason, Flag, Header, HelloPayload, MessageType, WelcomePayload
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 30.0
 #: how long to listen before "no answer" is believed
 SILENCE_S = 0.2
 
