@@ -184,7 +184,7 @@ def test_server_down_at_start() -> None:
             backend=LOOPBACK,
             timeouts=Timeouts(connect_s=0.5),
         )
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < Timeouts().connect_s
 
 
 def test_different_table_is_refused(server: ParameterServer) -> None:
@@ -234,9 +234,10 @@ def run_python(code: str, *arguments: str) -> str:
 
 
 LEAK_A_SESSION = """
-    import ctypes, os, sys
+    import ctypes, os, sys, time
     from byteps_thc.config import ThcConfig
     from byteps_thc.session import Session, UdpConfig
+    print(time.monotonic())
     session = Session([sys.argv[1]], job=int(sys.argv[2]), worker=0, workers=2, config=ThcConfig(),
                       backend=UdpConfig(local="127.0.0.1:0"))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))  # never destroyed
@@ -245,16 +246,17 @@ LEAK_A_SESSION = """
 
 def test_a_crashed_worker_may_come_back_at_once(server: ParameterServer) -> None:
     job = next(_next_job)
-    run_python(LEAK_A_SESSION + "    os._exit(0)", server.address, str(job))
-    with join_alone(server, job) as again:
-        assert again.counters()["hello_sent"] > 1  # refused at first: the server cannot know yet
+    crash = "    sys.stdout.flush()\n    os._exit(0)"
+    joining_at = float(run_python(LEAK_A_SESSION + crash, server.address, str(job)))
+    with join_alone(server, job):
+        assert time.monotonic() - joining_at > 0.9, "refused at first: the server cannot know within a second"
 
 
 def test_the_end_of_the_process_closes_its_sessions(server: ParameterServer) -> None:
     job = next(_next_job)
     run_python(LEAK_A_SESSION, server.address, str(job))
-    with join_alone(server, job) as again:
-        assert again.counters()["hello_sent"] == 1
+    # The GOODBYE of its only worker has ended the job; otherwise another number of workers would be refused.
+    Session([server.address], job=job, worker=0, workers=3, config=ThcConfig(), backend=LOOPBACK).close()
 
 
 def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> None:
@@ -277,8 +279,8 @@ def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> Non
     """
     )
     output = run_python(code, server.address, str(next(_next_job))).splitlines()
-    assert "belongs to the parent process" in output[0]
-    assert output[1] == "1"
+    assert "belongs to the parent process" in output[1]
+    assert output[2] == "1"
 
 
 def test_different_order_is_an_error_not_a_sum(server: ParameterServer) -> None:
@@ -301,7 +303,7 @@ def test_different_order_is_an_error_not_a_sum(server: ParameterServer) -> None:
 def test_missing_worker_is_named(server: ParameterServer) -> None:
     codes = np.zeros(512, np.uint8)
     with ExitStack() as stack:
-        joined = sessions(stack, [server.address], 3, timeouts=Timeouts(operation_s=1))
+        joined = sessions(stack, [server.address], 3, timeouts=Timeouts(operation_s=2))
         handles = [session.push_pull(0, None, codes) for session in joined[:2]]
         for session, handle in zip(joined[:2], handles, strict=True):
             with pytest.raises(DeadlineError, match="missing worker 2") as caught:
@@ -331,7 +333,8 @@ def test_loss_tolerant_zero_fills() -> None:
     config = ThcConfig(codes_per_packet=1024)
     count = 1024 * 400
     with ParameterServer(["--fault-drop", "0.02"]) as faulty, ExitStack() as stack:
-        joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True)
+        # The packets are all in flight at once, and a busy machine is late with them.
+        joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=Timeouts(loss_s=2.0))
         codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
         handles = [s.push_pull(0, None, c) for s, c in zip(joined, codes, strict=True)]
         expected = expected_sum(config, codes, count).reshape(-1, 1024)
@@ -450,10 +453,14 @@ def test_keyboard_interrupt_ends_a_wait(server: ParameterServer) -> None:
         # A shell starts background jobs with SIGINT ignored; then Python has no handler for it.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+
+        def wait_from_now() -> None:
+            timer.start()
+            joined[0].wait(handle, 30)
+
         try:
             with pytest.raises(KeyboardInterrupt):
-                joined[0].wait(handle, 30)
+                wait_from_now()
         finally:
             timer.join()
             signal.signal(signal.SIGINT, handler)
