@@ -15,7 +15,7 @@ from byteps_thc import ThcConfig
 from byteps_thc.ddp import ThcState, thc_hook
 
 _LAYERS = 53
-_STEPS = 12
+_STEPS = 20
 _FIRST_STEPS = 3  # DDP rebuilds its buckets, layouts are made
 
 
@@ -40,7 +40,10 @@ def main() -> None:
             ddp(torch.randn(8, 512)).square().mean().backward()
             per_step = len(spent_ms)
             dist.barrier()
-        rank.report({"median_ms": statistics.median(spent_ms), "buckets": per_step // (_STEPS - _FIRST_STEPS)})
+        buckets = per_step // (_STEPS - _FIRST_STEPS)
+        # The least of all steps: whatever else runs on the machine leaves the caches cold, and so adds processor time.
+        least_ms = [min(spent_ms[bucket::buckets]) for bucket in range(buckets)]
+        rank.report({"mean_ms": statistics.mean(least_ms), "buckets": buckets})
         state.close()
 
 

@@ -13,4 +13,4 @@ def test_hook_keeps_backward_for_a_fifth_of_a_millisecond_at_most(tmp_path: Path
     reports = run_ranks(Path(__file__).with_name("hook_overhead_rank.py"), 2, tmp_path)
     for report in reports:
         assert report["buckets"] >= 2
-        assert report["median_ms"] < TARGET_MS
+        assert report["mean_ms"] < TARGET_MS
