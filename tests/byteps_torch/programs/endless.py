@@ -26,9 +26,9 @@ def main():
     step = 0
     while time.monotonic() < end:
         optimizer.zero_grad()
-        (weight - bps.rank()).square().sum().backward()
         started = time.monotonic()
         try:
+            (weight - bps.rank()).square().sum().backward()
             optimizer.step()
         except ThcError as error:
             print(f"{type(error).__name__} after {time.monotonic() - started:.1f} s: {error}", flush=True)

@@ -1,6 +1,7 @@
 """A BytePS worker that waits for others who are not there, prints the error and ends with status 3.
 
-Argument: what it waits in, "init" (when BytePS connects), "shutdown", or "resume".
+Arguments: what it waits in, "init" (when BytePS connects), "shutdown", or "resume", and for how many seconds. All waits
+before have time: the other worker may start much later.
 """
 
 import os
@@ -15,8 +16,10 @@ torch.set_num_threads(1)
 
 
 def main():
-    call = sys.argv[1]
+    call, deadline_s = sys.argv[1:]
     try:
+        if call == "init":
+            os.environ["THC_DEADLINE_S"] = deadline_s
         bps.init(lazy=call != "init")
         bps.push_pull(torch.ones(1000), name="first")  # with the other worker
         rank, size = bps.rank(), bps.size()
@@ -27,7 +30,9 @@ def main():
             print("suspended", flush=True)
             if rank == 1:
                 os._exit(0)
+            os.environ["THC_DEADLINE_S"] = deadline_s
             bps.resume(size, 1, rank)
+        os.environ["THC_DEADLINE_S"] = deadline_s
         bps.shutdown()
     except DeadlineError as error:
         print(f"DeadlineError: {error}", flush=True)

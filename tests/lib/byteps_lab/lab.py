@@ -115,7 +115,7 @@ class BytepsLab:
             time.sleep(_POLL_S)
         return Finished(status, process.output)
 
-    def wait_servers(self, deadline_s: float = 15.0) -> None:
+    def wait_servers(self, deadline_s: float = 60.0) -> None:
         """Wait until scheduler and servers have ended, as they do after the last worker; else TimeoutError."""
         end = time.monotonic() + deadline_s
         for name in ("scheduler", *(f"server{server}" for server in range(self._servers))):
