@@ -11,7 +11,7 @@ from byteps_thc.wire.layout import UDP_PORT
 
 #: What workers and thc-ps ask the kernel for (worker_dpdk/io/udp_io.h, thc-ps --rcvbuf).
 WANTED_BUFFER_BYTES = 64 << 20
-_LOCAL_ANSWER_S = 0.5
+_LOCAL_ANSWER_S = 2.0
 # Of linux/udp.h and asm-generic/socket.h; the socket module has names for none of them.
 _UDP_SEGMENT, _UDP_GRO, _SO_RCVBUFFORCE = 103, 104, 33
 
