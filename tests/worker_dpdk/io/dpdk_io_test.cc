@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
@@ -56,25 +57,31 @@ class DpdkBesideKernelTest : public testing::Test {
 
   // Datagrams both ways; the kernel finds our MAC by ARP and we find its.
   void greet() {
-    const std::array<std::uint8_t, 5> hello{'h', 'e', 'l', 'l', 'o'};
+    std::array<std::uint8_t, 5> hello{'h', 'e', 'l', 'l', '0'};
     Endpoint from;
     std::string text;
-    for (int attempt = 0; attempt < 5 && text.empty(); ++attempt) {
+    const auto is_last = [&] { return std::ranges::equal(text, hello); };
+    // The kernel drops a datagram when ARP is not answered for three seconds; of later ones none may stay on the way.
+    for (int attempt = 0; attempt < 5 && !is_last(); ++attempt) {
+      hello.back() = static_cast<std::uint8_t>('0' + attempt);
       kernel->send(dpdk->local(), hello, {});
       kernel->flush();
-      text = receive_one(*dpdk, &from);
+      do {
+        text = receive_one(*dpdk, &from, std::chrono::seconds(4));
+      } while (!text.empty() && !is_last());
     }
-    ASSERT_EQ(text, "hello");
+    ASSERT_TRUE(is_last()) << text;
     ASSERT_EQ(from, kernel->local());
     ASSERT_TRUE(dpdk->send(kernel->local(), hello, {}));
     dpdk->flush();
-    ASSERT_EQ(receive_one(*kernel, &from), "hello");
+    text = receive_one(*kernel, &from);
+    ASSERT_TRUE(is_last()) << text;
     ASSERT_EQ(from, dpdk->local());
   }
 
-  // Polls until `counter` reached `value` or a second has passed.
+  // Polls until `counter` has reached `value`.
   void poll_until(const std::uint64_t& counter, std::uint64_t value) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     std::array<RxPacket, 32> packets;
     while (counter < value && std::chrono::steady_clock::now() < deadline) {
       EXPECT_EQ(dpdk->receive(packets), 0U);
@@ -86,14 +93,19 @@ class DpdkBesideKernelTest : public testing::Test {
   std::optional<EthernetHeader> sent_to(Endpoint to) {
     const FileDescriptor sniffer(socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK, htons(kEtherTypeIpv4)));
     const std::array<std::uint8_t, 5> data{};
-    dpdk->send(to, data, {});
+    if (!dpdk->send(to, data, {})) {
+      return std::nullopt;
+    }
     dpdk->flush();
     UdpFrameHeader frame;
-    for (int i = 0; i < 100; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < deadline) {
       const ssize_t bytes = recv(sniffer.get(), &frame, sizeof frame, 0);
       if (bytes == static_cast<ssize_t>(sizeof frame) && frame.ip.destination == to.ip) {
         return frame.ethernet;
+      }
+      if (bytes < 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
     return std::nullopt;
@@ -118,7 +130,7 @@ TEST_F(DpdkBesideKernelTest, AnswersArpAndLearnsWhoSent) { greet(); }
 
 TEST_F(DpdkBesideKernelTest, AsksForAnUnknownNeighbourAndCountsWhatItCouldNotSend) {
   const std::array<std::uint8_t, 5> data{};
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
   EXPECT_FALSE(dpdk->send(kernel->local(), data, {}));
   EXPECT_EQ(dpdk->counters().tx_no_neighbour, 1U);
   std::array<RxPacket, 32> packets;
@@ -245,7 +257,7 @@ TEST_F(DpdkSetUpTest, MemifClientWithoutServerEndsInTime) {
   client.start_timeout_ms = 300;
   const auto start = std::chrono::steady_clock::now();
   expect_refused<DpdkUnavailableError>(client, "role=server");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));  // the default
 }
 
 TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {
@@ -259,10 +271,11 @@ TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {
     text[i] = static_cast<char>(i * 7 + i / 256);
   }
   std::string received;
-  for (int attempt = 0; attempt < 5 && received.empty(); ++attempt) {  // the link and ARP take a moment
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (received.empty() && std::chrono::steady_clock::now() < deadline) {  // the link and ARP take a moment
     sender->send(receiver->local(), {}, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
     sender->flush();
-    received = receive_one(*receiver);
+    received = receive_one(*receiver, nullptr, std::chrono::milliseconds(100));
     std::array<RxPacket, 8> answers;
     sender->receive(answers);
   }

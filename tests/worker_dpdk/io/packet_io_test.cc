@@ -61,7 +61,7 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
 
   // Until both know each other's MAC and a virtual link is up; UDP needs one try.
   void connect() {
-    const auto deadline = steady_clock::now() + std::chrono::seconds(5);
+    const auto deadline = steady_clock::now() + std::chrono::seconds(30);
     const std::array<std::uint8_t, 3> hello{1, 2, 3};
     std::array<RxPacket, 32> packets;
     bool a_heard = false;
@@ -76,8 +76,18 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
       a_heard |= a->receive(packets) > 0;
       b_heard |= b->receive(packets) > 0;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    while (a->receive(packets) + b->receive(packets) > 0) {
+    ASSERT_NO_FATAL_FAILURE(take_rest(*a, *b));
+    ASSERT_NO_FATAL_FAILURE(take_rest(*b, *a));
+  }
+
+  // Takes what is still on its way, which comes before a last datagram of another size.
+  static void take_rest(PacketIo& from, PacketIo& to) {
+    const std::array<std::uint8_t, 4> last{};
+    ASSERT_TRUE(from.send(to.local(), last, {}));
+    from.flush();
+    for (std::size_t size_bytes = 0; size_bytes != last.size();) {
+      size_bytes = receive_one(to).size();
+      ASSERT_NE(size_bytes, 0U) << "got lost although the two ends know each other";
     }
   }
 
@@ -93,7 +103,7 @@ class PacketIoTest : public testing::TestWithParam<BackEnd> {
     std::array<RxPacket, 48> packets;
     std::size_t next_sent = 0;
     std::size_t next_received = 0;
-    const auto deadline = steady_clock::now() + std::chrono::seconds(10);
+    const auto deadline = steady_clock::now() + std::chrono::seconds(60);
     while (next_received < count) {
       ASSERT_LT(steady_clock::now(), deadline) << next_received << " of " << count << " arrived";
       for (; next_sent < count && next_sent < next_received + 64; ++next_sent) {
@@ -167,7 +177,7 @@ TEST_P(PacketIoTest, RefusesDatagramsThatCannotBeSent) {
 TEST_P(PacketIoTest, WaitEndsInTime) {
   const auto start = steady_clock::now();
   a->wait(std::chrono::milliseconds(20));
-  EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(10));  // and not never
 }
 
 INSTANTIATE_TEST_SUITE_P(BackEnds, PacketIoTest, testing::ValuesIn(kBackEnds),

@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -64,10 +64,11 @@ std::string TestNetwork::set_up_veth() {
   if (unshare(CLONE_NEWNET) != 0) {
     return std::string("cannot make a network namespace (needs root): ") + std::strerror(errno);
   }
+  // Without an IPv6 address the kernel sends nothing of its own accord, which tests would take for frames of theirs.
   const bool up =
       run("ip link set lo up && ip link add thc_a type veth peer name thc_b && "
           "ip link add thc_dpdk type veth peer name thc_kernel && "
-          "for i in thc_a thc_b thc_dpdk thc_kernel; do ip link set $i up; done && "
+          "for i in thc_a thc_b thc_dpdk thc_kernel; do ip link set $i addrgenmode none; ip link set $i up; done && "
           "ip addr add 10.99.0.1/24 dev thc_kernel");
   if (!up || !disable_checksum_offload(kKernelInterface)) {
     return "cannot make veth interfaces (needs iproute2 and the veth module)";
@@ -97,19 +98,35 @@ std::unique_ptr<PacketIo> TestNetwork::af_packet_beside_kernel() const {
   return make_dpdk_io(dpdk_config("net_af_packet2", 99, 2));
 }
 
-std::string receive_one(PacketIo& io, Endpoint* from) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  std::array<RxPacket, 1> packets;
-  while (std::chrono::steady_clock::now() < deadline) {
-    if (io.receive(packets) == 1) {
-      if (from != nullptr) {
-        *from = packets[0].from;
-      }
-      return {reinterpret_cast<const char*>(packets[0].data), packets[0].size_bytes};
+std::size_t receive_each(PacketIo& io, std::size_t count, const std::function<void(const RxPacket&)>& take,
+                         std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  std::array<RxPacket, 64> packets;
+  std::size_t received = 0;
+  while (true) {
+    const bool last_look = std::chrono::steady_clock::now() >= deadline;  // after a stall, what is there counts
+    const std::size_t n = io.receive(std::span(packets).first(std::min(count - received, packets.size())));
+    std::for_each_n(packets.begin(), n, take);
+    received += n;
+    if (received == count || (n == 0 && last_look)) {
+      return received;
     }
-    io.wait(std::chrono::milliseconds(10));
+    if (n == 0) {
+      io.wait(std::chrono::milliseconds(10));
+    }
   }
-  return {};
+}
+
+std::string receive_one(PacketIo& io, Endpoint* from, std::chrono::milliseconds patience) {
+  std::string text;
+  const auto take = [&](const RxPacket& packet) {
+    text.assign(reinterpret_cast<const char*>(packet.data), packet.size_bytes);
+    if (from != nullptr) {
+      *from = packet.from;
+    }
+  };
+  receive_each(io, 1, take, patience);
+  return text;
 }
 
 }  // namespace thc::io::test

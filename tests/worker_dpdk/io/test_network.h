@@ -1,6 +1,9 @@
 // The network the I/O tests run on: a private network namespace with veth pairs, and EAL with the DPDK devices on it.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,7 +44,14 @@ class TestNetwork {
   DpdkConfig base_;
 };
 
-/// Next datagram within a second, copied; empty when none came.
-std::string receive_one(PacketIo& io, Endpoint* from = nullptr);
+/// For what must come: longer than a busy machine stalls.
+inline constexpr std::chrono::seconds kPatience{10};
+
+/// Gives the next `count` datagrams to `take`; returns how many came.
+std::size_t receive_each(PacketIo& io, std::size_t count, const std::function<void(const RxPacket&)>& take,
+                         std::chrono::milliseconds patience = kPatience);
+
+/// Next datagram, copied; empty when none came.
+std::string receive_one(PacketIo& io, Endpoint* from = nullptr, std::chrono::milliseconds patience = kPatience);
 
 }  // namespace thc::io::test

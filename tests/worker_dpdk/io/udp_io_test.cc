@@ -31,6 +31,11 @@ std::uint32_t slot_of(const RxPacket& packet) {
   return header.slot;
 }
 
+void expect_nothing_left(PacketIo& io) {
+  std::array<RxPacket, 1> packets;
+  EXPECT_EQ(io.receive(packets), 0U);
+}
+
 TEST(UdpIoTest, PortInUseNamesThePortAndAWayOut) {
   const auto holder = make_udp_io({.local = {kLoopback, 0}});
   const std::string port = std::to_string(holder->local().port);
@@ -58,7 +63,7 @@ class ShardTest : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(ShardTest, DatagramsGoToSlotModShards) {
   const std::uint32_t shards = GetParam();
-  constexpr std::uint32_t kSlots = 240;
+  constexpr std::uint32_t kSlots = 240;  // a multiple of every number of shards
   const auto group = make_udp_shards({.local = {kLoopback, 0}}, shards);
   const auto sender = make_udp_io({.local = {kLoopback, 0}});
   sender->set_shards(shards);
@@ -69,17 +74,15 @@ TEST_P(ShardTest, DatagramsGoToSlotModShards) {
     ASSERT_TRUE(sender->send(group[0]->local(), bytes_of(header), payload));
   }
   sender->flush();
-  std::uint32_t received = 0;
-  std::array<RxPacket, 64> packets;
   for (std::uint32_t shard = 0; shard < shards; ++shard) {
-    group[shard]->wait(std::chrono::milliseconds(100));
-    for (std::size_t n = group[shard]->receive(packets); n > 0; n = group[shard]->receive(packets)) {
-      for (std::size_t i = 0; i < n; ++i, ++received) {
-        EXPECT_EQ(slot_of(packets[i]) % shards, shard);
-      }
-    }
+    std::uint32_t expected = shard;
+    receive_each(*group[shard], kSlots / shards, [&](const RxPacket& packet) {
+      EXPECT_EQ(slot_of(packet), expected);
+      expected += shards;
+    });
+    EXPECT_EQ(expected, kSlots + shard);
+    expect_nothing_left(*group[shard]);
   }
-  EXPECT_EQ(received, kSlots);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, ShardTest, testing::Values(1, 2, 3, 8));
@@ -109,16 +112,11 @@ TEST(UdpIoTest, InterleavedDestinationsStayInOrder) {
   }
   sender->flush();
   EXPECT_EQ(sender->counters().tx_packets, 400U);
-  std::array<RxPacket, 128> packets;
   for (const auto& receiver : receivers) {
     std::uint32_t expected = 0;
-    receiver->wait(std::chrono::milliseconds(100));
-    for (std::size_t n = receiver->receive(packets); n > 0; n = receiver->receive(packets)) {
-      for (std::size_t i = 0; i < n; ++i) {
-        EXPECT_EQ(slot_of(packets[i]), expected++);
-      }
-    }
+    receive_each(*receiver, 100, [&](const RxPacket& packet) { EXPECT_EQ(slot_of(packet), expected++); });
     EXPECT_EQ(expected, 100U);
+    expect_nothing_left(*receiver);
   }
 }
 
