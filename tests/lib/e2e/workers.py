@@ -22,7 +22,8 @@ from byteps_thc.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("worker_process.py")
 JOB = 7
-EVENT_TIMEOUT_S = 60.0
+#: longer than an operation takes to fail
+EVENT_TIMEOUT_S = 90.0
 EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-telemetry"]
 
 
@@ -94,8 +95,9 @@ class Workers:
     def outcomes(self) -> list[dict[str, Any]]:
         """What all say in the end; then they leave."""
         outcomes = [self.outcome(worker) for worker in range(len(self.processes))]
-        for pipe, process in zip(self._pipes, self.processes, strict=True):
-            pipe.send("leave")
+        for outcome, pipe, process in zip(outcomes, self._pipes, self.processes, strict=True):
+            if "error" not in outcome:  # who has one leaves by itself, and closes its pipe
+                pipe.send("leave")
             process.wait(20)
         return outcomes
 
