@@ -20,8 +20,8 @@ from p4.control.serve import serve
 from p4.model.switch import Switch
 
 PORT = 1
-STOP_S = 5.0
-ANSWER_S, REPEAT_S = 10.0, 0.2
+STOP_S = 30.0
+ANSWER_S, REPEAT_S = 30.0, 0.2
 MISSING = why_no_cables()
 
 

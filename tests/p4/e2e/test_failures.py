@@ -30,7 +30,7 @@ model_or_slow = pytest.mark.parametrize(
 def test_a_killed_worker_is_named_at_the_deadline(
     make_site: Callable[..., Any], start_switch: Callable[..., Any]
 ) -> None:
-    work = Work(("udp", "udp"), counts=(2048,), steps=ENDLESS, operation_s=5.0)
+    work = Work(("udp", "udp"), counts=(2048,), steps=ENDLESS, operation_s=8.0)
     site = make_site(work)
     start_switch(site)
     with start_workers(site, work) as workers:

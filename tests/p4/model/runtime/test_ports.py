@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import socket
@@ -112,7 +113,7 @@ def test_the_loop_ends_with_its_time(forwarder):
     start = time.monotonic()
     PortLoop(forwarder, {3: udp}).run(threading.Event(), duration_s=0.2)
     udp.close()
-    assert 0.2 <= time.monotonic() - start < 5
+    assert 0.2 <= time.monotonic() - start < 60
 
 
 class Frames:
@@ -171,7 +172,7 @@ def test_a_function_that_always_answers_does_not_keep_the_loop(forwarder):
     PortLoop(forwarder, {1: port, 0: FunctionPort(lambda frame: [frame])}).run(threading.Event(), duration_s=0.3)
     port.close()
     assert forwarder.statistics.received > 10
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
 
 
 def test_a_function_that_fails_costs_its_answer_only(forwarder, caplog):
@@ -198,6 +199,15 @@ def test_a_loop_needs_ports(forwarder):
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="veth interfaces need root")
 
 
+def wait_until_up(interface: str) -> None:
+    """The kernel begins to send a moment after the other end came up; until then it drops, and says nothing."""
+    deadline = time.monotonic() + 30
+    command = ["ip", "-o", "link", "show", interface]
+    while " state UP " not in subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout:
+        assert time.monotonic() < deadline, f"{interface} does not come up"
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def cables():
     """Two veth pairs: the switch's ends and the hosts' ends."""
@@ -208,6 +218,8 @@ def cables():
             for end in (inner, outer):
                 disable_offloads(end)
                 subprocess.run(["ip", "link", "set", end, "up"], check=True, timeout=10)
+        for end in itertools.chain(*pairs):
+            wait_until_up(end)
         yield pairs
     finally:
         for inner, _ in pairs:

@@ -74,7 +74,7 @@ def test_workers_on_udp_sockets_get_the_sums_of_thc_ps(program):
     cpu = FunctionPort(lambda frame: agent.handle(frame, time.monotonic()))
     stop = threading.Event()
     loop = PortLoop(switch, {FRONT_PORT: front, CPU_PORT: cpu})
-    thread = threading.Thread(target=loop.run, args=(stop, 60), daemon=True)
+    thread = threading.Thread(target=loop.run, args=(stop,), daemon=True)
     thread.start()
     server = f"{SWITCH_IP}:{UDP_PORT}"
     settings = [
