@@ -15,13 +15,13 @@ LIBRARY = Path(__file__).parents[1] / "lib"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(1600)
 def test_loss_after_300_steps_is_within_one_per_cent_of_fp32(tmp_path: Path) -> None:
     result = tmp_path / "loss.json"
     subprocess.run(
         [sys.executable, str(BENCHMARK), "--json", str(result)],
         env=os.environ | {"PYTHONPATH": str(LIBRARY)},
-        timeout=950,
+        timeout=1550,  # more than the benchmark gives its ranks
         check=True,
     )
     losses = json.loads(result.read_text())
