@@ -24,7 +24,7 @@ from byteps_thc.wire.layout import (
 )
 
 _ANSWER_S = 3.0
-_TIMEOUTS = Timeouts(connect_s=3.0, operation_s=1.0)
+_TIMEOUTS = Timeouts(connect_s=3.0, operation_s=2.0)
 _ROUND_TRIPS = 50
 #: Tried when the largest packet that the kernel thinks possible does not come back.
 _SMALLER_PACKETS = (8192, 4096, 2048, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET)
