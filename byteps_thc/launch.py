@@ -46,7 +46,8 @@ class ParameterServer:
     ) -> None:
         self._stop_timeout_s = stop_timeout_s
         command = [str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        # Without a buffer, in which the line that counts would wait unseen by select() behind a driver's message.
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
         try:
             #: "IP:PORT" it listens on
             self.address = self._wait_until_ready(start_timeout_s)
@@ -60,7 +61,7 @@ class ParameterServer:
         while (left_s := deadline - time.monotonic()) > 0:
             if not select.select([self.process.stdout], [], [], left_s)[0]:
                 break
-            line = self.process.stdout.readline()
+            line = self.process.stdout.readline().decode(errors="replace")
             if line.startswith(READY_PREFIX):
                 return line.removeprefix(READY_PREFIX).strip()
             if not line:

@@ -118,9 +118,9 @@ def test_unknown_job(trio: list[Worker], server: ParameterServer, make_worker: M
 
 
 def test_live_worker_id_is_not_taken_over(trio: list[Worker], server: ParameterServer, make_worker: MakeWorker) -> None:
+    trio[1].send_codes([1])  # it was heard of just now
     error = make_worker(server.address, 1, nonce=77).say_hello().error
     assert (error.reason, error.worker_bitmap) == (ErrorReason.DUPLICATE_WORKER, 0b010)
-    trio[1].send_codes([1])
     trio[1].retransmit([1])
     assert trio[1].receive().reason == ErrorReason.INCOMPLETE, "the first process is still the worker"
 

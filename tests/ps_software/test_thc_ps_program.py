@@ -147,6 +147,15 @@ def test_threads_that_cannot_start_are_explained() -> None:
     assert "--threads" in result.stderr
 
 
+def test_messages_before_the_ready_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "thc-ps"
+    program.write_text("#!/bin/sh\nprintf 'a driver says hello\\nthc-ps ready on 127.0.0.1:7\\n'\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("THC_PS", str(program))
+    with ParameterServer() as server:
+        assert server.address == "127.0.0.1:7"
+
+
 def test_ready_file(tmp_path: Path) -> None:
     path = tmp_path / "ready"
     with ParameterServer(["--ready-file", str(path)]) as server:
