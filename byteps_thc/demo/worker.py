@@ -15,6 +15,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+# Before there is a process group: its functions' default arguments would hold the group, whose threads then outlive
+# destroy_process_group() and can abort the process at exit. torch.optim and torch.compile import it, some time.
+import torch.distributed.nn.functional
+
 from byteps_thc.demo.averaging import Averaging, Gradients, make_averaging
 from byteps_thc.demo.data import BatchSampler, Corpus, load_corpus
 from byteps_thc.demo.model import Gpt, GptShape, loss_of, window_losses

@@ -10,6 +10,10 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+
+# Before there is a process group: its functions' default arguments would hold the group, whose threads then outlive
+# destroy_process_group() and can abort the process at exit. torch.optim and torch.compile import it, some time.
+import torch.distributed.nn.functional
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
