@@ -15,8 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-# Before there is a process group: its functions' default arguments would hold the group, whose threads then outlive
-# destroy_process_group() and can abort the process at exit. torch.optim and torch.compile import it, some time.
+# Before there is a process group, which it would hold (byteps_thc.engines.lanes).
 import torch.distributed.nn.functional
 
 from byteps_thc.demo.averaging import Averaging, Gradients, make_averaging
