@@ -39,7 +39,7 @@ def gone(marker: str) -> bool:
 
 def command_line(folder: Path) -> str:
     try:
-        return (folder / "cmdline").read_text()
+        return (folder / "cmdline").read_text(errors="replace")
     except OSError:  # it ended meanwhile
         return ""
 
