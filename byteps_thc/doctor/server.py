@@ -12,7 +12,7 @@ import numpy as np
 from byteps_thc.config import ThcConfig
 from byteps_thc.doctor.finding import Finding, State
 from byteps_thc.doctor.hello import Answer, NoAnswerError, random_job, say_hello
-from byteps_thc.errors import ConfigurationError, DeadlineError, ServerRefusedError
+from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
 from byteps_thc.session import Session, Timeouts
 from byteps_thc.wire.layout import (
     MIN_CODES_PER_PACKET,
@@ -117,7 +117,7 @@ def _try_packets(server: tuple[str, int], codes_per_packet: int | str) -> _Packe
                 start = time.perf_counter()
                 session.wait(session.push_pull(0, None, codes))
                 times_s.append(time.perf_counter() - start)
-    except (DeadlineError, ServerRefusedError) as error:
+    except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
         return _PacketTest(size, [], str(error))
     return _PacketTest(size, times_s)
 

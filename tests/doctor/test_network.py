@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +18,13 @@ import pytest
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.doctor.finding import State
+from byteps_thc.doctor.hello import Answer, say_hello
 from byteps_thc.doctor.interfaces import auto_codes_per_packet
 from byteps_thc.doctor.server import check_server, parse_server
 from byteps_thc.doctor.sockets import check_port, check_socket_buffer, check_udp_offload
 from byteps_thc.launch import ParameterServer
 from byteps_thc.session import Session
+from byteps_thc.wire.layout import ErrorReason
 
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`"
@@ -105,8 +109,9 @@ def test_a_server_that_has_all_the_jobs_it_takes() -> None:
     assert "takes no more jobs" in finding.meaning
 
 
-def test_a_server_that_shuts_down() -> None:
-    """It finishes a sum of two workers, one of whom is still missing, and lets nobody in."""
+@contextmanager
+def server_with_an_open_sum() -> Iterator[ParameterServer]:
+    """Told to end it finishes a sum of two workers, one of whom is still missing, and lets nobody in."""
     with (
         ParameterServer(["--drain-timeout", "60"]) as server,
         Session([server.address], job=1, worker=0, workers=2, config=ThcConfig()) as session,
@@ -117,11 +122,38 @@ def test_a_server_that_shuts_down() -> None:
         while not session.counters()["incomplete_received"]:  # the server has the codes
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        server.process.terminate()
-        while not (findings := check_server(address_of(server)))[0].fails:
-            assert time.monotonic() < deadline
+        yield server
         server.process.kill()
-    assert findings[0].meaning == "is shutting down"
+
+
+def terminate(server: ParameterServer) -> None:
+    """Until it refuses workers."""
+    server.process.terminate()
+    deadline = time.monotonic() + 30
+    while say_hello(address_of(server), deadline_s=10.0).refusal is not ErrorReason.DRAINING:
+        assert time.monotonic() < deadline
+
+
+def test_a_server_that_shuts_down() -> None:
+    with server_with_an_open_sum() as server:
+        terminate(server)
+        [finding] = check_server(address_of(server))
+    assert finding.fails
+    assert finding.meaning == "is shutting down"
+
+
+def test_a_server_that_shuts_down_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server_with_an_open_sum() as server:
+
+        def hello_and_end(address: tuple[str, int], *, deadline_s: float) -> Answer:
+            answer = say_hello(address, deadline_s=deadline_s)
+            terminate(server)
+            return answer
+
+        monkeypatch.setattr("byteps_thc.doctor.server.say_hello", hello_and_end)
+        _, path = check_server(address_of(server))
+    assert path.fails
+    assert "is shutting down" in path.meaning
 
 
 def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]) -> None:
