@@ -68,14 +68,16 @@ THC_BYTEPS_EXPORT int thc_byteps_shutdown(double deadline_s) {
   std::packaged_task<void()> shutdown(::byteps::common::byteps_shutdown);
   std::future<void> done = shutdown.get_future();
   std::thread(std::move(shutdown)).detach();
-  if (done.wait_for(std::chrono::duration<double>(deadline_s)) == std::future_status::ready) {
-    try {
-      done.get();
-      return 1;
-    } catch (const std::exception&) {  // ps-lite has printed what failed
-    }
+  const auto give_up = [] {
+    thc_byteps_abandon();
+    return 0;
+  };
+  if (done.wait_for(std::chrono::duration<double>(deadline_s)) != std::future_status::ready) return give_up();
+  try {
+    done.get();
+  } catch (const std::exception&) {  // ps-lite has printed what failed
+    return give_up();
   }
-  thc_byteps_abandon();
-  return 0;
+  return 1;
 }
 }
