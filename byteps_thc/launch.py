@@ -28,6 +28,23 @@ def find_thc_ps() -> Path:
     raise ConfigurationError("thc-ps is not installed here: run 'pip install .', or set THC_PS to the binary's path")
 
 
+def wait_for_line(process: subprocess.Popen[bytes], prefix: str, name: str, timeout_s: float) -> str | None:
+    """Rest of the first line that the process writes with this prefix, stripped; None when its output ends before.
+
+    Its standard output is a pipe without a buffer (bufsize=0): in one, the line would wait behind another message,
+    unseen by select(). Raises TransportError, which calls the process `name`, when the line does not come in time.
+    """
+    assert process.stdout is not None
+    deadline = time.monotonic() + timeout_s
+    while select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        line = process.stdout.readline().decode(errors="replace")
+        if line.startswith(prefix):
+            return line.removeprefix(prefix).strip()
+        if not line:
+            return None
+    raise TransportError(f"{name} was not ready after {timeout_s:g} s")
+
+
 class ParameterServer:
     """A thc-ps child process, for demos, tests and benchmarks.
 
@@ -46,7 +63,6 @@ class ParameterServer:
     ) -> None:
         self._stop_timeout_s = stop_timeout_s
         command = [str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments]
-        # Without a buffer, in which the line that counts would wait unseen by select() behind a driver's message.
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
         try:
             #: "IP:PORT" it listens on
@@ -56,18 +72,11 @@ class ParameterServer:
             raise
 
     def _wait_until_ready(self, timeout_s: float) -> str:
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + timeout_s
-        while (left_s := deadline - time.monotonic()) > 0:
-            if not select.select([self.process.stdout], [], [], left_s)[0]:
-                break
-            line = self.process.stdout.readline().decode(errors="replace")
-            if line.startswith(READY_PREFIX):
-                return line.removeprefix(READY_PREFIX).strip()
-            if not line:
-                code = self.process.wait(timeout=self._stop_timeout_s)
-                raise TransportError(f"thc-ps ended with exit code {code} before it was ready; see its messages above")
-        raise TransportError(f"thc-ps was not ready after {timeout_s:g} s")
+        address = wait_for_line(self.process, READY_PREFIX, "thc-ps", timeout_s)
+        if address is None:
+            code = self.process.wait(timeout=self._stop_timeout_s)
+            raise TransportError(f"thc-ps ended with exit code {code} before it was ready; see its messages above")
+        return address
 
     def stop(self) -> int:
         """End the process; returns its exit code (0 after a clean drain)."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import select
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -17,6 +15,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.demo.namespaces import command_inside
 from byteps_thc.demo.site import Site
 from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc.launch import wait_for_line
 from p4.control.description import (
     Deployment,
     JobDescription,
@@ -109,20 +108,12 @@ class SoftwareSwitch:
         bmv2 = choice.target == "bmv2"
         command = ["ip", "netns", "exec", site.switch] if bmv2 else command_inside(site.switch)
         command += [sys.executable, "-P", "-m", "byteps_thc.demo.switch_process", str(path)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
 
     def wait_until_ready(self) -> None:
         """Return when packets may come; TransportError when the process ends before, or takes too long."""
-        stdout = self._process.stdout
-        assert stdout is not None
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            line = stdout.readline()
-            if line.startswith(READY):
-                return
-            if not line:
-                raise TransportError("the switch ended before it was ready; see its messages above")
-        raise TransportError(f"the switch was not ready after {START_TIMEOUT_S:g} s")
+        if wait_for_line(self._process, READY, "the switch", START_TIMEOUT_S) is None:
+            raise TransportError("the switch ended before it was ready; see its messages above")
 
     def stop(self) -> None:
         """End the process. May be called again."""
