@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from byteps_thc import Compressor, ThcConfig, _core, oracle
-from byteps_thc.arrays import F32
+from byteps_thc.arrays import F32, value_dtype
 from byteps_thc.compressor import Partition
 
 Aggregate = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
@@ -30,7 +30,7 @@ class Workers:
 
     def aggregate(self, partitions: list[Partition]) -> Aggregate:
         first = self.compressors[0]
-        aggregate = np.zeros(partitions[0].padded, np.uint8 if first.resolved.value_bits == 8 else np.uint16)
+        aggregate = np.zeros(partitions[0].padded, value_dtype(first.resolved.value_bits))
         for worker, partition in enumerate(partitions):
             _core.lookup_sum(partition.codes, first.table.array, aggregate, bits=first.config.bits, add=worker > 0)
         return aggregate

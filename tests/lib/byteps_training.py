@@ -15,6 +15,7 @@ from gradients import pieces
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
+from byteps_thc.arrays import value_dtype
 from byteps_thc.compressor import Compressor
 from byteps_thc.torch.lanes import BufferLayout, make_lanes
 from byteps_thc.torch.parameters import NamedParameter
@@ -116,7 +117,7 @@ class Oracle:
         ]
         max_norms = np.max([partition.norms for partition in partitions], axis=0)
         resolved = self._compressors[0].resolved
-        sums = np.zeros(partitions[0].padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+        sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
         for compressor, partition in zip(self._compressors, partitions, strict=True):
             codes = compressor.quantize(partition, max_norms)
             compressor.keep_residual(partition)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.compressor import Compressor, Partition
 from byteps_thc.config import ThcConfig
 
@@ -60,7 +60,7 @@ def simulate(config: ThcConfig, coordinates: Sequence[int], *, workers: int, rou
         sums: list[U8 | U16] = []
         for partitions in zip(*rotated, strict=True):
             largest: F32 = np.max([partition.norms for partition in partitions], axis=0)
-            total: U8 | U16 = np.zeros(partitions[0].padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+            total: U8 | U16 = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
             for compressor, partition in zip(compressors, partitions, strict=True):
                 codes = compressor.quantize(partition, largest)
                 compressor.keep_residual(partition)

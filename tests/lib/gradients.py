@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc.arrays import value_dtype
 from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.engines.policy import CompressionPolicy
 
@@ -99,7 +100,7 @@ class Simulation:
         for partition in partitions:
             _core.max_norms(partition.norms, max_norms, add=True)
         resolved = self.compressors[0].resolved
-        sums = np.zeros(partitions[0].padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+        sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
         for compressor, partition in zip(self.compressors, partitions, strict=True):
             codes = compressor.quantize(partition, max_norms)
             _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.config.bits, add=True)
