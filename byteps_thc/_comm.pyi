@@ -1,4 +1,4 @@
-"""A worker's session with thc-ps or a switch (C++20, worker_dpdk). Use byteps_thc.session, which wraps it.
+"""A worker's session with thc-ps or a switch (C++20, worker_dpdk). Use byteps_thc.transport.session, which wraps it.
 
 Arrays are NumPy, C-contiguous and of exactly the dtype given; anything else raises InputError. Times are seconds.
 """
@@ -61,12 +61,12 @@ class IoConfig:
         mtu_bytes: int,
         verify_udp_checksum: bool,
     ) -> None:
-        """See byteps_thc.session.DpdkConfig."""
+        """See byteps_thc.transport.session.DpdkConfig."""
 
     def add_faults(self, *, drop: float, duplicate: float, reorder: float, seed: int) -> None:
-        """See byteps_thc.session.FaultConfig."""
+        """See byteps_thc.transport.session.FaultConfig."""
 
-class Handle:
+class Operation:
     """A stage in flight."""
 
     @property
@@ -74,19 +74,19 @@ class Handle:
         """Whether the results are there, or the stage failed: Session.wait tells."""
 
 class Session:
-    """See byteps_thc.session.Session. Blocks until every server has welcomed the worker."""
+    """See byteps_thc.transport.session.Session. Blocks until every server has welcomed the worker."""
 
     def __init__(self, config: SessionConfig, io: IoConfig) -> None: ...
-    def push_norms(self, partition: int, norms: F32, max_norms: F32) -> Handle:
+    def push_norms(self, partition: int, norms: F32, max_norms: F32) -> Operation:
         """Start the preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers."""
 
-    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Handle:
+    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Operation:
         """Start the main stage: len(aggregate) packed codes up, their sums down.
 
         contributions[ceil(len(aggregate) / codes_per_packet)]: workers in each packet of the aggregate.
         """
 
-    def wait(self, handle: Handle, timeout_s: float | None) -> bool:
+    def wait(self, operation: Operation, timeout_s: float | None) -> bool:
         """True when done; False when the time is over first. Raises why the stage failed, InputError for NaN."""
 
     def close(self) -> None:

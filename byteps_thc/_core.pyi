@@ -4,6 +4,8 @@ Sizes below: n coordinates of a partition, P = padded_size(n), B = len(block_siz
 and `round` (32 bits) select the signs, the same on all workers; `worker` (32 bits) selects the rounding bits.
 The rotation is not normalised (H D x, paper section 5.1 without 1/sqrt(d)); inverse_rotate divides by the block size.
 A coordinate of a rotated block is then about N(0, norm^2), so the clamp is threshold * max_norm (section 5.3).
+rotate, quantize, inverse_rotate and dequantize are stages of encode and decode, for tests against reference.py.
+`pool`: threads that share the work of a large call; None: the calling thread alone. The results have the same bits.
 """
 
 import enum
@@ -17,9 +19,19 @@ U16 = npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
 
-DEFAULT_ROTATION_BLOCK: int
-MIN_ROTATION_BLOCK: int
-MAX_ROTATION_BLOCK: int
+class ThreadPool:
+    """Threads that share the work of a kernel: the calling one, and threads - 1 helpers that sleep between calls.
+
+    Any number of threads may call kernels with one pool at the same time. In a forked child the pool of its parent has
+    no helpers, and kernels run on the calling thread. The helpers end when the pool is garbage-collected.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """threads: 1 .. 8; others raise ConfigurationError."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that work on a call, the calling one among them."""
 
 def padded_size(coordinates: int, rotation_block: int) -> int: ...
 def block_sizes(coordinates: int, rotation_block: int) -> npt.NDArray[np.int64]: ...
@@ -27,7 +39,16 @@ def code_bytes(count: int, bits: int) -> int:
     """Bytes of `count` packed numbers of 1 .. 16 bits."""
 
 def table_hash(bits: int, values: U16) -> int: ...
-def block_norms(gradient: Gradient, residual: F32 | None, norms: F32, *, rotation_block: int) -> None: ...
+def block_norms(
+    gradient: Gradient,
+    residual: F32 | None,
+    norms: F32,
+    *,
+    rotation_block: int,
+    pool: ThreadPool | None = None,
+) -> None:
+    """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
+
 def rotate(
     gradient: Gradient,
     residual: F32 | None,
@@ -79,6 +100,7 @@ def encode(
     round: int,
     worker: int,
     keep_error: bool,
+    pool: ThreadPool | None = None,
 ) -> int:
     """rotate, quantize and, with keep_error, inverse_rotate of the error into residual[n], tile by tile in the cache.
 
@@ -118,22 +140,31 @@ def decode(
     seed: int,
     tensor: int,
     round: int,
+    pool: ThreadPool | None = None,
 ) -> None:
     """dequantize + inverse_rotate in one pass per block; out[n] float32, float16 or bfloat16 bits."""
 
-def lookup_sum(codes: U8, values: U16, aggregate: U8 | U16, *, bits: int, add: bool) -> None:
+def lookup_sum(
+    codes: U8,
+    values: U16,
+    aggregate: U8 | U16,
+    *,
+    bits: int,
+    add: bool,
+    pool: ThreadPool | None = None,
+) -> None:
     """aggregate[i] (add: +=, else =) values[code i] for i < len(aggregate). Caller guarantees no overflow."""
 
 def max_norms(norms: F32, maximum: F32, *, add: bool) -> None:
     """maximum[i] = max(maximum[i], norms[i]) (add) or norms[i], ordered as unsigned integers: NaN wins."""
 
-def pack(numbers: U8 | U16, packed: U8, *, bits: int) -> None:
+def pack(numbers: U8 | U16, packed: U8, *, bits: int, pool: ThreadPool | None = None) -> None:
     """packed = numbers as a bit stream, most significant bit first; zeros fill the last byte.
 
     bits: of each number; 1 .. 8 for uint8, 1 .. 16 for uint16.
     """
 
-def unpack(packed: U8, numbers: U8 | U16, *, bits: int) -> None:
+def unpack(packed: U8, numbers: U8 | U16, *, bits: int, pool: ThreadPool | None = None) -> None:
     """Inverse of pack."""
 
 class SlotOutcome(enum.Enum):

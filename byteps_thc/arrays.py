@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,19 @@ def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
         raise InputError("gradient is not C-contiguous; pass numpy.ascontiguousarray(gradient)")
     flat: Gradient = source.reshape(-1)
     return flat
+
+
+def require_disjoint(ranges: Iterable[tuple[str, int, int]]) -> None:
+    """Raise InputError when arrays of different names overlap: the average of one would be written into the other.
+
+    ranges: name, address and bytes (not 0) of every array.
+    """
+    last_name, last_stop = "", 0
+    for start, size_bytes, name in sorted((start, size_bytes, name) for name, start, size_bytes in ranges):
+        if start < last_stop and name != last_name:
+            raise InputError(f"{last_name!r} and {name!r} share memory: pass it under one name, or copies")
+        if start + size_bytes > last_stop:
+            last_name, last_stop = name, start + size_bytes
 
 
 def _from_torch(tensor: Any) -> tuple[npt.NDArray[Any], bool]:

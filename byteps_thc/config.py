@@ -12,9 +12,17 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
 from byteps_thc.tables.selection import best_table
-from byteps_thc.wire.layout import MAX_CODES_PER_PACKET, MAX_WORKERS, MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET
-
-_MAX_CHUNKS = 1 << 16  # `chunk` of the wire header has 16 bits
+from byteps_thc.wire.layout import (
+    DEFAULT_ROTATION_BLOCK,
+    MAX_CHUNKS,
+    MAX_CODES_PER_PACKET,
+    MAX_GRANULARITY,
+    MAX_ROTATION_BLOCK,
+    MAX_WORKERS,
+    MIN_CODES_PER_PACKET,
+    MIN_ROTATION_BLOCK,
+    SWITCH_CODES_PER_PACKET,
+)
 
 
 class ThcConfig(BaseModel):
@@ -28,7 +36,7 @@ class ThcConfig(BaseModel):
 
     bits: Literal[1, 2, 3, 4, 8] = 4
     """b, bits of a code"""
-    granularity: Annotated[int, Field(ge=1, le=65535)] | Literal["auto"] = "auto"
+    granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
     """g, the largest table value; at least 2^bits - 1"""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
     """fraction of the coordinates that is clamped"""
@@ -36,7 +44,7 @@ class ThcConfig(BaseModel):
     """Uniform THC: the identity table, g = 2^bits - 1"""
     value_bits: Literal[8, 16, "auto"] = "auto"
     """bits of a coordinate of the aggregate; auto: 8 when the sums fit, else 16. The collective engine packs sums"""
-    rotation_block: int = 8192
+    rotation_block: int = DEFAULT_ROTATION_BLOCK
     """coordinates rotated together, a power of two in 64 .. 2^20"""
     error_feedback: bool = True
     """add what was lost by quantization to the next gradient of the same name"""
@@ -73,13 +81,17 @@ class ThcConfig(BaseModel):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
         if self.granularity != "auto" and self.granularity < smallest:
             raise ValueError(f"granularity must be at least {smallest} for {self.bits}-bit codes")
-        if not 64 <= self.rotation_block <= 1 << 20 or self.rotation_block & (self.rotation_block - 1):
-            raise ValueError(f"rotation_block must be a power of two in 64 .. {1 << 20}, not {self.rotation_block}")
+        block = self.rotation_block
+        if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
+            limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"
+            raise ValueError(f"rotation_block must be a power of two in {limits}, not {block}")
         codes_per_packet = SWITCH_CODES_PER_PACKET if self.codes_per_packet == "auto" else self.codes_per_packet
-        if self.partition_bytes % 256 or codes_per_packet % 64:
-            raise ValueError("partition_bytes must be a multiple of 256 and codes_per_packet of 64")
-        if self.partition_coordinates > codes_per_packet * _MAX_CHUNKS:
-            raise ValueError(f"a partition takes more than {_MAX_CHUNKS} packets: raise codes_per_packet")
+        if self.partition_bytes % 256 or codes_per_packet % MIN_CODES_PER_PACKET:
+            raise ValueError(
+                f"partition_bytes must be a multiple of 256 and codes_per_packet of {MIN_CODES_PER_PACKET}"
+            )
+        if self.partition_coordinates > codes_per_packet * MAX_CHUNKS:
+            raise ValueError(f"a partition takes more than {MAX_CHUNKS} packets: raise codes_per_packet")
         return self
 
     @property

@@ -35,11 +35,6 @@ inline constexpr std::size_t kDrops = 7;
 inline constexpr std::array<const char*, kDrops> kDropNames{"version", "message_type", "length",      "header",
                                                             "slot",    "sender",       "rate_limited"};
 
-inline constexpr std::size_t kErrorReasons = 11;  // wire::ErrorReason 1 .. 10, indexed by value
-inline constexpr std::array<const char*, kErrorReasons> kErrorNames{
-    "",         "incomplete",    "unknown_job",    "stale_epoch", "duplicate_worker", "config_mismatch",
-    "overflow", "too_many_jobs", "order_mismatch", "draining",    "bad_config"};
-
 /// What happened to the packets of one job, or to those of no job, on one shard.
 struct PacketCounters {
   Counter packets;
@@ -50,7 +45,7 @@ struct PacketCounters {
   Counter replays;     ///< results sent again to one worker
   Counter stale;       ///< STRAGGLER notices
   std::array<Counter, kDrops> drops;
-  std::array<Counter, kErrorReasons> errors;  ///< ERROR messages sent, by wire::ErrorReason
+  std::array<Counter, wire::kErrorReasonNames.size()> errors;  ///< ERROR messages sent, by wire::ErrorReason
 
   void count(Drop reason) noexcept { drops[static_cast<std::size_t>(reason)].add(); }
   void count(wire::ErrorReason reason) noexcept { errors[static_cast<std::size_t>(reason)].add(); }

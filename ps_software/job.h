@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "counters.h"
-#include "hello.h"
 #include "io/packet_io.h"
+#include "thc/hello.h"
 #include "thc/slot_pool.h"
 
 namespace thc::ps {

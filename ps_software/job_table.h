@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "counters.h"
-#include "hello.h"
 #include "job.h"
+#include "thc/hello.h"
 
 namespace thc::ps {
 

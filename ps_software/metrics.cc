@@ -120,7 +120,7 @@ void collect_packets(const std::vector<const Shard*>& shards, std::vector<Metric
   Family errors("thc_ps_errors_sent_total", "ERROR messages sent.", MetricType::Counter);
   for_each_packet_counters(shards, [&](const std::string& job, const PacketCounters& counters) {
     add_reasons(drops, job, kDropNames, counters.drops);
-    add_reasons(errors, job, kErrorNames, counters.errors);
+    add_reasons(errors, job, wire::kErrorReasonNames, counters.errors);
   });
   families.push_back(std::move(drops).take());
   families.push_back(std::move(errors).take());

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "thc/wire_layout.h"
 #include "toml_config.h"
 
 namespace thc::ps {
@@ -27,7 +28,8 @@ CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 void add_network(CLI::App& app, Options& o) {
   app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
   app.add_option("--port", o.port, "UDP port; 0 picks a free one")->check(kPort);
-  app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")->check(CLI::Range(1, 256));
+  app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")
+      ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
       ->transform(size_units());
   app.add_option("--ready-file", o.ready_file, "Write IP:PORT to this file when ready");
@@ -37,7 +39,7 @@ void add_limits(CLI::App& app, Options& o) {
   const auto group = "Limits";
   app.add_option("--max-jobs", o.max_jobs, "Jobs at a time")->check(CLI::Range(1, 4096))->group(group);
   app.add_option("--slots", o.slots, "Most slots of a job (packets in flight)")
-      ->check(CLI::Range(2, 1 << 20))
+      ->check(CLI::Range(2, static_cast<int>(wire::kMaxSlots)))
       ->group(group);
   app.add_option("--max-memory", o.max_memory_bytes, "Memory for the slots of all jobs")
       ->transform(size_units())

@@ -12,7 +12,7 @@ bool is_norm(const wire::Header& header) noexcept {
 /// Fields that no packet of a worker may set.
 bool has_clean_header(const wire::Header& header) noexcept {
   return (header.flags & ~wire::kFlagRetransmit) == 0 && header.contributions == 0 && header.switch_pass == 0 &&
-         header.switch_verdict == 0 && header.switch_state == 0;
+         header.switch_step == 0 && header.switch_state == 0;
 }
 
 bool agrees_with(const wire::Header& header, const Job& job) noexcept {

@@ -40,7 +40,7 @@ wire::Header reply_header(const wire::Header& request, MessageType type) noexcep
   header.flags = std::uint8_t{0};
   header.contributions = std::uint8_t{0};
   header.switch_pass = std::uint8_t{0};
-  header.switch_verdict = std::uint8_t{0};
+  header.switch_step = std::uint8_t{0};
   header.switch_state = std::uint16_t{0};
   return header;
 }
@@ -209,7 +209,7 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
     if (const auto field = difference(hello->config, packet.job->config())) {
       return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
                                  .field = *field,
-                                 .job_value = value_of(*field, packet.job->config())});
+                                 .job_value = value_of(*field, packet.job->config()).value_or(0)});
     }
   }
   if (draining_ && (packet.job == nullptr || !packet.job->is_registered(hello->worker_id, packet.from))) {

@@ -7,9 +7,9 @@
 #include <span>
 
 #include "counters.h"
-#include "hello.h"
 #include "io/packet_io.h"
 #include "job_table.h"
+#include "thc/hello.h"
 #include "thc/wire_layout.h"
 
 namespace thc::ps {

@@ -163,7 +163,7 @@ def push_pull_sections() -> list[str]:
 def kernels_section() -> list[str]:
     """thc_core's kernels."""
     command = f"{PYTHON} tests/benchmarks/bench_kernels.py"
-    return markdown("Kernels, one thread", command, rows_of("bench_kernels.py", "kernels"))
+    return markdown("Kernels, one thread unless stated", command, rows_of("bench_kernels.py", "kernels"))
 
 
 def p4_model_section() -> list[str]:

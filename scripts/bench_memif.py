@@ -85,7 +85,7 @@ def main() -> None:
         sys.exit("dpdk-testpmd is not installed (Debian: apt install dpdk-dev)")
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("this comparison needs two CPUs: one for the load, one for the device under test")
-    generator = str(arguments.build / "worker_dpdk/io/memif_load")
+    generator = str(arguments.build / "tests/memif_load")
     thc_ps = str(arguments.build / "ps_software/thc-ps")
     rates: dict[str, list[float]] = {"forward": [], "server": []}
     for run in range(arguments.runs):

@@ -20,12 +20,12 @@ MODULES = [
     "byteps_thc.compressor",
     "byteps_thc.config",
     "byteps_thc.ddp",
-    "byteps_thc.engines",
+    "byteps_thc.pipeline",
     "byteps_thc.errors",
     "byteps_thc.fsdp",
-    "byteps_thc.launch",
-    "byteps_thc.session",
-    "byteps_thc.statistics",
+    "byteps_thc.reducer",
+    "byteps_thc.tools.launch",
+    "byteps_thc.transport.session",
     "byteps_thc.tables",
     "byteps_thc.torch",
 ]
@@ -35,6 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "build/docs")
     args = parser.parse_args()
+    from byteps_thc import ThcReducer  # noqa: F401  # pdoc does not see what is imported when it is asked for
+
     warnings.simplefilter("error")  # a link or an annotation that does not resolve
     pdoc.render.configure(show_source=False)
     output = args.output.resolve()

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "byteps_thc/wire/wire.toml"
 STRUCTS = ("header", "hello", "welcome", "error")
 ENUMS = ("message_types", "error_reasons", "config_fields")
+#: C++ shows these to people; Python's enums have names anyway.
+NAMED_ENUMS = ("error_reasons", "config_fields")
 STRUCT_DOCS = {
     "header": "Start of every message.",
     "hello": "Payload of HELLO; 2^code_bits table values (16 bits each) follow.",
@@ -66,11 +68,56 @@ def size_bytes(fields: list[dict[str, Any]]) -> int:
     return int(sum(field["bits"] for field in fields)) // 8
 
 
+def width(wire: dict[str, Any], struct: str, name: str) -> int:
+    return int(next(field["bits"] for field in wire[struct] if field["name"] == name))
+
+
+def limits(wire: dict[str, Any]) -> dict[str, int]:
+    """Numbers of the table of limits, and those that follow from it and from the widths of fields."""
+    return {name: value for name, value in wire["limits"].items() if isinstance(value, int)} | {
+        "max_code_bits": max(wire["limits"]["code_bits"]),
+        "max_partitions": 1 << width(wire, "header", "partition"),
+        "max_chunks": 1 << width(wire, "header", "chunk"),
+        "max_job_id": (1 << width(wire, "header", "job_id")) - 1,
+    }
+
+
+def choices(wire: dict[str, Any]) -> dict[str, list[int]]:
+    """Limits that are lists: what a field may hold."""
+    return {name: values for name, values in wire["limits"].items() if isinstance(values, list)}
+
+
+def words(values: list[int]) -> str:
+    return f"{', '.join(map(str, values[:-1]))} or {values[-1]}"
+
+
+def cpp_choices(name: str, values: list[int]) -> list[str]:
+    return [
+        f'inline constexpr const char* k{camel(name)}Text = "{words(values)}";',
+        f"constexpr bool is_{name}(std::uint32_t bits) noexcept {{",
+        f"  return {' || '.join(f'bits == {value}' for value in values)};",
+        "}",
+    ]
+
+
+def cpp_names(table: str, entries: dict[str, Any]) -> list[str]:
+    by_value = {entry["value"]: name for name, entry in entries.items()}
+    size = max(by_value) + 1
+    return [
+        "/// By value; empty where there is none.",
+        f"inline constexpr std::array<const char*, {size}> k{enum_name(table)}Names = {{",
+        *(f'    "{by_value.get(value, "")}",' for value in range(size)),
+        "};",
+        "",
+    ]
+
+
 def cpp(wire: dict[str, Any]) -> str:
     out = [
         f"// {NOTICE}",
         "#pragma once",
         "",
+        "#include <array>",
         "#include <cstddef>",
         "#include <cstdint>",
         "#include <type_traits>",
@@ -82,13 +129,17 @@ def cpp(wire: dict[str, Any]) -> str:
         f"inline constexpr std::uint8_t kVersion = {wire['protocol']['version']};",
         f"inline constexpr std::uint16_t kUdpPort = {wire['protocol']['udp_port']};",
     ]
-    out += [f"inline constexpr std::uint32_t k{camel(name)} = {value};" for name, value in wire["limits"].items()]
+    out += [f"inline constexpr std::uint32_t k{camel(name)} = {value};" for name, value in limits(wire).items()]
     out.append("")
+    for name, values in choices(wire).items():
+        out += [*cpp_choices(name, values), ""]
     for table in ENUMS:
         underlying = "std::uint8_t" if table == "message_types" else "std::uint16_t"
         out.append(f"enum class {enum_name(table)} : {underlying} {{")
         out += [f"  k{camel(name)} = {entry['value']},  // {entry['doc']}" for name, entry in wire[table].items()]
         out += ["};", ""]
+        if table in NAMED_ENUMS:
+            out += cpp_names(table, wire[table])
     out += [
         f"inline constexpr std::uint8_t kFlag{camel(name)} = 1U << {entry['bit']};  // {entry['doc']}"
         for name, entry in wire["flags"].items()
@@ -122,7 +173,8 @@ def python(wire: dict[str, Any]) -> str:
         f"VERSION = {wire['protocol']['version']}",
         f"UDP_PORT = {wire['protocol']['udp_port']}",
     ]
-    out += [f"{name.upper()} = {value}" for name, value in wire["limits"].items()]
+    out += [f"{name.upper()} = {value}" for name, value in limits(wire).items()]
+    out += [f"{name.upper()} = ({', '.join(map(str, values))})" for name, values in choices(wire).items()]
     out.append("")
     for table in ENUMS:
         title = table.replace("_", " ").capitalize()
@@ -177,10 +229,14 @@ def p4(wire: dict[str, Any]) -> str:
 def outputs() -> dict[Path, str]:
     """Map every generated file to its text."""
     wire = tomllib.loads(SOURCE.read_text())
+    texts = {name: words(values) for name, values in choices(wire).items()}
+    for struct in STRUCTS:
+        for field in wire[struct]:
+            field["doc"] = field["doc"].format_map(texts)
     return {
         ROOT / "byteps_thc/csrc/thc/wire_layout.h": cpp(wire),
         ROOT / "byteps_thc/wire/layout.py": python(wire),
-        ROOT / "p4/include/thc_wire.p4": p4(wire),
+        ROOT / "p4/programs/include/thc_wire.p4": p4(wire),
         ROOT / "docs/wireshark/thc.lua": lua(wire, NOTICE),
     }
 

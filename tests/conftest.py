@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 
 # Hypothesis gives up after an example of 0.2 s, unless it knows that it runs on CI: any stall of the machine is one.
 settings.register_profile("no deadline", settings.default, deadline=None)

@@ -1,7 +1,7 @@
 """What a baseline's algorithm is made of: a codec, which turns a vector into bytes and back and keeps nothing.
 
-    payload = codec.encode(vector, layout, turn)          # uint8, the same size on all workers
-    vectors = [codec.decode(payload, layout, turn) for payload in payloads of all workers]
+    payload = codec.encode(vector, spec, context)         # uint8, the same size on all workers
+    vectors = [codec.decode(payload, spec, context.step) for payload in payloads of all workers]
     average = codec.combine(vectors)
 
 Payloads of these codecs can't be added (they are not homomorphic), so whoever aggregates has to decode every one of
@@ -19,26 +19,26 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from byteps_thc.engines.buffers import ParameterSlice
+from byteps_thc.pipeline.buffers import ParameterSlice
 
 
 @dataclass(frozen=True)
-class VectorLayout:
+class VectorSpec:
     """Which parameters lie in a flat vector, one after the other and without gaps; the same on all workers.
 
-    key: names the layout. parameters: at least one element each.
+    key: names the vector. parameters: at least one element each.
     """
 
     key: str
     parameters: tuple[ParameterSlice, ...]
 
     @classmethod
-    def of(cls, key: str, sizes: Mapping[str, int]) -> VectorLayout:
+    def of(cls, key: str, sizes: Mapping[str, int]) -> VectorSpec:
         """Lay out parameters of those names and sizes."""
         return cls.packing(key, [ParameterSlice(name, 0, size) for name, size in sizes.items()])
 
     @classmethod
-    def packing(cls, key: str, parameters: Iterable[ParameterSlice]) -> VectorLayout:
+    def packing(cls, key: str, parameters: Iterable[ParameterSlice]) -> VectorSpec:
         """Lay out parameters, or slices of them, that lie elsewhere with gaps."""
         packed, start = [], 0
         for parameter in parameters:
@@ -58,7 +58,7 @@ class VectorLayout:
 
 
 @dataclass(frozen=True)
-class Turn:
+class EncodeContext:
     """When and where a vector is encoded: random numbers and schedules depend on nothing else.
 
     worker: who encodes. round: number of the vector, never the same twice in a training. step: optimizer steps since
@@ -69,12 +69,12 @@ class Turn:
     round: int
     step: int
 
-    def uniform(self, seed: int, layout: VectorLayout, device: torch.device) -> Tensor:
-        """Return random float32[layout.size] in [0, 1), others for every (seed, worker, round, layout)."""
-        words = f"{seed} {self.worker} {self.round} {layout.key}".encode()
+    def uniform(self, seed: int, spec: VectorSpec, device: torch.device) -> Tensor:
+        """Return random float32[spec.size] in [0, 1), others for every (seed, worker, round, spec.key)."""
+        words = f"{seed} {self.worker} {self.round} {spec.key}".encode()
         digest = hashlib.blake2b(words, digest_size=8).digest()
         generator = torch.Generator(device).manual_seed(int.from_bytes(digest, "little"))
-        return torch.rand(layout.size, generator=generator, device=device)
+        return torch.rand(spec.size, generator=generator, device=device)
 
 
 class Codec(ABC):
@@ -84,16 +84,16 @@ class Codec(ABC):
     """
 
     @abstractmethod
-    def payload_bytes(self, layout: VectorLayout, step: int) -> int:
+    def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return the size of every worker's payload in that step."""
 
     @abstractmethod
-    def encode(self, vector: Tensor, layout: VectorLayout, turn: Turn) -> Tensor:
+    def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
         """Return the payload, uint8[payload_bytes]. `vector` is not modified."""
 
     @abstractmethod
-    def decode(self, payload: Tensor, layout: VectorLayout, step: int) -> Tensor:
-        """Return float32[layout.size], what a payload of that step says of the vector."""
+    def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
+        """Return float32[spec.size], what a payload of that step says of the vector."""
 
     def combine(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return the average of the workers' vectors, added in the order of the workers."""

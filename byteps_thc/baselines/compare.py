@@ -15,14 +15,14 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import U8, U16, value_dtype
-from byteps_thc.baselines.codec import Turn, VectorLayout
+from byteps_thc.baselines.codec import EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.engines.lanes import max_volume_bytes
 from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.statistics.recorder import moved_bytes
+from byteps_thc.transport.communicator import max_volume_bytes
+from byteps_thc.transport.recorder import moved_bytes
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,13 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
     workers = len(gradients)
     resolved = config.resolve(workers, packed_sums=True)
     compressors = [Compressor(resolved, workers=workers, worker=worker) for worker in range(workers)]
-    partitions = [
-        compressor.rotate("gradient", gradient.numpy(), tensor=0, round=0)
-        for compressor, gradient in zip(compressors, gradients, strict=True)
-    ]
-    max_norms = np.maximum.reduce([partition.norms for partition in partitions])
+    partitions = [compressor.partition("gradient", gradients[0].numel()) for compressor in compressors]
+    workers_of = list(zip(compressors, partitions, gradients, strict=True))
+    max_norms = np.maximum.reduce([worker.measure(part, own.numpy(), round=0) for worker, part, own in workers_of])
     first = partitions[0]
     aggregate: U8 | U16 = np.zeros(first.padded, value_dtype(resolved.value_bits))
     for worker, (compressor, partition) in enumerate(zip(compressors, partitions, strict=True)):
-        codes = compressor.quantize(partition, max_norms)
+        codes = compressor.encode(partition, max_norms)
         _core.lookup_sum(codes, resolved.table.array, aggregate, bits=config.bits, add=worker > 0)
     estimate = torch.empty_like(gradients[0])
     compressors[0].decode(first, aggregate, np.full(1, workers, np.uint8), estimate.numpy())
@@ -98,19 +96,19 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
 
 
 def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
-    """Norms to all ranks, codes in an all-to-all, sums in an all-gather (engines/collective.py)."""
+    """Norms to all ranks, codes in an all-to-all, sums in an all-gather (transport/ranks.py)."""
     workers = resolved.workers
     packed_bytes = codes * (resolved.config.bits + resolved.sum_bits) // 8
     return moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + moved_bytes(packed_bytes, workers)
 
 
 def _average_codec(gradients: Sequence[Tensor], config: CodecConfig) -> tuple[Tensor, int, int]:
-    layout, codec = VectorLayout.of("gradient", {"gradient": gradients[0].numel()}), config.codec()
+    spec, codec = VectorSpec.of("gradient", {"gradient": gradients[0].numel()}), config.codec()
     payloads = [
-        codec.encode(gradient, layout, Turn(worker=worker, round=0, step=0))
+        codec.encode(gradient, spec, EncodeContext(worker=worker, round=0, step=0))
         for worker, gradient in enumerate(gradients)
     ]
-    estimate = codec.combine([codec.decode(payload, layout, 0) for payload in payloads])
+    estimate = codec.combine([codec.decode(payload, spec, 0) for payload in payloads])
     up_bytes = payloads[0].numel()
     return estimate, up_bytes, moved_bytes(up_bytes * len(gradients), len(gradients))
 

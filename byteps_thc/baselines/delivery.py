@@ -10,12 +10,13 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, Turn
+from byteps_thc.baselines.codec import Codec, EncodeContext
 from byteps_thc.baselines.memory import Compensated, Memory
 from byteps_thc.baselines.packed_parameters import PackedParameters
-from byteps_thc.engines.lanes import Lane, Waitable
-from byteps_thc.statistics import StatsRecorder
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.transport.communicator import Communicator, Waitable
 
 
 class Delivery(Protocol):
@@ -24,14 +25,14 @@ class Delivery(Protocol):
     def encode(self) -> None:
         """Read the gradients and make what is sent."""
 
-    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
+    def send(self, communicator: Communicator, recorder: StatsRecorder) -> Waitable:
         """Start the collective; it may be left out when there is one worker."""
 
     def decode(self, recorder: StatsRecorder) -> None:
         """Write the average to the gradients; the collective is over."""
 
 
-class DenseDelivery:
+class DenseDelivery(Delivery):
     """A whole buffer in one dtype, as torch's fp16_compress_hook and bf16_compress_hook do it.
 
     dtype: None for the gradient's own. The sum over the workers is made in that dtype, of gradients divided by their
@@ -44,14 +45,16 @@ class DenseDelivery:
         self._workers = workers
         self._wire: Tensor
 
+    @override
     def encode(self) -> None:
         """Convert and divide."""
         self._wire = self._gradient.to(self._dtype).div_(self._workers)
 
-    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
-        """Start the sum."""
-        return _all_reduce(self._wire, lane, self._workers, recorder)
+    @override
+    def send(self, communicator: Communicator, recorder: StatsRecorder) -> Waitable:
+        return _all_reduce(self._wire, communicator, self._workers, recorder)
 
+    @override
     def decode(self, recorder: StatsRecorder) -> None:
         """Convert back."""
         size = self._gradient.numel()
@@ -61,7 +64,7 @@ class DenseDelivery:
             self._gradient.copy_(self._wire)
 
 
-class UncompressedDelivery:
+class UncompressedDelivery(Delivery):
     """Parameters in fp32, of a scheme that compresses others, or in other steps."""
 
     def __init__(self, gradient: Tensor, parameters: PackedParameters, memory: Memory, workers: int) -> None:
@@ -72,27 +75,29 @@ class UncompressedDelivery:
         self._state: Compensated
         self._wire: Tensor
 
+    @override
     def encode(self) -> None:
         """Let the memory have a look, and divide."""
         gradient = self._parameters.take(self._gradient)
-        self._state = self._memory.compensate(gradient, self._parameters.layout, compressed=False)
+        self._state = self._memory.compensate(gradient, self._parameters.spec, compressed=False)
         self._wire = self._state.vector / self._workers
 
-    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
-        """Start the sum."""
-        return _all_reduce(self._wire, lane, self._workers, recorder)
+    @override
+    def send(self, communicator: Communicator, recorder: StatsRecorder) -> Waitable:
+        return _all_reduce(self._wire, communicator, self._workers, recorder)
 
+    @override
     def decode(self, recorder: StatsRecorder) -> None:
         """Write the sum back."""
-        recorder.add_gradient(uncompressed=self._parameters.layout.size)
+        recorder.add_gradient(uncompressed=self._parameters.spec.size)
         self._parameters.put(self._wire, self._gradient)
         if is_finite(self._wire):
             self._memory.keep(self._state, None)
         else:
-            self._memory.backup.spoil()
+            self._memory.rollback.request()
 
 
-class CodecDelivery:
+class CodecDelivery(Delivery):
     """Parameters as payloads of a codec."""
 
     def __init__(
@@ -101,48 +106,51 @@ class CodecDelivery:
         parameters: PackedParameters,
         codec: Codec,
         memory: Memory,
-        turn: Turn,
+        context: EncodeContext,
         workers: int,
     ) -> None:
         self._gradient = gradient
         self._parameters = parameters
         self._codec = codec
         self._memory = memory
-        self._turn = turn
+        self._context = context
         self._workers = workers
         self._state: Compensated
         self._payload: Tensor
         self._payloads: Tensor
 
+    @override
     def encode(self) -> None:
         """Add what was kept of earlier gradients, and encode."""
-        layout = self._parameters.layout
-        self._state = self._memory.compensate(self._parameters.take(self._gradient), layout, compressed=True)
-        self._payload = self._codec.encode(self._state.vector, layout, self._turn)
+        spec = self._parameters.spec
+        self._state = self._memory.compensate(self._parameters.take(self._gradient), spec, compressed=True)
+        self._payload = self._codec.encode(self._state.vector, spec, self._context)
 
-    def send(self, lane: Lane, recorder: StatsRecorder) -> Waitable:
+    @override
+    def send(self, communicator: Communicator, recorder: StatsRecorder) -> Waitable:
         """Start gathering the payloads of all workers."""
         size = self._payload.numel()
         gathered = self._payload.new_empty(self._workers * size)
         recorder.add_collective(gathered.nbytes, self._workers)
         self._payloads = gathered.view(self._workers, size)
-        return lane.all_gather(gathered, self._payload)
+        return communicator.all_gather(gathered, self._payload)
 
+    @override
     def decode(self, recorder: StatsRecorder) -> None:
         """Decode all payloads, average, and keep what this worker's payload lacks."""
-        layout, step = self._parameters.layout, self._turn.step
-        vectors = [self._codec.decode(payload, layout, step) for payload in self._payloads]
+        spec, step = self._parameters.spec, self._context.step
+        vectors = [self._codec.decode(payload, spec, step) for payload in self._payloads]
         average = self._codec.combine(vectors)
         self._parameters.put(average, self._gradient)
-        recorder.add_gradient(compressed=layout.size)
+        recorder.add_gradient(compressed=spec.size)
         finite = is_finite(average)  # on all workers or on none: they have the same average
         if finite:
-            self._memory.keep(self._state, vectors[self._turn.worker])
+            self._memory.keep(self._state, vectors[self._context.worker])
         else:
-            self._memory.backup.spoil()
+            self._memory.rollback.request()
         residual = self._state.kept.get("residual")
         recorder.add_quantization(
-            coordinates=layout.size,
+            coordinates=spec.size,
             clamped=0,
             energy=_energy(self._state.vector),
             lost_energy=_energy(residual) if finite and residual is not None else None,
@@ -154,9 +162,9 @@ def is_finite(vector: Tensor) -> bool:
     return bool(vector.isfinite().all())
 
 
-def _all_reduce(tensor: Tensor, lane: Lane, workers: int, recorder: StatsRecorder) -> Waitable:
+def _all_reduce(tensor: Tensor, communicator: Communicator, workers: int, recorder: StatsRecorder) -> Waitable:
     recorder.add_collective(2 * tensor.nbytes, workers)
-    return lane.sum_(tensor)
+    return communicator.sum_(tensor)
 
 
 def _energy(vector: Tensor) -> float:

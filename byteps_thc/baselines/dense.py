@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from typing_extensions import override
 
 from byteps_thc.baselines.config import BaselineConfig
 
@@ -24,8 +25,8 @@ class Fp16(DenseConfig):
     """Half precision: 11 significant bits up to 65504; larger gradients overflow, and a GradScaler skips the step."""
 
     @property
+    @override
     def dtype(self) -> torch.dtype | None:
-        """What travels."""
         return torch.float16
 
 
@@ -33,6 +34,6 @@ class Bf16(DenseConfig):
     """Brain floating point: 8 significant bits, the range of fp32."""
 
     @property
+    @override
     def dtype(self) -> torch.dtype | None:
-        """What travels."""
         return torch.bfloat16

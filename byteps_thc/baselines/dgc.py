@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from byteps_thc.baselines.codec import Codec
 from byteps_thc.baselines.config import CodecConfig
@@ -39,10 +40,11 @@ class Dgc(CodecConfig):
         stage = step // self.warmup_steps_per_ratio
         return max(self.warmup_ratios[stage], self.ratio) if stage < len(self.warmup_ratios) else self.ratio
 
+    @override
     def codec(self) -> Codec:
-        """Return the encoder and decoder."""
         return SparseCodec(self.ratio_at)
 
+    @override
     def memory(self, workers: int) -> Memory:
         """Return empty residuals and momenta."""
         return MomentumCorrection(self.momentum, self.clip_norm, workers)

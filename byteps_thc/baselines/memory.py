@@ -1,7 +1,7 @@
 """What a worker keeps of its gradients from step to step, by parameter name.
 
-    state = memory.compensate(gradient, layout, compressed=True)      # state.vector is sent
-    memory.keep(state, sent)                                          # sent: what the payload says of state.vector
+    state = memory.compensate(gradient, spec, compressed=True)  # state.vector is sent
+    memory.keep(state, sent)                                    # sent: what the payload says of state.vector
 
 Nothing that is kept changes before keep(), which is left out for gradients that are not finite: NaN must not stay
 behind. Gradients that travel uncompressed pass through with compressed=False and sent=None.
@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc.baselines.codec import VectorLayout
-from byteps_thc.engines.residuals import Residuals
-from byteps_thc.engines.step_backup import StepBackup
+from byteps_thc.baselines.codec import VectorSpec
+from byteps_thc.pipeline.residuals import Residuals
+from byteps_thc.pipeline.rollback import Rollback
 
 
 @dataclass(frozen=True)
@@ -33,53 +34,56 @@ class Compensated:
 class Memory(ABC):
     """What a scheme adds to gradients.
 
-    stores: what is kept, by the name that it has in a checkpoint. backup: of what is kept, before a step.
+    stores: what is kept, by the name that it has in a checkpoint. rollback: of what is kept, before a step.
     """
 
-    def __init__(self, **stores: Residuals) -> None:
-        self.stores = stores
-        self.backup = StepBackup()
+    def __init__(self, *stores: str) -> None:
+        self.stores = {name: Residuals() for name in ("residuals", *stores)}
+        self.rollback = Rollback()
 
     @abstractmethod
-    def compensate(self, gradient: Tensor, layout: VectorLayout, *, compressed: bool) -> Compensated:
+    def compensate(self, gradient: Tensor, spec: VectorSpec, *, compressed: bool) -> Compensated:
         """Return what to send in place of `gradient`, which is not modified."""
 
     @abstractmethod
     def keep(self, state: Compensated, sent: Tensor | None) -> None:
         """Keep what was not sent; sent: None when state.vector was not compressed."""
 
-    def _vector(self, store: str, layout: VectorLayout) -> Tensor:
-        return self.stores[store].of(layout.key, layout.size, layout.parameters)
+    def _vector(self, store: str, spec: VectorSpec) -> Tensor:
+        return torch.from_numpy(self.stores[store].of(spec.key, spec.size, spec.parameters))
 
 
 class NoMemory(Memory):
     """Gradients are sent as they are, and what is lost is lost."""
 
-    def compensate(self, gradient: Tensor, layout: VectorLayout, *, compressed: bool) -> Compensated:  # noqa: ARG002
-        """Return the gradient."""
+    @override
+    def compensate(self, gradient: Tensor, spec: VectorSpec, *, compressed: bool) -> Compensated:
         return Compensated(gradient, {})
 
+    @override
     def keep(self, state: Compensated, sent: Tensor | None) -> None:
-        """Keep nothing."""
+        pass
 
 
 class ErrorFeedback(Memory):
     """p = g + e; e = p - sent (Karimireddy et al., ICML 2019). Uncompressed gradients are sent without e, as in THC."""
 
     def __init__(self) -> None:
-        super().__init__(residuals=Residuals())
+        super().__init__()
 
-    def compensate(self, gradient: Tensor, layout: VectorLayout, *, compressed: bool) -> Compensated:
+    @override
+    def compensate(self, gradient: Tensor, spec: VectorSpec, *, compressed: bool) -> Compensated:
         """Return p."""
         if not compressed:
             return Compensated(gradient, {})
-        residual = self._vector("residuals", layout)
+        residual = self._vector("residuals", spec)
         return Compensated(gradient + residual, {"residual": residual})
 
+    @override
     def keep(self, state: Compensated, sent: Tensor | None) -> None:
         """Update e."""
         if sent is not None:
-            self.backup.save(state.kept["residual"].numpy())
+            self.rollback.save(state.kept["residual"].numpy())
             torch.sub(state.vector, sent, out=state.kept["residual"])
 
 
@@ -93,35 +97,37 @@ class MomentumCorrection(Memory):
     """
 
     def __init__(self, momentum: float, clip_norm: float | None, workers: int) -> None:
-        super().__init__(residuals=Residuals(), momenta=Residuals())
+        super().__init__("momenta")
         self._momentum = momentum
         self._clip_norm = None if clip_norm is None else clip_norm / math.sqrt(workers)
 
-    def compensate(self, gradient: Tensor, layout: VectorLayout, *, compressed: bool) -> Compensated:
+    @override
+    def compensate(self, gradient: Tensor, spec: VectorSpec, *, compressed: bool) -> Compensated:
         """Return v, or u without compression."""
-        momentum = self._vector("momenta", layout)
-        u = (momentum * self._momentum).add_(self._clipped(gradient, layout))
+        momentum = self._vector("momenta", spec)
+        u = (momentum * self._momentum).add_(self._clipped(gradient, spec))
         kept = {"momentum": momentum, "u": u}
         if not compressed:
             return Compensated(u, kept)
-        residual = self._vector("residuals", layout)
+        residual = self._vector("residuals", spec)
         return Compensated(residual + u, kept | {"residual": residual})
 
+    @override
     def keep(self, state: Compensated, sent: Tensor | None) -> None:
         """Update u and v."""
         kept = state.kept
-        self.backup.save(kept["momentum"].numpy())
+        self.rollback.save(kept["momentum"].numpy())
         kept["momentum"].copy_(kept["u"])
         if sent is not None:
             kept["momentum"].masked_fill_(sent != 0, 0.0)
-            self.backup.save(kept["residual"].numpy())
+            self.rollback.save(kept["residual"].numpy())
             torch.sub(state.vector, sent, out=kept["residual"])
 
-    def _clipped(self, gradient: Tensor, layout: VectorLayout) -> Tensor:
+    def _clipped(self, gradient: Tensor, spec: VectorSpec) -> Tensor:
         if self._clip_norm is None:
             return gradient
         clipped = gradient.clone()
-        for part in layout.slices:
+        for part in spec.slices:
             norm = torch.linalg.vector_norm(gradient[part])
             clipped[part] *= (self._clip_norm / norm).clamp(max=1.0)
         return clipped

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from byteps_thc.baselines.codec import VectorLayout
-from byteps_thc.engines.buffers import ParameterSlice
+from byteps_thc.baselines.codec import VectorSpec
+from byteps_thc.pipeline.buffers import ParameterSlice
 
 
 class PackedParameters:
     """Some parameters of a buffer, put together without gaps. key: names this selection of this buffer."""
 
     def __init__(self, key: str, parameters: Sequence[ParameterSlice]) -> None:
-        self.layout = VectorLayout.packing(key, parameters)
+        self.spec = VectorSpec.packing(key, parameters)
         self._runs: list[slice] = []
         for parameter in parameters:
             if self._runs and self._runs[-1].stop == parameter.start:
@@ -24,11 +24,11 @@ class PackedParameters:
                 self._runs.append(slice(parameter.start, parameter.stop))
 
     def take(self, gradient: Tensor) -> Tensor:
-        """Return float32[layout.size], a copy."""
+        """Return float32[spec.size], a copy."""
         return torch.cat([gradient[run] for run in self._runs]).to(torch.float32)
 
     def put(self, vector: Tensor, gradient: Tensor) -> None:
-        """Write float32[layout.size] back to where take() found it."""
+        """Write float32[spec.size] back to where take() found it."""
         start = 0
         for run in self._runs:
             stop = start + run.stop - run.start

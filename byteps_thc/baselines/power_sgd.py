@@ -17,14 +17,15 @@ from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.futures import Future
+from typing_extensions import override
 
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.baselines.delivery import is_finite
-from byteps_thc.engines.policy import CompressionPolicy
-from byteps_thc.engines.state import require_fitting_state
-from byteps_thc.statistics import CompressionStats, StatsRecorder
+from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.loss_scaling import ScaledEngine
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.statistics import CompressionStats
 
-_STATE_VERSION = 1
 _UNCOMPRESSED_STEPS = 2  # torch's hook needs them: DDP rebuilds its buckets after the first step
 
 
@@ -43,7 +44,7 @@ class PowerSgd(BaselineConfig):
     """selects the first Q"""
 
 
-class PowerSgdEngine:
+class PowerSgdEngine(ScaledEngine):
     """Averages DDP buckets with torch's powerSGD_hook. It needs the parameters' shapes, so it takes whole GradBuckets.
 
     The first steps are uncompressed: policy.warmup_steps of them, at least 2. Waits end after the process group's own
@@ -56,62 +57,69 @@ class PowerSgdEngine:
         self._process_group = process_group
         self._config = config
         self._policy = policy
-        self._recorder = StatsRecorder()
-        self._step = 0
+        settings = {"scheme": "PowerSgd"} | config.model_dump()
+        self._state = EngineState(self.worker, self.workers, settings)
+        self._recorder = self._state.recorder
         self._begin(max(policy.warmup_steps, _UNCOMPRESSED_STEPS))
 
     def start_step(self) -> None:
-        """See Engine."""
-        self._step += 1
-        self._recorder.step_began()
+        """Begin an optimizer step; called once, before its first bucket."""
+        self._state.start_step()
 
     def all_reduce_bucket(self, bucket: GradBucket) -> Future[Tensor]:
         """Start averaging a bucket, in place; what a DDP communication hook has to do."""
         size = bucket.buffer().numel()
-        stopped = self._policy.stop_step is not None and self._step > self._policy.stop_step
-        if stopped or self.workers == 1 or self._state.iter < self._state.start_powerSGD_iter:
-            self._state.maybe_increase_iter(bucket)  # type: ignore[no-untyped-call]
+        stopped = self._policy.stop_step is not None and self._state.steps > self._policy.stop_step
+        if stopped or self.workers == 1 or self._hook_state.iter < self._hook_state.start_powerSGD_iter:
+            self._hook_state.maybe_increase_iter(bucket)  # type: ignore[no-untyped-call]
             self._recorder.add_gradient(uncompressed=size)
             self._count(size, bucket)
             return allreduce_hook(self._process_group, bucket)
-        sent_before = self._state.total_numel_after_compression
-        future = powerSGD_hook(self._state, bucket)
+        sent_before = self._hook_state.total_numel_after_compression
+        future = powerSGD_hook(self._hook_state, bucket)
         self._recorder.add_gradient(compressed=size)
-        self._count(self._state.total_numel_after_compression - sent_before, bucket)
+        self._count(self._hook_state.total_numel_after_compression - sent_before, bucket)
         index = bucket.index()
         return future.then(lambda done: self._forget_unless_finite(done, index))
 
+    @override
     def protect_step(self) -> None:
-        """See Engine; nothing is brought back, as torch's hook has overwritten what it keeps by then."""
+        pass  # nothing can be brought back: torch's hook has overwritten what it keeps by then
 
+    @override
     def restore_residuals(self) -> None:
-        """See protect_step()."""
+        pass  # see protect_step()
 
+    @override
     def scale_residuals(self, factor: float) -> None:
-        """See Engine."""
-        for residual in self._state.error_dict.values():
+        for residual in self._hook_state.error_dict.values():
             residual.mul_(factor)
 
     def state_dict(self) -> dict[str, Any]:
-        """See Engine. Without residuals: torch's hook keeps them by bucket, and a resumed DDP has other buckets."""
-        return self._identity() | {"round": 0, "step": self._step, "residuals": {}}
+        """Return what this rank's checkpoint needs, in the form of Engine.state_dict().
+
+        Without residuals: torch's hook keeps them by bucket, and a resumed DDP has other buckets.
+        """
+        return self._state.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See Engine. The next two steps are uncompressed, and residuals begin at zero."""
-        require_fitting_state(state, self._identity(), ("step",))
-        self._step = state["step"]
-        self._begin(max(self._policy.warmup_steps - self._step, _UNCOMPRESSED_STEPS))
+        """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit.
+
+        The next two steps are uncompressed, and residuals begin at zero.
+        """
+        self._state.load_state_dict(state)
+        self._begin(max(self._policy.warmup_steps - self._state.steps, _UNCOMPRESSED_STEPS))
 
     def statistics(self) -> CompressionStats:
-        """See Engine. Times and errors are not measured: torch's hook does not tell."""
+        """Return what travelled. Times and errors are not measured: torch's hook does not tell."""
         return self._recorder.snapshot()
 
     def close(self) -> None:
-        """See Engine. There is nothing to end."""
+        """Do nothing: there are no threads to end."""
 
     def _begin(self, uncompressed_steps: int) -> None:
         config = self._config
-        self._state = PowerSGDState(
+        self._hook_state = PowerSGDState(
             self._process_group,
             matrix_approximation_rank=config.rank,
             start_powerSGD_iter=uncompressed_steps,
@@ -121,10 +129,6 @@ class PowerSgdEngine:
             random_seed=config.seed,
         )
 
-    def _identity(self) -> dict[str, Any]:
-        config = {"scheme": "PowerSgd"} | self._config.model_dump()
-        return {"version": _STATE_VERSION, "worker": self.worker, "workers": self.workers, "config": config}
-
     def _count(self, numbers: int, bucket: GradBucket) -> None:
         self._recorder.add_collective(2 * numbers * bucket.buffer().element_size(), self.workers)
 
@@ -132,6 +136,6 @@ class PowerSgdEngine:
         average = done.value()
         if not is_finite(average):
             # The residual and Q of the bucket are NaN on all ranks by now, and would make all later averages NaN.
-            for memory in (self._state.error_dict, self._state.p_memory_dict, self._state.q_memory_dict):
+            for memory in (self._hook_state.error_dict, self._hook_state.p_memory_dict, self._hook_state.q_memory_dict):
                 memory.pop(index, None)
         return average

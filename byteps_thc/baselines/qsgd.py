@@ -13,8 +13,9 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, Turn, VectorLayout, join_payload, split_payload
+from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.memory import Memory, NoMemory
 from byteps_thc.baselines.packing import pack, packed_bytes, unpack
@@ -32,11 +33,12 @@ class Qsgd(CodecConfig):
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the rounding"""
 
+    @override
     def codec(self) -> Codec:
-        """Return the encoder and decoder."""
         return QsgdCodec(self)
 
-    def memory(self, workers: int) -> Memory:  # noqa: ARG002
+    @override
+    def memory(self, workers: int) -> Memory:
         """Return nothing to keep: rounding is unbiased, and the paper has no error feedback."""
         return NoMemory()
 
@@ -48,11 +50,13 @@ class QsgdCodec(Codec):
         self._config = config
         self._levels = (1 << (config.bits - 1)) - 1
 
-    def payload_bytes(self, layout: VectorLayout, step: int) -> int:  # noqa: ARG002
+    @override
+    def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return 4 bytes for each bucket and `bits` bits for each coordinate."""
-        return 4 * self._buckets(layout.size) + packed_bytes(layout.size, self._config.bits)
+        return 4 * self._buckets(spec.size) + packed_bytes(spec.size, self._config.bits)
 
-    def encode(self, vector: Tensor, layout: VectorLayout, turn: Turn) -> Tensor:
+    @override
+    def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
         """Round at random. A bucket that is not finite has a norm that is not."""
         buckets = self._as_buckets(vector)
         order = 2 if self._config.norm == "l2" else torch.inf
@@ -61,16 +65,17 @@ class QsgdCodec(Codec):
         share = torch.where(norms[:, None] > 0, buckets.abs() / norms[:, None], 0.0).nan_to_num_(0.0)
         x = share.mul_(self._levels)
         floor = x.floor()
-        uniform = self._as_buckets(turn.uniform(self._config.seed, layout, vector.device))
+        uniform = self._as_buckets(context.uniform(self._config.seed, spec, vector.device))
         level = floor + (uniform < x - floor)
         codes = (buckets.sign().nan_to_num_(0.0) * level + self._levels).to(torch.uint8)
-        return join_payload(norms, pack(codes.view(-1)[: layout.size], self._config.bits))
+        return join_payload(norms, pack(codes.view(-1)[: spec.size], self._config.bits))
 
-    def decode(self, payload: Tensor, layout: VectorLayout, step: int) -> Tensor:  # noqa: ARG002
+    @override
+    def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
         """Return norm * sign * l / s."""
-        norms, codes = split_payload(payload, self._buckets(layout.size))
-        signed = unpack(codes, self._config.bits, layout.size).to(torch.float32).sub_(self._levels)
-        return (self._as_buckets(signed) * (norms[:, None] / self._levels)).view(-1)[: layout.size]
+        norms, codes = split_payload(payload, self._buckets(spec.size))
+        signed = unpack(codes, self._config.bits, spec.size).to(torch.float32).sub_(self._levels)
+        return (self._as_buckets(signed) * (norms[:, None] / self._levels)).view(-1)[: spec.size]
 
     def _buckets(self, coordinates: int) -> int:
         return -(-coordinates // self._config.bucket_coordinates)

@@ -13,8 +13,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, Turn, VectorLayout, join_payload, split_payload
+from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
 from byteps_thc.baselines.packing import pack, packed_bytes, unpack
@@ -27,11 +28,12 @@ class SignSgd(CodecConfig):
     """scaled: signs times the parameter's mean magnitude, averaged, with error feedback; majority: what most workers
     have, -1, 0 or 1 whatever the size of the gradients, so the learning rate has to be chosen for it"""
 
+    @override
     def codec(self) -> Codec:
-        """Return the encoder and decoder."""
         return ScaledSignCodec() if self.variant == "scaled" else MajorityCodec()
 
-    def memory(self, workers: int) -> Memory:  # noqa: ARG002
+    @override
+    def memory(self, workers: int) -> Memory:
         """Return empty residuals, or nothing to keep for the majority vote."""
         return ErrorFeedback() if self.variant == "scaled" else NoMemory()
 
@@ -39,20 +41,23 @@ class SignSgd(CodecConfig):
 class ScaledSignCodec(Codec):
     """Payload: float32 mean magnitude of each parameter, then a bit for each coordinate, set unless it is negative."""
 
-    def payload_bytes(self, layout: VectorLayout, step: int) -> int:  # noqa: ARG002
+    @override
+    def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return 4 bytes for each parameter and a bit for each coordinate."""
-        return 4 * len(layout.parameters) + packed_bytes(layout.size, 1)
+        return 4 * len(spec.parameters) + packed_bytes(spec.size, 1)
 
-    def encode(self, vector: Tensor, layout: VectorLayout, turn: Turn) -> Tensor:  # noqa: ARG002
+    @override
+    def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
         """Take signs and means. A parameter that is not finite has a mean that is not."""
-        scales = torch.stack([vector[part].abs().mean() for part in layout.slices])
+        scales = torch.stack([vector[part].abs().mean() for part in spec.slices])
         return join_payload(scales, _pack_signs(vector))
 
-    def decode(self, payload: Tensor, layout: VectorLayout, step: int) -> Tensor:  # noqa: ARG002
+    @override
+    def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
         """Return the signs, each parameter's times its scale."""
-        scales, bits = split_payload(payload, len(layout.parameters))
-        vector = _unpack_signs(bits, layout.size)
-        for scale, part in zip(scales, layout.slices, strict=True):
+        scales, bits = split_payload(payload, len(spec.parameters))
+        vector = _unpack_signs(bits, spec.size)
+        for scale, part in zip(scales, spec.slices, strict=True):
             vector[part] *= scale
         return vector
 
@@ -60,20 +65,24 @@ class ScaledSignCodec(Codec):
 class MajorityCodec(Codec):
     """Payload: float32 1, or NaN for a vector that is not finite, then a bit for each coordinate."""
 
-    def payload_bytes(self, layout: VectorLayout, step: int) -> int:  # noqa: ARG002
+    @override
+    def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return 4 bytes and a bit for each coordinate."""
-        return 4 + packed_bytes(layout.size, 1)
+        return 4 + packed_bytes(spec.size, 1)
 
-    def encode(self, vector: Tensor, layout: VectorLayout, turn: Turn) -> Tensor:  # noqa: ARG002
+    @override
+    def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
         """Take the signs."""
         scale = torch.where(vector.isfinite().all(), 1.0, torch.nan).view(1)
         return join_payload(scale, _pack_signs(vector))
 
-    def decode(self, payload: Tensor, layout: VectorLayout, step: int) -> Tensor:  # noqa: ARG002
+    @override
+    def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
         """Return the signs."""
         scale, bits = split_payload(payload, 1)
-        return _unpack_signs(bits, layout.size).mul_(scale)
+        return _unpack_signs(bits, spec.size).mul_(scale)
 
+    @override
     def combine(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return what most workers have: the sign of the sum of their signs."""
         # Sums of signs are integers, so clamping them gives their signs; and NaN stays NaN.

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, Turn, VectorLayout, join_payload, split_payload
+from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
 
 _ENTRY_BYTES = 8  # fp32 value, int32 index
 
@@ -23,28 +24,31 @@ class SparseCodec(Codec):
     def __init__(self, ratio: Callable[[int], float]) -> None:
         self._ratio = ratio
 
-    def payload_bytes(self, layout: VectorLayout, step: int) -> int:
+    @override
+    def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return 8 bytes for each coordinate that is sent."""
-        return _ENTRY_BYTES * sum(self._counts(layout, step))
+        return _ENTRY_BYTES * sum(self._counts(spec, step))
 
-    def encode(self, vector: Tensor, layout: VectorLayout, turn: Turn) -> Tensor:
+    @override
+    def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
         """Select by magnitude. NaN and infinity are larger than all numbers, so they are sent."""
         magnitude = vector.abs()
         chosen = torch.cat(
             [
                 magnitude[part].topk(count, sorted=False).indices + part.start
-                for part, count in zip(layout.slices, self._counts(layout, turn.step), strict=True)
+                for part, count in zip(spec.slices, self._counts(spec, context.step), strict=True)
             ]
         )
         return join_payload(vector[chosen], chosen.to(torch.int32))
 
-    def decode(self, payload: Tensor, layout: VectorLayout, step: int) -> Tensor:
+    @override
+    def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
         """Return the vector with zeros where nothing was sent."""
-        values, indices = split_payload(payload, sum(self._counts(layout, step)))
-        vector = values.new_zeros(layout.size)
+        values, indices = split_payload(payload, sum(self._counts(spec, step)))
+        vector = values.new_zeros(spec.size)
         vector[indices.clone().view(torch.int32).long()] = values
         return vector
 
-    def _counts(self, layout: VectorLayout, step: int) -> list[int]:
+    def _counts(self, spec: VectorSpec, step: int) -> list[int]:
         ratio = self._ratio(step)
-        return [max(1, math.floor(ratio * parameter.size + 0.5)) for parameter in layout.parameters]
+        return [max(1, math.floor(ratio * parameter.size + 0.5)) for parameter in spec.parameters]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc.baselines.codec import Codec, Turn, VectorLayout, join_payload, split_payload
+from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec, join_payload, split_payload
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.memory import Memory, NoMemory
 from byteps_thc.baselines.packing import pack, packed_bytes, unpack
@@ -28,11 +29,12 @@ class TernGrad(CodecConfig):
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the rounding"""
 
+    @override
     def codec(self) -> Codec:
-        """Return the encoder and decoder."""
         return TernaryCodec(self.clip, self.seed)
 
-    def memory(self, workers: int) -> Memory:  # noqa: ARG002
+    @override
+    def memory(self, workers: int) -> Memory:
         """Return nothing to keep: rounding is unbiased, and the paper has no error feedback."""
         return NoMemory()
 
@@ -44,27 +46,30 @@ class TernaryCodec(Codec):
         self._clip = clip
         self._seed = seed
 
-    def payload_bytes(self, layout: VectorLayout, step: int) -> int:  # noqa: ARG002
+    @override
+    def payload_bytes(self, spec: VectorSpec, step: int) -> int:
         """Return 4 bytes for each parameter and 2 bits for each coordinate."""
-        return 4 * len(layout.parameters) + packed_bytes(layout.size, _BITS)
+        return 4 * len(spec.parameters) + packed_bytes(spec.size, _BITS)
 
-    def encode(self, vector: Tensor, layout: VectorLayout, turn: Turn) -> Tensor:
+    @override
+    def encode(self, vector: Tensor, spec: VectorSpec, context: EncodeContext) -> Tensor:
         """Round at random. A parameter that is not finite has a scaler that is not."""
-        uniform = turn.uniform(self._seed, layout, vector.device)
-        scalers = vector.new_empty(len(layout.parameters))
+        uniform = context.uniform(self._seed, spec, vector.device)
+        scalers = vector.new_empty(len(spec.parameters))
         ternary = torch.empty_like(vector)
-        for number, part in enumerate(layout.slices):
+        for number, part in enumerate(spec.slices):
             gradient = self._clamped(vector[part])
             magnitude = gradient.abs()
             scalers[number] = magnitude.max()
             ternary[part] = gradient.sign() * (uniform[part] * scalers[number] < magnitude)
         return join_payload(scalers, pack((ternary + 1).to(torch.uint8), _BITS))
 
-    def decode(self, payload: Tensor, layout: VectorLayout, step: int) -> Tensor:  # noqa: ARG002
+    @override
+    def decode(self, payload: Tensor, spec: VectorSpec, step: int) -> Tensor:
         """Return s * t."""
-        scalers, codes = split_payload(payload, len(layout.parameters))
-        vector = unpack(codes, _BITS, layout.size).to(torch.float32).sub_(1)
-        for scaler, part in zip(scalers, layout.slices, strict=True):
+        scalers, codes = split_payload(payload, len(spec.parameters))
+        vector = unpack(codes, _BITS, spec.size).to(torch.float32).sub_(1)
+        for scaler, part in zip(scalers, spec.slices, strict=True):
             vector[part] *= scaler
         return vector
 

@@ -7,6 +7,7 @@ Aji and Heafield, "Sparse communication for distributed gradient descent" (EMNLP
 from __future__ import annotations
 
 from pydantic import Field
+from typing_extensions import override
 
 from byteps_thc.baselines.codec import Codec
 from byteps_thc.baselines.config import CodecConfig
@@ -22,10 +23,11 @@ class TopK(CodecConfig):
     error_feedback: bool = True
     """add what was not sent to the next gradient"""
 
+    @override
     def codec(self) -> Codec:
-        """Return the encoder and decoder."""
         return SparseCodec(lambda _step: self.ratio)
 
-    def memory(self, workers: int) -> Memory:  # noqa: ARG002
+    @override
+    def memory(self, workers: int) -> Memory:
         """Return empty residuals, or nothing to keep without error feedback."""
         return ErrorFeedback() if self.error_feedback else NoMemory()

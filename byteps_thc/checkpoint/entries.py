@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -29,9 +30,9 @@ _FORMAT = 1
 class CompressionState(Protocol):
     """What can be saved: the states and handles of the plug-ins, and engines.
 
-    state_dict() has "worker" and "workers", plain values (the same on all ranks), and tensors by parameter name in
-    mappings such as "residuals". Optional: "scope", a name for the ranks of this state when they are not all ranks, and
-    an attribute parameter_sizes, elements by parameter name.
+    state_dict() has "worker" and "workers", plain values (the same on all ranks), and tensors or arrays by parameter
+    name in mappings such as "residuals". Optional: "scope", a name for the ranks of this state when they are not all
+    ranks, and an attribute parameter_sizes, elements by parameter name.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -82,7 +83,7 @@ class Header:
 
 def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
     """Return the state_dict() with a scope when it needs one; ConfigurationError when nobody gave it."""
-    mine = state.state_dict()
+    mine = {key: _as_tensors(value) for key, value in state.state_dict().items()}
     if scope is not None:
         mine["scope"] = scope
     ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else mine["workers"]
@@ -92,6 +93,13 @@ def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
             "others use, the same when saving and loading"
         )
     return mine
+
+
+def _as_tensors(value: Any) -> Any:
+    """Return a mapping of arrays, as GradientAverager's state has, as tensors; anything else as it is."""
+    if isinstance(value, Mapping) and value and all(isinstance(array, np.ndarray) for array in value.values()):
+        return {name: torch.from_numpy(array) for name, array in value.items()}
+    return value
 
 
 def rank_prefix(state: Mapping[str, Any], worker: int | None = None) -> str:
@@ -126,4 +134,5 @@ def to_entries(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def checksum(tensor: Tensor) -> int:
     """Return the CRC-32 of the tensor's bytes."""
-    return zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    flat = tensor.detach().cpu().contiguous()
+    return zlib.crc32(flat.view(torch.uint8).numpy().data if flat.numel() else b"")

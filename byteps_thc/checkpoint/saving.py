@@ -47,8 +47,8 @@ class Checkpointable:
 def checkpointable(state: CompressionState, *, scope: str | None = None) -> Checkpointable:
     """Return an object for dcp.save, whose entries have names of their own on every rank.
 
-    state: a ThcState, a handle of byteps_thc.fsdp, an engine. scope: names the ranks of the state when they are not all
-    ranks and the state has no such name itself (FSDP handles have). Save between steps. Load with
-    byteps_thc.checkpoint.load.
+    state: a ThcState, a handle of byteps_thc.fsdp, a ThcReducer, a GradientAverager or an engine. scope: names the
+    ranks of the state when they are not all ranks and the state has no such name itself (FSDP handles have). Save
+    between steps. Load with byteps_thc.checkpoint.load.
     """
     return Checkpointable(state, scope)

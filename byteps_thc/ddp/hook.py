@@ -3,8 +3,8 @@
 import torch
 import torch.distributed as dist
 
+from byteps_thc.ddp.operator import average_gradient
 from byteps_thc.ddp.state import ThcState
-from byteps_thc.ops import average_gradient
 
 
 def thc_hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]

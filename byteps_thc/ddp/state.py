@@ -9,22 +9,23 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.futures import Future
+from typing_extensions import override
 
 from byteps_thc.baselines import PowerSgd, PowerSgdEngine
 from byteps_thc.config import ThcConfig
-from byteps_thc.ddp.bucket_layouts import BucketLayouts
-from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.engines.engine import Engine
-from byteps_thc.engines.factory import make_engine
-from byteps_thc.engines.loss_scaling import LossScaling
-from byteps_thc.engines.network import NetworkConfig
-from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.ddp.bucket_buffers import BucketBuffers
+from byteps_thc.ddp.operator import Averager, register_averager
+from byteps_thc.engines import make_engine
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.ops import register_averager
-from byteps_thc.statistics import CompressionStats, RankZeroLog
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.loss_scaling import LossScaling
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
+from byteps_thc.transport.servers import NetworkConfig
 
 
-class ThcState:
+class ThcState(Averager):
     """State of thc_hook for one DDP model: engine, residuals, schedule.
 
     process_group: DDP's, None for the default one; gloo or NCCL. config: a ThcConfig, or one of byteps_thc.baselines.
@@ -62,7 +63,7 @@ class ThcState:
             self.engine = PowerSgdEngine(group, config, policy)
         else:
             self.engine = make_engine(group, config, policy, network)
-        self._buckets = BucketLayouts(model)
+        self._buckets = BucketBuffers(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
         self._scaling = LossScaling(grad_scaler, [self.engine])
         self._steps = 0
@@ -78,6 +79,7 @@ class ThcState:
             return self.engine.all_reduce_bucket(bucket)
         return self.engine.all_reduce(self._buckets.buffer(bucket)).then(_value)
 
+    @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
         """Average one parameter's gradient in place and wait for it; average_gradient calls it.
 

@@ -1,10 +1,10 @@
 """FSDP2 (torch.distributed.fsdp.fully_shard): compressed reduce-scatter, and compressed replicas (HSDP)."""
 
-from byteps_thc.engines.network import NetworkConfig
-from byteps_thc.engines.policy import CompressionPolicy
-from byteps_thc.fsdp.handle import FsdpCompression
+from byteps_thc.fsdp.compressed_reduce_scatter import CompressedReduceScatter, compress_reduce_scatter
+from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.replicas import compress_replicas
-from byteps_thc.fsdp.shards import CompressedReduceScatter, compress_reduce_scatter
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.servers import NetworkConfig
 
 __all__ = [
     "CompressedReduceScatter",

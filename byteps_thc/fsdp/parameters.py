@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
-from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.engines.shards import ShardLayout
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
 
 #: Modules that wrap the one that they are named after.
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
@@ -162,8 +162,8 @@ def _require_plain(name: str, sources: list[Any]) -> None:
             raise ConfigurationError(f"module {name!r} has parameters with tensor parallelism: not supported yet")
 
 
-def shard_layout(group: ParameterGroup, trained: tuple[ShardedParameter, ...], bypass_elements: int) -> ShardLayout:
-    """Return the layout of the group's reduce-scatter input, when these parameters have gradients.
+def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], bypass_elements: int) -> ShardMatrix:
+    """Return the group's reduce-scatter input, when these parameters have gradients.
 
     bypass_elements: parameters with fewer elements are not compressed.
     """
@@ -179,7 +179,7 @@ def shard_layout(group: ParameterGroup, trained: tuple[ShardedParameter, ...], b
                 if (elements := parameter.shard_elements(row))
             ]
     in_order = tuple(sorted(compressed, key=lambda part: part.start))
-    return ShardLayout(_layout_key(group, trained), ranks, columns, in_order, tuple(exact))
+    return ShardMatrix(_group_key(group, trained), ranks, columns, in_order, tuple(exact))
 
 
 def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor) -> GradientBuffer:
@@ -196,7 +196,7 @@ def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], grad
         for parameter, start in _placed(trained)
         if (elements := parameter.shard_elements(rank))
     )
-    return GradientBuffer(_layout_key(group, trained), gradient, slices)
+    return GradientBuffer(_group_key(group, trained), gradient, slices)
 
 
 def total_columns(trained: tuple[ShardedParameter, ...]) -> int:
@@ -212,6 +212,6 @@ def _placed(trained: tuple[ShardedParameter, ...]) -> Iterator[tuple[ShardedPara
         start += parameter.columns
 
 
-def _layout_key(group: ParameterGroup, trained: tuple[ShardedParameter, ...]) -> str:
+def _group_key(group: ParameterGroup, trained: tuple[ShardedParameter, ...]) -> str:
     frozen = [parameter.name for parameter in group.parameters if parameter not in trained]
     return f"fsdp {group.name}" + f" without {', '.join(frozen)}" * bool(frozen)

@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.engines.engine import Engine
-from byteps_thc.engines.factory import make_engine
-from byteps_thc.engines.loss_scaling import LossScale
-from byteps_thc.engines.network import NetworkConfig
-from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.engines import make_engine
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.fsdp.handle import FsdpCompression
+from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.loss_scaling import LossScale
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.servers import NetworkConfig
 
 
 def compress_replicas(

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import torch
 
-from byteps_thc.engines.loss_scaling import LossScale, LossScaling, ScaledEngine
-from byteps_thc.statistics import CompressionStats, RankZeroLog
+from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, ScaledEngine
+from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 
 #: torch's number of the backward pass, outside of any.
 _NO_BACKWARD = -1

@@ -14,7 +14,7 @@ from rich.table import Table
 from byteps_thc.errors import ThcError
 from byteps_thc.tables import chart, store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
-from byteps_thc.tables.selection import expected_error
+from byteps_thc.tables.selection import best_table, expected_error
 
 app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def auto(
 ) -> None:
     """Choose granularity and clamp for a number of workers."""
     try:
-        table = LookupTable.auto(bits, workers, value_bits, error_feedback, packed_sums=packed_sums)
+        table = best_table(bits, workers, value_bits, error_feedback, packed_sums=packed_sums)
     except ThcError as error:
         raise _usage(error) from error
     _print(table, json)

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables import solver
-from byteps_thc.wire.layout import MAX_GRANULARITY, MAX_WORKERS
+from byteps_thc.wire.layout import CODE_BITS, MAX_GRANULARITY, MAX_WORKERS
 
-CODE_BITS = (1, 2, 3, 4, 8)
 #: The solver takes granularity^2 doubles; beyond this a finer grid changes the cost in the sixth digit only.
 MAX_SOLVED_GRANULARITY = 2047
 #: The paper's setting (section 8): g = 30 and p = 1/32 for 4-bit codes; its sums fit 8 bits for up to 8 workers.
@@ -29,7 +28,7 @@ class LookupTable:
     +-threshold * N, that range is cut into `granularity` equal parts, and x is rounded, without bias, to one of the two
     nearest of the 2^bits points at parts `values`.
 
-    bits: b, bits of a code, one of 1, 2, 3, 4, 8. granularity: g. p: fraction of the coordinates that is clamped.
+    bits: b, bits of a code, one of CODE_BITS. granularity: g. p: fraction of the coordinates that is clamped.
     values: T, 2^bits integers. cost: expected squared quantization error of a coordinate, in units of its variance
     (section 5.2, the integral over [-t_p, t_p] with the density of the normal itself; clamping not included).
 
@@ -60,15 +59,6 @@ class LookupTable:
         """Return the table of least cost, found exactly by dynamic programming (about a millisecond)."""
         check_parameters(bits, granularity, p)
         return solve_grid([bits], [granularity], [p])[0]
-
-    @classmethod
-    def auto(
-        cls, bits: int, workers: int, value_bits: int = 8, error_feedback: bool = True, *, packed_sums: bool = False
-    ) -> LookupTable:
-        """Return the table best suited to a number of workers; see selection.best_table for the criterion."""
-        from byteps_thc.tables.selection import best_table  # selection builds on this module
-
-        return best_table(bits, workers, value_bits, error_feedback, packed_sums=packed_sums)
 
     @classmethod
     def paper(cls) -> LookupTable:
@@ -112,7 +102,7 @@ class LookupTable:
         return digest
 
     def max_workers(self, value_bits: int) -> int:
-        """Return how many workers' table values always fit one aggregate lane of value_bits, at most MAX_WORKERS."""
+        """Return how many workers' table values always fit a sum of value_bits, at most MAX_WORKERS."""
         return min(((1 << value_bits) - 1) // self.granularity, MAX_WORKERS)
 
 

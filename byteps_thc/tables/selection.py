@@ -77,13 +77,13 @@ def best_table(
 
 def overflow_message(bits: int, granularity: int, workers: int, value_bits: int) -> str:
     """Return what to do about a granularity * workers that does not fit value_bits."""
-    lane = (1 << value_bits) - 1
-    remedies = [f"use at most {lane // granularity} workers"]
-    if lane // workers >= (1 << bits) - 1:
-        remedies.append(f"granularity at most {lane // workers}")
+    largest = (1 << value_bits) - 1
+    remedies = [f"use at most {largest // granularity} workers"]
+    if largest // workers >= (1 << bits) - 1:
+        remedies.append(f"granularity at most {largest // workers}")
     if value_bits < 16 and granularity * workers < 1 << 16:
         remedies.append("value_bits=16")
     return (
         f"granularity {granularity} * {workers} workers = {granularity * workers} does not fit {value_bits}-bit "
-        f"aggregates (at most {lane}): {' or '.join(remedies)}"
+        f"aggregates (at most {largest}): {' or '.join(remedies)}"
     )

@@ -13,25 +13,11 @@ Started by bpslaunch, as every BytePS training. Needs torch, and BytePS built in
 
 from byteps_thc.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
 from byteps_thc.torch.compression import Compression
-from byteps_thc.torch.operations import (
-    declare,
-    init,
-    local_rank,
-    local_size,
-    poll,
-    push_pull,
-    push_pull_async,
-    push_pull_async_inplace,
-    push_pull_inplace,
-    rank,
-    resume,
-    shutdown,
-    size,
-    suspend,
-    synchronize,
-)
-from byteps_thc.torch.optimizer import DistributedOptimizer
+from byteps_thc.torch.operations import init, push_pull, push_pull_async, push_pull_inplace
+from byteps_thc.torch.optimizer.distributed_optimizer import DistributedOptimizer
 from byteps_thc.torch.settings import ThcCompression
+from byteps_thc.transport.byteps.process import local_rank, local_size, rank, resume, shutdown, size, suspend
+from byteps_thc.transport.byteps.push_pull import declare, poll, push_pull_async_inplace, synchronize
 
 #: The name that byteps.torch gives push_pull_async_inplace.
 byteps_push_pull = push_pull_async_inplace

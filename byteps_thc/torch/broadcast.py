@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from byteps_thc.errors import InputError
-from byteps_thc.torch import operations
+from byteps_thc.torch.operations import push_pull_inplace
+from byteps_thc.transport.byteps import process
+from byteps_thc.transport.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
 
 _TENSORS_IN_FLIGHT = 16
 _CHUNK_BYTES = 4 << 20
@@ -28,12 +30,12 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
     params: model.state_dict(), or a list of tensors or (name, tensor) pairs, such as list(model.named_parameters()),
     with the same names and shapes in all processes. Values that are no tensors are left alone. Raises InputError.
     """
-    in_flight: deque[tuple[Tensor, operations.Handle]] = deque()
+    in_flight: deque[tuple[Tensor, Handle]] = deque()
     for name, tensor in _named_tensors(params):
         if tensor.numel() == 0:
             continue
-        data = _bytes_of(tensor) if operations.rank() == root_rank else _zeros_like_bytes_of(tensor)
-        in_flight.append((tensor, operations.push_pull_async_inplace(data, average=False, name=prefix + name)))
+        data = _bytes_of(tensor) if process.rank() == root_rank else _zeros_like_bytes_of(tensor)
+        in_flight.append((tensor, push_pull_async_inplace(data, average=False, name=prefix + name)))
         if len(in_flight) == _TENSORS_IN_FLIGHT:
             _take(*in_flight.popleft())
     for tensor, handle in in_flight:
@@ -47,35 +49,35 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     in all processes.
     """
     data = b""
-    if operations.rank() == root_rank:
+    if process.rank() == root_rank:
         buffer = io.BytesIO()
         torch.save(optimizer.state_dict(), buffer)
         data = buffer.getvalue()
     data = _broadcast_bytes(data, root_rank, f"{prefix}optimizer_state")
-    if operations.rank() != root_rank:
+    if process.rank() != root_rank:
         optimizer.load_state_dict(torch.load(io.BytesIO(data), map_location="cpu", weights_only=True))
 
 
 def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
     """Return the root's bytes. They travel in chunks of few sizes, because BytePS fixes a name's size."""
     header = torch.tensor([len(data)], dtype=torch.int64)
-    total = int(operations.push_pull_inplace(header, average=False, name=f"{name}.size").item())
+    total = int(push_pull_inplace(header, average=False, name=f"{name}.size").item())
     source = memoryview(data)
     received = bytearray()
     while len(received) < total:
         left = total - len(received)
         size = _CHUNK_BYTES if left >= _CHUNK_BYTES else max(1 << (left - 1).bit_length(), _SMALLEST_CHUNK_BYTES)
         chunk = torch.zeros(size, dtype=torch.uint8)
-        if operations.rank() == root_rank:
+        if process.rank() == root_rank:
             part = source[len(received) : len(received) + size]
             chunk[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)
-        operations.push_pull_inplace(chunk, average=False, name=f"{name}.{size}")
+        push_pull_inplace(chunk, average=False, name=f"{name}.{size}")
         received += chunk[: min(size, left)].numpy().tobytes()
     return bytes(received)
 
 
-def _take(tensor: Tensor, handle: operations.Handle) -> None:
-    data = operations.synchronize(handle)
+def _take(tensor: Tensor, handle: Handle) -> None:
+    data = synchronize(handle)
     with torch.no_grad():
         tensor.copy_(data.view(tensor.dtype).view(tensor.shape))
 

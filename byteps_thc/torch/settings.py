@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from byteps_thc.config import ThcConfig, explain
-from byteps_thc.engines.network import NetworkConfig
-from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.session import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc.wire.layout import MAX_JOB_ID
 
 _DEFAULT_LANES = 2
 
@@ -38,7 +39,7 @@ class ThcCompression(BaseModel):
     """network: thc-ps or a switch, beside BytePS; servers: BytePS's own servers and vans"""
     servers: Annotated[tuple[str, ...], BeforeValidator(_from_list)] = ()
     """network: "IP" or "IP:PORT" of every thc-ps or switch"""
-    job: int = Field(default=1, ge=0, lt=1 << 16)
+    job: int = Field(default=1, ge=0, lt=MAX_JOB_ID + 1)
     """network: number of the first lane's job on those servers; lanes use job, job + 1, ..."""
     lanes: int | None = Field(default=None, ge=1, le=16)
     """streams of gradients, each in a fixed order; layers that are needed first have their own. None: 2, with DPDK 1"""

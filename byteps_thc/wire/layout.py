@@ -10,11 +10,22 @@ VERSION = 1
 UDP_PORT = 48865
 MAX_WORKERS = 64
 MAX_WORKERS_SWITCH = 32
-MAX_CODE_BITS = 8
 SWITCH_CODES_PER_PACKET = 1024
 MIN_CODES_PER_PACKET = 64
 MAX_CODES_PER_PACKET = 32768
+AUTO_CODES_PER_PACKET = 16384
 MAX_GRANULARITY = 65535
+MIN_ROTATION_BLOCK = 64
+MAX_ROTATION_BLOCK = 1048576
+DEFAULT_ROTATION_BLOCK = 8192
+MAX_SLOTS = 1048576
+MAX_SHARDS = 256
+MAX_CODE_BITS = 8
+MAX_PARTITIONS = 65536
+MAX_CHUNKS = 65536
+MAX_JOB_ID = 65535
+CODE_BITS = (1, 2, 3, 4, 8)
+VALUE_BITS = (8, 16)
 
 
 class MessageType(enum.IntEnum):
@@ -44,17 +55,17 @@ class ErrorReason(enum.IntEnum):
     """Error reasons."""
 
     INCOMPLETE = 1
-    """not a refusal: the packet is counted, the slot waits for the workers missing in the bitmap"""
+    """not a refusal: the packet is counted, the slot waits for the workers missing in worker_bitmap"""
     UNKNOWN_JOB = 2
     """no such job (server restarted or job expired): send HELLO"""
     STALE_EPOCH = 3
     """the job was started anew by other workers"""
     DUPLICATE_WORKER = 4
-    """another live process already has this worker id"""
+    """another live process already has the worker id in worker_bitmap"""
     CONFIG_MISMATCH = 5
-    """worker and job disagree; detail names the field"""
+    """worker and job disagree about `field`, of which the job has job_value"""
     OVERFLOW = 6
-    """granularity * num_workers does not fit value_bits"""
+    """granularity * num_workers does not fit value_bits; `field` is granularity"""
     TOO_MANY_JOBS = 7
     """server is out of slots for another job"""
     ORDER_MISMATCH = 8
@@ -62,7 +73,7 @@ class ErrorReason(enum.IntEnum):
     DRAINING = 9
     """server is shutting down"""
     BAD_CONFIG = 10
-    """HELLO is not valid; detail names the field"""
+    """the server does not take what HELLO has in `field`"""
 
 
 class ConfigField(enum.IntEnum):
@@ -147,7 +158,7 @@ class Header(Struct):
         ("partition", 16),
         ("chunk", 16),
         ("switch_pass", 8),
-        ("switch_verdict", 8),
+        ("switch_step", 8),
         ("switch_state", 16),
     )
 
@@ -183,8 +194,8 @@ class Header(Struct):
     """packet position inside the partition"""
     switch_pass: int = 0
     """pass counter of a switch; zero on the wire outside the switch"""
-    switch_verdict: int = 0
-    """slot-check verdict a switch carries between passes; zero on the wire outside the switch"""
+    switch_step: int = 0
+    """what the next pass of a switch does; zero on the wire outside the switch"""
     switch_state: int = 0
     """scratch a switch carries between passes; zero on the wire outside the switch"""
 
@@ -261,10 +272,10 @@ class ErrorPayload(Struct):
     )
 
     worker_bitmap: int = 0
-    """workers seen in the slot (incomplete), worker in question (duplicate_worker), else zero"""
+    """incomplete: workers seen in the slot; duplicate_worker: the worker in question; else zero"""
     reason: int = 0
     """see error_reasons"""
     field: int = 0
-    """see config_fields"""
+    """config_mismatch, bad_config, overflow: see config_fields; else none"""
     job_value: int = 0
-    """config_mismatch: what the job has in `field` (0 for a table); else zero"""
+    """config_mismatch: what the job has in `field` (0 for table and settings); else zero"""

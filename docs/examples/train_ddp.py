@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.demo.data import BatchSampler, load_corpus
-from byteps_thc.demo.model import Gpt, GptShape, loss_of
+from byteps_thc.tools.demo.data import BatchSampler, load_corpus
+from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
 
 
 def main() -> None:

@@ -98,8 +98,8 @@ add(layouts.header, "chunk", 2, ProtoField.uint16("thc.chunk", "chunk", base.DEC
     "packet position inside the partition"))
 add(layouts.header, "switch_pass", 1, ProtoField.uint8("thc.switch_pass", "switch_pass", base.DEC, nil, nil,
     "pass counter of a switch; zero on the wire outside the switch"), {internal = true})
-add(layouts.header, "switch_verdict", 1, ProtoField.uint8("thc.switch_verdict", "switch_verdict", base.DEC, nil, nil,
-    "slot-check verdict a switch carries between passes; zero on the wire outside the switch"), {internal = true})
+add(layouts.header, "switch_step", 1, ProtoField.uint8("thc.switch_step", "switch_step", base.DEC, nil, nil,
+    "what the next pass of a switch does; zero on the wire outside the switch"), {internal = true})
 add(layouts.header, "switch_state", 2, ProtoField.uint16("thc.switch_state", "switch_state", base.DEC, nil, nil,
     "scratch a switch carries between passes; zero on the wire outside the switch"), {internal = true})
 
@@ -135,13 +135,13 @@ add(layouts.welcome, "codes_multiple", 2, ProtoField.uint16("thc.welcome.codes_m
 
 layouts.error = {bytes = 0, by_name = {}}
 add(layouts.error, "worker_bitmap", 8, ProtoField.uint64("thc.error.worker_bitmap", "worker_bitmap", base.HEX, nil, nil,
-    "workers seen in the slot (incomplete), worker in question (duplicate_worker), else zero"))
+    "incomplete: workers seen in the slot; duplicate_worker: the worker in question; else zero"))
 add(layouts.error, "reason", 2, ProtoField.uint16("thc.error.reason", "reason", base.DEC, error_reasons, nil,
     "see error_reasons"))
 add(layouts.error, "field", 2, ProtoField.uint16("thc.error.field", "field", base.DEC, config_fields, nil,
-    "see config_fields"))
+    "config_mismatch, bad_config, overflow: see config_fields; else none"))
 add(layouts.error, "job_value", 4, ProtoField.uint32("thc.error.job_value", "job_value", base.DEC, nil, nil,
-    "config_mismatch: what the job has in `field` (0 for a table); else zero"))
+    "config_mismatch: what the job has in `field` (0 for table and settings); else zero"))
 
 local function read(buffer, name)
   local entry = layouts.header.by_name[name]

@@ -7,8 +7,8 @@
 source "$(dirname "$0")/common.sh"
 
 describe_program
-readonly source_file=$root/p4/tna/$program.p4
-[[ -f $source_file ]] || die "$source_file is not there: switch.program of $jobs names no program of p4/tna"
+readonly source_file=$root/p4/programs/tna/$program.p4
+[[ -f $source_file ]] || die "$source_file is not there: switch.program of $jobs names no program of p4/programs/tna"
 
 compiler=${P4C:-}
 if [[ -z $compiler ]]; then
@@ -16,7 +16,7 @@ if [[ -z $compiler ]]; then
 fi
 [[ -n $compiler ]] || die "no P4 compiler: set SDE_INSTALL (bf-p4c), or P4C to a p4c with Tofino back end"
 
-if [[ -f $conf && -z $(find "$root/p4" -name '*.p4' -newer "$conf" -print -quit) ]]; then
+if [[ -f $conf && -z $(find "$root/p4/programs" -name '*.p4' -newer "$conf" -print -quit) ]]; then
   echo "compiled already: $conf"
   exit
 fi

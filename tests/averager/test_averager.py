@@ -77,7 +77,7 @@ def test_a_gradient_that_is_not_finite_reaches_everybody_and_leaves_no_trace(mak
     team = make_team(2, SMALL)
     gradients = gradients_of(2, {"w": 5000})
     team.average([{name: x.copy() for name, x in own.items()} for own in gradients])
-    residuals = [dict(a.state_dict()["compressor"]["residuals"]) for a in team.averagers]
+    residuals = [dict(a.state_dict()["residuals"]) for a in team.averagers]
     poisoned = [{name: x.copy() for name, x in own.items()} for own in gradients]
     poisoned[1]["w"][100] = bad
     team.average(poisoned)
@@ -85,9 +85,22 @@ def test_a_gradient_that_is_not_finite_reaches_everybody_and_leaves_no_trace(mak
         assert np.isnan(own["w"][:1024]).all()  # the rotation block of the bad element
         assert np.isfinite(own["w"][1024:]).all()
     for averager, old in zip(team.averagers, residuals, strict=True):
-        new = averager.state_dict()["compressor"]["residuals"]
+        new = averager.state_dict()["residuals"]
         assert all(np.isfinite(residual).all() for residual in new.values())
-        np.testing.assert_array_equal(new["w[0:4096]"], old["w[0:4096]"])
+        np.testing.assert_array_equal(new["w"][:2048], old["w"][:2048])  # the partition of the bad element
+
+
+def test_arrays_of_different_names_share_no_memory(make_team, gradients_of):
+    team = make_team(2, SMALL)
+    gradients = gradients_of(2, {"a": 3000, "b": 3000})
+    whole = np.zeros(6000, np.float32)
+    for out in ({"a": gradients[0]["b"], "b": gradients[0]["a"]}, {"a": whole[:3000], "b": whole[2999:5999]}):
+        with pytest.raises(InputError, match=r"'[ab]' and '[ab]' share memory"):
+            team.averagers[0].average(gradients[0], out)
+    with pytest.raises(InputError, match="share memory"):
+        team.averagers[0].average(dict.fromkeys("ab", gradients[0]["a"]))
+    team.average(gradients, [{"a": whole[:3000], "b": whole[3000:]}, gradients[1]])
+    np.testing.assert_array_equal(whole[3000:], gradients[1]["b"])
 
 
 def test_bad_input_is_refused_before_anything_is_sent(make_team, gradients_of):
@@ -126,11 +139,16 @@ def test_resumes_from_a_checkpoint_bit_by_bit(make_team, gradients_of):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda _: {}, "step, compressor missing"),
-        (lambda state: {"step": state["step"]}, "compressor missing"),
+        (lambda _: {}, "version, worker, workers, config, round, step, residuals missing"),
+        (lambda state: {"step": state["step"]}, "residuals missing"),
         (lambda state: state | {"step": "x"}, "its step is 'x'"),
         (lambda state: state | {"step": -1}, "its step is -1"),
-        (lambda state: state | {"compressor": {}}, "not the state of a Compressor"),
+        (lambda state: state | {"residuals": 7}, "its residuals are not a mapping"),
+        (lambda state: state | {"residuals": {"w": np.zeros(3)}}, "finite 1-D float32"),
+        (lambda state: state | {"residuals": {"w": np.array([np.nan], np.float32)}}, "finite 1-D float32"),
+        (lambda state: state | {"worker": 1}, "its worker is 1"),
+        (lambda state: state | {"config": ThcConfig(seed=9).model_dump()}, "its config"),
+        (lambda state: state | {"version": 99}, "its version"),
     ],
 )
 def test_a_damaged_checkpoint_changes_nothing(make_team, gradients_of, damage, message):
@@ -144,9 +162,9 @@ def test_a_damaged_checkpoint_changes_nothing(make_team, gradients_of, damage, m
         averager.load_state_dict(damage(checkpoint))
     after = averager.state_dict()
     assert after["step"] == before["step"] == 2
-    assert after["compressor"]["rounds"] == before["compressor"]["rounds"]
-    for name, residual in before["compressor"]["residuals"].items():
-        np.testing.assert_array_equal(after["compressor"]["residuals"][name], residual)
+    assert after["round"] == before["round"]
+    for name, residual in before["residuals"].items():
+        np.testing.assert_array_equal(after["residuals"][name], residual)
 
 
 @pytest.mark.parametrize(
@@ -170,8 +188,8 @@ def test_an_interrupted_average_is_not_continued(make_team, gradients_of, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Compressor, "keep_residual", interrupt)
-        patch.setattr(Session, "wait_stage", lambda *_: None)  # the other worker never comes
+        patch.setattr(Compressor, "encode", interrupt)
+        patch.setattr(Session, "wait", lambda *_: None)  # the other worker never comes
         with pytest.raises(KeyboardInterrupt):
             averager.average(own)
     with pytest.raises(TransportError, match="interrupted"):
@@ -181,7 +199,7 @@ def test_an_interrupted_average_is_not_continued(make_team, gradients_of, monkey
 def test_statistics_tell_where_time_went(make_team, gradients_of):
     team = make_team(2, SMALL)
     team.average(gradients_of(2, SIZES))
-    stats = team.averagers[0].stats
+    stats = team.averagers[0].statistics()
     assert stats.coordinates == sum(SIZES.values())
     assert stats.encode_ms > 0
     assert stats.decode_ms > 0

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from byteps_thc.errors import DeadlineError, RestartError
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 
 # A program of its own, since a child of multiprocessing could not import this file.
 PROGRAM = Path(__file__).with_name("worker_process.py")

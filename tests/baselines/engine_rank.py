@@ -11,7 +11,7 @@ from torch import Tensor
 
 from byteps_thc import baselines
 from byteps_thc.baselines import BaselineEngine
-from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 
 def average(engine: BaselineEngine, rank: int, step: int, *, poisoned: bool = False) -> dict[str, Tensor]:

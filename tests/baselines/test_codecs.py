@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from byteps_thc.baselines import Dgc, Qsgd, SignSgd, TernGrad, TopK
-from byteps_thc.baselines.codec import Turn, VectorLayout
+from byteps_thc.baselines.codec import EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.packing import pack, packed_bytes, unpack
 
-TURN = Turn(worker=0, round=0, step=0)
+CONTEXT = EncodeContext(worker=0, round=0, step=0)
 SCHEMES = [
     TopK(ratio=0.1),
     TopK(ratio=1.0),
@@ -34,16 +34,16 @@ def random_vector(size: int, seed: int = 0) -> Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
-def one_parameter(size: int) -> VectorLayout:
-    return VectorLayout.of("test", {"w": size})
+def one_parameter(size: int) -> VectorSpec:
+    return VectorSpec.of("test", {"w": size})
 
 
-def round_trip(scheme: CodecConfig, vector: Tensor, layout: VectorLayout, turn: Turn = TURN) -> Tensor:
+def round_trip(scheme: CodecConfig, vector: Tensor, spec: VectorSpec, context: EncodeContext = CONTEXT) -> Tensor:
     codec = scheme.codec()
-    payload = codec.encode(vector, layout, turn)
+    payload = codec.encode(vector, spec, context)
     assert payload.dtype == torch.uint8
-    assert payload.numel() == codec.payload_bytes(layout, turn.step)
-    return codec.decode(payload, layout, turn.step)
+    assert payload.numel() == codec.payload_bytes(spec, context.step)
+    return codec.decode(payload, spec, context.step)
 
 
 @settings(deadline=None)
@@ -64,9 +64,9 @@ def test_first_code_is_in_the_lowest_bits() -> None:
 @settings(deadline=None, max_examples=30)
 @given(sizes=st.lists(st.integers(1, 700), min_size=1, max_size=4), seed=st.integers(0, 1 << 30))
 def test_every_size_of_vector_has_the_stated_payload(scheme: CodecConfig, sizes: list[int], seed: int) -> None:
-    layout = VectorLayout.of("test", {f"p{i}": size for i, size in enumerate(sizes)})
-    vector = random_vector(layout.size, seed)
-    decoded = round_trip(scheme, vector, layout)
+    spec = VectorSpec.of("test", {f"p{i}": size for i, size in enumerate(sizes)})
+    vector = random_vector(spec.size, seed)
+    decoded = round_trip(scheme, vector, spec)
     assert decoded.shape == vector.shape
     assert decoded.dtype == torch.float32
     # No scheme turns a sign around (majority's are +-1 everywhere).
@@ -83,20 +83,20 @@ def test_zeros_decode_to_zeros_or_signs(scheme: CodecConfig) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES, ids=repr)
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_reaches_the_average(scheme: CodecConfig, poison: float) -> None:
-    layout = VectorLayout.of("test", {"a": 600, "b": 600})
-    vector = random_vector(layout.size)
+    spec = VectorSpec.of("test", {"a": 600, "b": 600})
+    vector = random_vector(spec.size)
     vector[700] = poison
-    decoded = round_trip(scheme, vector, layout)
-    average = scheme.codec().combine([random_vector(layout.size, 1), decoded])
+    decoded = round_trip(scheme, vector, spec)
+    average = scheme.codec().combine([random_vector(spec.size, 1), decoded])
     assert not bool(average.isfinite().all())
 
 
 def test_top_k_sends_the_largest_of_each_parameter() -> None:
-    layout = VectorLayout.of("test", {"small": 4, "large": 200, "one": 1})
+    spec = VectorSpec.of("test", {"small": 4, "large": 200, "one": 1})
     vector = random_vector(205)
     vector[:4] *= 1e-6
-    decoded = round_trip(TopK(ratio=0.1), vector, layout)
-    for part, count in zip(layout.slices, (1, 20, 1), strict=True):
+    decoded = round_trip(TopK(ratio=0.1), vector, spec)
+    for part, count in zip(spec.slices, (1, 20, 1), strict=True):
         kept = decoded[part] != 0
         assert int(kept.sum()) == count
         assert decoded[part][kept].equal(vector[part][kept])
@@ -123,23 +123,23 @@ def test_dgc_warms_up() -> None:
 
 
 def test_dgc_sends_what_the_step_says() -> None:
-    layout, codec = one_parameter(1000), Dgc(ratio=0.01, warmup_steps_per_ratio=5).codec()
+    spec, codec = one_parameter(1000), Dgc(ratio=0.01, warmup_steps_per_ratio=5).codec()
     for step, entries in ((0, 250), (7, 63), (99, 10)):
-        payload = codec.encode(random_vector(1000), layout, Turn(worker=0, round=3, step=step))
+        payload = codec.encode(random_vector(1000), spec, EncodeContext(worker=0, round=3, step=step))
         assert payload.numel() == 8 * entries
-        assert int((codec.decode(payload, layout, step) != 0).sum()) == entries
+        assert int((codec.decode(payload, spec, step) != 0).sum()) == entries
 
 
 def test_sign_sgd_scales_signs_by_the_mean_magnitude() -> None:
-    layout = VectorLayout.of("test", {"a": 3, "b": 2})
-    decoded = round_trip(SignSgd(), torch.tensor([1.0, -2.0, 0.0, -8.0, -4.0]), layout)
+    spec = VectorSpec.of("test", {"a": 3, "b": 2})
+    decoded = round_trip(SignSgd(), torch.tensor([1.0, -2.0, 0.0, -8.0, -4.0]), spec)
     assert decoded.tolist() == [1.0, -1.0, 1.0, -6.0, -6.0]
 
 
 def test_majority_vote() -> None:
-    layout, codec = one_parameter(3), SignSgd(variant="majority").codec()
+    spec, codec = one_parameter(3), SignSgd(variant="majority").codec()
     gradients = [torch.tensor(row) for row in ([5.0, -1.0, 1.0], [-1.0, -2.0, 1.0], [2.0, 3.0, 1.0], [1.0, -3.0, -1.0])]
-    votes = [codec.decode(codec.encode(gradient, layout, TURN), layout, 0) for gradient in gradients]
+    votes = [codec.decode(codec.encode(gradient, spec, CONTEXT), spec, 0) for gradient in gradients]
     assert codec.combine(votes).tolist() == [1.0, -1.0, 1.0]
     assert codec.combine(votes[:2]).tolist() == [0.0, -1.0, 1.0]
 
@@ -162,10 +162,10 @@ def test_stochastic_rounding_is_unbiased(scheme: CodecConfig, levels: int, order
     that x is above the lower one. All 1000 means together are out of bounds with a probability of 10^-6 at most.
     """
     rounds, size = 2000, 1000
-    layout, vector = one_parameter(size), random_vector(size)
+    spec, vector = one_parameter(size), random_vector(size)
     total = torch.zeros(size, dtype=torch.float64)
     for number in range(rounds):
-        total += round_trip(scheme, vector, layout, Turn(worker=0, round=number, step=number))
+        total += round_trip(scheme, vector, spec, EncodeContext(worker=0, round=number, step=number))
     step = float(torch.linalg.vector_norm(vector, ord=order)) / levels
     fraction = (vector.double().abs() / step).frac()
     odds = math.log(2 * size / 1e-6)
@@ -200,8 +200,8 @@ def test_rounding_depends_on_seed_round_worker_and_layout_alone(scheme: CodecCon
     vector = random_vector(1000)
 
     def payload(scheme: CodecConfig, key: str = "a", worker: int = 0, round: int = 0) -> list[int]:
-        layout = VectorLayout.of(key, {"w": 1000})
-        return scheme.codec().encode(vector, layout, Turn(worker=worker, round=round, step=0)).tolist()
+        spec = VectorSpec.of(key, {"w": 1000})
+        return scheme.codec().encode(vector, spec, EncodeContext(worker=worker, round=round, step=0)).tolist()
 
     torch.manual_seed(1)
     first = payload(scheme)
@@ -219,10 +219,10 @@ def test_rounding_depends_on_seed_round_worker_and_layout_alone(scheme: CodecCon
 
 def test_rounding_errors_of_workers_are_independent() -> None:
     """So the error of the average falls with the number of workers; with the same bits it would not."""
-    layout, vector, scheme = one_parameter(20_000), random_vector(20_000), Qsgd(bits=2)
+    spec, vector, scheme = one_parameter(20_000), random_vector(20_000), Qsgd(bits=2)
 
     def error(workers: int) -> float:
-        decoded = [round_trip(scheme, vector, layout, Turn(worker=w, round=0, step=0)) for w in range(workers)]
+        decoded = [round_trip(scheme, vector, spec, EncodeContext(worker=w, round=0, step=0)) for w in range(workers)]
         return float((scheme.codec().combine(decoded) - vector).square().sum())
 
     assert error(16) == pytest.approx(error(1) / 16, rel=0.1)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from byteps_thc.baselines import BaselineEngine, Dgc, PowerSgd, Qsgd, TopK
 from byteps_thc.baselines.config import BaselineConfig
-from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ThcError
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 SIZE = 2000
 LATE_S = 4.0  # of which making an engine on a busy machine takes little

@@ -29,7 +29,7 @@ from rich.table import Table
 from shaped_network import ShapedNetwork, inside, tcp_rate
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 
 RANK_PROGRAM = Path(__file__).with_name("bench_ddp_rank.py")
 RANKS = 4

@@ -1,7 +1,7 @@
-"""Kernels against memcpy, numpy and plain torch, one thread, one partition of 2^20 coordinates.
+"""Kernels against memcpy, numpy and plain torch, one thread, one partition of 2^20 coordinates; and two threads.
 
 Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
-partitions (256 MiB), as the gradients of a model do.
+partitions (256 MiB), as the gradients of a model do. Two threads are measured against one on one large gradient.
 
     python tests/benchmarks/bench_kernels.py [--json build/bench/kernels.json]
 """
@@ -9,6 +9,7 @@ partitions (256 MiB), as the gradients of a model do.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from byteps_thc import LookupTable, _core
 COORDINATES = 1 << 20
 BLOCK = 8192
 STREAM_PARTITIONS = 64
+LARGE = 25 << 20
 TABLE = LookupTable.paper()
 VALUES = np.array(TABLE.values, np.uint16)
 THRESHOLD = TABLE.threshold
@@ -30,17 +32,18 @@ KEY = {"seed": 7, "tensor": 1, "round": 2}
 
 
 class Buffers:
-    """One partition's arrays."""
+    """One partition's arrays, and the threads that work on them."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.gradient = rng.standard_normal(COORDINATES, np.float32)
+    def __init__(self, rng: np.random.Generator, coordinates: int = COORDINATES) -> None:
+        self.pool: _core.ThreadPool | None = None
+        self.gradient = rng.standard_normal(coordinates, np.float32)
         self.copy = np.zeros_like(self.gradient)
-        self.residual = np.zeros(COORDINATES, np.float32)
-        self.norms = np.zeros(COORDINATES // BLOCK, np.float32)
-        self.codes = np.zeros(_core.code_bytes(COORDINATES, TABLE.bits), np.uint8)
-        self.aggregate = np.zeros(COORDINATES, np.uint8)
-        self.average = np.zeros(COORDINATES, np.float32)
-        self.contributions = np.ones(COORDINATES // 1024, np.uint8)
+        self.residual = np.zeros(coordinates, np.float32)
+        self.norms = np.zeros(coordinates // BLOCK, np.float32)
+        self.codes = np.zeros(_core.code_bytes(coordinates, TABLE.bits), np.uint8)
+        self.aggregate = np.zeros(coordinates, np.uint8)
+        self.average = np.zeros(coordinates, np.float32)
+        self.contributions = np.ones(coordinates // 1024, np.uint8)
         self.encode()
         self.write_sum()
 
@@ -54,10 +57,10 @@ class Buffers:
         self._encode(self.residual)
 
     def _encode(self, residual: np.ndarray | None) -> None:
-        _core.block_norms(self.gradient, residual, self.norms, rotation_block=BLOCK)
+        _core.block_norms(self.gradient, residual, self.norms, rotation_block=BLOCK, pool=self.pool)
         _core.encode(
             self.gradient, residual, self.norms, self.codes, rotation_block=BLOCK, values=VALUES, bits=TABLE.bits,
-            threshold=THRESHOLD, worker=0, keep_error=residual is not None, **KEY,
+            threshold=THRESHOLD, worker=0, keep_error=residual is not None, pool=self.pool, **KEY,
         )  # fmt: skip
 
     def write_sum(self) -> None:
@@ -71,8 +74,9 @@ class Buffers:
 
     def decode(self) -> None:
         _core.decode(
-            self.aggregate, self.contributions, self.norms, self.average, coordinates=COORDINATES, codes_per_chunk=1024,
-            rotation_block=BLOCK, granularity=TABLE.granularity, threshold=THRESHOLD, **KEY,
+            self.aggregate, self.contributions, self.norms, self.average, coordinates=self.average.size,
+            codes_per_chunk=1024, rotation_block=BLOCK, granularity=TABLE.granularity, threshold=THRESHOLD,
+            pool=self.pool, **KEY,
         )  # fmt: skip
 
 
@@ -123,6 +127,23 @@ def against_torch(buffers: Buffers) -> Row:
     return at_least("encode + decode, 2^20 floats", us["own"], "plain torch CPU operations", us["torch"], 20)
 
 
+def against_one_thread(rng: np.random.Generator, repeats: int) -> list[Row]:
+    """Two threads against one."""
+    buffers = Buffers(rng, LARGE)
+    pool = _core.ThreadPool(2)
+
+    def call(method: Callable[[Buffers], None], with_pool: _core.ThreadPool | None) -> None:
+        buffers.pool = with_pool
+        method(buffers)
+
+    rows = []
+    for what, method in (("encode with error feedback", Buffers.encode_with_feedback), ("decode", Buffers.decode)):
+        alone, both = functools.partial(call, method, None), functools.partial(call, method, pool)
+        us = medians_us({"alone": alone, "both": both}, repeats)
+        rows.append(at_least(f"{what}, 25 * 2^20 floats, 2 threads", us["both"], "1 thread", us["alone"], 1.8))
+    return rows
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -134,7 +155,8 @@ def main() -> None:
     buffers = [Buffers(rng) for _ in range(STREAM_PARTITIONS)]
     rows = measure("cache", buffers[:1], args.repeats) + measure("stream", buffers, args.repeats)
     rows.append(against_torch(buffers[0]))
-    report(f"kernels, 1 thread, {_core.instruction_sets()[0]}", rows, args.json)
+    rows += against_one_thread(rng, args.repeats // 8)
+    report(f"kernels, {_core.instruction_sets()[0]}", rows, args.json)
 
 
 if __name__ == "__main__":

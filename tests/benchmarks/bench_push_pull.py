@@ -25,8 +25,9 @@ from ratio import at_least, report
 
 from byteps_thc import Compressor, ThcConfig
 from byteps_thc.averager import GradientAverager
-from byteps_thc.launch import ParameterServer
-from byteps_thc.session import Session
+from byteps_thc.threads import default_threads
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.session import Session
 
 
 def free_port() -> int:
@@ -65,7 +66,7 @@ def worker(rank: int, args: argparse.Namespace, server: str, port: int, results:
         torch.div(half, args.workers, out=out)
 
     config = ThcConfig(codes_per_packet=args.codes_per_packet, error_feedback=not args.no_error_feedback)
-    compressor = Compressor(config, workers=args.workers, worker=rank)
+    compressor = Compressor(config, workers=args.workers, worker=rank, threads=default_threads(args.workers))
     with Session([server], job=1, worker=rank, workers=args.workers, config=config) as session:
         averager = GradientAverager(session, compressor)
         flat, average = gradient.numpy(), out.numpy()
@@ -81,8 +82,7 @@ def worker(rank: int, args: argparse.Namespace, server: str, port: int, results:
                 if repeat >= 3:
                     times[name].append(elapsed)
         if rank == 0:
-            stats = averager.stats
-            print(f"last step: {stats}")
+            print(f"last {averager.statistics()}")
             print(f"codes per packet {session.codes_per_packet}, counters {session.counters()}")
             results.put({name: statistics.median(values) for name, values in times.items()})
     dist.destroy_process_group()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from byteps_lab import BytepsLab, why_not
 
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 PROGRAMS = Path(__file__).with_name("programs")

@@ -1,4 +1,4 @@
-"""BytePS workers of two processes each (hosts with two GPUs): they average among themselves, one speaks for them."""
+"""BytePS workers of two processes each (hosts with two GPUs): they average among themselves, the local root sends."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import torch
 from byteps_lab import BytepsLab, why_not
 from byteps_training import SHAPES, Oracle, gradient_of
 
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 PROGRAMS = Path(__file__).with_name("programs")
@@ -48,9 +48,9 @@ def test_thc_with_two_processes_per_worker(tmp_path):
                 else:
                     assert torch.equal(average, expected[name]), (step, name)
     for rank, report in enumerate(reports):
-        speaks = rank % PROCESSES == 0
-        assert bool(report["residuals"]) == bool(report["sent_bytes"]) == speaks
-        assert ("missing" if speaks else "local_rank() 0") in report["refused"]
+        is_root = rank % PROCESSES == 0
+        assert bool(report["residuals"]) == bool(report["sent_bytes"]) == is_root
+        assert ("missing" if is_root else "local_rank() 0") in report["refused"]
         for name, residual in report["residuals"].items():
             assert torch.equal(residual, oracle.residual(rank // PROCESSES, name)), name
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byteps_thc.torch.lanes import make_lanes
+from byteps_thc.torch.lanes.plan import make_lanes
 from byteps_thc.torch.parameters import NamedParameter
 
 
@@ -13,7 +13,7 @@ def parameters_of(sizes, dtype=torch.float32):
 
 
 def names(lane):
-    return [[p.name for p in layout.parameters] for layout in lane.layouts]
+    return [[p.name for p in layout.parameters] for layout in lane.buffers]
 
 
 def test_lane_0_has_the_first_layers_and_each_lane_sends_backwards():
@@ -40,15 +40,15 @@ def test_fewer_lanes_than_asked_for_when_there_is_too_little():
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(1, 8), st.integers(0, 2000))
 def test_every_parameter_is_in_one_buffer_and_lanes_are_even(sizes, lanes, bypass_elements):
     made = make_lanes(parameters_of(sizes), lanes, bypass_elements=bypass_elements)
-    assert sorted(p.index for lane in made for layout in lane.layouts for p in layout.parameters) == list(
+    assert sorted(p.index for lane in made for layout in lane.buffers for p in layout.parameters) == list(
         range(len(sizes))
     )
-    assert len({layout.key for lane in made for layout in lane.layouts}) == sum(len(lane.layouts) for lane in made)
+    assert len({layout.key for lane in made for layout in lane.buffers}) == sum(len(lane.buffers) for lane in made)
     fair = sum(sizes) / lanes
     for lane in made:
-        elements = [p.tensor.numel() for layout in lane.layouts for p in layout.parameters]
+        elements = [p.tensor.numel() for layout in lane.buffers for p in layout.parameters]
         assert sum(elements) <= fair + max(elements)
     # Forward order: all of a lane comes before all of the next one.
-    firsts = [min(p.index for layout in lane.layouts for p in layout.parameters) for lane in made]
-    lasts = [max(p.index for layout in lane.layouts for p in layout.parameters) for lane in made]
+    firsts = [min(p.index for layout in lane.buffers for p in layout.parameters) for lane in made]
+    lasts = [max(p.index for layout in lane.buffers for p in layout.parameters) for lane in made]
     assert all(last < first for last, first in zip(lasts[:-1], firsts[1:], strict=True))

@@ -3,11 +3,11 @@
 import pytest
 
 from byteps_thc import ThcConfig
-from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.session import DpdkConfig, UdpConfig
+from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch import Compression
 from byteps_thc.torch.settings import _backend_of_lane
+from byteps_thc.transport.session import DpdkConfig, UdpConfig
 
 
 def test_defaults():

@@ -7,7 +7,7 @@ import torch
 from byteps_lab import BytepsLab, why_not
 from byteps_training import SHAPES, Oracle, gradient_of
 
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from byteps_thc import ThcConfig
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.engines.residuals import Residuals
-from byteps_thc.engines.state import require_fitting_state
 from byteps_thc.errors import CheckpointError, ConfigurationError
+from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.residuals import Residuals
 
 # DCP says so whenever it works for one process alone.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -43,11 +43,14 @@ class Worker:
         self.values |= {"round": 12, "step": 4, "loss_scale": 1024.0}
         return self
 
+    def kept(self) -> dict[str, torch.Tensor]:
+        return {name: torch.from_numpy(array) for name, array in self.residuals.state().items()}
+
     def state_dict(self) -> dict[str, Any]:
-        return self.identity | self.values | {"residuals": self.residuals.state()}
+        return self.identity | self.values | {"residuals": self.kept()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        require_fitting_state(state, self.identity, ("round", "step"))
+        EngineState(self.identity["worker"], self.identity["workers"], self.identity["config"]).load_state_dict(state)
         self.residuals.load(state["residuals"])
         self.values = {key: state[key] for key in self.values}
         self.loads += 1
@@ -76,7 +79,7 @@ def saved_job(folder: Path, workers: int, seed: int = 0) -> list[Worker]:
 
 def pending(job: Sequence[Worker]) -> dict[str, Tensor]:
     """What error feedback still owes to the model."""
-    residuals = [worker.residuals.state() for worker in job]
+    residuals = [worker.kept() for worker in job]
     return {name: torch.stack([r[name].double() for r in residuals]).mean(dim=0) for name in SIZES}
 
 
@@ -85,8 +88,8 @@ def test_the_same_ranks_get_all_of_their_state_back(tmp_path: Path) -> None:
         new = Worker(old.identity["worker"], 3)
         load(new, tmp_path)
         assert new.values == old.values
-        residuals = new.residuals.state()
-        assert all(torch.equal(residual, residuals[name]) for name, residual in old.residuals.state().items())
+        residuals = new.kept()
+        assert all(torch.equal(residual, residuals[name]) for name, residual in old.kept().items())
 
 
 @settings(max_examples=15, deadline=None)
@@ -127,7 +130,7 @@ def test_residuals_survive_other_settings(tmp_path: Path) -> None:
     old = saved_job(tmp_path, 1)[0]
     new = Worker(0, 1, ThcConfig(bits=2, rotation_block=256, partition_bytes=4096, seed=9))
     load(new, tmp_path)
-    assert all(torch.equal(r, new.residuals.state()[name]) for name, r in old.residuals.state().items())
+    assert all(torch.equal(r, new.kept()[name]) for name, r in old.kept().items())
     assert new.state_dict()["config"]["bits"] == 2
 
 
@@ -136,7 +139,7 @@ def test_without_error_feedback_residuals_are_dropped_aloud(tmp_path: Path, capl
     new = Worker(0, 2, ThcConfig(error_feedback=False))
     with caplog.at_level(logging.WARNING, "byteps_thc"):
         load(new, tmp_path)
-    assert new.residuals.state() == {}
+    assert new.kept() == {}
     assert new.values["step"] == 4
     assert "error feedback is off now" in caplog.text
 
@@ -150,7 +153,7 @@ def test_new_parameters_begin_with_nothing(tmp_path: Path) -> None:
     saved_job(tmp_path, 1)
     new = Worker(0, 1)
     load(new, tmp_path, parameters=parameters(new=50))
-    assert new.residuals.state().keys() == SIZES.keys()
+    assert new.kept().keys() == SIZES.keys()
 
 
 def test_parameters_that_are_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -161,7 +164,7 @@ def test_parameters_that_are_gone(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert new.loads == 0
     with caplog.at_level(logging.WARNING, "byteps_thc"):
         load(new, tmp_path, parameters=parameters(head=None), strict=False)
-    assert new.residuals.state().keys() == SIZES.keys() - {"head"}
+    assert new.kept().keys() == SIZES.keys() - {"head"}
     assert "['head']: dropped" in caplog.text
 
 
@@ -195,7 +198,7 @@ def test_scopes_keep_groups_of_ranks_apart(tmp_path: Path) -> None:
     dcp.save({"thc": entries}, checkpoint_id=tmp_path)
     new = Worker(0, 1)
     load(new, tmp_path, scope="right")
-    assert torch.equal(new.residuals.state()["head"], job[1].residuals.state()["head"])
+    assert torch.equal(new.kept()["head"], job[1].kept()["head"])
     with pytest.raises(CheckpointError, match=r"in it: thc\.left\.rank0, thc\.right\.rank0"):
         load(new, tmp_path)
 
@@ -204,7 +207,7 @@ def test_plain_dcp_load_into_a_state_that_knows_its_parameters(tmp_path: Path) -
     old = saved_job(tmp_path, 1)[0]
     new = Worker(0, 1).filled(seed=5)
     dcp.load({"thc": checkpointable(new)}, checkpoint_id=tmp_path)
-    assert all(torch.equal(r, new.residuals.state()[name]) for name, r in old.residuals.state().items())
+    assert all(torch.equal(r, new.kept()[name]) for name, r in old.kept().items())
 
 
 def test_plain_dcp_load_says_when_it_is_not_enough(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import ThcConfig
 from byteps_thc.checkpoint import CompressionState, checkpointable, load
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import CheckpointError, ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
 POLICY = CompressionPolicy(bypass_elements=64)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from named_compressor import NamedCompressor
 
-from byteps_thc import Compressor, ThcConfig, _core, oracle
+from byteps_thc import ThcConfig, _core, reference
 from byteps_thc.arrays import F32, value_dtype
 from byteps_thc.compressor import Partition
 
@@ -17,15 +18,14 @@ class Workers:
     """n compressors that exchange norms and codes directly."""
 
     def __init__(self, config: ThcConfig, workers: int) -> None:
-        self.compressors = [Compressor(config, workers=workers, worker=worker) for worker in range(workers)]
+        self.compressors = [NamedCompressor(config, workers=workers, worker=worker) for worker in range(workers)]
 
     def encode(self, gradients: list[npt.NDArray[np.float32]], *, round: int = 1, name: str = "w") -> list[Partition]:
         pairs = list(zip(self.compressors, gradients, strict=True))
-        partitions = [worker.rotate(name, gradient, tensor=0, round=round) for worker, gradient in pairs]
-        maxima = oracle.max_norms([partition.norms for partition in partitions])
+        partitions = [worker.begin(name, gradient, tensor=0, round=round) for worker, gradient in pairs]
+        maxima = reference.max_norms([partition.norms for partition in partitions])
         for worker, partition in zip(self.compressors, partitions, strict=True):
-            worker.quantize(partition, maxima)
-            worker.keep_residual(partition)
+            worker.encode(partition, maxima)
         return partitions
 
     def aggregate(self, partitions: list[Partition]) -> Aggregate:

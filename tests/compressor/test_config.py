@@ -2,6 +2,7 @@ import pytest
 
 from byteps_thc import LookupTable, ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.tables.selection import best_table
 
 
 def test_paper_and_uniform():
@@ -17,7 +18,7 @@ def test_paper_and_uniform():
 def test_default_is_the_automatic_choice(workers):
     resolved = ThcConfig().resolve(workers)
     assert resolved.value_bits == (8 if workers <= 17 else 16)
-    assert resolved.table == LookupTable.auto(4, workers, resolved.value_bits)
+    assert resolved.table == best_table(4, workers, resolved.value_bits)
 
 
 @pytest.mark.parametrize(

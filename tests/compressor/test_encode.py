@@ -1,4 +1,4 @@
-"""measure and encode are rotate, quantize and keep_residual in fewer passes: the same to the bit."""
+"""measure and encode are rotate, quantize and inverse_rotate in fewer passes through memory: the same to the bit."""
 
 import numpy as np
 import pytest
@@ -14,22 +14,53 @@ CONFIGS = [
 ]
 
 
+class Staged:
+    """The kernels of one stage each, with arrays between them."""
+
+    def __init__(self, compressor, coordinates):
+        self.compressor = compressor
+        blocks, padded = compressor.sizes(coordinates)
+        self.rotated, self.norms = np.zeros(padded, np.float32), np.zeros(blocks, np.float32)
+        self.codes = np.zeros(_core.code_bytes(padded, compressor.config.bits), np.uint8)
+        self.residual = np.zeros(coordinates, np.float32) if compressor.config.error_feedback else None
+        self.coordinates = coordinates
+
+    def encode(self, gradient, key, factor):
+        config, table = self.compressor.config, self.compressor.table
+        block = {"rotation_block": config.rotation_block}
+        _core.rotate(gradient, self.residual, self.rotated, self.norms, **block, **key)
+        self.clamped = _core.quantize(
+            self.rotated,
+            self.norms * factor,
+            self.codes,
+            coordinates=self.coordinates,
+            values=table.array,
+            bits=config.bits,
+            threshold=table.threshold,
+            worker=0,
+            keep_error=config.error_feedback,
+            **block,
+            **key,
+        )
+        if config.error_feedback:
+            _core.inverse_rotate(self.rotated, self.residual, **block, **key)
+
+
 @pytest.mark.parametrize("instruction_set", [None, "naive"])
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("coordinates", [1, 63, 32768, 100_001])
 def test_encode_equals_the_stages(config, coordinates, instruction_set):
     random = np.random.default_rng(3)
-    staged, fused = (Compressor(config, workers=1, worker=0) for _ in range(2))
+    compressor, factor = Compressor(config, workers=1, worker=0), np.float32(1.25)
+    expected, partition = Staged(compressor, coordinates), compressor.partition("g", coordinates, tensor=7)
     _core.use_instruction_set(instruction_set)
     try:
         for step in range(3):
             gradient = random.normal(size=coordinates).astype(np.float16 if step == 2 else np.float32)
-            expected = staged.rotate("g", gradient, tensor=7, round=step)
-            staged.quantize(expected, expected.norms * np.float32(1.25))
-            staged.keep_residual(expected)
-            partition = fused.measure("g", gradient, tensor=7, round=step)
-            assert partition.norms.tobytes() == expected.norms.tobytes()
-            codes = fused.encode(partition, gradient, partition.norms * np.float32(1.25))
+            expected.encode(gradient, {"seed": config.seed, "tensor": 7, "round": step}, factor)
+            norms = compressor.measure(partition, gradient, round=step)
+            assert norms.tobytes() == expected.norms.tobytes()
+            codes = compressor.encode(partition, norms * factor)
             assert codes.tobytes() == expected.codes.tobytes()
             assert partition.clamped == expected.clamped
             if config.error_feedback:
@@ -43,13 +74,12 @@ def test_encode_equals_the_stages(config, coordinates, instruction_set):
 def test_what_is_not_finite_leaves_the_residual(bad):
     compressor = Compressor(ThcConfig(), workers=1, worker=0)
     gradient = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
-    partition = compressor.measure("g", gradient, tensor=0, round=0)
-    compressor.encode(partition, gradient, partition.norms)
+    partition = compressor.partition("g", gradient.size)
+    compressor.encode(partition, compressor.measure(partition, gradient, round=0))
     assert partition.residual_kept
     before = partition.residual.tobytes()
     gradient[0] = bad
-    partition = compressor.measure("g", gradient, tensor=0, round=1)
-    compressor.encode(partition, gradient, partition.norms)
+    compressor.encode(partition, compressor.measure(partition, gradient, round=1))
     assert partition.residual.tobytes() == before
     assert not partition.residual_kept
 
@@ -57,29 +87,28 @@ def test_what_is_not_finite_leaves_the_residual(bad):
 def test_order_and_sizes_are_checked():
     compressor = Compressor(ThcConfig(), workers=1, worker=0)
     gradient = np.ones(100, np.float32)
-    partition = compressor.rotate("g", gradient, tensor=0, round=0)
-    with pytest.raises(InputError, match="rotated"):
-        compressor.encode(partition, gradient, partition.norms)
-    partition = compressor.measure("g", gradient, tensor=0, round=1)
-    with pytest.raises(InputError, match="measured"):
-        compressor.quantize(partition, partition.norms)
-    with pytest.raises(InputError, match="has 99 coordinates"):
-        compressor.encode(partition, gradient[1:], partition.norms)
+    partition = compressor.partition("g", 100)
+    with pytest.raises(InputError, match="without a gradient"):
+        compressor.encode(partition, partition.norms)
+    with pytest.raises(InputError, match="has 99 coordinates, not 100"):
+        compressor.measure(partition, gradient[1:], round=0)
+    compressor.encode(partition, compressor.measure(partition, gradient, round=1))
+    with pytest.raises(InputError, match="encoded"):
+        compressor.encode(partition, partition.norms)
 
 
 def test_partitions_on_arrays_of_the_caller():
     compressor = Compressor(ThcConfig(), workers=1, worker=0)
-    _, padded = compressor.layout(100)
-    residual, codes = np.zeros(100, np.float32), np.zeros(padded // 2, np.uint8)
-    partition = compressor.partition("g", 100, residual=residual, codes=codes)
+    blocks, padded = compressor.sizes(100)
+    residual, norms, codes = np.zeros(100, np.float32), np.zeros(blocks, np.float32), np.zeros(padded // 2, np.uint8)
+    partition = compressor.partition("g", 100, residual=residual, norms=norms, codes=codes)
     gradient = np.arange(100, dtype=np.float32)
-    assert compressor.measure("g", gradient, tensor=0, round=0) is partition
-    compressor.encode(partition, gradient, partition.norms)
+    assert compressor.measure(partition, gradient, round=0) is norms
+    compressor.encode(partition, norms)
     assert residual.any()
     assert codes.any()
-    with pytest.raises(InputError, match="already"):
-        compressor.partition("g", 100)
-    with pytest.raises(InputError, match="residual must be"):
-        compressor.partition("h", 100, residual=residual[1:])
+    for wrong in ({"residual": residual[1:]}, {"norms": norms[1:]}, {"codes": codes[::2]}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
+            compressor.partition("h", 100, **wrong)
     with pytest.raises(ConfigurationError, match="without error feedback"):
         Compressor(ThcConfig(error_feedback=False), workers=1, worker=0).partition("g", 100, residual=residual)

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byteps_thc import Compressor, ThcConfig
-from byteps_thc.errors import ConfigurationError
+from byteps_thc import ThcConfig
 
 
 def normal(size, seed):
@@ -66,65 +65,17 @@ def test_zero_gradients_stay_zero(workers_of):
     assert not workers.compressors[0].residuals["w"].any()
 
 
-def test_state_round_trip_continues_bit_for_bit(workers_of):
-    original, restored = workers_of(ThcConfig(), 1), workers_of(ThcConfig(), 1)
-    original.encode([normal(1000, 1)], round=1)
-    restored.compressors[0].load_state_dict(original.compressors[0].state_dict())
-    codes = [workers.encode([normal(1000, 2)], round=2)[0].codes.tobytes() for workers in (original, restored)]
-    assert codes[0] == codes[1]
-
-
-def test_state_is_a_copy(workers_of):
-    workers = workers_of(ThcConfig(), 1)
-    workers.encode([normal(1000, 1)])
-    state = workers.compressors[0].state_dict()
-    state["residuals"]["w"][:] = 7
-    assert not (workers.compressors[0].residuals["w"] == 7).any()
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"worker": 1}, "its worker is 1"),
-        ({"config": ThcConfig(seed=9).model_dump()}, "its config"),
-        ({"version": 99}, "its version"),
-        ({"residuals": {"w": np.zeros(3)}}, "float32"),
-        ({"residuals": {"w": np.array([np.nan], np.float32)}}, "finite"),
-        ({"rounds": {}}, "round must be"),
-    ],
-)
-def test_state_that_does_not_fit_changes_nothing(workers_of, change, reason):
-    workers = workers_of(ThcConfig(), 2)
-    workers.encode([normal(100, 1), normal(100, 2)])
-    compressor = workers.compressors[0]
-    before = compressor.residuals["w"].copy()
-    with pytest.raises(ValueError, match=reason):
-        compressor.load_state_dict(compressor.state_dict() | change)
-    np.testing.assert_array_equal(compressor.residuals["w"], before)
-
-
-def test_incomplete_state_is_refused():
-    with pytest.raises(ConfigurationError, match="residuals, rounds missing"):
-        Compressor(ThcConfig(), workers=1, worker=0).load_state_dict(
-            {"version": 1, "worker": 0, "config": ThcConfig().model_dump()}
-        )
-
-
-def test_reset_and_no_error_feedback(workers_of):
-    workers = workers_of(ThcConfig(), 1)
-    workers.encode([normal(100, 1)])
-    workers.compressors[0].reset()
-    assert workers.compressors[0].residuals == {}
+def test_no_error_feedback_keeps_nothing(workers_of):
     without = workers_of(ThcConfig(error_feedback=False), 1)
-    without.encode([normal(100, 1)])
-    assert without.compressors[0].residuals == {}
-    without.compressors[0].load_state_dict(without.compressors[0].state_dict())
+    partition = without.encode([normal(100, 1)])[0]
+    assert partition.residual is None
+    assert not partition.residual_kept
 
 
-def test_statistics(workers_of):
+def test_what_a_partition_says_of_its_error(workers_of):
     workers = workers_of(ThcConfig.paper(), 1)
     partition = workers.encode([normal(1 << 16, 1)])[0]
-    statistics = workers.compressors[0].statistics(partition)
     table = workers.compressors[0].table
-    assert statistics.clamped_fraction == pytest.approx(1 / 32, rel=0.1)
-    assert statistics.relative_error == pytest.approx(table.cost + table.clamp_cost, rel=0.1)
+    assert partition.clamped / partition.coordinates == pytest.approx(1 / 32, rel=0.1)
+    lost, energy = (float(np.dot(x, x)) for x in (partition.residual, partition.norms))
+    assert lost / energy == pytest.approx(table.cost + table.clamp_cost, rel=0.1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byteps_thc import ThcConfig, oracle
+from byteps_thc import ThcConfig, reference
 
 SETTINGS = settings(max_examples=30, deadline=None)
 THC = [ThcConfig(), ThcConfig.paper(), ThcConfig(bits=2), ThcConfig(bits=3), ThcConfig.paper(value_bits=16)]
@@ -22,7 +22,7 @@ def gradients(workers: int, size: int, seed: int, spread: float = 1.0) -> list[n
 
 
 def unpacked(partitions, bits):
-    return [oracle.unpack(partition.codes, bits, partition.padded) for partition in partitions]
+    return [reference.unpack(partition.codes, bits, partition.padded) for partition in partitions]
 
 
 @given(config=st.sampled_from(UNIFORM), n=st.integers(1, 8), size=st.integers(1, 3000), seed=st.integers(0, 99))

@@ -16,9 +16,13 @@ def compressor():
 
 
 def codes(compressor, gradient, **options):
-    compressor.reset()
-    partition = compressor.rotate("w", gradient, tensor=0, round=1, **options)
-    return compressor.quantize(partition, partition.norms).tobytes()
+    partition = compressor.partition("w", X.size)
+    return compressor.encode(partition, compressor.measure(partition, gradient, round=1, **options)).tobytes()
+
+
+@pytest.fixture
+def partition(compressor):
+    return compressor.partition("w", X.size)
 
 
 def test_torch_tensors_are_read_in_place(compressor):
@@ -32,10 +36,9 @@ def test_torch_tensors_are_read_in_place(compressor):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_decode_writes_into_a_tensor(compressor, dtype):
+def test_decode_writes_into_a_tensor(compressor, partition, dtype):
     gradient, out = torch.from_numpy(X).to(dtype), torch.zeros(1000, dtype=dtype)
-    partition = compressor.rotate("w", gradient, tensor=0, round=1)
-    compressor.quantize(partition, partition.norms)
+    compressor.encode(partition, compressor.measure(partition, gradient, round=1))
     aggregate = np.full(partition.padded, compressor.table.granularity, np.uint8)
     compressor.decode(partition, aggregate, np.ones(1, np.uint8), out)
     assert out.abs().sum() > 0
@@ -55,46 +58,41 @@ def test_decode_writes_into_a_tensor(compressor, dtype):
         (torch.zeros(10).to_sparse(), "not contiguous"),
     ],
 )
-def test_wrong_gradients_are_refused(compressor, gradient, reason):
+def test_wrong_gradients_are_refused(compressor, partition, gradient, reason):
     with pytest.raises(InputError, match=reason):
-        compressor.rotate("w", gradient, tensor=0, round=1)
+        compressor.measure(partition, gradient, round=1)
 
 
-def test_a_name_keeps_its_size(compressor):
-    compressor.rotate("w", X, tensor=0, round=1)
-    with pytest.raises(InputError, match="has 10 coordinates, and had 1000 before"):
-        compressor.rotate("w", X[:10], tensor=0, round=2)
+def test_a_partition_keeps_its_size(compressor, partition):
+    compressor.measure(partition, X, round=1)
+    with pytest.raises(InputError, match="gradient of 'w' has 10 coordinates, not 1000"):
+        compressor.measure(partition, X[:10], round=2)
 
 
-@pytest.mark.parametrize(
-    "key", [{"tensor": -1, "round": 0}, {"tensor": 0, "round": 1 << 32}, {"tensor": 0, "round": 1.5}]
-)
-def test_keys_have_32_bits(compressor, key):
-    with pytest.raises(InputError, match="integer of 32 bits"):
-        compressor.rotate("w", X, **key)
+@pytest.mark.parametrize("bad", [-1, 1 << 32, 1.5])
+def test_keys_have_32_bits(compressor, partition, bad):
+    with pytest.raises(InputError, match="tensor must be an integer of 32 bits"):
+        compressor.partition("w", 10, tensor=bad)
+    with pytest.raises(InputError, match="round must be an integer of 32 bits"):
+        compressor.measure(partition, X, round=bad)
 
 
-def test_stages_come_in_order(compressor):
-    partition = compressor.rotate("w", X, tensor=0, round=1)
+def test_stages_come_in_order(compressor, partition):
     aggregate, ones, out = np.zeros(partition.padded, np.uint8), np.ones(1, np.uint8), np.zeros_like(X)
-    for too_early in (lambda: compressor.keep_residual(partition),
-                      lambda: compressor.decode(partition, aggregate, ones, out)):  # fmt: skip
-        with pytest.raises(InputError, match="is rotated"):
-            too_early()
-    compressor.quantize(partition, partition.norms)
-    compressor.keep_residual(partition)
-    with pytest.raises(InputError, match="residual kept"):
-        compressor.keep_residual(partition)
-    with pytest.raises(InputError, match="residual kept"):
-        compressor.quantize(partition, partition.norms)
+    norms = compressor.measure(partition, X, round=1)
+    with pytest.raises(InputError, match="is measured"):
+        compressor.decode(partition, aggregate, ones, out)
+    compressor.encode(partition, norms)
+    with pytest.raises(InputError, match="is encoded"):
+        compressor.encode(partition, norms)
 
 
-def test_wrong_exchange_buffers_are_refused(compressor):
-    partition = compressor.rotate("w", X, tensor=0, round=1)
+def test_wrong_exchange_buffers_are_refused(compressor, partition):
+    compressor.measure(partition, X, round=1)
     for bad in (np.zeros(2, np.float32), partition.norms.astype(np.float64), [1.0]):
         with pytest.raises(InputError, match="max_norms must be float32"):
-            compressor.quantize(partition, bad)
-    compressor.quantize(partition, partition.norms)
+            compressor.encode(partition, bad)
+    compressor.encode(partition, partition.norms)
     good, ones, out = np.zeros(partition.padded, np.uint8), np.ones(1, np.uint8), np.zeros_like(X)
     read_only = np.zeros_like(X)
     read_only.flags.writeable = False
@@ -112,10 +110,9 @@ def test_wrong_exchange_buffers_are_refused(compressor):
 
 @pytest.mark.parametrize("size", [0, 1, 63, 65])
 def test_tiny_gradients(compressor, size):
-    partition = compressor.rotate("w", X[:size], tensor=0, round=1)
-    assert compressor.layout(size) == (len(partition.norms), partition.padded)
-    compressor.quantize(partition, partition.norms)
-    compressor.keep_residual(partition)
+    partition = compressor.partition("w", size)
+    assert compressor.sizes(size) == (len(partition.norms), partition.padded)
+    compressor.encode(partition, compressor.measure(partition, X[:size], round=1))
     chunks = 1 if partition.padded else 0
     out = np.full(size, np.nan, np.float32)
     compressor.decode(partition, np.zeros(partition.padded, np.uint8), np.ones(chunks, np.uint8), out)

@@ -34,7 +34,7 @@ std::vector<float> random_norms(std::size_t count) {
   return norms;
 }
 
-/// An aggregate with random sums over the whole range of a lane.
+/// An aggregate with random sums over the whole range of their type.
 struct RandomAggregate {
   RandomAggregate(const BlockLayout& layout, unsigned value_bits, std::size_t codes_per_chunk, std::size_t misalignment,
                   Loss loss = Loss::kSome)

@@ -12,19 +12,19 @@ class LookupSum : public EveryInstructionSet {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(LookupSum);
 
 /// Writes one set of codes, adds another, and checks against a sum taken here.
-template <typename Lane>
+template <typename Sum>
 void check_sums(const LookupTable& table, std::size_t count, std::size_t misalignment) {
   const std::vector<std::uint8_t> first = random_bytes(code_bytes(count, table.bits()), 5);
   const std::vector<std::uint8_t> second = random_bytes(code_bytes(count, table.bits()), 6);
   Misaligned<std::uint8_t> codes(first, misalignment);
   Misaligned<std::uint8_t> more_codes(second, misalignment);
-  Misaligned<Lane> aggregate(count, misalignment);
+  Misaligned<Sum> aggregate(count, misalignment);
   lookup_sum(codes.data(), count, table, Accumulate::kWrite, aggregate.data());
   lookup_sum(more_codes.data(), count, table, Accumulate::kAdd, aggregate.data());
-  const std::vector<Lane> sums = aggregate.values();
+  const std::vector<Sum> sums = aggregate.values();
   for (std::size_t i = 0; i < count; ++i) {
-    ASSERT_EQ(sums[i], static_cast<Lane>(table.values()[read_code(first.data(), i, table.bits())] +
-                                         table.values()[read_code(second.data(), i, table.bits())]))
+    ASSERT_EQ(sums[i], static_cast<Sum>(table.values()[read_code(first.data(), i, table.bits())] +
+                                        table.values()[read_code(second.data(), i, table.bits())]))
         << "coordinate " << i;
   }
 }

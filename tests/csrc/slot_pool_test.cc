@@ -214,7 +214,7 @@ TEST(SlotPool, FillsEightBitLanesExactly) {
   SlotReply reply;
   for (unsigned worker = 0; worker < 5; ++worker) reply = send_bytes(pool, kCodeSlot, worker, kCodes, ones);
   ASSERT_EQ(reply.outcome, SlotOutcome::kCompleted);
-  EXPECT_TRUE(std::ranges::all_of(reply.result, [](std::uint8_t lane) { return lane == 255; }));
+  EXPECT_TRUE(std::ranges::all_of(reply.result, [](std::uint8_t sum) { return sum == 255; }));
   EXPECT_THROW(make_pool(6, 6, table), ConfigurationError);
 }
 

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "thc/hello.h"
 #include "thc/lookup_sum.h"
 #include "thc/lookup_table.h"
 #include "thc/wire_layout.h"
@@ -202,6 +204,17 @@ TEST_F(WireGoldenTest, LookupSumReadsTheCodes) {
   const Bytes threes(2, 0xff);
   lookup_sum(threes.data(), sum.size(), table, Accumulate::kAdd, sum.data());
   EXPECT_EQ(sum, numbers<std::uint8_t>(find("aggregate"), "aggregate"));
+}
+
+TEST_F(WireGoldenTest, HelloIsReadAndWritten) {
+  const Bytes packet = bytes(find("hello"));
+  const ParsedHello parsed = parse_hello(packet, 1500);
+  ASSERT_TRUE(std::holds_alternative<Hello>(parsed));
+  const Hello& hello = std::get<Hello>(parsed);
+  EXPECT_EQ(hello.job_id, 0x0102);
+  EXPECT_EQ(hello.worker_id, 2);
+  EXPECT_EQ(hello.config.num_workers, 3);
+  EXPECT_EQ(hello_payload(hello), Bytes(packet.begin() + sizeof(wire::Header), packet.end()));
 }
 
 }  // namespace

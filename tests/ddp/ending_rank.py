@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
 from byteps_thc.ddp import ThcState, thc_hook
-from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 
 
 def train(rank: Rank) -> None:

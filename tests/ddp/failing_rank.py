@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcError
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
-from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.tables import selection
 
 DEADLINE_S = 6.0  # long enough for what goes well on a busy machine

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from byteps_thc.ddp.bucket_layouts import parameter_names
+from byteps_thc.ddp.bucket_buffers import parameter_names
 
 
 class Wrapper(nn.Module):

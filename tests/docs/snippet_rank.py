@@ -14,8 +14,8 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.demo.data import BatchSampler, load_corpus
-from byteps_thc.demo.model import Gpt, GptShape, loss_of
+from byteps_thc.tools.demo.data import BatchSampler, load_corpus
+from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
 
 #: The launcher of the tests has made the process group.
 JOIN = 'dist.init_process_group("gloo")'
@@ -44,18 +44,20 @@ def train_one_step(model: nn.Module, batches: BatchSampler) -> None:
 
 
 def run_case(rank: Rank, case: str, snippets: list[str], batches: BatchSampler) -> None:
-    """Run the first snippet, train a step with it, then the others."""
+    """Run the first snippet, train a step with it, then the others. ThcReducer's comes after backward."""
     names = names_before(rank, case)
+    if "ThcReducer" in snippets[0]:
+        train_one_step(names["model"], batches)
     for number, snippet in enumerate(snippets):
         exec(compile(snippet.replace(JOIN, ""), f"<{case}>", "exec"), names)
-        if number == 0:
+        if number == 0 and "reducer" not in names:
             train_one_step(names.get("ddp", names["model"]), batches)
-    if "ddp" in names:
-        for parameter in names["ddp"].parameters():
+    if "ddp" in names or "reducer" in names:
+        for parameter in names.get("ddp", names["model"]).parameters():
             mine, sum_ = parameter.grad, parameter.grad.clone()
             dist.all_reduce(sum_)
             assert torch.equal(sum_, rank.ranks * mine)  # exact: a few ranks with the same bits
-    for handle in (names.get("state"), names.get("compression")):
+    for handle in (names.get("state"), names.get("compression"), names.get("reducer")):
         if handle is not None:
             assert handle.compression_stats().ratio > 4
             handle.close()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from markdown_snippets import python_snippets
 from ranks import run_ranks
+
+from byteps_thc.tools.launch import ParameterServer
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_rank.py")
@@ -23,11 +27,31 @@ def cases() -> dict[str, list[str]]:
         "baseline": ["ddp = DistributedDataParallel(model)\n" + plugins["Baselines"][0]],
         "from ddp": migration["From plain DDP"][1:],
         "from horovod": migration["From Horovod"][1:],
+        "reducer": plugins["Anything else: ThcReducer"][:2],
         "readme": [readme["In one line"][0]],
         "readme fsdp2": [readme["In one line"][1]],
+        "readme reducer": [readme["In one line"][3]],
     }
 
 
 def test_snippets_average_gradients(tmp_path: Path) -> None:
     reports = run_ranks(PROGRAM, 2, tmp_path, settings={"cases": cases()}, timeout_s=110)
     assert reports == [sorted(cases())] * 2
+
+
+def test_reducer_without_a_process_group(thc_ps: ParameterServer, tmp_path: Path) -> None:
+    snippet = python_snippets(ROOT / "docs/plugins.md")["Anything else: ThcReducer"][2]
+    assert '"10.0.0.1"' in snippet
+    script = tmp_path / "reduce.py"
+    head, tail = "import sys\nimport torch\nrank = int(sys.argv[1])\n", "x = torch.full((5000,), float(rank))\n"
+    tail += 'reducer.all_reduce({"x": x})\nprint(x[:3].tolist())\n'
+    script.write_text(head + snippet.replace("10.0.0.1", thc_ps.address) + tail, encoding="utf-8")
+    command = [sys.executable, "-P", str(script)]
+    workers = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
+    try:
+        first, second = (worker.communicate(timeout=60)[0] for worker in workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert first == second != ""

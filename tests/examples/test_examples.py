@@ -14,13 +14,16 @@ from pathlib import Path
 import pytest
 from byteps_lab import BytepsLab, why_not
 
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 OPTIONS = ["--steps", "20", "--batch-size", "4"]
 TIMEOUT_S = 100
+TORCHRUN = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 #: changed or added lines: imports, launch, and the plug-in itself
 MOST_LINES = {"train_ddp.py": 10, "train_fsdp.py": 13, "train_byteps.py": 8}
+#: another algorithm, with more lines of its own
+OTHERS = ["diloco.py"]
 
 
 def code_lines(name: str) -> list[str]:
@@ -28,8 +31,8 @@ def code_lines(name: str) -> list[str]:
     return (EXAMPLES / name).read_text(encoding="utf-8").split('"""', 2)[2].splitlines()
 
 
-def run_example(*command: str) -> list[tuple[int, float]]:
-    """Steps and losses that rank 0 prints."""
+def run_example(*command: str) -> str:
+    """What an example prints."""
     running = subprocess.Popen(
         [*command, *OPTIONS],
         env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
@@ -45,7 +48,7 @@ def run_example(*command: str) -> list[tuple[int, float]]:
             os.killpg(running.pid, signal.SIGKILL)
         running.wait()
     assert running.returncode == 0, output
-    return losses_in(output)
+    return output
 
 
 def losses_in(output: str) -> list[tuple[int, float]]:
@@ -53,7 +56,8 @@ def losses_in(output: str) -> list[tuple[int, float]]:
     return [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", output)]
 
 
-def assert_learned(losses: list[tuple[int, float]]) -> None:
+def assert_learned(output: str) -> None:
+    losses = losses_in(output)
     assert [step for step, _ in losses] == [1, 10, 20]
     first, last = losses[0][1], losses[-1][1]
     assert first > 4  # log(97 characters) is 4.57
@@ -70,7 +74,7 @@ def test_example_differs_from_the_one_process_script_in_few_lines(name: str) -> 
 
 
 def test_every_example_is_known_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_single.py", *MOST_LINES}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_single.py", *MOST_LINES, *OTHERS}
 
 
 def test_single_process() -> None:
@@ -79,8 +83,16 @@ def test_single_process() -> None:
 
 @pytest.mark.parametrize("name", ["train_ddp.py", "train_fsdp.py"])
 def test_torchrun(name: str) -> None:
-    torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    assert_learned(run_example(*torchrun, str(EXAMPLES / name)))
+    assert_learned(run_example(*TORCHRUN, str(EXAMPLES / name)))
+
+
+def test_diloco() -> None:
+    """It checks itself that the ranks end with the same parameters."""
+    output = run_example(*TORCHRUN, str(EXAMPLES / "diloco.py"))
+    assert_learned(output)
+    bytes_ = re.search(r"sent ([\d.]+) MB in 2 outer steps; uncompressed outer gradients: ([\d.]+) MB", output)
+    assert bytes_ is not None
+    assert float(bytes_[2]) > 6 * float(bytes_[1])
 
 
 @pytest.mark.parametrize("route", ["network", "servers"])
@@ -93,4 +105,4 @@ def test_bpslaunch(route: str, tmp_path: Path, thc_ps: ParameterServer) -> None:
         first, second = lab.wait(TIMEOUT_S)
         assert (first.status, second.status) == (0, 0), lab.outputs()
         lab.wait_servers()
-    assert_learned(losses_in(first.output))
+    assert_learned(first.output)

@@ -16,9 +16,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from byteps_thc import ThcConfig
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)

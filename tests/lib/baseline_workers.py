@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from byteps_thc.baselines.codec import Turn, VectorLayout
+from byteps_thc.baselines.codec import EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
-from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 
 #: Large and small parameters, a gap of padding, odd sizes.
 BUFFERS = {
@@ -52,27 +52,27 @@ class Workers:
         for key, parameters in BUFFERS.items():
             large = {part.name: part.size for part in parameters if part.size >= self.bypass}
             exact = sum(part.size for part in parameters) - sum(large.values())
-            sent += others * self.codec.payload_bytes(VectorLayout.of(key, large), step)
+            sent += others * self.codec.payload_bytes(VectorSpec.of(key, large), step)
             sent += 2 * others * 4 * exact // len(self.memories)
         return sent
 
     def _compressed(
         self, key: str, parts: Sequence[ParameterSlice], step: int, buffers: Sequence[GradientBuffer]
     ) -> Tensor:
-        layout = VectorLayout.of(key, {part.name: part.size for part in parts})
+        spec = VectorSpec.of(key, {part.name: part.size for part in parts})
         decoded = []
         for worker, (memory, buffer) in enumerate(zip(self.memories, buffers, strict=True)):
-            state = memory.compensate(_read(buffer.gradient, parts), layout, compressed=True)
-            payload = self.codec.encode(state.vector, layout, Turn(worker=worker, round=self.round, step=step))
-            decoded.append(self.codec.decode(payload, layout, step))
+            state = memory.compensate(_read(buffer.gradient, parts), spec, compressed=True)
+            payload = self.codec.encode(state.vector, spec, EncodeContext(worker=worker, round=self.round, step=step))
+            decoded.append(self.codec.decode(payload, spec, step))
             memory.keep(state, decoded[-1])
         return self.codec.combine(decoded)
 
     def _exact(self, key: str, parts: Sequence[ParameterSlice], buffers: Sequence[GradientBuffer]) -> Tensor:
-        layout = VectorLayout.of(key, {part.name: part.size for part in parts})
-        total = torch.zeros(layout.size)
+        spec = VectorSpec.of(key, {part.name: part.size for part in parts})
+        total = torch.zeros(spec.size)
         for memory, buffer in zip(self.memories, buffers, strict=True):
-            state = memory.compensate(_read(buffer.gradient, parts), layout, compressed=False)
+            state = memory.compensate(_read(buffer.gradient, parts), spec, compressed=False)
             memory.keep(state, None)
             total += state.vector / len(buffers)
         return total

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from gradients import pieces
+from named_compressor import NamedCompressor
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import value_dtype
-from byteps_thc.compressor import Compressor
-from byteps_thc.torch.lanes import BufferLayout, make_lanes
+from byteps_thc.torch.lanes.plan import BufferPlan, make_lanes
 from byteps_thc.torch.parameters import NamedParameter
 
 #: In forward order: sizes above and below a partition, odd ones, small ones, every dtype.
@@ -68,7 +68,7 @@ class Oracle:
         compressed = [p for p in named if p.tensor.dtype != torch.float64]
         self._workers = workers
         self._lanes = make_lanes(compressed, lanes, bypass_elements=BYPASS_ELEMENTS)
-        self._compressors = [Compressor(CONFIG, workers=workers, worker=worker) for worker in range(workers)]
+        self._compressors = [NamedCompressor(CONFIG, workers=workers, worker=worker) for worker in range(workers)]
         #: buffers that each lane has sent so far: the round of the next one
         self.rounds = [0] * len(self._lanes)
 
@@ -88,7 +88,7 @@ class Oracle:
         """Return the averages of one step. gradients: of every worker, by name."""
         averages = {name: _exact([own[name] for own in gradients]) for name in gradients[0]}
         for number, lane in enumerate(self._lanes):
-            for layout in lane.layouts:
+            for layout in lane.buffers:
                 if layout.compressed and compress:
                     name = layout.parameters[0].name
                     averages[name] = self._average(layout, [own[name] for own in gradients], self.rounds[number])
@@ -102,7 +102,7 @@ class Oracle:
         pieces.sort(key=lambda key: int(key.split("[")[1].split(":")[0]))
         return torch.from_numpy(np.concatenate([kept[key] for key in pieces]))
 
-    def _average(self, layout: BufferLayout, gradients: list[Tensor], round_number: int) -> Tensor:
+    def _average(self, layout: BufferPlan, gradients: list[Tensor], round_number: int) -> Tensor:
         flat = [gradient.reshape(-1) for gradient in gradients]
         average = torch.zeros_like(flat[0])
         for part in pieces(average.numel(), CONFIG):
@@ -112,15 +112,14 @@ class Oracle:
     def _average_piece(self, key: str, part: slice, own: list[Tensor], out: Tensor, round_number: int) -> None:
         name = f"{key}[{part.start}:{part.stop}]"
         partitions = [
-            compressor.rotate(name, piece, tensor=zlib.crc32(name.encode()), round=round_number)
+            compressor.begin(name, piece, tensor=zlib.crc32(name.encode()), round=round_number)
             for compressor, piece in zip(self._compressors, own, strict=True)
         ]
         max_norms = np.max([partition.norms for partition in partitions], axis=0)
         resolved = self._compressors[0].resolved
         sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
         for compressor, partition in zip(self._compressors, partitions, strict=True):
-            codes = compressor.quantize(partition, max_norms)
-            compressor.keep_residual(partition)
+            codes = compressor.encode(partition, max_norms)
             _core.lookup_sum(codes, resolved.table.array, sums, bits=CONFIG.bits, add=True)
         contributions = np.full(1, self._workers, np.uint8)
         self._compressors[0].decode(partitions[0], sums, contributions, out)

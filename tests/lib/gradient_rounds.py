@@ -24,18 +24,18 @@ def gradient(worker: int, number: int, coordinates: int) -> F32:
 
 
 class Rounds:
-    """One worker's end of every round: rotated gradients in, a digest of the averages out."""
+    """One worker's end of every round: gradients in, a digest of the averages out."""
 
     def __init__(self, compressor: Compressor, coordinates: Sequence[int]) -> None:
         self._compressor = compressor
         self._averages = [np.zeros(count, np.float32) for count in coordinates]
-        self._partitions: list[Partition] = []
+        self._partitions = [compressor.partition(f"p{i}", count, tensor=i) for i, count in enumerate(coordinates)]
         self.digests: list[str] = []
 
-    def rotate(self, gradients: Sequence[F32], number: int) -> list[Partition]:
-        """Return the partitions of this round, rotated."""
-        rotate = self._compressor.rotate
-        self._partitions = [rotate(f"p{i}", flat, tensor=i, round=number) for i, flat in enumerate(gradients)]
+    def measure(self, gradients: Sequence[F32], number: int) -> list[Partition]:
+        """Return the partitions of this round, measured."""
+        for partition, flat in zip(self._partitions, gradients, strict=True):
+            self._compressor.measure(partition, flat, round=number)
         return self._partitions
 
     def finish(self, sums: Sequence[U8 | U16]) -> None:
@@ -54,16 +54,15 @@ def simulate(config: ThcConfig, coordinates: Sequence[int], *, workers: int, rou
     ends = [Rounds(compressor, coordinates) for compressor in compressors]
     resolved = compressors[0].resolved
     for number in range(rounds):
-        rotated = [
-            end.rotate([gradient(worker, number, n) for n in coordinates], number) for worker, end in enumerate(ends)
+        measured = [
+            end.measure([gradient(worker, number, n) for n in coordinates], number) for worker, end in enumerate(ends)
         ]
         sums: list[U8 | U16] = []
-        for partitions in zip(*rotated, strict=True):
+        for partitions in zip(*measured, strict=True):
             largest: F32 = np.max([partition.norms for partition in partitions], axis=0)
             total: U8 | U16 = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
             for compressor, partition in zip(compressors, partitions, strict=True):
-                codes = compressor.quantize(partition, largest)
-                compressor.keep_residual(partition)
+                codes = compressor.encode(partition, largest)
                 _core.lookup_sum(codes, resolved.table.array, total, bits=resolved.table.bits, add=True)
             sums.append(total)
         for end in ends:

@@ -9,20 +9,26 @@ from typing import Any
 
 import numpy as np
 import torch
+from named_compressor import NamedCompressor
 from torch import Tensor
 
-from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import value_dtype
-from byteps_thc.engines.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.engines.policy import CompressionPolicy
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 
 def pieces(size: int, config: ThcConfig) -> list[slice]:
-    """What a buffer of `size` elements is cut into: as few pieces as possible, even to a rotation block."""
-    blocks = math.ceil(size / config.rotation_block)
-    count = math.ceil(blocks / (config.partition_coordinates // config.rotation_block))
-    starts = [piece * blocks // count * config.rotation_block for piece in range(count)]
-    return [slice(start, stop) for start, stop in itertools.pairwise([*starts, size])]
+    """What a buffer of `size` elements is cut into."""
+    return [slice(*cut) for cut in even_cuts(size, config.partition_coordinates, config.rotation_block)]
+
+
+def even_cuts(size: int, largest: int, block: int) -> list[tuple[int, int]]:
+    """As few parts as possible of `largest` elements at most, even to a rotation block."""
+    blocks = math.ceil(size / block)
+    count = math.ceil(blocks / (largest // block))
+    starts = [part * blocks // count * block for part in range(count)]
+    return list(itertools.pairwise([*starts, size]))
 
 
 def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> Tensor:
@@ -59,7 +65,7 @@ class Simulation:
 
     def __init__(self, config: ThcConfig, ranks: int, bypass_elements: int, packed_sums: bool) -> None:
         resolved = config.resolve(ranks, packed_sums=packed_sums)
-        self.compressors = [Compressor(resolved, workers=ranks, worker=rank) for rank in range(ranks)]
+        self.compressors = [NamedCompressor(resolved, workers=ranks, worker=rank) for rank in range(ranks)]
         self.bypass_elements = bypass_elements
         self.round = 0
 
@@ -93,7 +99,7 @@ class Simulation:
     def _piece(self, name: str, gradients: list[Tensor], out: Tensor) -> None:
         key = {"tensor": zlib.crc32(name.encode()), "round": self.round}
         partitions = [
-            compressor.rotate(name, gradient, **key)
+            compressor.begin(name, gradient, **key)
             for compressor, gradient in zip(self.compressors, gradients, strict=True)
         ]
         max_norms = np.zeros_like(partitions[0].norms)
@@ -102,9 +108,8 @@ class Simulation:
         resolved = self.compressors[0].resolved
         sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
         for compressor, partition in zip(self.compressors, partitions, strict=True):
-            codes = compressor.quantize(partition, max_norms)
+            codes = compressor.encode(partition, max_norms)
             _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.config.bits, add=True)
-            compressor.keep_residual(partition)
         self.compressors[0].decode(partitions[0], sums, np.full(1, len(partitions), np.uint8), out)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from p4.model.interfaces import (
+from thc_p4_model.interfaces import (
     ActionCall,
     ActionInfo,
     CallInfo,
@@ -18,7 +18,7 @@ from p4.model.interfaces import (
     TableInfo,
     TypeInfo,
 )
-from p4.model.values import Header, Struct
+from thc_p4_model.values import Header, Struct
 
 HERE = Location("test.p4", 7)
 

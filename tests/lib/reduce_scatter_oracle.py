@@ -1,4 +1,4 @@
-"""What a compressed reduce-scatter must give, worked out in one process with Compressor alone."""
+"""What a compressed reduce-scatter must give, worked out in one process with compressors alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from gradients import even_cuts
+from named_compressor import NamedCompressor
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
-from byteps_thc.compressor import Compressor
 
 
 class ReduceScatterOracle:
@@ -24,7 +25,7 @@ class ReduceScatterOracle:
         self.bypassed = bypassed
         self.ranks = ranks
         self.config = config
-        self.compressors = [Compressor(config, workers=ranks, worker=worker) for worker in range(ranks)]
+        self.compressors = [NamedCompressor(config, workers=ranks, worker=worker) for worker in range(ranks)]
         self.residuals = [dict[str, Tensor]() for _ in range(ranks)]
 
     def averages(self, gradients: Sequence[Mapping[str, Tensor]], round: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -44,8 +45,7 @@ class ReduceScatterOracle:
         width = max(self.config.partition_coordinates // self.ranks // self.config.rotation_block, 1)
         width *= self.config.rotation_block
         average = torch.empty_like(own[0])
-        for start in range(0, len(average), width):
-            stop = min(start + width, len(average))
+        for start, stop in even_cuts(len(average), width, self.config.rotation_block):
             name = f"{self.key}[{row},{start}:{stop}]"
             self._piece(name, [gradient[start:stop] for gradient in own], average[start:stop], round)
             for compressor in self.compressors:
@@ -54,12 +54,11 @@ class ReduceScatterOracle:
 
     def _piece(self, name: str, own: list[Tensor], average: Tensor, round: int) -> None:
         tensor = zlib.crc32(name.encode())
-        pieces = [c.rotate(name, g, tensor=tensor, round=round) for c, g in zip(self.compressors, own, strict=True)]
+        pieces = [c.begin(name, g, tensor=tensor, round=round) for c, g in zip(self.compressors, own, strict=True)]
         norms = np.maximum.reduce([piece.norms for piece in pieces])
         aggregate = np.zeros(pieces[0].padded, np.uint8)
         for worker, (compressor, piece) in enumerate(zip(self.compressors, pieces, strict=True)):
-            codes = compressor.quantize(piece, norms)
-            compressor.keep_residual(piece)
+            codes = compressor.encode(piece, norms)
             _core.lookup_sum(codes, compressor.table.array, aggregate, bits=self.config.bits, add=worker > 0)
         self.compressors[0].decode(pieces[0], aggregate, np.full(1, self.ranks, np.uint8), average)
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byteps_thc.demo.namespaces import Namespaces, Plug, command_inside, inside
+from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside, inside
 
 INTERFACE = "eth0"
 MTU_BYTES = 1500

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.wire.layout import ErrorPayload, ErrorReason, Flag, Header, HelloPayload, MessageType, WelcomePayload
 
 TIMEOUT_S = 30.0

@@ -1,11 +1,13 @@
 // Time of the server per packet, sockets left out: checks, slot, look-up and sum, result headers for every worker.
 #include <benchmark/benchmark.h>
 
+#include <array>
 #include <cstring>
 #include <span>
 #include <vector>
 
 #include "shard.h"
+#include "thc/hello.h"
 
 namespace thc::ps {
 namespace {
@@ -82,17 +84,19 @@ class LoadIo final : public io::PacketIo {
   std::vector<std::uint8_t> make_hello(std::uint8_t worker) const {
     std::array<std::uint16_t, 16> values;
     for (std::uint16_t i = 0; i < 16; ++i) values[i] = static_cast<std::uint16_t>(2 * i);
-    wire::HelloPayload payload{};
-    payload.table_hash = LookupTable(4, values).hash();
-    payload.nonce = worker;
-    payload.granularity = values.back();
-    payload.codes_per_packet = codes_;
-    payload.slots = kSlots;
-    payload.quorum = kWorkers;
+    const auto payload = hello_payload({.job_id = 0,
+                                        .worker_id = worker,
+                                        .nonce = worker,
+                                        .config = {.num_workers = kWorkers,
+                                                   .value_bits = 8,
+                                                   .quorum = kWorkers,
+                                                   .settings_hash = 0,
+                                                   .codes_per_packet = codes_,
+                                                   .slots_asked = kSlots,
+                                                   .table = LookupTable(4, values)}});
     std::vector<std::uint8_t> bytes;
     append(bytes, make_header(wire::MessageType::kHello, worker));
-    append(bytes, payload);
-    for (const std::uint16_t value : values) append(bytes, be16_t(value));
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
     return bytes;
   }
 

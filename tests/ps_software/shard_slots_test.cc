@@ -178,7 +178,7 @@ TEST_F(Slots, EveryMalformedFieldIsDroppedAndCounted) {
       {"flags", Drop::kHeader, [](auto& h) { h.flags = std::uint8_t{2}; }},
       {"contributions", Drop::kHeader, [](auto& h) { h.contributions = std::uint8_t{1}; }},
       {"switch pass", Drop::kHeader, [](auto& h) { h.switch_pass = std::uint8_t{1}; }},
-      {"switch verdict", Drop::kHeader, [](auto& h) { h.switch_verdict = std::uint8_t{1}; }},
+      {"switch step", Drop::kHeader, [](auto& h) { h.switch_step = std::uint8_t{1}; }},
       {"switch state", Drop::kHeader, [](auto& h) { h.switch_state = std::uint16_t{1}; }},
       {"another worker's id", Drop::kSender, [](auto& h) { h.worker_id = std::uint8_t{1}; }},
       {"slot of norms", Drop::kSlot, [](auto& h) { h.slot = std::uint32_t{0}; }},

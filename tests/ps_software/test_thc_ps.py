@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from byteps_thc.launch import ParameterServer
+from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.wire.layout import ConfigField, ErrorReason, Flag, MessageType
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from byteps_thc.launch import ParameterServer, find_thc_ps
+from byteps_thc.tools.launch import ParameterServer, find_thc_ps
 from byteps_thc.wire.layout import ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:

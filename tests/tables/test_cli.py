@@ -7,6 +7,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.chart import quantization_values, terminal_chart
 from byteps_thc.tables.cli import app
+from byteps_thc.tables.selection import best_table
 
 
 def run(*arguments: str) -> str:
@@ -21,7 +22,7 @@ def test_solve_prints_the_table():
 
 
 def test_auto_equals_the_library():
-    table = LookupTable.auto(4, 12)
+    table = best_table(4, 12)
     assert json.loads(run("auto", "-n", "12", "--json"))["values"] == list(table.values)
     assert "good for up to" in run("auto", "-n", "12")
     packed = ThcConfig().resolve(4, packed_sums=True).table

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byteps_thc import oracle
+from byteps_thc import reference
 from byteps_thc.tables import LookupTable
+from byteps_thc.wire import hello
 from byteps_thc.wire.layout import ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
 
 VECTORS = Path(__file__).parents[1] / "vectors/golden_packets.toml"
@@ -27,7 +28,7 @@ def payload(packet: dict[str, Any]) -> bytes:
     data += np.array(packet.get("values", []), ">u2").tobytes()
     data += np.array(packet.get("norms", []), ">f4").tobytes()
     data += np.array(packet.get("aggregate", []), f">u{packet['header']['value_bits'] // 8}").tobytes()
-    return data + oracle.pack(np.array(packet.get("codes", []), np.uint8), packet["header"]["code_bits"]).tobytes()
+    return data + reference.pack(np.array(packet.get("codes", []), np.uint8), packet["header"]["code_bits"]).tobytes()
 
 
 @pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: packet["name"])
@@ -56,11 +57,21 @@ def test_aggregate_is_what_the_codes_sum_to():
     packets = {packet["name"]: packet for packet in PACKETS}
     values = packets["hello"]["values"]
     codes = np.array(packets["codes"]["codes"], np.uint8)
-    total = oracle.lookup_sum([codes, np.full_like(codes, 3)], tuple(values))
+    total = reference.lookup_sum([codes, np.full_like(codes, 3)], tuple(values))
     assert total.tolist() == packets["aggregate"]["aggregate"]
 
 
 def test_hello_carries_the_hash_of_the_table():
-    hello = next(packet for packet in PACKETS if packet["name"] == "hello")
-    table = LookupTable(2, 4, 1 / 32, tuple(hello["values"]), 0.0)
-    assert f"{table.hash:016x}" == hello["hello"]["table_hash"]
+    packet = next(packet for packet in PACKETS if packet["name"] == "hello")
+    table = LookupTable(2, 4, 1 / 32, tuple(packet["values"]), 0.0)
+    assert f"{table.hash:016x}" == packet["hello"]["table_hash"]
+
+
+def test_hello_is_read_and_written_with_its_table():
+    packet = next(packet for packet in PACKETS if packet["name"] == "hello")
+    data = bytes.fromhex(packet["bytes"])[Header.SIZE_BYTES :]
+    fields, values = hello.unpack(data, code_bits=2)
+    assert (fields, values) == (HelloPayload(**numbers(packet["hello"])), tuple(packet["values"]))
+    assert hello.pack(fields, values) == data
+    with pytest.raises(ValueError, match="of 3-bit codes needs"):
+        hello.unpack(data, code_bits=3)

@@ -19,7 +19,6 @@ class UdpReceiver {
   /// `socket` stays the caller's.
   UdpReceiver(int socket, IoCounters& counters);
 
-  /// See PacketIo::receive().
   std::size_t receive(std::span<RxPacket> packets) noexcept;
 
   /// Datagrams taken from the kernel that receive() has not handed out yet.

@@ -19,13 +19,10 @@ class UdpSender {
   /// `socket` stays the caller's. `gso`: try UDP_SEGMENT; given up for good when the kernel refuses it.
   UdpSender(int socket, bool gso, IoCounters& counters);
 
-  /// See PacketIo::send().
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept;
 
-  /// See PacketIo::flush().
   void flush() noexcept;
 
-  /// See PacketIo::set_shards().
   void set_shards(std::uint32_t shards) noexcept;
 
   bool gso_active() const noexcept { return gso_; }

@@ -57,7 +57,7 @@ BoundSession::~BoundSession() {
   }
 }
 
-BoundHandle BoundSession::push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms) {
+BoundOperation BoundSession::push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms) {
   const auto count = static_cast<std::size_t>(norms.size());
   const float* up = input<float>(norms, "norms", count);
   float* down = output<float>(max_norms, "max_norms", count);
@@ -66,8 +66,8 @@ BoundHandle BoundSession::push_norms(std::uint16_t partition, const py::array& n
   return keep(session().push_norms(partition, {up, count}, {down, count}), std::move(arrays));
 }
 
-BoundHandle BoundSession::push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate,
-                                     py::array contributions) {
+BoundOperation BoundSession::push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate,
+                                        py::array contributions) {
   const auto count = static_cast<std::size_t>(aggregate.size());
   const std::size_t code_bytes = (count * config().table.bits() + 7) / 8;
   const std::uint8_t* packed = input<std::uint8_t>(codes, "codes", code_bytes);
@@ -80,9 +80,9 @@ BoundHandle BoundSession::push_codes(std::uint16_t partition, const py::array& c
   return keep(session().push_codes(partition, {packed, code_bytes}, count, sums, {workers, chunks}), std::move(arrays));
 }
 
-bool BoundSession::wait(const BoundHandle& handle, std::optional<double> timeout_s) {
+bool BoundSession::wait(const BoundOperation& bound, std::optional<double> timeout_s) {
   Session& own = session();
-  return wait_in_slices(timeout_s, [&](Duration slice) { return own.wait(handle.operation, slice); });
+  return wait_in_slices(timeout_s, [&](Duration slice) { return own.wait(bound.operation, slice); });
 }
 
 void BoundSession::close() {
@@ -124,9 +124,9 @@ void BoundSession::make_room() {
   }
 }
 
-BoundHandle BoundSession::keep(Session::Handle handle, py::list arrays) noexcept {
-  in_flight_.emplace_back(handle, std::move(arrays));
-  return {std::move(handle)};
+BoundOperation BoundSession::keep(Session::OperationPtr operation, py::list arrays) noexcept {
+  in_flight_.emplace_back(operation, std::move(arrays));
+  return {std::move(operation)};
 }
 
 }  // namespace thc::python

@@ -16,8 +16,8 @@ namespace thc::python {
 namespace py = pybind11;
 
 /// What push_*() returns to Python.
-struct BoundHandle {
-  Session::Handle operation;
+struct BoundOperation {
+  Session::OperationPtr operation;
   bool done() const noexcept { return operation->done(); }
 };
 
@@ -31,22 +31,23 @@ class BoundSession {
   BoundSession(const BoundSession&) = delete;
   BoundSession& operator=(const BoundSession&) = delete;
 
-  BoundHandle push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms);
-  BoundHandle push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate, py::array contributions);
-  bool wait(const BoundHandle& handle, std::optional<double> timeout_s);
+  BoundOperation push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms);
+  BoundOperation push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate,
+                            py::array contributions);
+  bool wait(const BoundOperation& bound, std::optional<double> timeout_s);
   void close();
   py::dict counters() const;
   const SessionConfig& config() const noexcept { return session_->config(); }
 
  private:
-  using InFlight = std::pair<Session::Handle, py::list>;
+  using InFlight = std::pair<Session::OperationPtr, py::list>;
 
   bool is_inherited() const noexcept { return getpid() != owner_; }
   Session& session() const;
   /// Lets go of the arrays of what is done, which may run any Python code, and makes the next keep() safe from failure:
   /// what is submitted must be kept.
   void make_room();
-  BoundHandle keep(Session::Handle handle, py::list arrays) noexcept;
+  BoundOperation keep(Session::OperationPtr operation, py::list arrays) noexcept;
 
   const pid_t owner_ = getpid();
   std::unique_ptr<Session> session_;

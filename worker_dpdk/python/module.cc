@@ -1,122 +1,13 @@
 // byteps_thc._comm: a worker's session for Python. Signatures and semantics: byteps_thc/_comm.pyi.
 #include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <limits>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "io/address.h"
-#include "python/bound_session.h"
-#include "python/packet_io_factory.h"
+#include "python/register_comm.h"
 #include "python/translate_errors.h"
-#include "thc/wire_layout.h"
-
-namespace thc::python {
-namespace {
-
-/// Throws ConfigurationError unless `seconds` is finite. 30 years are as good as for ever, and fit every clock.
-Duration from_seconds(double seconds, const char* name) {
-  if (!std::isfinite(seconds)) {
-    throw ConfigurationError(std::string(name) + " = " + std::to_string(seconds) + " is not a number of seconds");
-  }
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
-}
-
-/// Throws ConfigurationError when `value` does not fit T: pybind11 would say TypeError without the name.
-template <typename T>
-T narrow(std::uint64_t value, const char* name) {
-  if (value > std::numeric_limits<T>::max()) {
-    throw ConfigurationError(std::string(name) + " = " + std::to_string(value) + " is more than " +
-                             std::to_string(std::numeric_limits<T>::max()));
-  }
-  return static_cast<T>(value);
-}
-
-void register_config(py::module_& module) {
-  py::class_<SessionConfig>(module, "SessionConfig")
-      .def(py::init([](unsigned bits, const std::vector<std::uint16_t>& table) {
-             return SessionConfig{.table = LookupTable(bits, table)};
-           }),
-           py::kw_only(), py::arg("bits"), py::arg("table"))
-      .def("set_servers",
-           [](SessionConfig& config, const std::vector<std::string>& servers) {
-             config.servers.clear();
-             for (const std::string& server : servers) {
-               config.servers.push_back(io::parse_endpoint(server, wire::kUdpPort));
-             }
-           })
-      .def(
-          "set_job",
-          [](SessionConfig& config, std::uint64_t job, std::uint64_t worker, std::uint64_t workers,
-             std::uint64_t quorum) {
-            config.job_id = narrow<std::uint16_t>(job, "job");
-            config.worker_id = narrow<std::uint8_t>(worker, "worker");
-            config.num_workers = narrow<std::uint8_t>(workers, "workers");
-            config.quorum = narrow<std::uint8_t>(quorum, "quorum");
-          },
-          py::kw_only(), py::arg("job"), py::arg("worker"), py::arg("workers"), py::arg("quorum"))
-      .def(
-          "set_timeouts",
-          [](SessionConfig& config, double connect_s, double operation_s, double loss_s) {
-            config.connect_timeout = from_seconds(connect_s, "connect_s");
-            config.operation_timeout = from_seconds(operation_s, "operation_s");
-            config.loss_timeout = from_seconds(loss_s, "loss_s");
-          },
-          py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
-      .def(
-          "set_retransmission",
-          [](SessionConfig& config, double initial_s, double min_s, double max_s) {
-            config.rtt = {from_seconds(initial_s, "rto_initial_s"), from_seconds(min_s, "rto_min_s"),
-                          from_seconds(max_s, "rto_max_s")};
-          },
-          py::kw_only(), py::arg("initial_s"), py::arg("min_s"), py::arg("max_s"))
-      .def_property(
-          "loss_tolerant", [](const SessionConfig& config) { return config.delivery == Delivery::kLossTolerant; },
-          [](SessionConfig& config, bool tolerant) {
-            config.delivery = tolerant ? Delivery::kLossTolerant : Delivery::kReliable;
-          })
-      .def_readwrite("value_bits", &SessionConfig::value_bits)
-      .def_readwrite("codes_per_packet", &SessionConfig::codes_per_packet)
-      .def_readwrite("slots", &SessionConfig::slots)
-      .def_readwrite("settings_hash", &SessionConfig::settings_hash)
-      .def_readwrite("window_bytes", &SessionConfig::window_bytes)
-      .def_property_readonly("quorum", [](const SessionConfig& config) { return config.quorum; });
-}
-
-/// EAL and devices may take seconds, in which other Python threads go on.
-std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
-  const py::gil_scoped_release release;
-  return make_packet_io(config);
-}
-
-void register_session(py::module_& module) {
-  py::class_<BoundHandle>(module, "Handle").def_property_readonly("done", &BoundHandle::done);
-  py::class_<BoundSession>(module, "Session")
-      .def(py::init([](const SessionConfig& config, const IoConfig& io_config) {
-             return std::make_unique<BoundSession>(config, open_packet_io(io_config));
-           }),
-           py::arg("config"), py::arg("io"))
-      .def("push_norms", &BoundSession::push_norms, py::arg("partition"), py::arg("norms"), py::arg("max_norms"))
-      .def("push_codes", &BoundSession::push_codes, py::arg("partition"), py::arg("codes"), py::arg("aggregate"),
-           py::arg("contributions"))
-      .def("wait", &BoundSession::wait, py::arg("handle"), py::arg("timeout_s"))
-      .def("close", &BoundSession::close)
-      .def("counters", &BoundSession::counters)
-      .def_property_readonly("config", &BoundSession::config);
-}
-
-}  // namespace
-}  // namespace thc::python
 
 PYBIND11_MODULE(_comm, module) {
   module.doc() = "A worker's session with thc-ps or a switch (see _comm.pyi)";
   thc::python::register_exceptions(module);
   thc::python::register_io_config(module);
-  thc::python::register_config(module);
+  thc::python::register_session_config(module);
   thc::python::register_session(module);
 }

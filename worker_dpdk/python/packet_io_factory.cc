@@ -1,5 +1,6 @@
 #include "python/packet_io_factory.h"
 
+#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "io/address.h"
+#include "python/register_comm.h"
 
 namespace thc::python {
 namespace {

@@ -1,8 +1,6 @@
 // Which packet back end a session uses, and its settings.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <memory>
 #include <optional>
 #include <variant>
@@ -21,7 +19,5 @@ struct IoConfig {
 
 /// Throws TransportError or DpdkUnavailableError.
 std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config);
-
-void register_io_config(pybind11::module_& module);
 
 }  // namespace thc::python

@@ -9,10 +9,11 @@ namespace {
 constexpr Duration kFirstHelloInterval{20'000};
 constexpr Duration kLastHelloInterval{500'000};
 
+/// The limits are also what a session is ready to allocate because a datagram says so.
 bool is_possible(const wire::WelcomePayload& shape, std::uint32_t codes_per_packet) noexcept {
   return std::has_single_bit(std::uint16_t{shape.codes_multiple}) && codes_per_packet % shape.codes_multiple == 0 &&
-         shape.slots <= Membership::kMaxSlots && shape.norm_slots >= 1 && shape.norm_slots < shape.slots &&
-         shape.shards >= 1 && shape.shards <= Membership::kMaxShards;
+         shape.slots <= wire::kMaxSlots && shape.norm_slots >= 1 && shape.norm_slots < shape.slots &&
+         shape.shards >= 1 && shape.shards <= wire::kMaxShards;
 }
 
 bool is_same(const wire::WelcomePayload& a, const wire::WelcomePayload& b) noexcept {
@@ -33,7 +34,8 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
       counters_(counters),
       hello_(make_header(wire::MessageType::kHello, config)),
       goodbye_(make_header(wire::MessageType::kGoodbye, config)),
-      hello_payload_(make_hello_payload(config, nonce)),
+      hello_payload_(hello_payload(
+          {.job_id = config.job_id, .worker_id = config.worker_id, .nonce = nonce, .config = job_config(config)})),
       codes_per_packet_(config.codes_per_packet),
       shards_(1, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
       waiting_(1) {}

@@ -13,10 +13,6 @@ namespace thc {
 
 class Membership {
  public:
-  // What a session is ready to allocate because a datagram says so.
-  static constexpr std::uint32_t kMaxSlots = 1U << 20;
-  static constexpr std::uint32_t kMaxShards = 256;
-
   enum class Welcome : std::uint8_t {
     kIgnored,  ///< not expected (again), or impossible values
     kShape,    ///< first of all: slots(), window_bytes() and the like are known

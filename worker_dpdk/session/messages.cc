@@ -72,24 +72,14 @@ wire::Header make_header(wire::MessageType type, const SessionConfig& config) no
   return header;
 }
 
-std::vector<std::uint8_t> make_hello_payload(const SessionConfig& config, std::uint64_t nonce) {
-  wire::HelloPayload hello{};
-  hello.table_hash = config.table.hash();
-  hello.nonce = nonce;
-  hello.granularity = config.table.granularity();
-  hello.codes_per_packet = static_cast<std::uint16_t>(config.codes_per_packet);
-  hello.slots = config.slots;
-  hello.quorum = config.quorum;
-  hello.settings_hash = config.settings_hash;
-  std::vector<std::uint8_t> payload(sizeof(hello) + config.table.size() * sizeof(be16_t));
-  std::memcpy(payload.data(), &hello, sizeof(hello));
-  std::uint8_t* to = payload.data() + sizeof(hello);
-  for (const std::uint16_t value : config.table.values()) {
-    const be16_t value_be = value;
-    std::memcpy(to, &value_be, sizeof(value_be));
-    to += sizeof(value_be);
-  }
-  return payload;
+JobConfig job_config(const SessionConfig& config) {
+  return {.num_workers = config.num_workers,
+          .value_bits = static_cast<std::uint8_t>(config.value_bits),
+          .quorum = config.quorum,
+          .settings_hash = config.settings_hash,
+          .codes_per_packet = static_cast<std::uint16_t>(config.codes_per_packet),
+          .slots_asked = config.slots,
+          .table = config.table};
 }
 
 }  // namespace thc

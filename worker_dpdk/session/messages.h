@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "session/session_config.h"
+#include "thc/hello.h"
 #include "thc/wire_layout.h"
 
 namespace thc {
@@ -29,7 +29,7 @@ Payload payload_of(const ServerMessage& message) noexcept;
 /// Header with the fields that never change in a session.
 wire::Header make_header(wire::MessageType type, const SessionConfig& config) noexcept;
 
-/// Payload of HELLO with the table behind it.
-std::vector<std::uint8_t> make_hello_payload(const SessionConfig& config, std::uint64_t nonce);
+/// What HELLO says of the job.
+JobConfig job_config(const SessionConfig& config);
 
 }  // namespace thc

@@ -7,56 +7,19 @@
 namespace thc {
 namespace {
 
+/// What users call `field`.
 std::string name_of(wire::ConfigField field) {
-  switch (field) {
-    case wire::ConfigField::kNumWorkers:
-      return "num_workers";
-    case wire::ConfigField::kCodeBits:
-      return "code_bits";
-    case wire::ConfigField::kValueBits:
-      return "value_bits";
-    case wire::ConfigField::kGranularity:
-      return "granularity";
-    case wire::ConfigField::kTable:
-      return "table";
-    case wire::ConfigField::kCodesPerPacket:
-      return "codes_per_packet";
-    case wire::ConfigField::kQuorum:
-      return "quorum";
-    case wire::ConfigField::kWorkerId:
-      return "worker_id";
-    case wire::ConfigField::kSlots:
-      return "slots";
-    case wire::ConfigField::kSettings:
-      return "seed, p, rotation_block or partition_bytes";
-    case wire::ConfigField::kNone:
-      break;
+  const auto value = static_cast<std::size_t>(field);
+  if (field == wire::ConfigField::kNone || value >= wire::kConfigFieldNames.size()) {
+    return "configuration";
   }
-  return "configuration";
+  return field == wire::ConfigField::kSettings ? "seed, p, rotation_block or partition_bytes"
+                                               : wire::kConfigFieldNames[value];
 }
 
 /// What this worker has in `field`; nothing for fields that are no number.
 std::optional<std::uint32_t> own_value(wire::ConfigField field, const SessionConfig& config) {
-  switch (field) {
-    case wire::ConfigField::kNumWorkers:
-      return config.num_workers;
-    case wire::ConfigField::kCodeBits:
-      return config.table.bits();
-    case wire::ConfigField::kValueBits:
-      return config.value_bits;
-    case wire::ConfigField::kGranularity:
-      return config.table.granularity();
-    case wire::ConfigField::kCodesPerPacket:
-      return config.codes_per_packet;
-    case wire::ConfigField::kQuorum:
-      return config.quorum;
-    case wire::ConfigField::kWorkerId:
-      return config.worker_id;
-    case wire::ConfigField::kSlots:
-      return config.slots;
-    default:
-      return std::nullopt;
-  }
+  return field == wire::ConfigField::kWorkerId ? config.worker_id : value_of(field, job_config(config));
 }
 
 std::string list_of(std::uint64_t workers) {
@@ -76,7 +39,7 @@ std::string seconds(Duration duration) {
 }
 
 std::uint64_t all_workers(const SessionConfig& config) {
-  return config.num_workers == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << config.num_workers) - 1;
+  return config.num_workers == wire::kMaxWorkers ? ~std::uint64_t{0} : (std::uint64_t{1} << config.num_workers) - 1;
 }
 
 /// " (this worker: 2, job: 4)"

@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "thc/errors.h"
+#include "thc/wire_layout.h"
 
 namespace thc {
 namespace {
 
-// Chunk numbers are 16 bits on the wire.
-constexpr std::size_t kMaxChunks = std::size_t{1} << 16;
 // Without timers the polling thread sleeps until it is woken; this bounds the harm of a lost wake-up.
 constexpr Duration kLongestSleep{1'000'000};
 
@@ -53,16 +52,17 @@ bool Session::wait_connected(Duration timeout) {
   return connected_;
 }
 
-Session::Handle Session::push_norms(std::uint16_t partition, std::span<const float> norms, std::span<float> max_norms) {
+Session::OperationPtr Session::push_norms(std::uint16_t partition, std::span<const float> norms,
+                                          std::span<float> max_norms) {
   require_input(max_norms.size() == norms.size(), "max_norms has " + std::to_string(max_norms.size()) +
                                                       " elements, norms " + std::to_string(norms.size()));
   const std::size_t per_packet = std::size_t{config_.codes_per_packet} * config_.value_bits / 32;
-  require_input((norms.size() + per_packet - 1) / per_packet <= kMaxChunks, "too many norms for one partition");
+  require_input((norms.size() + per_packet - 1) / per_packet <= wire::kMaxChunks, "too many norms for one partition");
   return submit(Operation::norms(partition, norms, max_norms, per_packet));
 }
 
-Session::Handle Session::push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes, std::size_t count,
-                                    void* aggregate, std::span<std::uint8_t> contributions) {
+Session::OperationPtr Session::push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes,
+                                          std::size_t count, void* aggregate, std::span<std::uint8_t> contributions) {
   const std::size_t code_bytes = (count * config_.table.bits() + 7) / 8;
   require_input(codes.size() == code_bytes,
                 std::to_string(count) + " codes of " + std::to_string(config_.table.bits()) + " bits are " +
@@ -70,12 +70,13 @@ Session::Handle Session::push_codes(std::uint16_t partition, std::span<const std
   require_input(contributions.size() == chunks(count), "contributions needs " + std::to_string(chunks(count)) +
                                                            " elements (codes / codes_per_packet), has " +
                                                            std::to_string(contributions.size()));
-  require_input(chunks(count) <= kMaxChunks, "partition of " + std::to_string(count) + " codes needs " +
-                                                 std::to_string(chunks(count)) + " packets, more than 65536");
+  require_input(chunks(count) <= wire::kMaxChunks, "partition of " + std::to_string(count) + " codes needs " +
+                                                       std::to_string(chunks(count)) + " packets, more than " +
+                                                       std::to_string(wire::kMaxChunks));
   return submit(Operation::codes(partition, codes.data(), count, aggregate, contributions.data(), config_));
 }
 
-Session::Handle Session::submit(std::shared_ptr<Operation> operation) {
+Session::OperationPtr Session::submit(std::shared_ptr<Operation> operation) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) {
@@ -87,15 +88,15 @@ Session::Handle Session::submit(std::shared_ptr<Operation> operation) {
   return operation;
 }
 
-bool Session::wait(const Handle& handle, Duration timeout) {
-  if (!handle->done()) {
+bool Session::wait(const OperationPtr& operation, Duration timeout) {
+  if (!operation->done()) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&] { return handle->done(); })) {
+    if (!changed_.wait_for(lock, timeout, [&] { return operation->done(); })) {
       return false;
     }
   }
-  if (handle->failure()) {
-    handle->failure()->raise();
+  if (operation->failure()) {
+    operation->failure()->raise();
   }
   return true;
 }

@@ -20,7 +20,7 @@ namespace thc {
 /// Any thread may submit and wait. All workers must submit the same partitions in the same order (docs/protocol.md).
 class Session {
  public:
-  using Handle = std::shared_ptr<const Operation>;
+  using OperationPtr = std::shared_ptr<const Operation>;
 
   /// Starts joining; see wait_connected(). Throws ConfigurationError.
   Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
@@ -35,16 +35,16 @@ class Session {
 
   /// Preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers. `max_norms` must stay valid and
   /// alone until done; `norms` is copied. Throws InputError, or why the session ended.
-  Handle push_norms(std::uint16_t partition, std::span<const float> norms, std::span<float> max_norms);
+  OperationPtr push_norms(std::uint16_t partition, std::span<const float> norms, std::span<float> max_norms);
 
   /// Main stage: `count` codes, packed; aggregate[count] of value_bits each; contributions[chunks(count)] workers in
   /// each packet of the aggregate. All must stay valid and alone until done. Throws InputError, or why the session
   /// ended.
-  Handle push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes, std::size_t count, void* aggregate,
-                    std::span<std::uint8_t> contributions);
+  OperationPtr push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes, std::size_t count,
+                          void* aggregate, std::span<std::uint8_t> contributions);
 
   /// True when done, false when `timeout` is over first. Throws the operation's failure.
-  bool wait(const Handle& handle, Duration timeout);
+  bool wait(const OperationPtr& operation, Duration timeout);
 
   /// Says GOODBYE and ends the polling thread; operations in flight fail with TransportError. May be called again.
   void close();
@@ -56,7 +56,7 @@ class Session {
   std::uint64_t count(Count which) const noexcept { return engine_.counters()[which]; }
 
  private:
-  Handle submit(std::shared_ptr<Operation> operation);
+  OperationPtr submit(std::shared_ptr<Operation> operation);
   void run();
   void take_submitted();
   void publish();

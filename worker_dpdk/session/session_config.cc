@@ -1,6 +1,7 @@
 #include "session/session_config.h"
 
 #include <algorithm>
+#include <string>
 
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
@@ -28,7 +29,7 @@ void check_timeouts(const SessionConfig& config) {
 std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned code_bits, unsigned value_bits) noexcept {
   const std::size_t payload_bytes = max_datagram_bytes - std::min(max_datagram_bytes, sizeof(wire::Header));
   const std::size_t fits =
-      std::min<std::size_t>(payload_bytes * 8 / std::max(code_bits, value_bits), kAutoCodesPerPacket);
+      std::min<std::size_t>(payload_bytes * 8 / std::max(code_bits, value_bits), wire::kAutoCodesPerPacket);
   const std::size_t unit = fits >= wire::kSwitchCodesPerPacket ? wire::kSwitchCodesPerPacket : wire::kMinCodesPerPacket;
   return static_cast<std::uint32_t>(fits / unit * unit);
 }
@@ -44,7 +45,7 @@ SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes) {
   if (config.value_bits == 0) {
     config.value_bits = narrowest;
   }
-  require(config.value_bits == 8 || config.value_bits == 16, "value bits must be 8 or 16");
+  require(wire::is_value_bits(config.value_bits), std::string("value bits must be ") + wire::kValueBitsText);
   require(config.value_bits >= narrowest, "granularity " + std::to_string(config.table.granularity()) + " times " +
                                               std::to_string(config.num_workers) +
                                               " workers overflows 8-bit aggregates; use 16 value bits");
@@ -53,7 +54,9 @@ SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes) {
   }
   require(config.codes_per_packet >= wire::kMinCodesPerPacket && config.codes_per_packet <= wire::kMaxCodesPerPacket &&
               config.codes_per_packet % wire::kMinCodesPerPacket == 0,
-          "codes per packet must be a multiple of 64 in 64 .. 32768, not " + std::to_string(config.codes_per_packet));
+          "codes per packet must be a multiple of " + std::to_string(wire::kMinCodesPerPacket) + " in " +
+              std::to_string(wire::kMinCodesPerPacket) + " .. " + std::to_string(wire::kMaxCodesPerPacket) + ", not " +
+              std::to_string(config.codes_per_packet));
   const std::size_t largest_bytes = sizeof(wire::Header) + std::size_t{config.codes_per_packet} *
                                                                std::max(config.table.bits(), config.value_bits) / 8;
   require(largest_bytes <= max_datagram_bytes,

@@ -50,11 +50,8 @@ struct SessionConfig {
 };
 
 /// Codes of a full packet when none are given: what fits the path both as codes and as aggregate, in multiples of the
-/// switch's 1024 (of 64 where less than 1024 fit), at most kAutoCodesPerPacket.
+/// switch's 1024 (of 64 where less than 1024 fit), at most wire::kAutoCodesPerPacket.
 std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned code_bits, unsigned value_bits) noexcept;
-
-/// More codes a packet save system calls, fewer keep more packets in flight in the same buffers.
-inline constexpr std::uint32_t kAutoCodesPerPacket = 16384;
 
 /// Fills in the zeros of `config`. Throws ConfigurationError naming the setting that is out of range.
 SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes);

@@ -14,8 +14,8 @@ std::uint32_t common_shards(const std::vector<ServerLink>& links) noexcept {
   std::uint64_t shards = 1;
   for (const ServerLink& link : links) {
     shards = std::lcm(shards, std::uint64_t{link.shards()});
-    if (shards > Membership::kMaxSlots) {
-      return Membership::kMaxSlots;  // then slot mod shards is the slot itself, which is always right
+    if (shards > wire::kMaxSlots) {
+      return wire::kMaxSlots;  // then slot mod shards is the slot itself, which is always right
     }
   }
   return static_cast<std::uint32_t>(shards);

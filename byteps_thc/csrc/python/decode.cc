@@ -5,6 +5,7 @@
 #include "python/arrays.h"
 #include "python/register.h"
 #include "thc/errors.h"
+#include "thc/threaded_kernels.h"
 
 namespace thc::python {
 namespace {
@@ -24,8 +25,9 @@ Aggregate checked(const AggregateArguments& arguments, const BlockLayout& layout
     throw ConfigurationError("codes_per_chunk must be a positive multiple of " + std::to_string(kMinRotationBlock) +
                              ", got " + std::to_string(arguments.codes_per_chunk));
   }
-  if (arguments.granularity == 0 || arguments.granularity > 0xffff) {
-    throw ConfigurationError("granularity must be in 1..65535, got " + std::to_string(arguments.granularity));
+  if (arguments.granularity == 0 || arguments.granularity > wire::kMaxGranularity) {
+    throw ConfigurationError("granularity must be in 1.." + std::to_string(wire::kMaxGranularity) + ", got " +
+                             std::to_string(arguments.granularity));
   }
   if (!(arguments.threshold > 0.0F) || !std::isfinite(arguments.threshold)) {
     throw ConfigurationError("threshold must be positive and finite, got " + std::to_string(arguments.threshold));
@@ -62,12 +64,12 @@ void dequantize_array(const py::array& aggregate, const py::array& contributions
 void decode_array(const py::array& aggregate, const py::array& contributions, const py::array& max_norms, py::array out,
                   std::size_t coordinates, std::size_t codes_per_chunk, std::size_t rotation_block,
                   std::size_t granularity, float threshold, std::uint64_t seed, std::uint32_t tensor,
-                  std::uint32_t round) {
+                  std::uint32_t round, ThreadPool* pool) {
   const BlockLayout layout(coordinates, rotation_block);
   const Aggregate in = checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold}, layout);
   const Floats average = float_output(out, "out", layout.coordinates());
   const py::gil_scoped_release unlocked;
-  decode(in, layout, {seed, tensor, round}, average);
+  threaded::decode(pool, in, layout, {seed, tensor, round}, average);
 }
 
 }  // namespace
@@ -79,7 +81,7 @@ void register_decode(py::module_& module) {
   module.def("decode", &decode_array, py::arg("aggregate"), py::arg("contributions"), py::arg("max_norms"),
              py::arg("out"), py::kw_only(), py::arg("coordinates"), py::arg("codes_per_chunk"),
              py::arg("rotation_block"), py::arg("granularity"), py::arg("threshold"), py::arg("seed"),
-             py::arg("tensor"), py::arg("round"));
+             py::arg("tensor"), py::arg("round"), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -12,9 +12,6 @@ namespace thc::python {
 namespace py = pybind11;
 
 void register_layout(py::module_& module) {
-  module.attr("DEFAULT_ROTATION_BLOCK") = kDefaultRotationBlock;
-  module.attr("MIN_ROTATION_BLOCK") = kMinRotationBlock;
-  module.attr("MAX_ROTATION_BLOCK") = kMaxRotationBlock;
   module.def(
       "padded_size",
       [](std::size_t coordinates, std::size_t rotation_block) {

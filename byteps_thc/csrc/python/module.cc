@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "CPU kernels of byteps_thc (see _core.pyi)";
   thc::python::register_exceptions(module);
   thc::python::register_layout(module);
+  thc::python::register_thread_pool(module);  // before the kernels, whose signatures name it
   thc::python::register_rotation(module);
   thc::python::register_quantization(module);
   thc::python::register_aggregation(module);

@@ -9,9 +9,8 @@
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
-#include "thc/encode.h"
 #include "thc/errors.h"
-#include "thc/pack.h"
+#include "thc/threaded_kernels.h"
 
 namespace thc::python {
 namespace {
@@ -40,7 +39,7 @@ std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::ar
 std::size_t encode_array(const py::array& gradient, std::optional<py::array> residual, const py::array& max_norms,
                          py::array codes, std::size_t rotation_block, const py::array& values, unsigned bits,
                          float threshold, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
-                         std::uint32_t worker, bool keep_error) {
+                         std::uint32_t worker, bool keep_error, ThreadPool* pool) {
   const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
   const LookupTable table = table_input(values, bits);
   check_threshold(threshold);
@@ -52,35 +51,36 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;
-  return encode(in, carried, norms, layout, table, {threshold, {seed, tensor, round}, worker, keep_error}, packed);
+  return threaded::encode(pool, in, carried, norms, layout, table,
+                          {threshold, {seed, tensor, round}, worker, keep_error}, packed);
 }
 
 template <class Number>
-void pack_numbers(const py::array& numbers, py::array& packed, unsigned bits) {
+void pack_numbers(const py::array& numbers, py::array& packed, unsigned bits, ThreadPool* pool) {
   const auto count = static_cast<std::size_t>(numbers.size());
   const auto* in = input<Number>(numbers, "numbers", count);
   auto* out = output<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits, 8 * sizeof(Number))));
   const py::gil_scoped_release unlocked;
-  pack(in, count, bits, out);
+  threaded::pack(pool, in, count, bits, out);
 }
 
 template <class Number>
-void unpack_numbers(const py::array& packed, py::array& numbers, unsigned bits) {
+void unpack_numbers(const py::array& packed, py::array& numbers, unsigned bits, ThreadPool* pool) {
   const auto count = static_cast<std::size_t>(numbers.size());
   auto* out = output<Number>(numbers, "numbers", count);
   const auto* in = input<std::uint8_t>(packed, "packed", code_bytes(count, checked_width(bits, 8 * sizeof(Number))));
   const py::gil_scoped_release unlocked;
-  unpack(in, count, bits, out);
+  threaded::unpack(pool, in, count, bits, out);
 }
 
-void pack_array(const py::array& numbers, py::array packed, unsigned bits) {
-  holds<std::uint16_t>(numbers) ? pack_numbers<std::uint16_t>(numbers, packed, bits)
-                                : pack_numbers<std::uint8_t>(numbers, packed, bits);
+void pack_array(const py::array& numbers, py::array packed, unsigned bits, ThreadPool* pool) {
+  holds<std::uint16_t>(numbers) ? pack_numbers<std::uint16_t>(numbers, packed, bits, pool)
+                                : pack_numbers<std::uint8_t>(numbers, packed, bits, pool);
 }
 
-void unpack_array(const py::array& packed, py::array numbers, unsigned bits) {
-  holds<std::uint16_t>(numbers) ? unpack_numbers<std::uint16_t>(packed, numbers, bits)
-                                : unpack_numbers<std::uint8_t>(packed, numbers, bits);
+void unpack_array(const py::array& packed, py::array numbers, unsigned bits, ThreadPool* pool) {
+  holds<std::uint16_t>(numbers) ? unpack_numbers<std::uint16_t>(packed, numbers, bits, pool)
+                                : unpack_numbers<std::uint8_t>(packed, numbers, bits, pool);
 }
 
 }  // namespace
@@ -89,8 +89,10 @@ void register_quantization(py::module_& module) {
   module.def(
       "code_bytes", [](std::size_t count, unsigned bits) { return code_bytes(count, checked_width(bits)); },
       py::arg("count"), py::arg("bits"));
-  module.def("pack", &pack_array, py::arg("numbers"), py::arg("packed"), py::kw_only(), py::arg("bits"));
-  module.def("unpack", &unpack_array, py::arg("packed"), py::arg("numbers"), py::kw_only(), py::arg("bits"));
+  module.def("pack", &pack_array, py::arg("numbers"), py::arg("packed"), py::kw_only(), py::arg("bits"),
+             py::arg("pool") = py::none());
+  module.def("unpack", &unpack_array, py::arg("packed"), py::arg("numbers"), py::kw_only(), py::arg("bits"),
+             py::arg("pool") = py::none());
   module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
              py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),
@@ -98,7 +100,7 @@ void register_quantization(py::module_& module) {
   module.def("encode", &encode_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("max_norms"),
              py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),
-             py::arg("keep_error"));
+             py::arg("keep_error"), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

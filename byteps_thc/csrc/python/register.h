@@ -6,6 +6,7 @@
 namespace thc::python {
 
 void register_layout(pybind11::module_& module);
+void register_thread_pool(pybind11::module_& module);
 void register_rotation(pybind11::module_& module);
 void register_quantization(pybind11::module_& module);
 void register_aggregation(pybind11::module_& module);

@@ -6,6 +6,7 @@
 
 #include "python/arrays.h"
 #include "python/register.h"
+#include "thc/threaded_kernels.h"
 
 namespace thc::python {
 namespace {
@@ -17,13 +18,13 @@ const float* residual_input(const OptionalArray& residual, std::size_t size) {
 }
 
 void block_norms_array(const py::array& gradient, const OptionalArray& residual, py::array norms,
-                       std::size_t rotation_block) {
+                       std::size_t rotation_block, ThreadPool* pool) {
   const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
   const float* carried = residual_input(residual, layout.coordinates());
   float* out = output<float>(norms, "norms", layout.blocks());
   const py::gil_scoped_release unlocked;
-  block_norms(in, carried, layout, out);
+  threaded::block_norms(pool, in, carried, layout, out);
 }
 
 void rotate_array(const py::array& gradient, const OptionalArray& residual, py::array rotated, py::array norms,
@@ -50,7 +51,7 @@ void inverse_rotate_array(py::array rotated, py::array out, std::size_t rotation
 
 void register_rotation(py::module_& module) {
   module.def("block_norms", &block_norms_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("norms"),
-             py::kw_only(), py::arg("rotation_block"));
+             py::kw_only(), py::arg("rotation_block"), py::arg("pool") = py::none());
   module.def("rotate", &rotate_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("rotated"),
              py::arg("norms"), py::kw_only(), py::arg("rotation_block"), py::arg("seed"), py::arg("tensor"),
              py::arg("round"));

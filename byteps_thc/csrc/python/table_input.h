@@ -11,13 +11,6 @@
 
 namespace thc::python {
 
-inline unsigned checked_bits(unsigned bits) {
-  if (!(bits >= 1 && bits <= 4) && bits != 8) {
-    throw ConfigurationError("bits must be 1, 2, 3, 4 or 8, got " + std::to_string(bits));
-  }
-  return bits;
-}
-
 /// Width of a packed field: codes, or sums of table values on their way back. `most`: that of the unpacked numbers.
 inline unsigned checked_width(unsigned bits, std::size_t most = 16) {
   if (bits < 1 || bits > most) {
@@ -27,7 +20,8 @@ inline unsigned checked_width(unsigned bits, std::size_t most = 16) {
 }
 
 inline LookupTable table_input(const py::array& values, unsigned bits) {
-  const std::size_t size = std::size_t{1} << checked_bits(bits);
+  require_code_bits(bits);
+  const std::size_t size = std::size_t{1} << bits;
   const auto* data = input<std::uint16_t>(values, "values", size);
   std::vector<std::uint16_t> aligned(size);
   std::memcpy(aligned.data(), data, size * sizeof(std::uint16_t));

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "thc/errors.h"
+#include "thc/wire_layout.h"
 
 namespace thc::python {
 
@@ -22,7 +23,7 @@ inline void raise_plain(const char* class_name, const Error& error) {
 
 inline void raise_deadline(const DeadlineError& error) {
   py::list missing_workers;
-  for (unsigned worker = 0; worker < 64; ++worker) {
+  for (unsigned worker = 0; worker < wire::kMaxWorkers; ++worker) {
     if (((error.missing_workers() >> worker) & 1U) != 0) {
       missing_workers.append(worker);
     }

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 
+#include "thc/wire_layout.h"
+
 namespace thc {
 
-inline constexpr std::size_t kMinRotationBlock = 64;
-inline constexpr std::size_t kMaxRotationBlock = std::size_t{1} << 20;
-inline constexpr std::size_t kDefaultRotationBlock = 8192;
+inline constexpr std::size_t kMinRotationBlock = wire::kMinRotationBlock;
+inline constexpr std::size_t kMaxRotationBlock = wire::kMaxRotationBlock;
+inline constexpr std::size_t kDefaultRotationBlock = wire::kDefaultRotationBlock;
 
 /// Rotation blocks of one partition: as many full blocks as fit, then ever smaller powers of two down to
 /// kMinRotationBlock, the last of which is padded with zeros. At most 63 coordinates are padding, whatever the size.

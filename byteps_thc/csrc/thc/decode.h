@@ -12,13 +12,14 @@ namespace thc {
 
 /// Sums of table values of one partition, as they came from the aggregator.
 struct Aggregate {
-  const void* sums;                   // layout.padded() lanes in host order, any alignment
+  const void* sums;                   // layout.padded() sums in host order, any alignment
   unsigned value_bits;                // 8 or 16
   const std::uint8_t* contributions;  // workers summed in each chunk
   std::size_t codes_per_chunk;        // a multiple of 64; the last chunk may be shorter
   std::uint16_t granularity;
   float threshold;         // of quantize
   const float* max_norms;  // layout.blocks()
+  std::size_t first = 0;   // where in the first chunk sums and max_norms begin; a multiple of 64
 };
 
 /// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,

@@ -17,6 +17,10 @@ float sum_at(const Aggregate& aggregate, std::size_t j) {
   return sum;
 }
 
+unsigned contributions_at(const Aggregate& aggregate, std::size_t j) {
+  return aggregate.contributions[(aggregate.first + j) / aggregate.codes_per_chunk];
+}
+
 /// Dequantized block times `factor`.
 std::vector<float> dequantize_block(const Aggregate& aggregate, const BlockLayout& layout, std::size_t b,
                                     float factor) {
@@ -24,7 +28,7 @@ std::vector<float> dequantize_block(const Aggregate& aggregate, const BlockLayou
   std::vector<float> block(layout.size(b));
   for (std::size_t k = 0; k < block.size(); ++k) {
     const std::size_t j = layout.offset(b) + k;
-    const AffineMap map = affine_map(range, aggregate.contributions[j / aggregate.codes_per_chunk], factor);
+    const AffineMap map = affine_map(range, contributions_at(aggregate, j), factor);
     block[k] = sum_at(aggregate, j) * map.slope - map.shift;
   }
   return block;
@@ -46,7 +50,7 @@ std::vector<float> inverse_hadamard(const Aggregate& aggregate, const BlockLayou
     block[k] = sum_at(aggregate, offset + k);
   }
   hadamard(block.data(), size);
-  const AffineMap map = affine_map(range, aggregate.contributions[offset / aggregate.codes_per_chunk], factor);
+  const AffineMap map = affine_map(range, contributions_at(aggregate, offset), factor);
   for (float& value : block) {
     value *= map.slope;
   }

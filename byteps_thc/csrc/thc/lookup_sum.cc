@@ -75,7 +75,7 @@ HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count,
   return i;
 }
 
-/// Hot case, four bits into 8-bit lanes, two vectors at a time: both nibbles of a byte are looked up where they are,
+/// Hot case, four bits into 8-bit sums, two vectors at a time: both nibbles of a byte are looked up where they are,
 /// and interleaving puts them in order, provided that its halves of every 128-bit block come from both halves of the
 /// vector.
 template <bool kAdd>
@@ -106,7 +106,7 @@ HWY_INLINE std::size_t sum_nibbles(const std::uint8_t* codes, std::size_t count,
   return i;
 }
 
-/// sum_vectors for 16-bit lanes: values are looked up a byte at a time, then widened and joined.
+/// sum_vectors for 16-bit sums: values are looked up a byte at a time, then widened and joined.
 template <unsigned kBits, bool kAdd>
 HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
                                    std::uint16_t* aggregate) {
@@ -127,9 +127,9 @@ HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count,
   return i;
 }
 
-template <bool kAdd, class Lane>
+template <bool kAdd, class Sum>
 HWY_INLINE void sum_codes(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
-                          Lane* aggregate) {
+                          Sum* aggregate) {
   const std::size_t done = table.bits() == 4   ? sum_vectors<4, kAdd>(codes, count, table, aggregate)
                            : table.bits() == 2 ? sum_vectors<2, kAdd>(codes, count, table, aggregate)
                                                : 0;

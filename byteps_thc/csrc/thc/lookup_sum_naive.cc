@@ -10,17 +10,17 @@
 namespace thc::naive {
 namespace {
 
-template <typename Lane>
+template <typename Sum>
 void sum_table_values(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
-                      Lane* aggregate) noexcept {
-  auto* bytes = reinterpret_cast<std::uint8_t*>(aggregate);  // 16-bit lanes may be unaligned
+                      Sum* aggregate) noexcept {
+  auto* bytes = reinterpret_cast<std::uint8_t*>(aggregate);  // 16-bit sums may be unaligned
   for (std::size_t i = 0; i < count; ++i) {
-    Lane sum = 0;
+    Sum sum = 0;
     if (mode == Accumulate::kAdd) {
-      std::memcpy(&sum, bytes + i * sizeof(Lane), sizeof(Lane));
+      std::memcpy(&sum, bytes + i * sizeof(Sum), sizeof(Sum));
     }
-    sum = static_cast<Lane>(sum + table.values()[read_code(codes, i, table.bits())]);
-    std::memcpy(bytes + i * sizeof(Lane), &sum, sizeof(Lane));
+    sum = static_cast<Sum>(sum + table.values()[read_code(codes, i, table.bits())]);
+    std::memcpy(bytes + i * sizeof(Sum), &sum, sizeof(Sum));
   }
 }
 

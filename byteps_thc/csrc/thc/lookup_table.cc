@@ -24,10 +24,14 @@ class Fnv1a64 {
 
 }  // namespace
 
-LookupTable::LookupTable(unsigned bits, std::span<const std::uint16_t> values) : bits_(bits) {
-  if (!(bits >= 1 && bits <= 4) && bits != 8) {
-    throw ConfigurationError("bits must be 1, 2, 3, 4 or 8, got " + std::to_string(bits));
+void require_code_bits(unsigned bits) {
+  if (!wire::is_code_bits(bits)) {
+    throw ConfigurationError(std::string("bits must be ") + wire::kCodeBitsText + ", got " + std::to_string(bits));
   }
+}
+
+LookupTable::LookupTable(unsigned bits, std::span<const std::uint16_t> values) : bits_(bits) {
+  require_code_bits(bits);
   if (values.size() != size()) {
     throw ConfigurationError("a lookup table for " + std::to_string(bits) + " bits has " + std::to_string(size()) +
                              " values, got " + std::to_string(values.size()));

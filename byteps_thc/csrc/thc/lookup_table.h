@@ -2,15 +2,21 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "thc/wire_layout.h"
+
 namespace thc {
+
+/// Throws ConfigurationError unless codes may have that many bits.
+void require_code_bits(unsigned bits);
 
 /// An injective, increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity.
 class LookupTable {
  public:
-  /// Throws ConfigurationError unless bits is 1, 2, 3, 4 or 8, there are 2^bits values, they increase strictly and
+  /// Throws ConfigurationError unless codes may have `bits` bits, there are 2^bits values, they increase strictly and
   /// values[0] is 0.
   LookupTable(unsigned bits, std::span<const std::uint16_t> values);
 
@@ -21,13 +27,13 @@ class LookupTable {
   std::span<const std::uint16_t> values() const noexcept { return {values_.data(), size()}; }
   /// FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each); both ends compare it in HELLO.
   std::uint64_t hash() const noexcept;
-  /// 8 or 16: the narrowest aggregate lane that holds granularity * workers; throws ConfigurationError when neither
-  /// does.
+  /// 8 or 16: the fewest bits of a coordinate of the aggregate that hold granularity * workers; throws
+  /// ConfigurationError when neither do.
   unsigned value_bits_for(unsigned workers) const;
 
  private:
   unsigned bits_;
-  std::array<std::uint16_t, 256> values_{};
+  std::array<std::uint16_t, std::size_t{1} << wire::kMaxCodeBits> values_{};
 };
 
 }  // namespace thc

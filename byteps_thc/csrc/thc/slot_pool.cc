@@ -23,25 +23,27 @@ std::size_t stride_bytes(const SlotPoolConfig& config) noexcept {
 /// Serial number arithmetic (RFC 1982): at full rate the 32 bits of a round wrap around within days.
 bool is_later(std::uint32_t round, std::uint32_t than) noexcept { return static_cast<std::int32_t>(round - than) > 0; }
 
-void require(bool condition, const char* message) {
+void require(bool condition, const std::string& message) {
   if (!condition) throw ConfigurationError(message);
 }
 
 SlotPoolConfig checked(const SlotPoolConfig& config, const LookupTable& table) {
-  require(config.workers >= 1 && config.workers <= wire::kMaxWorkers, "workers must be 1 to 64");
+  require(config.workers >= 1 && config.workers <= wire::kMaxWorkers,
+          "workers must be 1 to " + std::to_string(wire::kMaxWorkers));
   require(config.quorum >= 1 && config.quorum <= config.workers, "quorum must be 1 to the number of workers");
-  require(config.value_bits == 8 || config.value_bits == 16, "value_bits must be 8 or 16");
+  require(wire::is_value_bits(config.value_bits), std::string("value_bits must be ") + wire::kValueBitsText);
   require(config.codes_per_packet >= wire::kMinCodesPerPacket && config.codes_per_packet <= wire::kMaxCodesPerPacket,
-          "codes_per_packet must be 64 to 32768");
+          "codes_per_packet must be " + std::to_string(wire::kMinCodesPerPacket) + " to " +
+              std::to_string(wire::kMaxCodesPerPacket));
   require(config.norm_slots <= config.slots, "norm_slots must not exceed slots");
   require(table.value_bits_for(config.workers) <= config.value_bits,
           "granularity * workers does not fit value_bits: take a smaller granularity or 16-bit values");
   return config;
 }
 
-void to_wire_order(std::uint8_t* lanes, std::size_t count) noexcept {
-  auto* values = reinterpret_cast<std::uint16_t*>(lanes);
-  for (std::size_t i = 0; i < count; ++i) values[i] = to_big_endian(values[i]);
+void to_wire_order(std::uint8_t* aggregate, std::size_t count) noexcept {
+  auto* sums = reinterpret_cast<std::uint16_t*>(aggregate);
+  for (std::size_t i = 0; i < count; ++i) sums[i] = to_big_endian(sums[i]);
 }
 
 }  // namespace

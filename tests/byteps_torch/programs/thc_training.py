@@ -11,8 +11,8 @@ import torch
 from byteps_training import BYPASS_ELEMENTS, CONFIG, SHAPES, backward, new_parameters
 
 import byteps_thc.torch as bps
-from byteps_thc.engines.policy import CompressionPolicy
 from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 torch.set_num_threads(1)
 STEPS = 5

@@ -18,7 +18,7 @@ import numpy as np
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ThcError
-from byteps_thc.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
 
 
 def push(session: Session, settings: dict[str, Any], pipe: Connection) -> str:
@@ -26,15 +26,17 @@ def push(session: Session, settings: dict[str, Any], pipe: Connection) -> str:
     random = np.random.default_rng(settings["worker"])
     digest = hashlib.sha256()
     for step in range(settings["steps"]):
-        handles = []
+        rounds = []
         for partition, count in enumerate(settings["counts"]):
             norms = random.random(1 + count // 500, np.float32)
             codes = random.integers(0, 256, -(-count // 2), np.uint8)
-            handles.append(session.push_pull(partition, norms, codes, count=count))
-        for handle in handles:
-            result = session.wait(handle)
-            assert result.max_norms is not None
-            for array in (result.max_norms, result.aggregate, result.contributions):
+            max_norms = np.empty_like(norms)
+            rounds.append((session.push_norms(partition, norms, max_norms), max_norms, partition, codes, count))
+        for stage, max_norms, partition, codes, count in rounds:
+            session.wait(stage)
+            aggregate, contributions = session.new_aggregate(count), np.empty(session.chunks(count), np.uint8)
+            session.wait(session.push_codes(partition, codes, aggregate, contributions))
+            for array in (max_norms, aggregate, contributions):
                 digest.update(array.tobytes())
         pipe.send({"step": step})
     return digest.hexdigest()

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from p4.model.control import TableEntry
-from p4.model.errors import ControlError
-from p4.model.switch import Switch
+from thc_p4_model.control import TableEntry
+from thc_p4_model.errors import ControlError
+from thc_p4_model.switch import Switch
 
 PRE_NODE = {"$MULTICAST_RID", "$MULTICAST_LAG_ID", "$DEV_PORT"}
 PRE_GROUP = {"$MULTICAST_NODE_ID", "$MULTICAST_NODE_L1_XID_VALID", "$MULTICAST_NODE_L1_XID"}

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from p4.model.control import TableEntry
-from p4.model.interfaces import TableInfo
-from p4.model.switch import Switch
+from thc_p4_model.control import TableEntry
+from thc_p4_model.interfaces import TableInfo
+from thc_p4_model.switch import Switch
 
 #: Suffixes of the two arguments of a key.
 ARGUMENTS = {

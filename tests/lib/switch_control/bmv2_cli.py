@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4.model.switch import Switch
+from thc_p4_model.switch import Switch
 
 
 def run(commands: str, switch: Switch) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import UDP_PORT, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
-from p4.control import Deployment, ModelControl, SwitchAgent, allocate, frames
-from p4.control.controls import SlotCheck
-from p4.control.frames import Datagram
-from p4.model.switch import Switch
+from thc_p4_model.switch import Switch
+from thc_switch import Deployment, SwitchAgent, allocate, frames
+from thc_switch.controls import SlotCheck
+from thc_switch.frames import Datagram
+from thc_switch.targets.model import ModelControl
 
 HOST_MAC = bytes.fromhex("020000009999")
 

@@ -13,12 +13,12 @@ from byteps_thc._core import SlotOutcome, SlotPool, SlotReply
 from byteps_thc.wire.layout import VERSION, ErrorPayload, ErrorReason, Flag, Header, MessageType
 from switch_lab.jobs import CODES_PER_PACKET, VALUE_BITS, Endpoint, Job
 
-INTERNAL_FIELDS = ("switch_pass", "switch_verdict", "switch_state")
+INTERNAL_FIELDS = ("switch_pass", "switch_step", "switch_state")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """reason: the counter that counts the packet, by the names of p4/include/reasons.p4. replies: datagrams to whom."""
+    """reason: the counter that counts the packet, by the names of reasons.p4. replies: datagrams to whom."""
 
     reason: str
     replies: tuple[tuple[Endpoint, bytes], ...] = ()

@@ -12,10 +12,10 @@ import pytest
 from e2e.workers import JOB, Work
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.demo.namespaces import Namespaces
-from byteps_thc.demo.site import Site
-from byteps_thc.demo.software_switch import BMV2_PROGRAMS, SoftwareSwitch, SwitchChoice, describe
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.demo.site import Site
+from byteps_thc.tools.demo.software_switch import BMV2_PROGRAMS, SoftwareSwitch, SwitchChoice, describe
 
 V1MODEL, TNA = SwitchChoice("v1model", "model"), SwitchChoice("tna", "model")
 BMV2 = SwitchChoice("v1model", "bmv2")

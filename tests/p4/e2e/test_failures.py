@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e.workers import Work, digest_of_thc_ps, start_workers
 
-from byteps_thc.demo.software_switch import SwitchChoice
+from byteps_thc.tools.demo.software_switch import SwitchChoice
 
 pytestmark = pytest.mark.timeout(300)
 

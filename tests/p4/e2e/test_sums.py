@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e.workers import Work, digest_of_thc_ps, start_workers
 
-from byteps_thc.session import has_dpdk
+from byteps_thc.transport.session import has_dpdk
 
 pytestmark = pytest.mark.timeout(300)
 

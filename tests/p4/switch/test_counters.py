@@ -11,7 +11,7 @@ from switch_lab.lab import Lab
 from switch_lab.simulation import Faults, Simulation
 from switch_lab.targets.switch import STATION_MACS, SwitchTarget
 
-from p4.control.controls import SlotCheck
+from thc_switch.controls import SlotCheck
 
 CODES = np.random.default_rng(0).integers(0, 16, (4, CODES_PER_PACKET), dtype=np.uint8)
 

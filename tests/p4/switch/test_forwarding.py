@@ -32,7 +32,7 @@ PACKETS = {
     "thc_for_another_server": IP(src="10.9.0.1", dst="10.9.0.2") / UDP(sport=40000, dport=PORT) / THC,
     "thc_of_another_switch": IP(src="10.9.0.1", dst="10.9.0.2")
     / UDP(sport=40000, dport=PORT)
-    / Thc(bytes(Thc(version=1, message_type=5, switch_pass=8, switch_verdict=8)) + bytes(64)),
+    / Thc(bytes(Thc(version=1, message_type=5, switch_pass=8, switch_step=8)) + bytes(64)),
     "thc_too_short": IP(src="10.9.0.1", dst="10.9.0.2") / UDP(sport=40000, dport=PORT) / Raw(b"\x01\x05"),
     "thc_of_an_aggregator": IP(src="10.9.0.1", dst="10.9.0.2") / UDP(sport=PORT, dport=40000) / THC,
 }

@@ -53,7 +53,7 @@ SPOILED = [
     ({"flags": 2}, "malformed"),
     ({"contributions": 1}, "malformed"),
     ({"switch_pass": 1}, "spoofed"),
-    ({"switch_verdict": 1}, "spoofed"),
+    ({"switch_step": 1}, "spoofed"),
     ({"switch_state": 1}, "spoofed"),
     ({"version": 2}, "malformed"),
     ({"code_bits": 8}, "malformed"),

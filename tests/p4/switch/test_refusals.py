@@ -75,7 +75,7 @@ def test_strangers_are_told(pair, fields, reason):
     assert check_between(pair, packet, reason) == ["error"]
 
 
-@pytest.mark.parametrize("field", ["switch_pass", "switch_verdict", "switch_state"])
+@pytest.mark.parametrize("field", ["switch_pass", "switch_step", "switch_state"])
 @pytest.mark.parametrize("value", [1, 5, 8, 255])
 def test_spoofed_internal_fields(pair, field, value):
     """A worker cannot step into the middle of the switch's passes."""
@@ -86,7 +86,7 @@ def test_spoofed_internal_fields(pair, field, value):
 @pytest.mark.parametrize("switch_pass", [1, 8])
 def test_spoofed_steps(pair, step, switch_pass):
     """Every step of the switch's program, from a front port, with the state of the slot that waits."""
-    fields = {"switch_pass": switch_pass, "switch_verdict": step, "switch_state": 5, "contributions": 2}
+    fields = {"switch_pass": switch_pass, "switch_step": step, "switch_state": 5, "contributions": 2}
     packet = pair.job.codes(pair.job.workers[1], CODES[1], **fields)
     assert check_between(pair, packet, "spoofed") == []
 

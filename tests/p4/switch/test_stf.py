@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from switch_lab.targets.model import TNA_PROGRAM, V1MODEL_PROGRAM, compiled
 
-from p4.model.architectures import new_switch
-from p4.model.stf import StfError, run_stf
+from thc_p4_model.architectures import new_switch
+from thc_p4_model.stf import StfError, run_stf
 
 FILES = sorted((Path(__file__).parent / "stf").glob("*.stf"))
 PROGRAMS = {"v1model": V1MODEL_PROGRAM, "tna": TNA_PROGRAM}
@@ -33,7 +33,7 @@ def test_a_wrong_expectation_fails(tmp_path):
 
 
 def test_command_line():
-    """As p4/README.md shows it."""
-    command = [sys.executable, "-m", "p4.model", "stf", str(V1MODEL_PROGRAM), str(FILES[0])]
+    """As p4/thc_p4_model/README.md shows it."""
+    command = [sys.executable, "-m", "thc_p4_model", "stf", str(V1MODEL_PROGRAM), str(FILES[0])]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert run.returncode == 0, run.stderr

@@ -15,6 +15,7 @@
 #include "io/address.h"
 #include "io/dpdk_io.h"
 #include "thc/errors.h"
+#include "thc/hello.h"
 #include "thc/lookup_table.h"
 #include "thc/wire_layout.h"
 
@@ -44,18 +45,16 @@ wire::Header make_header(wire::MessageType type) {
 }
 
 std::vector<std::uint8_t> make_hello() {
-  wire::HelloPayload hello{};
-  hello.table_hash = LookupTable(4, kTable).hash();
-  hello.nonce = std::random_device{}() + 1ULL;
-  hello.granularity = kTable.back();
-  hello.codes_per_packet = kCodesPerPacket;
-  hello.quorum = 1;
-  std::vector<std::uint8_t> payload(bytes_of(hello).begin(), bytes_of(hello).end());
-  for (const std::uint16_t value : kTable) {
-    const be16_t word = value;
-    payload.insert(payload.end(), bytes_of(word).begin(), bytes_of(word).end());
-  }
-  return payload;
+  return hello_payload({.job_id = 1,
+                        .worker_id = 0,
+                        .nonce = std::random_device{}() + 1ULL,
+                        .config = {.num_workers = 1,
+                                   .value_bits = 8,
+                                   .quorum = 1,
+                                   .settings_hash = 0,
+                                   .codes_per_packet = kCodesPerPacket,
+                                   .slots_asked = 0,
+                                   .table = LookupTable(4, kTable)}});
 }
 
 /// The slots of CODES packets; each has at most one packet in flight and counts its rounds.

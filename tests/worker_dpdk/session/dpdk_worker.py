@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.session import DpdkConfig, FaultConfig, Session, Timeouts
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts
 
 
 def main() -> None:
@@ -28,11 +28,15 @@ def main() -> None:
     ) as session:
         random = np.random.default_rng(settings["worker"])
         codes = [random.integers(0, 256, count // 2, np.uint8) for count in settings["counts"]]
-        handles = [session.push_pull(partition, None, packed) for partition, packed in enumerate(codes)]
-        for handle in handles:
-            result = session.wait(handle, 40)
-            assert (result.contributions == settings["workers"]).all()
-            digest.update(result.aggregate.tobytes())
+        pushed = []
+        for partition, packed in enumerate(codes):
+            count = settings["counts"][partition]
+            aggregate, contributions = session.new_aggregate(count), np.empty(session.chunks(count), np.uint8)
+            pushed.append((session.push_codes(partition, packed, aggregate, contributions), aggregate, contributions))
+        for operation, aggregate, contributions in pushed:
+            session.wait(operation, 40)
+            assert (contributions == settings["workers"]).all()
+            digest.update(aggregate.tobytes())
         print(json.dumps({"digest": digest.hexdigest(), "counters": session.counters()}), flush=True)
         sys.stdin.readline()  # others may still ask for results; the server answers them, this end may go
 

@@ -109,11 +109,11 @@ void push_and_check(const Server& server, std::uint8_t workers, double fault_rat
       std::vector<std::vector<std::uint8_t>> contributions(4, std::vector<std::uint8_t>(session.chunks(kCount)));
       const std::vector<float> norms(100, static_cast<float>(worker));
       std::vector<float> max_norms(100);
-      std::vector<Session::Handle> handles = {session.push_norms(0, norms, max_norms)};
+      std::vector<Session::OperationPtr> handles = {session.push_norms(0, norms, max_norms)};
       for (std::uint16_t p = 0; p < 4; ++p) {
         handles.push_back(session.push_codes(p, codes, kCount, sums[p].data(), contributions[p]));
       }
-      for (const Session::Handle& handle : handles) {
+      for (const Session::OperationPtr& handle : handles) {
         ASSERT_TRUE(session.wait(handle, kLongEnough));
       }
       const auto sum = static_cast<std::uint8_t>(workers * (workers + 1) / 2);

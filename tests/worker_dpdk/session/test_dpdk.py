@@ -17,8 +17,8 @@ import pytest
 
 from byteps_thc import _core
 from byteps_thc.config import ThcConfig
-from byteps_thc.launch import ParameterServer, find_thc_ps
-from byteps_thc.session import has_dpdk
+from byteps_thc.tools.launch import ParameterServer, find_thc_ps
+from byteps_thc.transport.session import has_dpdk
 
 pytestmark = [
     pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK"),

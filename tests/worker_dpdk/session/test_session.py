@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from pushed_codes import push_codes
 
 from byteps_thc import _core
 from byteps_thc.config import ThcConfig
@@ -28,8 +31,8 @@ from byteps_thc.errors import (
     ServerRefusedError,
     TransportError,
 )
-from byteps_thc.launch import ParameterServer
-from byteps_thc.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig, has_dpdk
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig, has_dpdk
 
 LOOPBACK = UdpConfig(local="127.0.0.1:0")
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
@@ -94,10 +97,10 @@ def expected_sum(config: ThcConfig, codes: list[npt.NDArray[np.uint8]], count: i
 
 def push_all(session: Session, codes: list[npt.NDArray[np.uint8]], counts: list[int]) -> list[npt.NDArray[np.generic]]:
     handles = [
-        session.push_pull(partition, None, packed, count=count)
+        push_codes(session, partition, packed, count=count)
         for partition, (packed, count) in enumerate(zip(codes, counts, strict=True))
     ]
-    results = [session.wait(handle, 60) for handle in handles]
+    results = [handle.wait(60) for handle in handles]
     for result in results:
         assert (result.contributions == result.contributions.max(initial=0)).all()
     return [result.aggregate for result in results]
@@ -151,22 +154,18 @@ def test_bit_identical_with_faults_in_each_direction() -> None:
 def test_norms_then_codes(server: ParameterServer) -> None:
     norms = np.random.default_rng(0).random((2, 1000), np.float32)
     norms[0, 5] = np.inf
-    seen: list[npt.NDArray[np.float32]] = []
 
-    def push(session: Session, own: npt.NDArray[np.float32]) -> npt.NDArray[np.generic]:
-        def quantize(max_norms: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-            seen.append(max_norms)
-            return np.zeros(2048 // 2, np.uint8)
-
-        handle = session.push_pull(0, own, quantize)
-        result = session.wait(handle, 30)
-        assert session.test(handle)
-        assert result.max_norms is seen[0] or result.max_norms is seen[-1]
-        return result.aggregate
+    def push(session: Session, own: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        max_norms = np.empty_like(own)
+        session.wait(session.push_norms(0, own, max_norms), 30)
+        pushed = push_codes(session, 0, np.zeros(2048 // 2, np.uint8)).wait(30)
+        assert pushed.stage.done
+        assert (pushed.contributions == 2).all()
+        return max_norms
 
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 2)
-        in_parallel([lambda s=s, o=o: push(s, o) for s, o in zip(joined, norms, strict=True)])  # type: ignore[misc]
+        seen = in_parallel([lambda s=s, o=o: push(s, o) for s, o in zip(joined, norms, strict=True)])  # type: ignore[misc]
     assert len(seen) == 2
     for max_norms in seen:
         np.testing.assert_array_equal(max_norms, norms.max(axis=0))
@@ -223,7 +222,7 @@ def join_alone(server: ParameterServer, job: int) -> Session:
 
 def test_duplicate_worker_is_refused(server: ParameterServer) -> None:
     with join_alone(server, 60_002) as first:
-        first.push_pull(0, None, np.zeros(512, np.uint8))  # repeated until the other worker comes: a sign of life
+        push_codes(first, 0, np.zeros(512, np.uint8))  # repeated until the other worker comes: a sign of life
         with pytest.raises(ServerRefusedError, match="worker 0 is already there"):
             join_alone(server, 60_002)
 
@@ -236,7 +235,7 @@ def run_python(code: str, *arguments: str) -> str:
 LEAK_A_SESSION = """
     import ctypes, os, sys, time
     from byteps_thc.config import ThcConfig
-    from byteps_thc.session import Session, UdpConfig
+    from byteps_thc.transport.session import Session, UdpConfig
     print(time.monotonic(), flush=True)  # a child would print it again
     session = Session([sys.argv[1]], job=int(sys.argv[2]), worker=0, workers=2, config=ThcConfig(),
                       backend=UdpConfig(local="127.0.0.1:0"))
@@ -264,20 +263,23 @@ def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> Non
         + """
     import numpy as np
     from byteps_thc.errors import TransportError
+    sys.path.append(sys.argv[3])  # tests/lib
+    from pushed_codes import push_codes
     child = os.fork()
     if child == 0:
         try:
-            session.push_pull(0, None, np.zeros(512, np.uint8))
+            push_codes(session, 0, np.zeros(512, np.uint8))
         except TransportError as error:
             print(error, flush=True)
         session.close()
         del session
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    print(session.wait(session.push_pull(0, None, np.zeros(512, np.uint8)), 10).contributions[0])
+    print(push_codes(session, 0, np.zeros(512, np.uint8)).wait(10).contributions[0])
     """
     )
-    output = run_python(code, server.address, str(next(_next_job))).splitlines()
+    library = str(Path(__file__).parents[2] / "lib")
+    output = run_python(code, server.address, str(next(_next_job)), library).splitlines()
     assert "belongs to the parent process" in output[1]
     assert output[2] == "1"
 
@@ -286,27 +288,27 @@ def test_different_order_is_an_error_not_a_sum(server: ParameterServer) -> None:
     codes = np.zeros(512, np.uint8)
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 2, timeouts=Timeouts(operation_s=3))
-        handles = [joined[worker].push_pull(worker, None, codes) for worker in range(2)]
+        handles = [push_codes(joined[worker], worker, codes) for worker in range(2)]
         told = None  # the worker whose packet came second; the other one misses it until its deadline
         for worker in range(2):
             with pytest.raises((TransportError, DeadlineError)) as caught:
-                joined[worker].wait(handles[worker], 10)
+                handles[worker].wait(10)
             if isinstance(caught.value, TransportError):
                 assert "same order" in str(caught.value)
                 told = worker
         assert told is not None
         with pytest.raises(TransportError, match="same order"):  # the session is over, for the same reason
-            joined[told].push_pull(0, None, codes)
+            push_codes(joined[told], 0, codes)
 
 
 def test_missing_worker_is_named(server: ParameterServer) -> None:
     codes = np.zeros(512, np.uint8)
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 3, timeouts=Timeouts(operation_s=2))
-        handles = [session.push_pull(0, None, codes) for session in joined[:2]]
-        for session, handle in zip(joined[:2], handles, strict=True):
+        handles = [push_codes(session, 0, codes) for session in joined[:2]]
+        for handle in handles:
             with pytest.raises(DeadlineError, match="missing worker 2") as caught:
-                session.wait(handle, 10)
+                handle.wait(10)
             assert caught.value.missing_workers == (2,)
             assert caught.value.round == 1
 
@@ -317,13 +319,13 @@ def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
         joined = sessions(stack, [server.address], 3, config, quorum=2)
         joined[2].close()
         codes = [make_codes(config, [3000], worker)[0] for worker in range(2)]
-        results = [s.push_pull(0, None, c, count=3000) for s, c in zip(joined[:2], codes, strict=True)]
+        results = [push_codes(s, 0, c, count=3000) for s, c in zip(joined[:2], codes, strict=True)]
         table = np.asarray(config.resolve(3).table.values)
         unpacked = np.empty((2, 3000), np.uint8)
         for packed, out in zip(codes, unpacked, strict=True):
             _core.unpack(packed, out, bits=config.bits)
-        for session, handle in zip(joined[:2], results, strict=True):
-            result = session.wait(handle, 10)
+        for handle in results:
+            result = handle.wait(10)
             np.testing.assert_array_equal(result.aggregate, table[unpacked].sum(axis=0))
             assert (result.contributions == 2).all()
 
@@ -335,10 +337,10 @@ def test_loss_tolerant_zero_fills() -> None:
         # The packets are all in flight at once, and a busy machine is late with them.
         joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=Timeouts(loss_s=2.0))
         codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
-        handles = [s.push_pull(0, None, c) for s, c in zip(joined, codes, strict=True)]
+        handles = [push_codes(s, 0, c) for s, c in zip(joined, codes, strict=True)]
         expected = expected_sum(config, codes, count).reshape(-1, 1024)
-        for session, handle in zip(joined, handles, strict=True):
-            result = session.wait(handle, 30)
+        for handle in handles:
+            result = handle.wait(30)
             got = result.contributions != 0
             assert 0 < np.count_nonzero(~got) < 200
             np.testing.assert_array_equal(result.aggregate.reshape(-1, 1024), expected * got[:, None])
@@ -354,15 +356,15 @@ def test_server_killed_and_started_again() -> None:
             stack.callback(first.stop)
             joined = sessions(stack, [first.address], 2, config, timeouts=Timeouts(operation_s=6))
             codes = [make_codes(config, [8 << 20], worker)[0] for worker in range(2)]
-            handles = [s.push_pull(0, None, c) for s, c in zip(joined, codes, strict=True)]
+            handles = [push_codes(s, 0, c) for s, c in zip(joined, codes, strict=True)]
             time.sleep(delay_s)
             first.process.kill()
             first.process.wait(10)
             stack.enter_context(ParameterServer(port=int(first.address.rpartition(":")[2])))
             expected = expected_sum(config, codes, 8 << 20)
-            for session, handle in zip(joined, handles, strict=True):
+            for handle in handles:
                 with suppress(RestartError, DeadlineError):
-                    np.testing.assert_array_equal(session.wait(handle, 30).aggregate, expected)
+                    np.testing.assert_array_equal(handle.wait(30).aggregate, expected)
 
 
 def test_server_started_again_before_any_result_loses_nothing() -> None:
@@ -373,16 +375,16 @@ def test_server_started_again_before_any_result_loses_nothing() -> None:
         stack.callback(first.stop)
         joined = sessions(stack, [first.address], 2, config, timeouts=Timeouts(operation_s=20))
         codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
-        early = joined[0].push_pull(0, None, codes[0])
+        early = push_codes(joined[0], 0, codes[0])
         while joined[0].counters()["codes_sent"] < 10:
             time.sleep(0.005)
         first.process.kill()
         first.process.wait(10)
         stack.enter_context(ParameterServer(port=int(first.address.rpartition(":")[2])))
-        late = joined[1].push_pull(0, None, codes[1])
+        late = push_codes(joined[1], 0, codes[1])
         expected = expected_sum(config, codes, count)
-        for session, handle in zip(joined, (early, late), strict=True):
-            result = session.wait(handle, 30)
+        for handle in (early, late):
+            result = handle.wait(30)
             np.testing.assert_array_equal(result.aggregate, expected)
             assert (result.contributions == 2).all()
         assert joined[0].counters()["rejoins"] > 0
@@ -413,49 +415,51 @@ def test_unsuitable_arrays(
 
 
 @pytest.mark.parametrize(
-    ("partition", "norms", "codes", "count", "message"),
+    ("kind", "partition", "array", "message"),
     [
-        (1 << 16, None, np.zeros(512, np.uint8), None, "partition must be an integer in 0 .. 65535, not 65536"),
-        (-1, np.ones(1, np.float32), np.zeros(512, np.uint8), None, "partition must be"),
-        ("w", None, np.zeros(512, np.uint8), None, "partition must be"),
-        (0, None, np.zeros(512, np.uint8), -5, "count must be"),
-        (0, None, [0] * 512, None, "codes is a list, not a NumPy array"),
-        (0, None, b"codes", 10, "codes is a bytes"),
-        (0, [1.0], np.zeros(512, np.uint8), None, "norms is a list"),
+        ("codes", 1 << 16, np.zeros(512, np.uint8), "partition must be an integer in 0 .. 65535, not 65536"),
+        ("norms", -1, np.ones(1, np.float32), "partition must be"),
+        ("codes", "w", np.zeros(512, np.uint8), "partition must be"),
+        ("codes", 0, [0] * 512, "codes is a list, not a NumPy array"),
+        ("codes", 0, b"codes", "codes is a bytes"),
+        ("norms", 0, [1.0], "norms is a list"),
     ],
 )
 def test_unsuitable_arguments(
-    server: ParameterServer, partition: object, norms: object, codes: object, count: int | None, message: str
+    server: ParameterServer, kind: str, partition: object, array: object, message: str
 ) -> None:
     with ExitStack() as stack:
         (session,) = sessions(stack, [server.address], 1)
+        push = partial(session.push_codes, aggregate=session.new_aggregate(1024), contributions=np.zeros(1, np.uint8))
+        if kind == "norms":
+            push = partial(session.push_norms, max_norms=np.zeros(1, np.float32))
         with pytest.raises(InputError, match=message):
-            session.push_pull(partition, norms, codes, count=count)  # type: ignore[arg-type]
-        assert session.wait(session.push_pull(0, None, np.zeros(512, np.uint8)), 10).contributions[0] == 1
+            push(partition, array)  # type: ignore[arg-type]
+        assert push_codes(session, 0, np.zeros(512, np.uint8)).wait(10).contributions[0] == 1
 
 
 def test_wait_has_a_deadline_and_can_go_on(server: ParameterServer) -> None:
     codes = np.zeros(512, np.uint8)
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 2)
-        handle = joined[0].push_pull(0, None, codes)
+        handle = push_codes(joined[0], 0, codes)
         with pytest.raises(DeadlineError, match="still in flight"):
-            joined[0].wait(handle, 0.05)
-        joined[1].push_pull(0, None, codes)
-        assert joined[0].wait(handle, 10).contributions[0] == 2
+            handle.wait(0.05)
+        push_codes(joined[1], 0, codes)
+        assert handle.wait(10).contributions[0] == 2
 
 
 def test_keyboard_interrupt_ends_a_wait(server: ParameterServer) -> None:
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 2)
-        handle = joined[0].push_pull(0, None, np.zeros(512, np.uint8))
+        handle = push_codes(joined[0], 0, np.zeros(512, np.uint8))
         # A shell starts background jobs with SIGINT ignored; then Python has no handler for it.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
 
         def wait_from_now() -> None:
             timer.start()
-            joined[0].wait(handle, 30)
+            handle.wait(30)
 
         try:
             with pytest.raises(KeyboardInterrupt):
@@ -468,13 +472,13 @@ def test_keyboard_interrupt_ends_a_wait(server: ParameterServer) -> None:
 def test_closing_fails_what_is_in_flight(server: ParameterServer) -> None:
     with ExitStack() as stack:
         joined = sessions(stack, [server.address], 2)
-        handle = joined[0].push_pull(0, None, np.zeros(512, np.uint8))
+        handle = push_codes(joined[0], 0, np.zeros(512, np.uint8))
         joined[0].close()
         joined[0].close()
         with pytest.raises(TransportError, match="closed"):
-            joined[0].wait(handle, 5)
+            handle.wait(5)
         with pytest.raises(TransportError, match="closed"):
-            joined[0].push_pull(1, None, np.zeros(512, np.uint8))
+            push_codes(joined[0], 1, np.zeros(512, np.uint8))
 
 
 def test_buffers_are_kept_alive_while_in_flight(server: ParameterServer) -> None:
@@ -482,28 +486,28 @@ def test_buffers_are_kept_alive_while_in_flight(server: ParameterServer) -> None
         joined = sessions(stack, [server.address], 2)
         for partition in range(50):
             for session in joined:
-                session.push_pull(partition, None, np.zeros(50_000, np.uint8))  # nobody keeps the handle
-        last = [session.push_pull(50, None, np.zeros(512, np.uint8)) for session in joined]
-        for session, handle in zip(joined, last, strict=True):
-            session.wait(handle, 30)
+                push_codes(session, partition, np.zeros(50_000, np.uint8))  # nobody keeps the handle
+        last = [push_codes(session, 50, np.zeros(512, np.uint8)) for session in joined]
+        for handle in last:
+            handle.wait(30)
 
 
 def test_arrays_may_use_the_session_when_they_are_let_go(server: ParameterServer) -> None:
     class Codes(np.ndarray):
         def __del__(self) -> None:
             if len(pushed) < 1000:
-                pushed.append(session.push_pull(len(pushed), None, np.zeros(32, np.uint8)))
+                pushed.append(push_codes(session, len(pushed), np.zeros(32, np.uint8)))
 
     pushed: list[object] = []
     with ExitStack() as stack:
         (session,) = sessions(stack, [server.address], 1)
         for _ in range(20):
             for _ in range(20):
-                handle = session.push_pull(0, None, np.zeros(32, np.uint8).view(Codes), count=64)
-            session.wait(handle, 10)
+                handle = push_codes(session, 0, np.zeros(32, np.uint8).view(Codes), count=64)
+            handle.wait(10)
             del handle
-        last = session.push_pull(0, None, np.zeros(32, np.uint8))
-        session.wait(last, 10)
+        last = push_codes(session, 0, np.zeros(32, np.uint8))
+        last.wait(10)
     assert len(pushed) > 100
 
 
@@ -518,11 +522,11 @@ def test_very_long_timeouts(server: ParameterServer) -> None:
     with ExitStack() as stack:
         timeouts = Timeouts(connect_s=1e300, operation_s=1e300)
         joined = sessions(stack, [server.address], 2, timeouts=timeouts)
-        handles = [session.push_pull(0, None, np.zeros(512, np.uint8)) for session in joined]
-        assert joined[0].wait(handles[0], float("inf")).contributions[0] == 2
-        late = joined[0].push_pull(0, None, np.zeros(512, np.uint8))
+        handles = [push_codes(session, 0, np.zeros(512, np.uint8)) for session in joined]
+        assert handles[0].wait(float("inf")).contributions[0] == 2
+        late = push_codes(joined[0], 0, np.zeros(512, np.uint8))
         with pytest.raises(InputError, match="timeout"):
-            joined[0].wait(late, float("nan"))
+            late.wait(float("nan"))
 
 
 def test_settings_out_of_range(server: ParameterServer) -> None:

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from byteps_thc.errors import TransportError
-from p4.control.targets.bmv2 import Bmv2Control
-from p4.programs import INCLUDE_FOLDER
 from switch_lab.targets.model import V1MODEL_PROGRAM
 from switch_lab.targets.wired import Cables, WiredTarget, why_no_cables
+from thc_switch.programs import INCLUDE_FOLDER
+from thc_switch.targets.bmv2 import Bmv2Control
 
 PROGRAMS = ("p4c-bm2-ss", "simple_switch", "simple_switch_CLI")
 FRONT_PORTS = (1, 2, 3, 4)

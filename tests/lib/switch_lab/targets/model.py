@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from p4.control.targets.model import ModelControl
-from p4.model import compile_program
-from p4.model.architectures import TnaSwitch, V1ModelSwitch, new_switch
-from p4.model.interfaces import Program
-from p4.programs import INCLUDE_FOLDER, program_path
 from switch_lab.targets.switch import SwitchTarget
 from switch_lab.targets.target import PortFrame
+from thc_p4_model import compile_program
+from thc_p4_model.architectures import TnaSwitch, V1ModelSwitch, new_switch
+from thc_p4_model.interfaces import Program
+from thc_switch.programs import INCLUDE_FOLDER, program_path
+from thc_switch.targets.model import ModelControl
 
 V1MODEL_PROGRAM = program_path("v1model")
 TNA_PROGRAM = program_path("tna")

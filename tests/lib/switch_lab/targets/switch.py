@@ -1,14 +1,16 @@
-"""What switches have in common: one deployment, planned by p4.control, and the agent behind the CPU port."""
+"""What switches have in common: one deployment, planned by thc_switch, and the agent behind the CPU port."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from p4.control.agent import SwitchAgent
-from p4.control.allocation import allocate
-from p4.control.controls import CONTROLS, AggregationBlocks
-from p4.control.description import (
+from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Job
+from switch_lab.targets.target import SWITCH_LIMITS, PortFrame
+from thc_switch.agent import SwitchAgent
+from thc_switch.allocation import allocate
+from thc_switch.controls import CONTROLS, AggregationBlocks
+from thc_switch.description import (
     Deployment,
     JobDescription,
     RecirculationPort,
@@ -17,11 +19,9 @@ from p4.control.description import (
     SwitchDescription,
     WorkerDescription,
 )
-from p4.control.planner import plan
-from p4.control.status import SwitchStatus, read_status
-from p4.control.targets.base import SwitchControl
-from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Job
-from switch_lab.targets.target import SWITCH_LIMITS, PortFrame
+from thc_switch.planner import plan
+from thc_switch.status import SwitchStatus, read_status
+from thc_switch.targets.base import SwitchControl
 
 #: Hosts that are no workers: one each at the first and the last front port, and a network behind the last.
 STATION_MACS = ("02:00:00:00:aa:01", "02:00:00:00:aa:02")

@@ -10,11 +10,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from p4.control.targets import Target as ControlTarget
-from p4.control.targets import connect
-from p4.control.targets.base import SwitchControl
 from switch_lab.jobs import Job
 from switch_lab.targets.wired import WiredTarget, why_no_cables
+from thc_switch.targets import Target as ControlTarget
+from thc_switch.targets import connect
+from thc_switch.targets.base import SwitchControl
 
 PROGRAMS = ("tofino-model", "bfshell")
 FRONT_PORTS = (0, 1, 2, 3)

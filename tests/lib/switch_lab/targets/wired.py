@@ -22,11 +22,11 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 from thc_scapy import TYPES, Thc
 
-from p4.control.description import Deployment
-from p4.control.status import SwitchStatus
 from switch_lab.jobs import CODES_PER_PACKET, Job
 from switch_lab.targets.switch import SwitchTarget
 from switch_lab.targets.target import PortFrame
+from thc_switch.description import Deployment
+from thc_switch.status import SwitchStatus
 
 ETH_P_ALL, PACKET_OUTGOING = 3, 4
 SOL_PACKET, PACKET_AUXDATA = 263, 8

@@ -1,0 +1,58 @@
+// HELLO: what a worker says about itself and its job; to bytes, and from bytes to a checked configuration.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "thc/lookup_table.h"
+#include "thc/wire_layout.h"
+
+namespace thc {
+
+/// What the first HELLO of a job fixes.
+struct JobConfig {
+  std::uint8_t num_workers;
+  std::uint8_t value_bits;
+  std::uint8_t quorum;
+  std::uint32_t settings_hash;  ///< of settings only workers use
+  std::uint16_t codes_per_packet;
+  std::uint32_t slots_asked;  ///< 0: the server decides
+  LookupTable table;
+};
+
+struct Hello {
+  std::uint16_t job_id;
+  std::uint8_t worker_id;
+  std::uint64_t nonce;
+  JobConfig config;
+};
+
+/// Why a HELLO is refused: what ERROR says.
+struct Refusal {
+  wire::ErrorReason reason;
+  wire::ConfigField field = wire::ConfigField::kNone;
+  std::uint64_t worker_bitmap = 0;
+  std::uint32_t job_value = 0;
+};
+
+/// What follows the header of HELLO.
+std::vector<std::uint8_t> hello_payload(const Hello& hello);
+
+/// Nothing: not even the length is right, so no answer is due.
+using ParsedHello = std::variant<std::monostate, Hello, Refusal>;
+
+/// Checks everything in a HELLO that does not depend on the server. `datagram` has at least a header, whose version and
+/// type were checked. `max_datagram_bytes`: the largest result that reaches the sender unfragmented.
+ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_datagram_bytes) noexcept;
+
+/// What `config` has in `field`; nothing for the table and other fields that are no number.
+std::optional<std::uint32_t> value_of(wire::ConfigField field, const JobConfig& config) noexcept;
+
+/// The first field in which two configurations differ.
+std::optional<wire::ConfigField> difference(const JobConfig& a, const JobConfig& b) noexcept;
+
+}  // namespace thc

@@ -1,0 +1,120 @@
+#include "thc/threaded_kernels.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+
+#include "thc/bit_stream.h"
+#include "thc/encode.h"
+#include "thc/pack.h"
+#include "thc/rotation.h"
+
+namespace thc::threaded {
+namespace {
+
+// Fewest coordinates of a range: what takes one thread 50 us or more with AVX-512, because waking a helper and being
+// woken by it costs a call about as much. Encoding takes 100 us: the last tile of a range is not prefetched.
+constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
+constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
+constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
+constexpr std::size_t kLeastToPack = std::size_t{1} << 19;
+constexpr std::size_t kLeastToSum = std::size_t{1} << 21;
+constexpr std::size_t kLeastToSumOneByOne = std::size_t{1} << 16;  // 1, 3 and 8 bits, which have no vector code
+
+/// Ranges of one call per thread: more than one, so that a thread that comes late or is interrupted gets fewer.
+constexpr std::size_t kRangesPerThread = 4;
+/// Packed numbers of any width, so many of them, end with a byte.
+constexpr std::size_t kCodesUnit = 64;
+
+constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+/// Calls work(first, size) for ranges that together are 0 .. count - 1. Every range begins at a multiple of `unit` and,
+/// unless there is only one, has `least` coordinates or more; the last one may have fewer.
+template <class Work>
+void for_each_range(ThreadPool* pool, std::size_t count, std::size_t unit, std::size_t least, const Work& work) {
+  const std::size_t most_ranges = pool == nullptr || pool->threads() == 1 ? 1 : kRangesPerThread * pool->threads();
+  const std::size_t even = divide_up(count, std::clamp<std::size_t>(count / least, 1, most_ranges));
+  const std::size_t range = divide_up(even, unit) * unit;
+  if (count <= range) {
+    work(0, count);
+    return;
+  }
+  const auto task = [&](std::size_t i) { work(i * range, std::min(range, count - i * range)); };
+  pool->for_each(divide_up(count, range), std::ref(task));
+}
+
+/// for_each_range with the rotation blocks of each range as a partition of their own: work(first coordinate, first
+/// block, layout).
+template <class Work>
+void for_each_part(ThreadPool* pool, const BlockLayout& layout, std::size_t least, const Work& work) {
+  const std::size_t block = layout.rotation_block();
+  for_each_range(pool, layout.coordinates(), block, least,
+                 [&](std::size_t first, std::size_t size) { work(first, first / block, BlockLayout(size, block)); });
+}
+
+}  // namespace
+
+void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
+                 float* norms) {
+  for_each_part(pool, layout, kLeastToMeasure, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
+    thc::block_norms(gradient + first, residual == nullptr ? nullptr : residual + first, part, norms + block);
+  });
+}
+
+std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, const float* max_norms,
+                   const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
+                   std::uint8_t* codes) {
+  std::atomic<std::size_t> clamped = 0;
+  for_each_part(pool, layout, kLeastToEncode, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
+    QuantizeOptions here = options;
+    here.key.first += first;
+    clamped += thc::encode(gradient + first, residual == nullptr ? nullptr : residual + first, max_norms + block, part,
+                           table, here, codes + code_bytes(first, table.bits()));
+  });
+  return clamped;
+}
+
+void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out) {
+  for_each_part(pool, layout, kLeastToDecode, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
+    Aggregate here = aggregate;
+    here.sums = static_cast<const std::uint8_t*>(aggregate.sums) + first * aggregate.value_bits / 8;
+    here.first += first;
+    here.max_norms += block;
+    RandomKey here_key = key;
+    here_key.first += first;
+    thc::decode(here, part, here_key, out + first);
+  });
+}
+
+template <class Sum>
+void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, const LookupTable& table,
+                Accumulate mode, Sum* aggregate) {
+  const bool has_vector_code = table.bits() == 4 || table.bits() == 2;
+  const std::size_t least = has_vector_code ? kLeastToSum : kLeastToSumOneByOne;
+  for_each_range(pool, count, kCodesUnit, least, [&](std::size_t first, std::size_t size) {
+    thc::lookup_sum(codes + code_bytes(first, table.bits()), size, table, mode, aggregate + first);
+  });
+}
+
+template <class Number>
+void pack(ThreadPool* pool, const Number* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) {
+  for_each_range(pool, count, kCodesUnit, kLeastToPack, [&](std::size_t first, std::size_t size) {
+    thc::pack(numbers + first, size, bits, packed + code_bytes(first, bits));
+  });
+}
+
+template <class Number>
+void unpack(ThreadPool* pool, const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers) {
+  for_each_range(pool, count, kCodesUnit, kLeastToPack, [&](std::size_t first, std::size_t size) {
+    thc::unpack(packed + code_bytes(first, bits), size, bits, numbers + first);
+  });
+}
+
+template void lookup_sum(ThreadPool*, const std::uint8_t*, std::size_t, const LookupTable&, Accumulate, std::uint8_t*);
+template void lookup_sum(ThreadPool*, const std::uint8_t*, std::size_t, const LookupTable&, Accumulate, std::uint16_t*);
+template void pack(ThreadPool*, const std::uint8_t*, std::size_t, unsigned, std::uint8_t*);
+template void pack(ThreadPool*, const std::uint16_t*, std::size_t, unsigned, std::uint8_t*);
+template void unpack(ThreadPool*, const std::uint8_t*, std::size_t, unsigned, std::uint8_t*);
+template void unpack(ThreadPool*, const std::uint8_t*, std::size_t, unsigned, std::uint16_t*);
+
+}  // namespace thc::threaded

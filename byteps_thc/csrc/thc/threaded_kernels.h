@@ -1,0 +1,37 @@
+// The kernels, with the coordinates of a call divided among the threads of a pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "thc/block_layout.h"
+#include "thc/decode.h"
+#include "thc/float_format.h"
+#include "thc/lookup_sum.h"
+#include "thc/lookup_table.h"
+#include "thc/philox.h"
+#include "thc/quantization.h"
+#include "thc/thread_pool.h"
+
+/// Each does the same, to the bit, as the kernel of that name, whatever the number of threads. `pool` may be null: all
+/// on the calling thread, which also does calls alone that are too small to gain from help. std::bad_alloc of any
+/// thread reaches the caller.
+namespace thc::threaded {
+
+void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
+                 float* norms);
+std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, const float* max_norms,
+                   const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
+                   std::uint8_t* codes);
+void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
+
+// Number, Sum: std::uint8_t or std::uint16_t.
+template <class Sum>
+void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, const LookupTable& table,
+                Accumulate mode, Sum* aggregate);
+template <class Number>
+void pack(ThreadPool* pool, const Number* numbers, std::size_t count, unsigned bits, std::uint8_t* packed);
+template <class Number>
+void unpack(ThreadPool* pool, const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers);
+
+}  // namespace thc::threaded

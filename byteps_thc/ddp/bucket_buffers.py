@@ -1,0 +1,74 @@
+"""DDP's buckets as gradient buffers: which parameter lies where, under which name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc.errors import InputError
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+
+
+@dataclass(frozen=True)
+class _BucketParameters:
+    parameter_ids: tuple[int, ...]
+    key: str
+    slices: tuple[ParameterSlice, ...]
+
+
+class BucketBuffers:
+    """Makes the GradientBuffer of a bucket. model: None: parameters are numbered as they first turn up."""
+
+    def __init__(self, model: nn.Module | None) -> None:
+        self._names = None if model is None else parameter_names(model)
+        self._numbers: dict[Tensor, str] = {}
+        self._known: dict[int, _BucketParameters] = {}
+
+    def buffer(self, bucket: dist.GradBucket) -> GradientBuffer:  # type: ignore[name-defined]
+        """Return the bucket's gradients; InputError when they are sparse or of parameters that the model has not."""
+        gradient = bucket.buffer()
+        if gradient.layout != torch.strided:
+            raise InputError("sparse gradients are not supported: use dense ones (Embedding(sparse=False))")
+        parameters = bucket.parameters()
+        parameter_ids = tuple(map(id, parameters))
+        known = self._known.get(bucket.index())
+        if known is None or known.parameter_ids != parameter_ids:  # DDP has rebuilt its buckets
+            known = self._known[bucket.index()] = self._place(parameters, parameter_ids)
+        return GradientBuffer(known.key, gradient, known.slices)
+
+    def name(self, parameter: Tensor) -> str:
+        """Return the parameter's name."""
+        if self._names is None:
+            return self._numbers.setdefault(parameter, str(len(self._numbers)))
+        try:
+            return self._names[parameter]
+        except KeyError:
+            raise InputError("a gradient is of a parameter that ThcState's model does not have") from None
+
+    def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
+        slices, position = [], 0
+        for parameter in parameters:
+            slices.append(ParameterSlice(self.name(parameter), position, position + parameter.numel()))
+            position += parameter.numel()
+        key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
+        return _BucketParameters(parameter_ids, key, tuple(slices))
+
+
+def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:
+    """Names of a model's parameters without what DDP and torch.compile put in front of them."""
+    while (wrapped := _wrapped(model)) is not None:
+        model = wrapped
+    # Compiled parts of a model have the prefix in the middle of their names.
+    return {parameter: name.replace("_orig_mod.", "") for name, parameter in model.named_parameters()}
+
+
+def _wrapped(model: nn.Module) -> nn.Module | None:
+    # OptimizedModule is known by its attribute: to import torch.compile takes seconds.
+    inner = model.module if isinstance(model, DistributedDataParallel) else getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else None

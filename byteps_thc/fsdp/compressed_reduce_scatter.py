@@ -1,0 +1,145 @@
+"""FSDP2's reduce-scatter, compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.fsdp.compression import FsdpCompression
+from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_matrix
+from byteps_thc.fsdp.steps import BackwardSteps
+from byteps_thc.fsdp.unused import UnusedWarning
+from byteps_thc.pipeline.loss_scaling import LossScale
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.reduce_scatter import ReduceScatterEngine
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
+
+
+def compress_reduce_scatter(
+    model: nn.Module,
+    config: ThcConfig = ThcConfig(),  # noqa: B008 (it is frozen)
+    *,
+    policy: CompressionPolicy | None = None,
+    grad_scaler: LossScale | None = None,
+    log_every: int = 0,
+) -> FsdpCompression:
+    """Compress the gradients of an FSDP2 model; collective over its ranks.
+
+        fully_shard(model)
+        compression = compress_reduce_scatter(model, ThcConfig())
+
+    model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. Every rank keeps residuals of its own
+    whole gradients, 4 bytes per parameter of the whole model; ThcConfig(error_feedback=False) does without.
+    grad_scaler: the GradScaler of the training, whose scale residuals follow; a step that it skips leaves them as they
+    were, bit for bit, at the cost of a copy of all of them. log_every: steps per log line of rank 0; 0: none.
+
+    Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
+    already, or when ranks have different settings. Errors of the network come out of backward().
+    """
+    policy = policy or CompressionPolicy()
+    groups = parameter_groups(model)
+    if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
+        raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
+    process_group = groups[0].process_group
+    engine = ReduceScatterEngine(process_group, config, policy)
+    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
+    before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
+    for group in groups:
+        # A cast, because the interface is private in torch.
+        reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, steps, group.source._reduce_scatter_comm))
+        group.module.set_custom_reduce_scatter(reduce_scatter)
+        # Sums are asked for then, whatever set_gradient_divide_factor says: torch divides them itself.
+        group.module.set_force_sum_reduction_for_comms(True)
+
+    def uninstall() -> None:
+        for group, (reduce_scatter, force_sum) in zip(groups, before, strict=True):
+            group.module.set_custom_reduce_scatter(reduce_scatter)
+            group.module.set_force_sum_reduction_for_comms(force_sum)
+
+    parameters = [parameter for group in groups for parameter in group.parameters]
+    return FsdpCompression(
+        engine,
+        steps,
+        sizes={parameter.name: parameter.elements for parameter in parameters},
+        reordered={parameter.name: parameter for parameter in parameters if parameter.dim > 0},
+        scope=_scope(process_group),
+        uninstall=uninstall,
+    )
+
+
+def _scope(process_group: dist.ProcessGroup) -> str | None:
+    """Return a name for the ranks, when they are not all ranks."""
+    if process_group.size() == dist.get_world_size():
+        return None
+    return f"group{min(dist.get_process_group_ranks(process_group))}"
+
+
+class CompressedReduceScatter:
+    """The reduce-scatter of one parameter group; has the interface of torch's (private) ReduceScatter.
+
+    uncompressed: the one that torch had, for steps and groups that are not compressed.
+    """
+
+    def __init__(
+        self, group: ParameterGroup, engine: ReduceScatterEngine, steps: BackwardSteps, uncompressed: Any
+    ) -> None:
+        self._uncompressed = uncompressed
+        self._group = group
+        self._engine = engine
+        self._steps = steps
+        self._matrices: dict[tuple[ShardedParameter, ...], ShardMatrix] = {}
+        self._unused = UnusedWarning(group.name)
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return memory for a gradient or a shard."""
+        memory: Tensor = self._uncompressed.allocate(size, dtype=dtype, device=device)
+        return memory
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: dist.ReduceOp | dist.ReduceOp.RedOpType,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Write the sum (op SUM) or average (AVG) of this rank's row of `input_tensor` to `output_tensor`."""
+        self._steps.begin(self._group.name)
+        matrix = self._matrix()
+        self._require_same(matrix, input_tensor.numel())
+        complete = matrix.size == input_tensor.numel()
+        if not complete:
+            self._unused.give()
+        if not complete or not matrix.compressed or not self._engine.compressing:
+            self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())
+            work: dist.Work | None = self._uncompressed(output_tensor, input_tensor, group, op, async_op)
+            return work
+        if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            raise ConfigurationError(f"reduction {op} cannot be compressed: leave set_force_sum_reduction_for_comms on")
+        self._engine.reduce_scatter(matrix, input_tensor, output_tensor)
+        if op == dist.ReduceOp.SUM:
+            output_tensor.mul_(self._engine.workers)
+        return None
+
+    def _matrix(self) -> ShardMatrix:
+        """Return the matrix of a gradient of all trained parameters."""
+        trained = self._group.trained()
+        matrix = self._matrices.get(trained)
+        if matrix is None:
+            matrix = self._matrices[trained] = shard_matrix(self._group, trained, self._engine.policy.bypass_elements)
+        return matrix
+
+    def _require_same(self, matrix: ShardMatrix, elements: int) -> None:
+        try:
+            self._engine.require_same(f"{matrix.key}, {elements} elements")
+        except InputError as error:
+            raise InputError(
+                f"{error}. All ranks must use the same parameters, and freeze the same ones; or call "
+                "set_reduce_scatter_unused_params(True)"
+            ) from error

@@ -1,0 +1,83 @@
+"""What compress_reduce_scatter and compress_replicas return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from byteps_thc.fsdp.parameters import ShardedParameter
+from byteps_thc.fsdp.steps import BackwardSteps
+from byteps_thc.pipeline.statistics import CompressionStats
+
+
+class ShardedEngine(Protocol):
+    """What of an engine is needed here."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the engine's state."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state."""
+
+    def statistics(self) -> CompressionStats:
+        """Return the figures."""
+
+    def close(self) -> None:
+        """End the engine."""
+
+
+class FsdpCompression:
+    """Compression of an FSDP2 model: its state, its figures, its end.
+
+    Save with byteps_thc.checkpoint.checkpointable(handle), between steps; load with byteps_thc.checkpoint.load.
+    """
+
+    def __init__(
+        self,
+        engine: ShardedEngine,
+        steps: BackwardSteps,
+        sizes: Mapping[str, int],
+        reordered: Mapping[str, ShardedParameter],
+        scope: str | None,
+        uninstall: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._steps = steps
+        self._reordered = reordered
+        self._scope = scope
+        self._uninstall = uninstall
+        #: elements that a residual has, by parameter name
+        self.parameter_sizes = sizes
+
+    def compression_stats(self) -> CompressionStats:
+        """Return what compression did on this rank and what it cost."""
+        return self._engine.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's state, copied: counters, settings, and residuals by parameter name.
+
+        Residuals are 1-D float32 in the parameters' own order, whatever the number of shards.
+        """
+        self._steps.scaling.undo_skipped_step()
+        state = self._engine.state_dict() | {"loss_scale": self._steps.scaling.scale}
+        state["residuals"] = {
+            name: self._reordered[name].from_shards(residual) if name in self._reordered else residual
+            for name, residual in state["residuals"].items()
+        }
+        return state | ({} if self._scope is None else {"scope": self._scope})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit."""
+        residuals: dict[str, Tensor] = {
+            name: self._reordered[name].to_shards(residual) if name in self._reordered else residual
+            for name, residual in state.get("residuals", {}).items()
+        }
+        self._engine.load_state_dict(dict(state) | {"residuals": residuals})
+        self._steps.scaling.scale = state.get("loss_scale")
+
+    def close(self) -> None:
+        """Reduce uncompressed again, as before, and end the engine. May be called again."""
+        self._uninstall()
+        self._engine.close()

@@ -1,0 +1,41 @@
+"""What an engine averages: flat gradients, and the parameters that lie in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # parameters need no torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ParameterSlice:
+    """Where the gradient of a parameter lies in a buffer.
+
+    name: the parameter's, the same on all ranks and in all runs; key of its residual. start, stop: elements of the
+    buffer.
+    """
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class GradientBuffer:
+    """Gradients of several parameters in one tensor, such as a bucket of DDP.
+
+    key: names the layout, the same on all ranks; another layout has another key. gradient: 1-D, contiguous; float32,
+    float16 or bfloat16; CPU, or CUDA, which is staged through the host. parameters: ascending and disjoint; gaps
+    between them are padding.
+    """
+
+    key: str
+    gradient: Tensor
+    parameters: tuple[ParameterSlice, ...]

@@ -1,0 +1,122 @@
+"""What an engine knows from step to step, and a checkpoint of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from byteps_thc.arrays import F32
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.residuals import Residuals
+from byteps_thc.pipeline.rollback import Rollback
+from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
+
+_VERSION = 1
+_COUNTERS = ("round", "step")
+_END = 1 << 32  # of the counters: they are 32-bit keys
+
+
+class EngineState:
+    """Counters, residuals and figures of one worker. Only the recorder and rollback.request() are for several threads.
+
+    worker, workers, config: whose state it is; config: plain values. wrap: what becomes of arrays in state_dict(), such
+    as torch.from_numpy. stores: what is kept for each parameter, by the name that it has in a checkpoint. recorder,
+    rollback: for engines that share them.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        workers: int,
+        config: Mapping[str, Any],
+        *,
+        wrap: Callable[[F32], Any] = lambda array: array,
+        stores: dict[str, Residuals] | None = None,
+        recorder: StatsRecorder | None = None,
+        rollback: Rollback | None = None,
+    ) -> None:
+        self.worker, self.workers = worker, workers
+        self._identity = {"version": _VERSION, "worker": worker, "workers": workers, "config": dict(config)}
+        self._wrap = wrap
+        self.stores = {"residuals": Residuals()} if stores is None else stores
+        self.recorder = recorder or StatsRecorder()
+        self.rollback = rollback or Rollback()
+        #: optimizer steps begun
+        self.steps = 0
+        #: gradients begun: no two have the same random keys
+        self.round = 0
+        self._measured_step = 0  # of which the recorder has the residuals
+
+    @property
+    def residuals(self) -> Residuals:
+        """What quantization lost."""
+        return self.stores["residuals"]
+
+    @property
+    def step(self) -> int:
+        """The current step, from 0."""
+        return max(self.steps - 1, 0)
+
+    def start_step(self) -> None:
+        """Begin an optimizer step; called once, before its first gradient."""
+        self.steps += 1
+        self.recorder.step_began()
+
+    def next_round(self) -> int:
+        """Return the random key of the next gradient."""
+        taken, self.round = self.round, (self.round + 1) % _END
+        return taken
+
+    def scale(self, factor: float) -> None:
+        """Multiply all residuals: gradients come in another unit from now on."""
+        self.rollback.release()
+        for store in self.stores.values():
+            store.scale(factor)
+
+    def statistics(self) -> CompressionStats:
+        """Return the figures. The residuals are measured here, once a step: it takes a pass over all of them."""
+        if self._measured_step != self.steps:
+            self._measured_step = self.steps
+            self.recorder.add_quantization(coordinates=0, clamped=0, lost_energy=self.residuals.energy())
+        return self.recorder.snapshot()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this worker's checkpoint needs, copied; see engine.Engine."""
+        self.rollback.apply()
+        kept = {
+            name: {parameter: self._wrap(array) for parameter, array in store.state().items()}
+            for name, store in self.stores.items()
+        }
+        return self._identity | {"round": self.round, "step": self.steps} | kept
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same worker and settings.
+
+        ConfigurationError when it does not fit or is damaged; then nothing has changed.
+        """
+        self._require_fitting(state)
+        stores = {name: Residuals() for name in self.stores}
+        for name, store in stores.items():
+            store.load(state.get(name, {}))
+        self.stores.update(stores)  # in place: memories of baselines have them, too
+        self.rollback.forget()
+        self.round, self.steps = state["round"], state["step"]
+        self._measured_step = -1  # the same number may be another step now
+
+    def _require_fitting(self, state: Mapping[str, Any]) -> None:
+        if not isinstance(state, Mapping):
+            raise ConfigurationError(f"not the state of an engine: a {type(state).__name__}")
+        missing = [key for key in (*self._identity, *_COUNTERS, "residuals") if key not in state]
+        if missing:
+            raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
+        for key, value in self._identity.items():
+            if state[key] != value:
+                raise ConfigurationError(f"state does not fit: its {key} is {state[key]!r}, here it is {value!r}")
+        for key in _COUNTERS:
+            if not isinstance(state[key], int) or not 0 <= state[key] < _END:
+                raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
+        for name in self.stores:
+            if not isinstance(state.get(name, {}), Mapping):
+                raise ConfigurationError(
+                    f"state is damaged: its {name} are not a mapping from parameter names to tensors"
+                )

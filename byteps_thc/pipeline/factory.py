@@ -1,0 +1,103 @@
+"""The threaded engine on each transport: among the ranks, or with servers."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch import Tensor
+
+from byteps_thc.compressor import Compressor
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.pipeline.thc_engine import ThcEngine
+from byteps_thc.transport.communicator import Waitable
+from byteps_thc.transport.groups import open_communicator
+from byteps_thc.transport.handshake import ranks_on_this_host, require_same_settings, require_same_table
+from byteps_thc.transport.ranks import Collectives, RanksTransport
+from byteps_thc.transport.servers import NetworkConfig, ServersTransport
+from byteps_thc.transport.transport import Transport
+
+#: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB, which their
+#: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
+_PIECE_BYTES = 9 << 20
+
+
+def collective_engine(process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> ThcEngine:
+    """Return an engine for a process group whose ranks (gloo or NCCL) are the servers too; collective.
+
+    Pieces have _PIECE_BYTES of gradient at most unless config says something else. ConfigurationError when ranks have
+    different settings.
+    """
+    workers = process_group.size()
+    if "partition_bytes" not in config.model_fields_set:
+        config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
+    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
+    exact = open_communicator(process_group, policy.deadline_s)
+    require_same_settings(exact, workers, {"engine": "collective"} | config.model_dump() | policy.shared_settings())
+    resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
+    require_same_table(exact, resolved)
+    collectives = Collectives(*(open_communicator(process_group, policy.deadline_s) for _ in range(3)))
+    threads = policy.thread_count(ranks_on_this_host(exact, workers))
+    compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
+    recorder = StatsRecorder()
+    return ThcEngine(
+        compressor,
+        policy,
+        transport=RanksTransport(resolved, collectives, recorder, compressor.pool),
+        exact=exact.sum_,
+        recorder=recorder,
+    )
+
+
+def network_engine(
+    process_group: dist.ProcessGroup, config: ThcConfig, network: NetworkConfig, policy: CompressionPolicy
+) -> ThcEngine:
+    """Return an engine for a process group whose codes thc-ps or a switch sums; collective.
+
+    Raises ConfigurationError when ranks have different settings, and what Session raises when servers cannot be joined.
+    """
+    workers, worker = process_group.size(), process_group.rank()
+    exact = open_communicator(process_group, policy.deadline_s)
+    settings = {"engine": "network"} | config.model_dump() | policy.shared_settings()
+    require_same_settings(exact, workers, settings | network.shared_settings())
+    threads = policy.thread_count(ranks_on_this_host(exact, workers))
+    recorder = StatsRecorder()
+    session = network.open_session(config, worker, workers, policy.deadline_s)
+    return ThcEngine(
+        Compressor(config, workers=workers, worker=worker, threads=threads),
+        policy,
+        transport=ServersTransport(session, recorder),
+        exact=exact.sum_,
+        recorder=recorder,
+    )
+
+
+def make_server_engine(
+    network: NetworkConfig, config: object, policy: CompressionPolicy | None, worker: int, workers: int
+) -> tuple[Engine, Transport]:
+    """Return an engine for one of `workers` workers without a process group, and the transport of its norms and codes.
+
+    Servers sum codes alone, so everything is compressed: ConfigurationError for baselines and for a policy that asks
+    for warm-up, stop_step or bypass_elements. Raises what Session raises.
+    """
+    if not isinstance(config, ThcConfig):
+        raise ConfigurationError("servers and switches sum THC's codes only: baselines need a process group")
+    policy = policy or CompressionPolicy()
+    if "bypass_elements" not in policy.model_fields_set:
+        policy = policy.model_copy(update={"bypass_elements": 0})
+    if policy.warmup_steps or policy.bypass_elements or policy.stop_step is not None:
+        raise ConfigurationError(
+            "warmup_steps, stop_step and bypass_elements need a process group, which sums what is not compressed: call "
+            "torch.distributed.init_process_group() before, or leave them out"
+        )
+    recorder = StatsRecorder()
+    compressor = Compressor(config, workers=workers, worker=worker, threads=policy.thread_count())
+    transport = ServersTransport(network.open_session(config, worker, workers, policy.deadline_s), recorder)
+    engine = ThcEngine(compressor, policy, transport=transport, exact=_no_exact_sum, recorder=recorder)
+    return engine, transport
+
+
+def _no_exact_sum(tensor: Tensor) -> Waitable:
+    raise ConfigurationError(f"{tensor.numel()} elements would travel uncompressed, which needs a process group")

@@ -1,0 +1,75 @@
+"""What a GradScaler means for residuals: they are in units of scaled gradients, and steps that it skips never were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class LossScale(Protocol):
+    """torch.amp.GradScaler, or what has its get_scale()."""
+
+    def get_scale(self) -> float:
+        """Return the factor of the gradients."""
+
+
+class ScaledEngine(Protocol):
+    """What of an engine is needed here; see engine.Engine."""
+
+    def protect_step(self) -> None:
+        """Begin a step that may be skipped."""
+
+    def restore_residuals(self) -> None:
+        """Undo the step's changes of residuals."""
+
+    def scale_residuals(self, factor: float) -> None:
+        """Multiply all residuals."""
+
+
+class LossScaling:
+    """Keeps the residuals of engines in step with a GradScaler.
+
+    scaler: None, or one that is not enabled: nothing happens. sees_all: whether the engines see all averages that
+    the scaler sees; otherwise, as with shards, a skipped step is known by a smaller scale, too.
+    """
+
+    def __init__(self, scaler: LossScale | None, engines: Sequence[ScaledEngine], *, sees_all: bool = True) -> None:
+        self._scaler = scaler
+        self._engines = engines
+        self._sees_all = sees_all
+        self._update: object = None  # the last update() of the scaler
+        #: of the residuals; None: no step yet, or no scaler
+        self.scale: float | None = None
+
+    def begin_backward(self) -> None:
+        """Call before Engine.start_step().
+
+        Averages of several backward passes between two updates of the scaler are kept or thrown away together.
+        """
+        if self._scaler is None or not _is_enabled(self._scaler):
+            return
+        self.undo_skipped_step()
+        # update() replaces it. Scalers that have none are taken to be updated after every backward pass.
+        update = getattr(self._scaler, "_per_optimizer_states", None)
+        if update is None or update is not self._update:
+            self._update = update
+            for engine in self._engines:
+                engine.protect_step()
+        scale = self._scaler.get_scale()
+        if self.scale is not None and scale != self.scale:
+            for engine in self._engines:
+                engine.scale_residuals(scale / self.scale)
+        self.scale = scale
+
+    def undo_skipped_step(self) -> None:
+        """Bring residuals back if the scaler has skipped the last step. Call between steps, before saving them."""
+        if self._scaler is None or not _is_enabled(self._scaler) or self._sees_all:
+            return
+        if self.scale is not None and self._scaler.get_scale() < self.scale:
+            for engine in self._engines:
+                engine.restore_residuals()
+
+
+def _is_enabled(scaler: LossScale) -> bool:
+    enabled = getattr(scaler, "is_enabled", None)
+    return enabled is None or bool(enabled())

@@ -1,0 +1,54 @@
+"""Which gradients are compressed, and how long to wait for the others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from byteps_thc.config import explain
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.threads import MAX_THREADS, default_threads
+
+
+class CompressionPolicy(BaseModel):
+    """When to compress; the same on all ranks but for `threads`. Raises ConfigurationError for settings not valid."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    warmup_steps: int = Field(default=0, ge=0)
+    """first steps, which travel uncompressed"""
+    stop_step: int | None = Field(default=None, ge=0)
+    """this step and the ones after it travel uncompressed; steps count from 0; None: none"""
+    bypass_elements: int = Field(default=1024, ge=0)
+    """parameters with fewer elements (biases, norms' weights) travel uncompressed"""
+    deadline_s: float = Field(default=600.0, gt=0, le=86400)
+    """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
+    backward: evaluation, a checkpoint, loading data"""
+    threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
+    """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
+    have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise ConfigurationError(explain(error)) from error
+
+    @model_validator(mode="after")
+    def _check(self) -> CompressionPolicy:
+        if self.stop_step is not None and self.stop_step < self.warmup_steps:
+            raise ValueError(f"stop_step {self.stop_step} is before the end of the {self.warmup_steps} warm-up steps")
+        return self
+
+    def shared_settings(self) -> dict[str, Any]:
+        """Return what must be the same on all ranks."""
+        return self.model_dump(exclude={"threads"})
+
+    def thread_count(self, local_ranks: int | None = None) -> int:
+        """Return the threads for kernels. local_ranks: on this host, this one included; None: unknown."""
+        return default_threads(local_ranks) if self.threads == "auto" else self.threads
+
+    def compresses(self, step: int) -> bool:
+        """Whether gradients of that step (from 0) are compressed."""
+        return step >= self.warmup_steps and (self.stop_step is None or step < self.stop_step)

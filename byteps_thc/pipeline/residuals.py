@@ -1,0 +1,120 @@
+"""What quantization lost of every parameter, by parameter name, wherever the parameter lies at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from byteps_thc.arrays import F32
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.buffers import ParameterSlice
+
+
+@dataclass
+class _Home:
+    """The residual of a buffer layout, and the parameters that have theirs in it."""
+
+    flat: F32
+    missing: set[str]
+    present: set[str]
+
+
+class Residuals:
+    """Flat residuals of buffer layouts; parameters that turn up in another layout take theirs along.
+
+    DDP rebuilds its buckets after the first iteration, and a checkpoint may come from other buckets. A parameter may
+    have several slices in a buffer (FSDP's shards); its residual is all of them in that order. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._homes: dict[str, _Home] = {}
+        self._home_of: dict[str, str] = {}  # parameter -> layout
+        self._parts: dict[str, list[F32]] = {}  # parameter -> its parts of a flat residual, or what was loaded
+
+    def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> F32:
+        """Return the flat residual, float32[size], of a layout, to be read and written in place.
+
+        It stays the same array until all its parameters have moved to other layouts, or load(). ConfigurationError
+        when a parameter had another size before.
+        """
+        home = self._homes.get(key)
+        if home is None:
+            home = _Home(np.zeros(size, np.float32), {parameter.name for parameter in parameters}, set())
+        if home.missing:
+            slices: dict[str, list[ParameterSlice]] = {}
+            for parameter in parameters:
+                slices.setdefault(parameter.name, []).append(parameter)
+            self._check_sizes(slices)
+            self._homes[key] = home
+            for name in sorted(home.missing):
+                self._move(name, [home.flat[part.start : part.stop] for part in slices[name]], key)
+        return home.flat
+
+    def scale(self, factor: float) -> None:
+        """Multiply all residuals."""
+        for parts in self._parts.values():
+            for part in parts:
+                part *= np.float32(factor)
+
+    def energy(self) -> float:
+        """Return the squared Euclidean norm of all of them together."""
+        return sum(float(np.dot(part, part)) for parts in self._parts.values() for part in parts)
+
+    def state(self) -> dict[str, F32]:
+        """Return copies by parameter name, float32, 1-D."""
+        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
+
+        Raises ConfigurationError when one is not a finite 1-D float32 array or tensor; then nothing has changed.
+        """
+        parts = {name: [_residual(name, value)] for name, value in state.items()}
+        self._homes.clear()
+        self._home_of.clear()
+        self._parts = parts
+
+    def _check_sizes(self, slices: Mapping[str, Sequence[ParameterSlice]]) -> None:
+        for name, parts in slices.items():
+            size = sum(part.size for part in parts)
+            known = sum(part.size for part in self._parts.get(name, ()))
+            if name in self._parts and known != size:
+                raise ConfigurationError(
+                    f"the residual of parameter {name!r} has {known} elements and its gradient {size}: is the "
+                    "checkpoint of another model, or were parameters counted in another order (ThcState(model=...))?"
+                )
+
+    def _move(self, name: str, parts: list[F32], key: str) -> None:
+        if name in self._parts:
+            residual = np.concatenate(self._parts[name])
+            for part in parts:
+                part[:], residual = residual[: part.size], residual[part.size :]
+        else:
+            for part in parts:
+                part.fill(0)
+        previous = self._homes.get(self._home_of.get(name, ""))
+        if previous is not None:
+            previous.present.discard(name)
+            previous.missing.add(name)
+            if not previous.present:
+                del self._homes[self._home_of[name]]
+        home = self._homes[key]
+        home.missing.discard(name)
+        home.present.add(name)
+        self._parts[name] = parts
+        self._home_of[name] = key
+
+
+def _residual(name: str, value: Any) -> F32:
+    """Return a copy of a residual of a state; ConfigurationError when it is none."""
+    try:
+        array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+    except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements
+        array = None
+    if array is None or array.dtype != np.float32 or array.ndim != 1 or not np.isfinite(array).all():
+        raise ConfigurationError(f"residual of {name!r} is not a finite 1-D float32 tensor")
+    copy: F32 = array.copy()
+    return copy

@@ -1,0 +1,66 @@
+"""Residuals as they were before a step, for when a GradScaler skips it and nobody gets what its codes carried."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from byteps_thc.arrays import F32
+
+
+class Rollback:
+    """Copies residuals before they are overwritten, and brings them back when an average was not finite.
+
+    Does nothing before the first begin(). save() of a residual is called by one thread, request() by any; the others
+    when nothing is in flight.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self._requested = False
+        self._saved: set[tuple[int, tuple[int, ...]]] = set()  # in this step
+        #: address and shape of a residual -> itself, which keeps it alive, and memory for its copy
+        self._copies: dict[tuple[int, tuple[int, ...]], tuple[F32, F32]] = {}
+
+    def begin(self) -> None:
+        """Begin a step, after rolling back the one before if that was requested."""
+        self.apply()
+        self.active = True
+        self._requested = False
+        self._saved.clear()
+
+    def save(self, residual: F32) -> None:
+        """Copy a residual that is about to be overwritten, the first time in a step. Always cut in the same way."""
+        if not self.active:
+            return
+        key = (residual.__array_interface__["data"][0], residual.shape)
+        if key in self._saved:
+            return
+        if key not in self._copies:
+            self._copies[key] = (residual, np.empty(residual.shape, np.float32))
+        np.copyto(self._copies[key][1], residual)
+        self._saved.add(key)
+
+    def request(self) -> None:
+        """Note that an average of the step is not finite: the step will be skipped."""
+        self._requested = True
+
+    def restore(self) -> None:
+        """Bring the residuals back to what they were at begin(); what is saved is kept."""
+        for key in self._saved:
+            residual, copy = self._copies[key]
+            np.copyto(residual, copy)
+
+    def apply(self) -> None:
+        """As restore(), if that was requested."""
+        if self._requested:
+            self.restore()
+
+    def release(self) -> None:
+        """Call before residuals change or move outside of save(): apply(), and forget()."""
+        self.apply()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of all copies: the residuals have moved, or are other ones. The rest of the step begins here."""
+        self._saved.clear()
+        self._copies.clear()

@@ -1,0 +1,65 @@
+"""Stages that run at the same time: a thread each, joined by queues."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+#: Takes an item, yields items for the next stage as they get ready; what the last stage yields is dropped.
+Stage = Callable[[Any], Iterable[Any]]
+
+_END = object()
+_JOIN_S = 2.0  # all threads together; one that is still in a collective ends with that collective's own deadline
+
+
+class StageThreads:
+    """Runs every item through the stages, each in order of arrival.
+
+    stages: (name of the thread, function). failed: called once, by the stage's thread, with the first exception of any
+    stage. Nothing runs after it: items that are queued by then are dropped.
+    """
+
+    def __init__(self, stages: Sequence[tuple[str, Stage]], failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._ended = threading.Event()
+        self._queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in stages]
+        self._threads = [
+            # Daemons: a thread that waits for a dead rank must not keep the process from ending.
+            threading.Thread(target=self._run, args=(number, stage), name=name, daemon=True)
+            for number, (name, stage) in enumerate(stages)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, item: Any) -> None:
+        """Queue an item for the first stage."""
+        self._queues[0].put(item)
+
+    def end(self) -> None:
+        """Let no stage begin with another item."""
+        self._ended.set()
+        for queue in self._queues:
+            queue.put(_END)
+
+    def join(self) -> None:
+        """Wait for the threads to end, two seconds at most."""
+        deadline = time.monotonic() + _JOIN_S
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self, number: int, stage: Stage) -> None:
+        following = self._queues[number + 1] if number + 1 < len(self._queues) else None
+        while (item := self._queues[number].get()) is not _END and not self._ended.is_set():
+            try:
+                for result in stage(item):
+                    if following is not None:
+                        following.put(result)
+            except Exception as error:
+                if not self._ended.is_set():
+                    self.end()
+                    self._failed(error)
+                return

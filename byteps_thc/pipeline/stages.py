@@ -1,0 +1,130 @@
+"""What the threads of an engine do with a gradient buffer, a thread per stage of its pieces (piece.py):
+
+    measure -> encode -> sum -> decode
+
+Buffers and pieces overlap. What is not compressed travels beside the pieces: it leaves in the first stage and is put
+back in the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+
+from byteps_thc.arrays import gradient_view
+from byteps_thc.pipeline.piece import PieceTools, PlacedPiece
+from byteps_thc.pipeline.prepared_buffer import PreparedBuffer
+from byteps_thc.transport.communicator import ExactSum, Waitable
+
+
+@dataclass
+class Job:
+    """A buffer on its way.
+
+    round: the random key. compress: False: all of it travels exactly. host: the gradient in host memory.
+    exact_values, exact_sum: what travels exactly, float32, and its sum under way.
+    """
+
+    gradient: Tensor
+    prepared: PreparedBuffer
+    round: int
+    compress: bool
+    future: Future[Tensor]
+    host: Tensor
+    exact_values: Tensor | None = None
+    exact_sum: Waitable | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of a job; None: a job without pieces. last: of its job."""
+
+    job: Job
+    placed: PlacedPiece | None
+    last: bool
+
+
+class Stages:
+    """The functions of the threads. finish: called with every job whose gradient is the average now."""
+
+    def __init__(self, tools: PieceTools, exact: ExactSum, finish: Callable[[Job], None]) -> None:
+        self._tools = tools
+        self._workers = tools.compressor.workers
+        self._exact = exact
+        self._finish = finish
+
+    def measure(self, job: Job) -> Iterator[Task]:
+        """Start what travels exactly, and send the norms of the pieces."""
+        job.host = job.prepared.staging.fetch(job.gradient)
+        self._start_exact(job)
+        pieces = job.prepared.pieces if job.compress else []
+        flat = gradient_view(job.host)
+        for placed in pieces:
+            placed.piece.measure([flat[placed.span]], job.round)
+            yield Task(job, placed, placed is pieces[-1])
+        if not pieces:
+            yield Task(job, None, True)
+
+    def encode(self, task: Task) -> Iterator[Task]:
+        """Send the codes."""
+        if task.placed is not None:
+            task.placed.piece.encode()
+            if task.last:
+                task.job.prepared.clear_residual()
+        yield task
+
+    def sum(self, task: Task) -> Iterator[Task]:
+        """Send the sums, if this worker has a share in them."""
+        if task.placed is not None:
+            task.placed.piece.sum()
+        yield task
+
+    def decode(self, task: Task) -> Iterator[Task]:
+        """Write the average; with the last piece, put back what travelled exactly."""
+        job = task.job
+        if task.placed is not None:
+            task.placed.piece.decode(gradient_view(job.host)[task.placed.span])
+        if task.last:
+            self._finish_exact(job)
+            rollback = self._tools.rollback
+            # Averages of finite norms can only leave the range of float16.
+            if rollback.active and job.host.dtype == torch.float16 and not job.host.isfinite().all():
+                rollback.request()
+            job.prepared.staging.put_back(job.gradient)
+            self._finish(job)
+        return iter(())
+
+    def _start_exact(self, job: Job) -> None:
+        """Take out what travels exactly: small parameters, which then are zero in the pieces like padding, or all."""
+        prepared, recorder = job.prepared, self._tools.recorder
+        if not job.compress:
+            job.exact_values = job.host.float()  # the same tensor when it is float32 already
+        elif prepared.exact_index is not None:
+            job.exact_values = prepared.exact_values.copy_(job.host[prepared.exact_index])
+        if job.compress and prepared.clear_index is not None:
+            job.host.index_fill_(0, prepared.clear_index, 0.0)
+        exact = 0
+        if job.exact_values is not None:
+            exact = job.exact_values.numel()
+            job.exact_sum = self._exact(job.exact_values)
+            recorder.add_collective(2 * job.exact_values.nbytes, self._workers)
+        recorder.add_gradient(compressed=prepared.size - exact, uncompressed=exact)
+
+    def _finish_exact(self, job: Job) -> None:
+        if job.exact_sum is None:
+            return
+        assert job.exact_values is not None
+        job.exact_sum.wait()
+        with self._tools.working("decode_ms"):
+            average = job.exact_values.div_(self._workers)
+            if self._tools.rollback.active and not average.isfinite().all():
+                self._tools.rollback.request()
+            if job.compress:
+                assert job.prepared.exact_index is not None
+                job.host.index_copy_(0, job.prepared.exact_index, average.to(job.host.dtype))
+            elif average is not job.host:
+                job.host.copy_(average)

@@ -1,0 +1,113 @@
+"""Collects the figures while an engine works."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from byteps_thc.pipeline.statistics.stats import CompressionStats
+from byteps_thc.transport.recorder import TrafficRecorder, moved_bytes
+
+_FP32_BYTES = 4
+
+
+class StatsRecorder(TrafficRecorder):
+    """Adds up what the stages of an engine report; any thread may call any method. A call takes about a microsecond.
+
+    Figures "of the last step" start at zero with step_began(), so a snapshot taken before the next step_began(), when
+    all averages have arrived, has all of the step.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._steps = 0
+        self._compressed = 0
+        self._uncompressed = 0
+        self._sent_bytes = 0
+        self._received_bytes = 0
+        self._retransmissions = 0
+        self._lost_chunks = 0
+        self._clear_step()
+
+    def step_began(self) -> None:
+        """Count a step and forget the figures of the one before."""
+        with self._lock:
+            self._steps += 1
+            self._clear_step()
+
+    def add_gradient(self, *, compressed: int = 0, uncompressed: int = 0) -> None:
+        """Count coordinates that travel compressed, and coordinates that do not (small tensors, warm-up)."""
+        with self._lock:
+            self._compressed += compressed
+            self._uncompressed += uncompressed
+
+    def add_traffic(self, *, sent_bytes: int = 0, received_bytes: int = 0) -> None:
+        """Count payload bytes."""
+        with self._lock:
+            self._sent_bytes += sent_bytes
+            self._received_bytes += received_bytes
+
+    def add_collective(self, volume_bytes: int, ranks: int) -> None:
+        """Count a collective; see moved_bytes."""
+        sent_bytes = moved_bytes(volume_bytes, ranks)
+        self.add_traffic(sent_bytes=sent_bytes, received_bytes=sent_bytes)
+
+    def add_quantization(
+        self, *, coordinates: int, clamped: int, energy: float = 0.0, lost_energy: float | None = None
+    ) -> None:
+        """Add what quantization did to a piece of a gradient.
+
+        energy: |gradient + residual|^2 of the piece. lost_energy: |new residual|^2; None when no residual was kept:
+        without error feedback, or because the gradient was not finite.
+        """
+        with self._lock:
+            self._quantized += coordinates
+            self._clamped += clamped
+            if lost_energy is None:
+                self._all_kept = False
+            else:
+                self._energy += energy
+                self._lost_energy += lost_energy
+
+    def add_time(self, *, encode_ms: float = 0.0, communicate_ms: float = 0.0, decode_ms: float = 0.0) -> None:
+        """Add time that stages were busy, and time that nothing was left to do but wait."""
+        with self._lock:
+            self._encode_ms += encode_ms
+            self._communicate_ms += communicate_ms
+            self._decode_ms += decode_ms
+
+    def add_losses(self, *, retransmissions: int = 0, lost_chunks: int = 0) -> None:
+        """Count packets that were repeated, and packets given up."""
+        with self._lock:
+            self._retransmissions += retransmissions
+            self._lost_chunks += lost_chunks
+
+    def snapshot(self) -> CompressionStats:
+        """Return the figures as they are now."""
+        with self._lock:
+            fp32_bytes = _FP32_BYTES * (self._compressed + self._uncompressed)
+            return CompressionStats(
+                steps=self._steps,
+                coordinates=self._compressed,
+                sent_bytes=self._sent_bytes,
+                received_bytes=self._received_bytes,
+                ratio=fp32_bytes / self._sent_bytes if self._sent_bytes else math.nan,
+                nmse=self._lost_energy / self._energy if self._all_kept and self._energy else math.nan,
+                clamped_fraction=self._clamped / self._quantized if self._quantized else 0.0,
+                residual_norm=math.sqrt(self._lost_energy),
+                encode_ms=self._encode_ms,
+                communicate_ms=self._communicate_ms,
+                decode_ms=self._decode_ms,
+                retransmissions=self._retransmissions,
+                lost_chunks=self._lost_chunks,
+            )
+
+    def _clear_step(self) -> None:
+        self._quantized = 0
+        self._clamped = 0
+        self._energy = 0.0
+        self._lost_energy = 0.0
+        self._all_kept = True
+        self._encode_ms = 0.0
+        self._communicate_ms = 0.0
+        self._decode_ms = 0.0

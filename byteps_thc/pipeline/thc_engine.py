@@ -1,0 +1,127 @@
+"""Averages gradient buffers with THC. What happens to a buffer is in stages.py; here is who comes and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+from typing_extensions import override
+
+from byteps_thc.compressor import Compressor
+from byteps_thc.errors import InputError
+from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.piece import PieceTools
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.prepared_buffer import PreparedBuffer, check_buffer
+from byteps_thc.pipeline.rollback import Rollback
+from byteps_thc.pipeline.stages import Job, Stages
+from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
+from byteps_thc.pipeline.threaded_engine import ThreadedEngine
+from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc.transport.communicator import ExactSum
+from byteps_thc.transport.transport import Transport
+
+
+class ThcEngine(ThreadedEngine[Job]):
+    """The threaded engine, on any transport; factory.py makes it.
+
+    compressor: with the transport's table. transport: moves norms, codes and sums. exact: sums small parameters and
+    uncompressed steps. recorder: the transport's too. clock: for several engines that share the CPU. rollback: for
+    several engines whose steps are one.
+    """
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        policy: CompressionPolicy,
+        *,
+        transport: Transport,
+        exact: ExactSum,
+        recorder: StatsRecorder,
+        clock: WorkClock | None = None,
+        rollback: Rollback | None = None,
+    ) -> None:
+        self.config, self.policy = compressor.config, policy
+        state = EngineState(
+            compressor.worker,
+            compressor.workers,
+            self.config.model_dump(),
+            wrap=torch.from_numpy,
+            recorder=recorder,
+            rollback=rollback,
+        )
+        self._tools = PieceTools(compressor, transport, recorder, clock or WorkClock(), state.rollback)
+        self._prepared: dict[str, PreparedBuffer] = {}
+        stages = Stages(self._tools, exact, self._finish)
+        super().__init__(
+            state,
+            [
+                ("thc-measure", stages.measure),
+                ("thc-encode", stages.encode),
+                ("thc-sum", stages.sum),
+                ("thc-decode", stages.decode),
+            ],
+            self._tools.clock.buffers,
+        )
+
+    @override
+    def start_step(self) -> None:
+        super().start_step()
+        self._tools.clock.take_idle_ms()
+
+    @override
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        self._in_flight.require_free(buffer.key)
+        gradient = buffer.gradient
+        future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
+        prepared = self._prepared.get(buffer.key)
+        if prepared is None or not prepared.fits(buffer):
+            prepared = self._prepare(buffer)
+        if self.workers == 1 or prepared.size == 0:
+            self._tools.recorder.add_gradient(uncompressed=prepared.size)
+            future.set_result(gradient)
+            return future
+        compress = self.policy.compresses(self._state.step) and not prepared.all_exact
+        job = Job(gradient, prepared, self._state.next_round(), compress, future, host=gradient)
+        self._in_flight.begin(buffer.key, job)
+        prepared.staging.begin(gradient)
+        self._threads.submit(job)
+        return future
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._prepared.clear()
+
+    @override
+    def statistics(self) -> CompressionStats:
+        self._tools.recorder.add_time(communicate_ms=self._tools.clock.take_idle_ms())
+        return super().statistics()
+
+    @override
+    def _close_transport(self) -> None:
+        self._tools.transport.close()
+
+    def _prepare(self, buffer: GradientBuffer) -> PreparedBuffer:
+        check_buffer(buffer)
+        prepared = PreparedBuffer(buffer, self.policy)
+        # A parameter lies in one buffer: those it was in before DDP rebuilt its buckets are gone.
+        stale = {key for key, known in self._prepared.items() if key == buffer.key or known.names & prepared.names}
+        if stale & self._in_flight.keys():
+            raise InputError(f"buffer {buffer.key!r} has parameters of buffers in flight")
+        if stale:
+            # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
+            self._state.rollback.release()
+        if not prepared.all_exact and self.workers > 1:
+            prepared.make_pieces(self._tools, self._state.residuals)
+        for key in stale:
+            del self._prepared[key]
+        self._prepared[buffer.key] = prepared
+        return prepared
+
+    def _finish(self, job: Job) -> None:
+        self._in_flight.finish(job.prepared.key, job)

@@ -1,0 +1,80 @@
+"""What engines with a thread per stage have in common: who comes and goes, and what is kept from step to step."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic
+
+from typing_extensions import override
+
+from byteps_thc.errors import TransportError
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.in_flight import InFlight, JobT
+from byteps_thc.pipeline.stage_threads import Stage, StageThreads
+from byteps_thc.pipeline.statistics import CompressionStats
+
+
+class ThreadedEngine(Engine, Generic[JobT]):
+    """An engine but for all_reduce(), which lets jobs in (_in_flight) and gives them to the threads.
+
+    stages: name of the thread and what it does with a job (stage_threads.py). changed: told of every job that comes
+    (+1) or goes (-1).
+    """
+
+    def __init__(
+        self,
+        state: EngineState,
+        stages: Sequence[tuple[str, Stage]],
+        changed: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.workers, self.worker = state.workers, state.worker
+        self._state = state
+        self._in_flight: InFlight[JobT] = InFlight(changed)
+        self._threads = StageThreads(stages, self._in_flight.fail)
+        atexit.register(self.close)
+
+    @override
+    def start_step(self) -> None:
+        self._state.start_step()
+
+    @override
+    def protect_step(self) -> None:
+        self._in_flight.require_idle("protect_step")
+        self._state.rollback.begin()
+
+    @override
+    def restore_residuals(self) -> None:
+        self._in_flight.require_idle("restore_residuals")
+        self._state.rollback.restore()
+
+    @override
+    def scale_residuals(self, factor: float) -> None:
+        self._in_flight.require_idle("scale_residuals")
+        self._state.scale(factor)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        self._in_flight.require_idle("state_dict")
+        return self._state.state_dict()
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._in_flight.require_idle("load_state_dict")
+        self._state.load_state_dict(state)
+
+    @override
+    def statistics(self) -> CompressionStats:
+        return self._state.statistics()
+
+    @override
+    def close(self) -> None:
+        atexit.unregister(self.close)
+        self._threads.end()
+        self._in_flight.fail(TransportError("the engine was closed"))
+        self._close_transport()
+        self._threads.join()
+
+    def _close_transport(self) -> None:
+        """Let threads that wait for the network go on, to their end."""

@@ -1,0 +1,94 @@
+"""Do all ranks average the same tensors in the same order? Asked before codes of different tensors are added up."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+from torch.futures import Future
+from typing_extensions import override
+
+from byteps_thc.arrays import F32
+from byteps_thc.errors import InputError
+from byteps_thc.reducer.tensor_packing import Packing
+from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.handshake import all_have_same, gather_texts
+from byteps_thc.transport.transport import Transfer, Transport
+
+_HINT = "all ranks must pass the same names, sizes and dtypes in the same order"
+#: Norms are float32, which has integers of 24 bits.
+_NORM_BITS = 21
+_NORMS = 3
+_LARGEST = (1 << _NORM_BITS) - 1
+
+
+class Agreement(Protocol):
+    """Asks the other ranks; called by one thread."""
+
+    def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
+        """Raise InputError on all ranks unless all ask for the same packing; TransportError or DeadlineError.
+
+        in_flight: of the engine, everything that has been asked for before and may not have arrived.
+        """
+
+
+class NoAgreement(Agreement):
+    """Of one rank with itself."""
+
+    @override
+    def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
+        pass
+
+
+class RanksAgreement(Agreement):
+    """Asks before every call, with 16 bytes to each rank. communicator: nobody else uses it."""
+
+    def __init__(self, communicator: Communicator, ranks: int) -> None:
+        self._communicator, self._ranks = communicator, ranks
+
+    @override
+    def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
+        """Raise InputError naming the first tensor that differs."""
+        if all_have_same(self._communicator, packing.fingerprint):
+            return
+        texts = gather_texts(self._communicator, self._ranks, "\n".join(packing.description).encode())
+        raise InputError(_first_difference([text.decode().split("\n") for text in texts]))
+
+
+class ServersAgreement(Agreement):
+    """Asks the servers for the maximum of what stands for the packing, once for each: they themselves refuse a
+    different order of what is known.
+
+    Its norms are numbered with those of gradients, which must have left before, on all workers.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transfer: Transfer = transport.new_transfer("agreement", 2 * _NORMS, 0)
+        self._known: set[int] = set()
+
+    @override
+    def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
+        if packing.fingerprint in self._known:
+            return
+        for future in in_flight:
+            future.wait()
+        parts = [packing.fingerprint >> _NORM_BITS * i & _LARGEST for i in range(_NORMS)]
+        mine: F32 = np.array([*parts, *(_LARGEST - part for part in parts)], np.float32)
+        self._transfer.send_norms(mine)
+        if not np.array_equal(self._transfer.wait_norms(), mine):
+            first = packing.description[0] if packing.description else "none"
+            raise InputError(
+                f"workers average different tensors; here {len(packing.description)}, beginning with {first}: {_HINT}"
+            )
+        self._known.add(packing.fingerprint)
+
+
+def _first_difference(ranks: Sequence[Sequence[str]]) -> str:
+    for number, tensors in enumerate(itertools.zip_longest(*ranks, fillvalue="")):
+        if len(set(tensors)) > 1:
+            theirs = ", ".join(f"{tensor or 'none'} on rank {rank}" for rank, tensor in enumerate(tensors))
+            return f"ranks average different tensors: number {number} is {theirs}; {_HINT}"
+    return f"ranks average different tensors; {_HINT}"

@@ -1,0 +1,298 @@
+"""Averages of named tensors over all ranks, for training loops of any kind.
+
+    reducer = ThcReducer(None, ThcConfig())
+    reducer.all_reduce({name: parameter.grad for name, parameter in model.named_parameters()})
+
+A call goes through two threads, in front of and behind the engine's own:
+
+    all_reduce(): pack -> [agree: do all ranks pass the same?] -> engine -> [finish: unpack] -> AverageWork.wait()
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.engines import make_engine
+from byteps_thc.errors import ConfigurationError, InputError, TransportError
+from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.stage_threads import StageThreads
+from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, require_log_interval
+from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement, ServersAgreement
+from byteps_thc.reducer.average_work import AverageWork
+from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
+from byteps_thc.transport.groups import open_communicator
+from byteps_thc.transport.servers import NetworkConfig
+
+
+@dataclass(eq=False)
+class _Call:
+    """A call of all_reduce() on its way. ready: events after which the buffers on CUDA devices may be read."""
+
+    packing: Packing
+    tensors: list[Tensor]
+    buffers: list[GradientBuffer]
+    ready: list[torch.Event]
+    work: AverageWork
+    futures: list[Future[Tensor]] = field(default_factory=list)
+
+
+class ThcReducer:
+    """Averages named tensors over the ranks of a process group, or over workers with servers or a switch.
+
+    where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
+    switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
+    `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
+    bypass_elements is 0, warm-up and stop_step are refused. config: a ThcConfig, or one of byteps_thc.baselines (not
+    PowerSgd). policy: warm-up, bypass of small tensors, deadline; None: CompressionPolicy(). grad_scaler: as
+    ThcState's; calls must be waited for one by one then. log_every: steps from one log line ("byteps_thc", INFO) of
+    rank 0 to the next; 0: none.
+
+    Every all_reduce() is a step of policy and statistics. Residuals, 4 bytes per element, belong to the names. It is a
+    context manager, and not for several threads at a time.
+
+    All ranks must make it, in the same order as their other collectives and with the same settings. Raises
+    ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when ranks
+    or servers do not answer.
+    """
+
+    def __init__(
+        self,
+        where: dist.ProcessGroup | NetworkConfig | None = None,
+        config: object = ThcConfig(),  # it is frozen
+        *,
+        policy: CompressionPolicy | None = None,
+        worker: int | None = None,
+        workers: int | None = None,
+        grad_scaler: LossScale | None = None,
+        log_every: int = 0,
+    ) -> None:
+        require_log_interval(log_every)
+        self._engine, self._agreement = _engine_and_agreement(where, config, policy, worker, workers)
+        self._grad_scaler = grad_scaler
+        # A call may have some of the gradients only, so the engine may not see why a step is skipped.
+        self._scaling = LossScaling(grad_scaler, [self._engine], sees_all=False)
+        self._log = RankZeroLog(every=log_every, rank=self._engine.worker)
+        self._steps = 0
+        # What all ranks have agreed on; written by the agree thread.
+        self._packings: dict[tuple[Signature, ...], Packing] = {}
+        self._known: dict[str, Signature] = {}
+        self._submitted: list[Future[Tensor]] = []  # by the agree thread, of the calls that may be in flight
+        self._lock = threading.Lock()  # guards the next two
+        self._in_flight: list[_Call] = []
+        self._error: Exception | None = None
+        self._threads = StageThreads([("thc-agree", self._agree), ("thc-finish", self._finish)], self._fail)
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @overload
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: Literal[False] = False) -> None: ...
+
+    @overload
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: Literal[True]) -> AverageWork: ...
+
+    @overload
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: bool) -> AverageWork | None: ...
+
+    def all_reduce(self, tensors: Mapping[str, Tensor], async_op: bool = False) -> AverageWork | None:
+        """Replace every tensor by its average over the ranks, the same bits on all of them; collective.
+
+        tensors: float32, float16 or bfloat16, any shape, CPU or CUDA, also of several dtypes, not contiguous, empty, or
+        parameters that require gradients. All ranks pass the same names with the same numbers of elements in the same
+        order, call by call; calls may have different names. A name keeps its number of elements, dtype and device.
+        async_op: return an AverageWork at once; until it is waited for, nobody may touch the tensors, and other calls
+        may have other names only. Otherwise wait, and return None.
+
+        A tensor that is not finite on a rank makes NaN of the rotation blocks it is in, on all ranks.
+
+        Raises InputError for tensors that cannot be averaged, and (from wait(), with async_op) when ranks pass other
+        ones than this: no tensor has changed then, and the reducer goes on. DeadlineError or TransportError when other
+        ranks or servers are late or gone, ConfigurationError when a tensor does not fit the loaded state: the reducer
+        has ended then. Where only this rank raises at once, the others wait for its next call, or until the deadline.
+        """
+        signature = signature_of(tensors)
+        require_memory_of_its_own(tensors)
+        packing = self._packings.get(signature) or self._new_packing(signature)
+        own = [tensor.detach() for tensor in tensors.values()]
+        if self._grad_scaler is not None:
+            self._require_idle("all_reduce with a grad_scaler")
+            self._scaling.begin_backward()
+        with self._lock:
+            self._require_working()
+            for call in self._in_flight:
+                if not packing.names.isdisjoint(call.packing.names):
+                    name = min(packing.names & call.packing.names)
+                    raise InputError(f"{name!r} is in flight: wait() for the call that has it first")
+            work = AverageWork(list(tensors.values()), packing.cuda_devices)
+            buffers = packing.pack(own)
+            ready = [torch.cuda.current_stream(device).record_event() for device in packing.cuda_devices]
+            call = _Call(packing, own, buffers, ready, work)
+            self._in_flight.append(call)
+            self._threads.submit(call)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    @property
+    def parameter_sizes(self) -> Mapping[str, int] | None:
+        """Elements by name, of the tensors of all calls so far; None before the first."""
+        return {name: size for name, size, *_ in tuple(self._known.values())} or None
+
+    def compression_stats(self) -> CompressionStats:
+        """Return what compression did on this rank and what it cost; call it when nothing is in flight."""
+        return self._engine.statistics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's part of a checkpoint: residuals by name, step, random keys and settings, copied.
+
+        Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). InputError when something
+        is in flight.
+        """
+        self._require_idle("state_dict")
+        self._scaling.undo_skipped_step()
+        return self._engine.state_dict() | {"loss_scale": self._scaling.scale}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of the same rank, number of ranks and settings.
+
+        ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
+        """
+        self._require_idle("load_state_dict")
+        self._engine.load_state_dict(state)
+        self._scaling.scale = state.get("loss_scale")
+
+    def close(self) -> None:
+        """End the threads, and leave the servers; what is in flight fails. At the latest, Python's end does it."""
+        atexit.unregister(self.close)
+        self._threads.end()
+        self._fail(TransportError("the reducer was closed"))
+        self._engine.close()
+        self._threads.join()
+        self._log_step()
+
+    def _new_packing(self, signature: tuple[Signature, ...]) -> Packing:
+        for now in signature:
+            before = self._known.get(now[0], now)
+            if now != before:
+                raise InputError(
+                    f"{now[0]!r} has {_words(now)}, and had {_words(before)} in an earlier call: give another tensor "
+                    "another name"
+                )
+        return Packing(signature)
+
+    def _agree(self, call: _Call) -> Iterator[_Call]:
+        """Let a call into the engine that is the next one of all ranks."""
+        self._submitted = [future for future in self._submitted if not future.done()]
+        try:
+            self._agreement.require_same(call.packing, self._submitted)
+        except InputError as error:  # on all ranks, and none of them has begun
+            self._end(call, error)
+            return
+        self._packings[call.packing.signature] = call.packing
+        self._known |= {now[0]: now for now in call.packing.signature}
+        self._log_step()
+        self._steps += 1
+        self._engine.start_step()
+        # The engine begins with what the current streams, which are this thread's, have done by then.
+        for device, event in zip(call.packing.cuda_devices, call.ready, strict=True):
+            torch.cuda.current_stream(device).wait_event(event)
+        call.futures = [self._engine.all_reduce(buffer) for buffer in call.buffers]
+        self._submitted += call.futures
+        yield call
+
+    def _finish(self, call: _Call) -> Iterator[None]:
+        """Hand the averages over. The engine's deadlines are those of the waiting here."""
+        for future in call.futures:
+            future.wait()
+        call.packing.unpack(call.buffers, call.tensors)
+        self._end(call, None)
+        return iter(())
+
+    def _end(self, call: _Call, error: Exception | None) -> None:
+        with self._lock:
+            if call not in self._in_flight:
+                return  # closed meanwhile
+            self._in_flight.remove(call)
+        call.work.finish(error)
+
+    def _fail(self, error: Exception) -> None:
+        """End all that is in flight, and all later calls."""
+        with self._lock:
+            self._error = self._error or error
+            calls, self._in_flight = self._in_flight, []
+        for call in calls:
+            call.work.finish(error)
+
+    def _require_working(self) -> None:
+        if self._error is not None:
+            raise TransportError(f"the reducer has ended: {self._error}") from self._error
+
+    def _require_idle(self, what: str) -> None:
+        with self._lock:
+            if self._in_flight:
+                raise InputError(f"{what}: {len(self._in_flight)} calls are in flight, wait() for them first")
+
+    def _log_step(self) -> None:
+        """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
+        if self._log.due(self._steps):
+            self._log.update(self._engine.statistics())
+
+
+def _words(signature: Signature) -> str:
+    _, size, dtype, device = signature
+    return f"{size} elements of {dtype} on {device}"
+
+
+def _engine_and_agreement(
+    where: dist.ProcessGroup | NetworkConfig | None,
+    config: object,
+    policy: CompressionPolicy | None,
+    worker: int | None,
+    workers: int | None,
+) -> tuple[Engine, Agreement]:
+    network = where if isinstance(where, NetworkConfig) else None
+    group = dist.group.WORLD if where is None or network is not None else where
+    if network is not None and group is None:
+        if worker is None or workers is None:
+            raise ConfigurationError(
+                "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
+                "call torch.distributed.init_process_group() before"
+            )
+        engine, transport = make_server_engine(network, config, policy, worker, workers)
+        return engine, ServersAgreement(transport)
+    if group is None:
+        raise ConfigurationError("call torch.distributed.init_process_group() before ThcReducer(), or give servers")
+    if not isinstance(group, dist.ProcessGroup):
+        raise ConfigurationError(
+            "the first argument is a process group that this rank is in, or a NetworkConfig, not "
+            f"{type(group).__name__}: make ThcReducer on the group's ranks only"
+        )
+    if worker is not None or workers is not None:
+        raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
+    policy = policy or CompressionPolicy()
+    engine = make_engine(group, config, policy, network)
+    if engine.workers == 1:
+        return engine, NoAgreement()
+    return engine, RanksAgreement(open_communicator(group, policy.deadline_s), engine.workers)

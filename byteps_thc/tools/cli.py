@@ -1,0 +1,69 @@
+"""The `thc` command."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version as installed_version
+from typing import Annotated, Any, ClassVar
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from byteps_thc.errors import ThcError
+from byteps_thc.tools.launch import find_thc_ps
+from byteps_thc.tools.lazy_commands import LazyCommands
+
+
+class ThcCommands(LazyCommands):
+    """Shows an error of this package as one line with exit code 1; with --debug, its traceback."""
+
+    modules: ClassVar = {
+        "demo": "byteps_thc.tools.demo.cli:demo",
+        "demo-switch": "byteps_thc.tools.demo.switch_cli:demo_switch",
+        "doctor": "byteps_thc.tools.doctor.cli:doctor",
+        "break-even": "byteps_thc.tools.break_even.cli:break_even",
+        "tables": "byteps_thc.tables.cli:app",
+        "switch": "thc_switch.cli:app",
+    }
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except ThcError as error:
+            if ctx.params["debug"]:
+                raise
+            Console(stderr=True).print(Text.assemble(("thc: ", "bold red"), str(error)), soft_wrap=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    name="thc",
+    cls=ThcCommands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Tensor homomorphic compression: gradients as 4-bit codes that a parameter server sums without decompressing.",
+)
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Options of all commands; ThcCommands reads them."""
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def ps(context: typer.Context) -> None:
+    """Run the parameter server, thc-ps, with the rest of the arguments (thc ps --help)."""
+    binary = str(find_thc_ps())
+    os.execv(binary, [binary, *context.args])
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(f"byteps_thc {installed_version('byteps_thc')}")

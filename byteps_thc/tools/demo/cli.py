@@ -1,0 +1,97 @@
+"""The `thc demo` command."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.demo import report
+from byteps_thc.tools.demo.launcher import StartNetwork, run_demo
+from byteps_thc.tools.demo.network import start_servers
+from byteps_thc.tools.demo.settings import DemoSettings
+
+DEFAULTS = DemoSettings()
+Backend = Literal["udp", "dpdk"]
+
+
+def parse_granularity(text: str) -> int | Literal["auto"]:
+    """Read --granularity."""
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter("an integer or 'auto'") from None
+
+
+def demo(
+    workers: Annotated[int, typer.Option(help="Worker processes.")] = DEFAULTS.workers,
+    steps: Annotated[int, typer.Option(help="Training steps of each of the three runs.")] = DEFAULTS.steps,
+    batch_size: Annotated[int, typer.Option(help="Sequences per worker and step.")] = DEFAULTS.batch_size,
+    bits: Annotated[int, typer.Option(help="Bits of a code: 1, 2, 3, 4 or 8.")] = DEFAULTS.bits,
+    granularity: Annotated[str, typer.Option(help="Largest table value, or 'auto'.")] = "auto",
+    p: Annotated[float | None, typer.Option(help="Fraction of the coordinates that is clamped.")] = None,
+    loss_tolerant: Annotated[
+        bool,
+        typer.Option("--loss-tolerant", help="Give lost packets up after a timeout, as in the paper."),
+    ] = False,
+    drop: Annotated[float, typer.Option(help="Probability with which thc-ps loses a packet, each way.")] = 0.0,
+    backend: Annotated[Backend, typer.Option(help="Packet I/O: kernel UDP, or DPDK over memif.")] = "udp",
+    servers: Annotated[int, typer.Option(help="thc-ps processes to spread the gradient over.")] = DEFAULTS.servers,
+    seed: Annotated[int, typer.Option(help="Selects initial parameters, batches and rounding.")] = DEFAULTS.seed,
+    out: Annotated[Path, typer.Option(help="Folder for plots and raw numbers.")] = Path("demo-out"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the raw numbers instead of the table.")] = False,
+    check: Annotated[bool, typer.Option(help="Fail when THC misses its loss or traffic targets.")] = True,
+) -> None:
+    """Train a small GPT three ways (uncompressed fp32, Uniform THC, THC) and compare loss, bytes and time."""
+    settings = DemoSettings(
+        workers=workers,
+        steps=steps,
+        batch_size=batch_size,
+        bits=bits,
+        granularity=parse_granularity(granularity),
+        p=p,
+        loss_tolerant=loss_tolerant,
+        drop=drop,
+        backend=backend,
+        servers=servers,
+        seed=seed,
+    )
+    train_and_report(settings, start_servers, f"{servers} thc-ps", out=out, as_json=as_json, check=check)
+
+
+def train_and_report(
+    settings: DemoSettings, start_network: StartNetwork, aggregators: str, *, out: Path, as_json: bool, check: bool
+) -> None:
+    """Run the demo on the network that start_network makes, whose aggregators are called that, and show the results."""
+    for package in ("torch", "matplotlib"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigurationError(f"the demo needs {package}: pip install 'byteps_thc[demo]'")
+    report.make_folder(out)
+    console = Console(stderr=as_json)
+    console.print(
+        f"{settings.workers} workers and {aggregators} train a character-level GPT on the Python standard library's "
+        f"source, {settings.steps} steps three times, from the same start and with the same batches.",
+        soft_wrap=True,
+    )
+    live = report.LiveProgress(console, settings)
+    with live.shown():
+        results = run_demo(settings, live.update, start_network)
+    raw_numbers = report.as_json(settings, aggregators, results)
+    if as_json:
+        print(json.dumps(raw_numbers))
+    else:
+        console.print(report.results_table(results))
+    files = report.write_files(out, raw_numbers, results)
+    console.print("Written: " + ", ".join(str(path) for path in files), soft_wrap=True)
+    missed = report.shortcomings(results, settings)
+    for shortcoming in missed:
+        console.print(f"[bold red]missed:[/] {shortcoming}", soft_wrap=True)
+    if missed and check:
+        raise typer.Exit(1)

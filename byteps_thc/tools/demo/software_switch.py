@@ -1,0 +1,130 @@
+"""A P4 program as a switch in software: a child process in a network namespace, with its agent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Literal
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc.tools.demo.namespaces import command_inside
+from byteps_thc.tools.demo.site import Site
+from byteps_thc.tools.launch import wait_for_line
+from thc_switch.description import (
+    Deployment,
+    JobDescription,
+    RecirculationPort,
+    SwitchDescription,
+    WorkerDescription,
+)
+from thc_switch.targets import require_model
+
+#: What the child prints when packets may come.
+READY = "switch ready"
+#: Compiling the P4 program in the model takes seconds.
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 10.0
+CPU_PORT = 64
+RECIRCULATION_PORT = 68
+SLOTS = 64
+BMV2_PROGRAMS = ("simple_switch", "simple_switch_CLI", "p4c-bm2-ss")
+
+Program = Literal["v1model", "tna"]
+Target = Literal["model", "bmv2"]
+
+
+@dataclass(frozen=True)
+class SwitchChoice:
+    """Which P4 program, and what runs it."""
+
+    program: Program
+    target: Target
+
+    @property
+    def description(self) -> str:
+        """In a sentence."""
+        runner = "bmv2's simple_switch" if self.target == "bmv2" else "the P4 model"
+        return f"{runner} with p4/programs/{self.program}"
+
+
+def choose_switch(program: Program, target: Target | Literal["auto"]) -> SwitchChoice:
+    """What to run; "auto" is bmv2 where it is installed. ConfigurationError when it cannot be run here."""
+    missing = [name for name in BMV2_PROGRAMS if shutil.which(name) is None]
+    if target == "bmv2":
+        if program != "v1model":
+            raise ConfigurationError("bmv2 runs --program v1model; the P4 model runs both")
+        if missing:
+            raise ConfigurationError(f"{', '.join(missing)} not on PATH: install bmv2 and p4c, or use --target model")
+    if target == "auto":
+        target = "model" if missing or program != "v1model" else "bmv2"
+    if target == "model":
+        require_model()
+    return SwitchChoice(program, target)
+
+
+def describe(site: Site, program: Program, job: int, config: ThcConfig) -> Deployment:
+    """Description of a switch with one job of all workers of the site."""
+    workers = tuple(
+        WorkerDescription(
+            ip=IPv4Address(site.worker_ip(worker)),
+            mac=site.worker_mac(worker),
+            udp_port=site.worker_udp_port(worker),
+            port=site.switch_port(worker),
+        )
+        for worker in range(len(site.workers))
+    )
+    switch = SwitchDescription(
+        architecture="v1model" if program == "v1model" else "tofino1",
+        ip=IPv4Address(site.switch_ip),
+        mac=site.switch_mac,
+        cpu_port=CPU_PORT,
+        recirculation=(RecirculationPort(port=RECIRCULATION_PORT),),
+    )
+    return Deployment(switch=switch, jobs=(JobDescription(job_id=job, workers=workers, slots=SLOTS, thc=config),))
+
+
+class SoftwareSwitch:
+    """The child process, which runs from the start until stop().
+
+    folder: for its settings and, with bmv2, the compiled program.
+    """
+
+    def __init__(self, site: Site, choice: SwitchChoice, deployment: Deployment, folder: Path) -> None:
+        workers = range(len(site.workers))
+        settings = {
+            "target": choice.target,
+            "program": choice.program,
+            "interfaces": {site.switch_port(worker): site.switch_interface(worker) for worker in workers},
+            "cpu_interface": site.cpu_interface,
+            "agent_interface": site.agent_interface,
+            "deployment": deployment.model_dump(mode="json"),
+        }
+        path = folder / f"{site.switch}.json"
+        path.write_text(json.dumps(settings), encoding="utf-8")
+        # simple_switch looks for the state of its interfaces in /sys, which only `ip netns exec` mounts anew.
+        bmv2 = choice.target == "bmv2"
+        command = ["ip", "netns", "exec", site.switch] if bmv2 else command_inside(site.switch)
+        command += [sys.executable, "-P", "-m", "byteps_thc.tools.demo.switch_process", str(path)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
+
+    def wait_until_ready(self) -> None:
+        """Return when packets may come; TransportError when the process ends before, or takes too long."""
+        if wait_for_line(self._process, READY, "the switch", START_TIMEOUT_S) is None:
+            raise TransportError("the switch ended before it was ready; see its messages above")
+
+    def stop(self) -> None:
+        """End the process. May be called again."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()

@@ -1,0 +1,55 @@
+"""The `thc demo-switch` command."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from byteps_thc.tools.demo.cli import train_and_report
+from byteps_thc.tools.demo.settings import DemoSettings
+from byteps_thc.tools.demo.software_switch import choose_switch
+from byteps_thc.tools.demo.switch_network import start_switches
+from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET
+
+#: A switch in software takes milliseconds for 1024 coordinates of every worker, so the neural network has 107,000 of
+#: them, where that of `thc demo` has a million, and trains for fewer steps.
+DEFAULTS = DemoSettings(
+    steps=60,
+    batch_size=16,
+    context=32,
+    layers=2,
+    width=64,
+    learning_rate=6e-3,
+    codes_per_packet=SWITCH_CODES_PER_PACKET,
+    validate_every=10,
+    # Packets are padded to 1024 codes and 256 norms, which shows where a partition is as small as here.
+    saving_tolerance=0.1,
+)
+
+
+def demo_switch(
+    program: Annotated[
+        Literal["v1model", "tna"], typer.Option(help="P4 program: v1model (bmv2) or tna (Tofino), of p4/programs.")
+    ] = "v1model",
+    target: Annotated[
+        Literal["auto", "bmv2", "model"],
+        typer.Option(help="What runs it: bmv2's simple_switch or the P4 model of this package; auto: bmv2 if on PATH."),
+    ] = "auto",
+    workers: Annotated[int, typer.Option(help="Worker processes, each in a network namespace.")] = DEFAULTS.workers,
+    steps: Annotated[int, typer.Option(help="Training steps of each of the three runs.")] = DEFAULTS.steps,
+    seed: Annotated[int, typer.Option(help="Selects initial parameters, batches and rounding.")] = DEFAULTS.seed,
+    out: Annotated[Path, typer.Option(help="Folder for plots and raw numbers.")] = Path("demo-switch-out"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the raw numbers instead of the table.")] = False,
+    check: Annotated[bool, typer.Option(help="Fail when THC misses its loss or traffic targets.")] = True,
+) -> None:
+    """Train a small GPT through a switch's P4 program, and compare every sum with thc-ps's. Needs root."""
+    settings = replace(DEFAULTS, workers=workers, steps=steps, seed=seed)
+    choice = choose_switch(program, target)
+    aggregators = f"{choice.description} (software: its times say nothing about hardware)"
+    train_and_report(
+        settings, functools.partial(start_switches, choice), aggregators, out=out, as_json=as_json, check=check
+    )

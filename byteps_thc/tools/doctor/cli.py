@@ -1,0 +1,35 @@
+"""The `thc doctor` command."""
+
+from __future__ import annotations
+
+import json as json_format
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from byteps_thc.tools.doctor import report
+from byteps_thc.tools.doctor.examination import examine
+from byteps_thc.tools.doctor.server import parse_server
+
+
+def doctor(
+    server: Annotated[
+        list[str] | None,
+        typer.Option("--server", metavar="HOST[:PORT]", help="Also join this server; may be repeated."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what works on this host, what is missing, and which command mends it. Exit code 1: something needed fails."""
+    servers = [parse_server(text) for text in server or []]
+    with Console(stderr=True).status("Checking this host ..."):
+        sections = examine(servers)
+    results = report.as_json(sections)
+    if json:
+        typer.echo(json_format.dumps(results))
+    else:
+        console = Console()
+        console.print(report.as_table(sections))
+        console.print(report.summary(sections))
+    if not results["ok"]:
+        raise typer.Exit(1)

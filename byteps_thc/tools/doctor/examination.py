@@ -1,0 +1,40 @@
+"""All checks, in the order they are shown in, run at the same time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, server, sockets, switches
+from byteps_thc.tools.doctor.finding import Check, Finding, run_check
+
+_SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
+    ("package", (installation.check_kernels, installation.check_cores, installation.check_thc_ps)),
+    ("training", (frameworks.check_torch, frameworks.check_byteps, frameworks.check_shared_memory)),
+    (
+        "network",
+        (interfaces.check_interfaces, sockets.check_port, sockets.check_socket_buffer, sockets.check_udp_offload),
+    ),
+    ("DPDK", (dpdk.check_dpdk, dpdk.check_huge_pages, dpdk.check_locked_memory)),
+    ("switch", (switches.check_p4_tools, switches.check_namespaces)),
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Findings about one part of the system."""
+
+    title: str
+    findings: Sequence[Finding]
+
+
+def examine(servers: Sequence[tuple[str, int]] = ()) -> list[Section]:
+    """Run all checks, and those of these servers (IP, port)."""
+    asked_for = tuple(functools.partial(server.check_server, address) for address in servers)
+    sections = [*_SECTIONS, ("servers", asked_for)] if asked_for else list(_SECTIONS)
+    checks = [check for _, section in sections for check in section]
+    with ThreadPoolExecutor(max_workers=len(checks)) as pool:
+        findings = iter(list(pool.map(run_check, checks)))
+    return [Section(title, [finding for _ in section for finding in next(findings)]) for title, section in sections]

@@ -1,0 +1,126 @@
+"""HELLO as a ping: joins a server as the only worker of a job that nobody else has, and leaves it again."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import TransportError
+from byteps_thc.wire.hello import pack
+from byteps_thc.wire.layout import (
+    VERSION,
+    ConfigField,
+    ErrorPayload,
+    ErrorReason,
+    Header,
+    HelloPayload,
+    MessageType,
+    WelcomePayload,
+)
+
+_REPEAT_S = 0.2
+#: More than any WELCOME or ERROR has.
+_MAX_ANSWER_BYTES = 2048
+#: Payload of what answers a HELLO, by message type.
+_ANSWER_BYTES: dict[int, int] = {
+    MessageType.WELCOME: WelcomePayload.SIZE_BYTES,
+    MessageType.ERROR: ErrorPayload.SIZE_BYTES,
+}
+
+
+class NoAnswerError(TransportError):
+    """Nothing that speaks the protocol answered in time."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server says to HELLO. refusal: why it does not let us in; field: the setting it is about."""
+
+    round_trip_s: float
+    refusal: ErrorReason | None = None
+    field: ConfigField = ConfigField.NONE
+
+
+def random_job() -> int:
+    """A job number that hardly anybody uses."""
+    return secrets.randbelow(1 << 15) + (1 << 15)
+
+
+def say_hello(server: tuple[str, int], *, deadline_s: float) -> Answer:
+    """Say HELLO until it is answered, then GOODBYE. Raises NoAnswerError, or OSError when there is no way there."""
+    header, payload = _hello(random_job())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
+        connection.connect(server)
+        end = time.monotonic() + deadline_s
+        while (left_s := end - time.monotonic()) > 0:
+            sent_at = time.perf_counter()
+            try:
+                connection.send(header.pack() + payload)
+                answer = _receive(connection, header.job_id, min(_REPEAT_S, left_s))
+            except ConnectionRefusedError:
+                raise NoAnswerError("nothing listens on that port") from None
+            if answer is not None:
+                round_trip_s = time.perf_counter() - sent_at
+                reply, body = answer
+                return _read(connection, header, reply, body, round_trip_s)
+    raise NoAnswerError(f"no answer within {deadline_s:g} s")
+
+
+def _hello(job: int) -> tuple[Header, bytes]:
+    config = ThcConfig()
+    resolved = config.resolve(workers=1)
+    table = resolved.table
+    header = Header(
+        message_type=MessageType.HELLO,
+        code_bits=table.bits,
+        value_bits=resolved.value_bits,
+        num_workers=1,
+        job_id=job,
+    )
+    assert isinstance(config.codes_per_packet, int)
+    hello = HelloPayload(
+        table_hash=table.hash,
+        nonce=secrets.randbits(64),
+        granularity=table.granularity,
+        codes_per_packet=config.codes_per_packet,
+        quorum=1,
+        settings_hash=resolved.shared_hash,
+    )
+    return header, pack(hello, table.values)
+
+
+def _receive(connection: socket.socket, job: int, timeout_s: float) -> tuple[Header, bytes] | None:
+    """The next message about `job`; None when there is none in time."""
+    end = time.monotonic() + timeout_s
+    while (left_s := end - time.monotonic()) > 0:
+        connection.settimeout(left_s)
+        try:
+            datagram = connection.recv(_MAX_ANSWER_BYTES)
+        except TimeoutError:
+            return None
+        if len(datagram) < Header.SIZE_BYTES:
+            continue
+        header, body = Header.unpack(datagram), datagram[Header.SIZE_BYTES :]
+        is_answer = (header.version, header.job_id) == (VERSION, job) and header.message_type in _ANSWER_BYTES
+        if is_answer and len(body) >= _ANSWER_BYTES[header.message_type]:
+            return header, body
+    return None
+
+
+def _read(connection: socket.socket, hello: Header, reply: Header, body: bytes, round_trip_s: float) -> Answer:
+    if reply.message_type == MessageType.ERROR:
+        error = ErrorPayload.unpack(body)
+        return Answer(round_trip_s, ErrorReason(error.reason), ConfigField(error.field))
+    goodbye = Header(
+        message_type=MessageType.GOODBYE,
+        code_bits=hello.code_bits,
+        value_bits=hello.value_bits,
+        num_workers=1,
+        job_id=hello.job_id,
+        epoch=reply.epoch,
+    )
+    connection.send(goodbye.pack())
+    return Answer(round_trip_s)

@@ -1,0 +1,51 @@
+"""Checks of the package itself: kernels, cores, thc-ps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from byteps_thc import _core
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.doctor.finding import Finding, State
+from byteps_thc.tools.doctor.processes import run_command
+from byteps_thc.tools.launch import find_thc_ps
+
+_REINSTALL = "pip install --force-reinstall --no-deps ."
+_THC_PS_DEADLINE_S = 10.0
+
+
+def check_kernels() -> Sequence[Finding]:
+    """Instruction sets that the kernels use here."""
+    best, *others = _core.instruction_sets()
+    if best == "naive":
+        meaning = "no SIMD kernels for this processor: encoding and decoding are several times slower"
+        return [Finding("kernels", State.PROBLEM, meaning)]
+    return [Finding("kernels", State.OK, f"byteps_thc {version('byteps_thc')} uses {best} (also: {', '.join(others)})")]
+
+
+def check_cores() -> Sequence[Finding]:
+    """Cores that this process may use."""
+    usable, total = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    if usable > 1:
+        return [Finding("cores", State.OK, f"{usable} of {total} usable; encoding, decoding and packets overlap")]
+    meaning = f"1 of {total} usable: encoding, decoding and packets take turns"
+    return [Finding("cores", State.PROBLEM, meaning, "taskset -p $$" if total > 1 else "")]
+
+
+def check_thc_ps() -> Sequence[Finding]:
+    """The parameter server's binary."""
+    try:
+        binary = find_thc_ps()
+    except ConfigurationError:
+        return [Finding("thc-ps", State.MISSING, "the parameter server is not installed here", _REINSTALL)]
+    outcome = run_command([str(binary), "--version"], _THC_PS_DEADLINE_S)
+    if outcome.code != 0:
+        meaning = f"{binary} does not run: {outcome.reason}"
+        return [Finding("thc-ps", State.PROBLEM, meaning, _REINSTALL, required=True)]
+    found, wanted = outcome.output.strip().removeprefix("thc-ps "), version("byteps_thc")
+    if found != wanted:
+        meaning = f"{binary} is version {found}, the Python package {wanted}"
+        return [Finding("thc-ps", State.PROBLEM, meaning, _REINSTALL, required=True)]
+    return [Finding("thc-ps", State.OK, f"version {found} at {binary}")]

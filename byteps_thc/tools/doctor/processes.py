@@ -1,0 +1,73 @@
+"""Commands and probes in child processes that end by a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from byteps_thc.errors import ThcError
+
+_AFTER_KILL_S = 5.0
+
+
+class ProbeError(ThcError):
+    """A probe did not answer: it crashed, or the deadline ended it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left. code: exit code; None when the deadline ended it."""
+
+    code: int | None
+    output: str
+    errors: str
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in a few words: how it ended, and the last line of its messages."""
+        how = "no answer in time" if self.code is None else f"exit code {self.code}"
+        lines = [line.strip() for line in (self.errors or self.output).splitlines() if line.strip()]
+        return f"{how}: {lines[-1]}" if lines else how
+
+
+def run_command(command: Sequence[str], deadline_s: float) -> Outcome:
+    """Run a command and all it starts in a session of its own; end them by the deadline. Exit code 127: not there."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Outcome(127, "", str(error))
+    try:
+        output, errors = process.communicate(timeout=deadline_s)
+        return Outcome(process.returncode, output, errors)
+    except subprocess.TimeoutExpired:
+        return Outcome(None, "", "")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left behind as well
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_AFTER_KILL_S)
+
+
+def run_probe(name: str, deadline_s: float) -> dict[str, Any]:
+    """Run byteps_thc.tools.doctor.probes.<name> in a Python of its own and return what it answers; ProbeError."""
+    outcome = run_command([sys.executable, "-P", "-m", f"byteps_thc.tools.doctor.probes.{name}"], deadline_s)
+    lines = outcome.output.splitlines()
+    if outcome.code != 0 or not lines:
+        raise ProbeError(outcome.reason)
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer

@@ -1,0 +1,127 @@
+"""Checks of a server: joins it with a job of its own, measures the round trip and the packets the path takes."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
+from byteps_thc.tools.doctor.finding import Finding, State
+from byteps_thc.tools.doctor.hello import Answer, NoAnswerError, random_job, say_hello
+from byteps_thc.transport.session import Session, Timeouts
+from byteps_thc.wire.layout import (
+    MIN_CODES_PER_PACKET,
+    SWITCH_CODES_PER_PACKET,
+    UDP_PORT,
+    ConfigField,
+    ErrorReason,
+    Header,
+)
+
+_ANSWER_S = 3.0
+_TIMEOUTS = Timeouts(connect_s=3.0, operation_s=2.0)
+_ROUND_TRIPS = 50
+#: Tried when the largest packet that the kernel thinks possible does not come back.
+_SMALLER_PACKETS = (8192, 4096, 2048, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET)
+
+
+def parse_server(text: str) -> tuple[str, int]:
+    """Read HOST[:PORT] and look the host up; ConfigurationError when there is no such host or port."""
+    host, _, port_text = text.partition(":")
+    port = int(port_text) if port_text.isdecimal() else UDP_PORT if not port_text else 0
+    if not host or not 0 < port < 1 << 16:
+        raise ConfigurationError(f"--server must be HOST or HOST:PORT, not {text!r}")
+    try:
+        return str(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0][4][0]), port
+    except OSError as error:
+        raise ConfigurationError(f"--server: no IPv4 address of {host!r}: {error}") from error
+
+
+def check_server(server: tuple[str, int]) -> Sequence[Finding]:
+    """Whether a server answers HELLO, how fast it adds, and how large packets may be."""
+    name = f"server {server[0]}:{server[1]}"
+    mend = f"thc-ps --port {server[1]}    # there; and open UDP port {server[1]} in firewalls, both ways"
+    try:
+        answer = say_hello(server, deadline_s=_ANSWER_S)
+    except (NoAnswerError, OSError) as error:
+        return [Finding(name, State.PROBLEM, f"does not answer HELLO: {error}", mend, required=True)]
+    if answer.refusal is not None:
+        return [_refused(name, answer, answer.refusal)]
+    return [Finding(name, State.OK, f"answers HELLO in {_us(answer.round_trip_s)}"), _check_path(server)]
+
+
+def _refused(name: str, answer: Answer, refusal: ErrorReason) -> Finding:
+    said = refusal.name.lower()
+    if refusal is ErrorReason.TOO_MANY_JOBS:
+        return Finding(name, State.PROBLEM, "takes no more jobs", "thc-ps --max-jobs 64    # there", required=True)
+    if refusal is ErrorReason.DRAINING:
+        return Finding(name, State.PROBLEM, "is shutting down", "thc-ps    # there", required=True)
+    if answer.field is ConfigField.CODES_PER_PACKET:
+        meaning = f"its way back takes no packets of {SWITCH_CODES_PER_PACKET} codes, the default: its MTU is too small"
+        mend = "ip link set DEVICE mtu 1500    # there, or ThcConfig(codes_per_packet=...) on all workers"
+        return Finding(name, State.PROBLEM, meaning, mend, required=True)
+    meaning = f"answers in {_us(answer.round_trip_s)}, and lets no unknown job in ({said}), as a switch does"
+    return Finding(name, State.OK, meaning)
+
+
+def _check_path(server: tuple[str, int]) -> Finding:
+    name = f"path to {server[0]}:{server[1]}"
+    largest = _try_packets(server, "auto")
+    if largest.round_trips_s:
+        return Finding(name, State.OK, largest.describe())
+    for codes in (size for size in _SMALLER_PACKETS if size < largest.codes_per_packet):
+        smaller = _try_packets(server, codes)
+        if smaller.round_trips_s:
+            meaning = (
+                f"packets of {largest.codes_per_packet} codes, which this host's route to it takes, do not come "
+                f"back ({largest.error}); the MTU differs on the way. {smaller.describe()}"
+            )
+            fits_default = codes >= SWITCH_CODES_PER_PACKET
+            mend = f"ThcConfig(codes_per_packet={codes}) on all workers, or the same MTU everywhere"
+            return Finding(name, State.PROBLEM, meaning, mend, required=not fits_default)
+    return Finding(name, State.PROBLEM, f"no packet of codes comes back: {largest.error}", required=True)
+
+
+class _PacketTest:
+    """How packets of that many codes did."""
+
+    def __init__(self, codes_per_packet: int, round_trips_s: Sequence[float], error: str = "") -> None:
+        self.codes_per_packet = codes_per_packet
+        self.round_trips_s = round_trips_s
+        self.error = error
+
+    def describe(self) -> str:
+        datagram_bytes = Header.SIZE_BYTES + self.codes_per_packet
+        return (
+            f"{self.codes_per_packet} codes a packet (datagrams of {datagram_bytes} bytes down) are summed and back in "
+            f"{_us(statistics.median(self.round_trips_s))}, the median of {len(self.round_trips_s)}; fastest "
+            f"{_us(min(self.round_trips_s))}"
+        )
+
+
+def _try_packets(server: tuple[str, int], codes_per_packet: int | str) -> _PacketTest:
+    config = ThcConfig(codes_per_packet=codes_per_packet)
+    address = f"{server[0]}:{server[1]}"
+    size = 0 if isinstance(codes_per_packet, str) else codes_per_packet
+    times_s: list[float] = []
+    try:
+        with Session([address], job=random_job(), worker=0, workers=1, config=config, timeouts=_TIMEOUTS) as session:
+            size = session.codes_per_packet
+            codes = np.zeros(size * session.code_bits // 8, np.uint8)
+            aggregate, contributions = session.new_aggregate(size), np.zeros(session.chunks(size), np.uint8)
+            for _ in range(_ROUND_TRIPS):
+                start = time.perf_counter()
+                session.wait(session.push_codes(0, codes, aggregate, contributions))
+                times_s.append(time.perf_counter() - start)
+    except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
+        return _PacketTest(size, [], str(error))
+    return _PacketTest(size, times_s)
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"

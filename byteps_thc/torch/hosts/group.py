@@ -1,0 +1,82 @@
+"""The processes of one BytePS worker (the GPUs of a host) among themselves: averages and copies of host tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore
+from torch.distributed import ProcessGroupGloo
+
+from byteps_thc.transport.byteps import process
+from byteps_thc.transport.byteps.push_pull import push_pull_async_inplace, synchronize
+from byteps_thc.transport.communicator import translate
+
+_LOOPBACK = "127.0.0.1"
+
+
+class HostGroup:
+    """One lane's collectives, gloo over loopback. Every process must make the same calls in the same order.
+
+    average() and share() may be called by a thread each. Both wait: DeadlineError after deadline_s, TransportError when
+    another process of the worker has ended.
+    """
+
+    def __init__(self, store: Store, lane: int, deadline_s: float) -> None:
+        self._store = store  # the first process's is the server of the others
+        self._size = process.local_size()
+        self.is_root = process.local_rank() == 0
+        self._averaging = _open_gloo(PrefixStore(f"{lane}/average", store), deadline_s)
+        self._sharing = _open_gloo(PrefixStore(f"{lane}/share", store), deadline_s)
+
+    def average(self, tensor: Tensor) -> None:
+        """Replace the tensor of the local root by the average; those of the others are undefined then."""
+        values = tensor.float()  # the same tensor when it is float32 already
+        with _translated():
+            self._averaging.reduce([values], ReduceOptions()).wait()
+        if self.is_root:
+            tensor.copy_(values.div_(self._size))
+
+    def share(self, tensor: Tensor) -> None:
+        """Overwrite the tensor (1-D) of all others by that of the local root, bit for bit."""
+        with _translated():
+            self._sharing.broadcast([tensor.view(torch.uint8)], BroadcastOptions()).wait()
+
+
+def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:
+    """Return a group for each lane; by all processes of all workers, which tell their ports through BytePS.
+
+    Raises DeadlineError or TransportError when the others are not there in time.
+    """
+    worker = process.worker()
+    ports = torch.zeros(process.workers(), dtype=torch.int64)
+    timeout = timedelta(seconds=deadline_s)
+    store = None
+    if process.local_rank() == 0:
+        store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False, timeout=timeout)
+        ports[worker] = store.port
+    pushed = push_pull_async_inplace(ports, average=False, name="THC.host_port")
+    port = int(synchronize(pushed, deadline_s)[worker])
+    with _translated():
+        store = store or TCPStore(_LOOPBACK, port, is_master=False, timeout=timeout)
+        return [HostGroup(store, lane, deadline_s) for lane in range(lanes)]
+
+
+def _open_gloo(store: Store, deadline_s: float) -> Any:
+    group: Any = ProcessGroupGloo  # torch's stubs lack the options and collectives of back ends
+    options = group._Options()
+    options._devices = [group.create_device(hostname=_LOOPBACK)]
+    options._timeout = timedelta(seconds=deadline_s)
+    return group(store, process.local_rank(), process.local_size(), options)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise translate(error) from error

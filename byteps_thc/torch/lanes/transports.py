@@ -1,0 +1,78 @@
+"""The two ways of the codes: a transport for every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from byteps_thc.compressor import Compressor
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.torch.lanes.plan import Lane
+from byteps_thc.torch.settings import ThcCompression
+from byteps_thc.transport.servers import ServersTransport
+from byteps_thc.transport.transport import Transport
+
+
+def open_transports(
+    settings: ThcCompression, lanes: Sequence[Lane], compressor: Compressor, recorder: StatsRecorder
+) -> list[Transport]:
+    """Connect all lanes; on all workers, with the same lanes.
+
+    network: raises what Session raises. servers: what BytepsExchange raises.
+    """
+    if settings.route == "servers":
+        return _over_byteps_servers(settings, lanes, compressor, recorder)
+    return _over_the_network(settings, lanes, compressor, recorder)
+
+
+def _over_the_network(
+    settings: ThcCompression, lanes: Sequence[Lane], compressor: Compressor, recorder: StatsRecorder
+) -> list[Transport]:
+    worker, workers, deadline_s = compressor.worker, compressor.workers, settings.policy.deadline_s
+    transports: list[Transport] = []
+    try:
+        for lane in lanes:
+            network = settings.network_of_lane(lane.number)
+            session = network.open_session(settings.config, worker, workers, deadline_s)
+            transports.append(ServersTransport(session, recorder))
+    except BaseException:
+        for transport in transports:
+            transport.close()
+        raise
+    return transports
+
+
+def _over_byteps_servers(
+    settings: ThcCompression, lanes: Sequence[Lane], compressor: Compressor, recorder: StatsRecorder
+) -> list[Transport]:
+    # The module needs BytePS's servers to run our compressor; the network route does not.
+    from byteps_thc.transport.byteps_servers.exchange import BytepsExchange, PartitionShape
+    from byteps_thc.transport.byteps_servers.transport import BytepsTransport
+
+    shapes = {
+        lane.number: [
+            PartitionShape(name, *compressor.sizes(coordinates)) for name, coordinates in lane.pieces(settings.config)
+        ]
+        for lane in lanes
+    }
+    exchange = BytepsExchange(
+        compressor.resolved,
+        [shape for own in shapes.values() for shape in own],
+        worker=compressor.worker,
+        deadline_s=settings.policy.deadline_s,
+    )
+    transports: list[Transport] = []
+    first = 0
+    for lane, own in shapes.items():
+        transports.append(
+            BytepsTransport(
+                exchange,
+                own,
+                first=first,
+                workers=compressor.workers,
+                code_bits=settings.config.bits,
+                priority=-lane,
+                recorder=recorder,
+            )
+        )
+        first += len(own)
+    return transports

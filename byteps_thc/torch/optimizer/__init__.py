@@ -1,0 +1,1 @@
+"""DistributedOptimizer, and the hooks that tell it of every gradient."""

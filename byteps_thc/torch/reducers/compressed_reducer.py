@@ -1,0 +1,126 @@
+"""Averages gradients with THC: lanes of gradients, an engine each, over one of the two routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from byteps_thc.errors import ThcError
+from byteps_thc.pipeline.loss_scaling import LossScaling
+from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, StatsRecorder
+from byteps_thc.torch.compression import NoneCompressor
+from byteps_thc.torch.lanes.engines import make_engines
+from byteps_thc.torch.lanes.exact_sum import BytepsSum
+from byteps_thc.torch.lanes.plan import make_lanes
+from byteps_thc.torch.lanes.sender import LaneSender
+from byteps_thc.torch.parameters import NamedParameter
+from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
+from byteps_thc.torch.reducers.plain_reducer import PlainReducer
+from byteps_thc.torch.settings import ThcCompression
+from byteps_thc.transport.byteps import process
+from byteps_thc.transport.byteps.shutdown import skip_shutdown_at_exit
+
+#: Of gradients that THC takes.
+COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class CompressedReducer(GradientReducer):
+    """Compresses with THC. Gradients of other dtypes than float32, float16 and bfloat16 travel as BytePS sends them.
+
+    Raises what make_engines raises.
+    """
+
+    def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
+        self._recorder = StatsRecorder()
+        self._log = RankZeroLog(every=settings.log_every, rank=process.rank())
+        compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
+        others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
+        self._plain = PlainReducer(others, NoneCompressor)
+        lanes = make_lanes(compressed, settings.lane_count, bypass_elements=settings.policy.bypass_elements)
+        self._sums = [BytepsSum(lane, settings.policy.deadline_s) for lane in lanes]
+        engines = make_engines(settings, lanes, self._sums, self._recorder)
+        self._senders = [LaneSender(lane, engine) for lane, engine in zip(lanes, engines, strict=True)]
+        self._sender_of = {p.name: s for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters}
+        self._step = 0
+        self._in_step = False
+        self._scaling = LossScaling(settings.grad_scaler, engines, sees_all=not others)
+
+    @override
+    def push(self, parameter: NamedParameter) -> None:
+        with _skipping_shutdown_on_failure():
+            if not self._in_step:
+                self._start_step()
+            sender = self._sender_of.get(parameter.name)
+            if sender is None:
+                self._plain.push(parameter)
+            else:
+                sender.ready(parameter)
+
+    @override
+    def finish(self) -> None:
+        """End the round. Raises DeadlineError, TransportError or RestartError; the reducer is over then."""
+        with _skipping_shutdown_on_failure():
+            for sender in self._senders:
+                sender.finish()
+            self._plain.finish()
+        self._in_step = False
+        if self._log.due(self._step):
+            self._log.update(self.statistics())
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of an engine (see Engine.state_dict), whatever the number of lanes, with the loss scale."""
+        self._scaling.undo_skipped_step()
+        states = [sender.engine.state_dict() for sender in self._senders]
+        merged: dict[str, Any] = dict(states[0])
+        merged["round"] = max(state["round"] for state in states)
+        merged["residuals"] = {name: value for state in states for name, value in state["residuals"].items()}
+        return merged | {"loss_scale": self._scaling.scale}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over a state_dict() of this worker, made with any number of lanes; ConfigurationError otherwise.
+
+        All workers must load the states of the same step.
+        """
+        residuals = state.get("residuals", {})
+        for sender in self._senders:
+            names = {p.name for buffer in sender.lane.buffers for p in buffer.parameters}
+            own = {name: value for name, value in residuals.items() if name in names}
+            sender.engine.load_state_dict({**state, "residuals": own} if "residuals" in state else state)
+        self._step = state["step"]
+        self._scaling.scale = state.get("loss_scale")
+
+    @override
+    def statistics(self) -> CompressionStats:
+        for sender in self._senders:
+            sender.engine.statistics()  # puts its residuals into the recorder that all lanes share
+        return replace(self._recorder.snapshot(), steps=self._step)  # each lane has counted the step
+
+    @override
+    def close(self) -> None:
+        for sender in self._senders:
+            sender.engine.close()
+
+    def _start_step(self) -> None:
+        self._in_step = True
+        self._scaling.begin_backward()
+        for sender, exact_sum in zip(self._senders, self._sums, strict=True):
+            exact_sum.start_step()
+            sender.engine.start_step()
+        self._step += 1
+
+
+@contextmanager
+def _skipping_shutdown_on_failure() -> Iterator[None]:
+    """The others cannot go on without this worker, nor it without them: do not wait for them when it ends."""
+    try:
+        yield
+    except ThcError:
+        skip_shutdown_at_exit()
+        raise

@@ -1,0 +1,82 @@
+"""Averages gradients with BytePS's own push_pull: Compression.none, fp16, and what has their interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
+from byteps_thc.torch.compression import GradientCompression
+from byteps_thc.torch.parameters import NamedParameter
+from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
+from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
+
+
+@dataclass
+class _Push:
+    gradient: Tensor
+    handle: Handle
+    context: Any
+
+
+class PlainReducer(GradientReducer):
+    """One push_pull per parameter. Layers that the next forward pass needs first have the highest priority."""
+
+    def __init__(self, parameters: Sequence[NamedParameter], compression: GradientCompression) -> None:
+        self._compression = compression
+        self._pushes: list[_Push] = []
+        self._recorder = StatsRecorder()
+        self._in_step = False
+        for name in sorted(parameter.name for parameter in parameters):
+            declare(f"Gradient.{name}")
+
+    @override
+    def push(self, parameter: NamedParameter) -> None:
+        if not self._in_step:
+            self._in_step = True
+            self._recorder.step_began()
+        gradient = parameter.tensor.grad
+        assert gradient is not None
+        compressed, context = self._compression.compress(gradient)
+        # BytePS has no bfloat16, and takes contiguous memory only.
+        travels = (compressed.float() if compressed.dtype == torch.bfloat16 else compressed).contiguous()
+        handle = push_pull_async_inplace(
+            travels, average=True, name=f"Gradient.{parameter.name}", priority=-parameter.index
+        )
+        self._pushes.append(_Push(gradient, handle, (context, compressed.dtype)))
+        self._recorder.add_gradient(uncompressed=gradient.numel())
+        self._recorder.add_traffic(sent_bytes=travels.nbytes, received_bytes=travels.nbytes)
+
+    @override
+    def finish(self) -> None:
+        for push in self._pushes:
+            context, dtype = push.context
+            average = self._compression.decompress(synchronize(push.handle).to(dtype), context)
+            if average.data_ptr() != push.gradient.data_ptr():
+                push.gradient.copy_(average)
+        self._pushes.clear()
+        self._in_step = False
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {}  # these compressions keep no state
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """ConfigurationError unless the state is empty."""
+        if state:
+            raise ConfigurationError("this state is of Compression.thc; Compression.none and fp16 have none")
+
+    @override
+    def statistics(self) -> CompressionStats:
+        return self._recorder.snapshot()
+
+    @override
+    def close(self) -> None:
+        pass  # BytePS itself ends with shutdown()

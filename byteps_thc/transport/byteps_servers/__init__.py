@@ -1,0 +1,1 @@
+"""Codes and sums over BytePS's own servers (the paper's THC-colocated)."""

@@ -1,0 +1,74 @@
+"""Process groups of the pipeline's own: collectives of one thread never wait for, or mix with, those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch.distributed as dist
+
+# Before there is a process group: its functions' default arguments would hold the group, whose threads then outlive
+# destroy_process_group() and can abort the process at exit. torch.optim and torch.compile import it, some time.
+import torch.distributed.nn.functional  # noqa: F401
+from torch import Tensor
+
+from byteps_thc.errors import DeadlineError, ThcError, TransportError
+
+#: Up to as many bytes of all ranks together are sent to all and reduced there; a ring moves fewer, but in more rounds.
+_EXCHANGED_BYTES = 64 << 10
+
+
+class Waitable(Protocol):
+    """A collective in flight."""
+
+    def wait(self) -> None:
+        """Wait until it is done; once. Raises TransportError or DeadlineError."""
+
+
+#: Starts replacing a float32 host tensor by its sum over the workers, exactly; in order of the calls.
+ExactSum = Callable[[Tensor], Waitable]
+
+
+class Communicator(Protocol):
+    """A stream of collectives on host tensors; all ranks must start the same ones in the same order."""
+
+    def max_(self, tensor: Tensor) -> Waitable:
+        """Start replacing every element by its maximum over the ranks. int32."""
+
+    def sum_(self, tensor: Tensor) -> Waitable:
+        """Start replacing every element by its sum over the ranks. float32."""
+
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        """Start sending the r-th part of `source` to rank r; output[r] is what rank r sends here. uint8."""
+
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        """Start concatenating every rank's `source` in `output`. uint8."""
+
+
+def translate(error: RuntimeError) -> ThcError:
+    """What a back end's exception means: another rank was too late, or is gone."""
+    text = str(error)
+    late = "timed out" in text.lower() or "timeout" in text.lower()
+    if late:
+        return DeadlineError(
+            "other ranks did not answer in time: have they stopped, or did one of them evaluate or write a checkpoint "
+            f"for longer than CompressionPolicy.deadline_s? {text}"
+        )
+    return TransportError(f"the connection to another rank is lost; has it ended? {text}")
+
+
+def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
+    """Whether a maximum of that size goes from every rank to every other, instead of around a ring."""
+    return tensor_bytes * ranks <= _EXCHANGED_BYTES
+
+
+def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
+    """Volume (recorder.moved_bytes) of GlooCommunicator.max_(); NCCL's ring moves no more."""
+    return tensor_bytes * (ranks if is_exchanged(tensor_bytes, ranks) else 2)
+
+
+def reduction(operation: Any) -> dist.AllreduceOptions:
+    """Options of an all-reduce."""
+    options = dist.AllreduceOptions()
+    options.reduceOp = operation
+    return options

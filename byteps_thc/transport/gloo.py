@@ -1,0 +1,101 @@
+"""Gloo: collectives on host tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc.transport.communicator import Communicator, Waitable, is_exchanged, reduction, translate
+
+_LEAST_WAIT_S = 1e-3  # zero would be no limit
+_TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
+
+
+class GlooCommunicator(Communicator):
+    """Host tensors as they are.
+
+    Small maxima and what is gathered go from rank to rank: gloo's own all-gather copies everything once more, and its
+    all-reduce takes 2 (n - 1) rounds also when a tensor is a few norms. A message is known by the number of its
+    operation, which is the same on all ranks.
+    """
+
+    def __init__(self, group: dist.ProcessGroupGloo, timeout_s: float) -> None:
+        self._group: Any = group  # torch's stubs lack the collectives of back ends
+        self._timeout_s = timeout_s
+        self._rank, self._size = group.rank(), group.size()
+        self._operations = 0
+
+    @override
+    def max_(self, tensor: Tensor) -> Waitable:
+        if not is_exchanged(tensor.nbytes, self._size):
+            return self._work(lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX))])
+        received = tensor.new_empty(self._size, *tensor.shape)
+        return self._exchange(received, tensor, lambda: torch.amax(received, 0, out=tensor))
+
+    @override
+    def sum_(self, tensor: Tensor) -> Waitable:
+        return self._work(lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM))])
+
+    @override
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._work(lambda: [self._group.alltoall_base(output, source, [], [])])
+
+    @override
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._exchange(output.view(self._size, -1), source)
+
+    def _exchange(self, received: Tensor, sent: Tensor, then: Callable[[], object] = lambda: None) -> _GlooWork:
+        """Start sending a tensor to all ranks; received[r] is what rank r sends, and then `then` is called."""
+        tag, self._operations = self._operations, (self._operations + 1) % _TAGS
+        # Each rank begins with the next one, so that no rank is everybody's first.
+        others = [(self._rank + step) % self._size for step in range(1, self._size)]
+
+        def start() -> list[dist.Work]:
+            works = [self._group.recv([received[rank]], rank, tag) for rank in reversed(others)]
+            return works + [self._group.send([sent], rank, tag) for rank in others]
+
+        work = self._work(start, then)
+        received[self._rank].copy_(sent)
+        return work
+
+    def _work(self, start: Callable[[], list[dist.Work]], then: Callable[[], object] = lambda: None) -> _GlooWork:
+        return _GlooWork(self._group, self._timeout_s, start, then)
+
+
+class _GlooWork(Waitable):
+    """What has been started on a Gloo group; `then` is called when it is over.
+
+    While it is not over, the group must not be destroyed: that waits for it as long as the group's timeout says, and
+    would keep a process whose peers do not answer from ending. So this object, which has group and tensors, is held
+    where Python's end does not let go, for good if it fails: messages from living ranks may still be on their way.
+    """
+
+    def __init__(
+        self, group: Any, timeout_s: float, start: Callable[[], list[dist.Work]], then: Callable[[], object]
+    ) -> None:
+        self._group, self._timeout_s, self._then = group, timeout_s, then
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
+        try:
+            self._works = start()
+        except RuntimeError as error:
+            raise translate(error) from error
+
+    @override
+    def wait(self) -> None:
+        deadline_s = time.monotonic() + self._timeout_s
+        for work in self._works:
+            left_s = max(deadline_s - time.monotonic(), _LEAST_WAIT_S)
+            try:
+                work.wait(timedelta(seconds=left_s))
+            except RuntimeError as error:
+                raise translate(error) from error
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
+        self._then()

@@ -1,0 +1,49 @@
+"""Which communicator a process group's back end means."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.communicator import Communicator, translate
+from byteps_thc.transport.gloo import GlooCommunicator
+from byteps_thc.transport.nccl import NcclCommunicator
+
+
+def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Communicator:
+    """Return a new communicator over the ranks of `process_group`; all of them must call this, in the same order.
+
+    timeout_s: a collective that takes longer fails. Raises ConfigurationError for back ends other than gloo and NCCL,
+    TransportError or DeadlineError when the ranks cannot connect.
+    """
+    # dist.new_group() is not used: it takes all ranks of the job, or with use_local_synchronization names the group
+    # after the number of groups that the process knows, which need not be the same on all ranks.
+    backends = _backends(process_group)
+    rank, size = process_group.rank(), process_group.size()
+    store = process_group.get_group_store()
+    number = store.add(f"thc/communicators/{rank}", 1)
+    own_store = PrefixStore(f"thc/communicator{number}", store)
+    timeout = timedelta(seconds=timeout_s)
+    try:
+        if "gloo" in backends:
+            return GlooCommunicator(dist.ProcessGroupGloo(own_store, rank, size, timeout), timeout_s)
+        if "nccl" in backends:
+            return NcclCommunicator(own_store, rank, size, timeout)
+    except RuntimeError as error:
+        raise translate(error) from error
+    raise ConfigurationError(f"process groups of back ends {backends} are not supported: use gloo or nccl")
+
+
+def _backends(process_group: dist.ProcessGroup) -> list[str]:
+    """Of host and device tensors; dist.get_backend() says "undefined" when nobody chose them."""
+    names = []
+    for device in ("cpu", "cuda"):
+        try:
+            names.append(process_group._get_backend(torch.device(device)).name())
+        except RuntimeError:  # none for this device
+            continue
+    return names

@@ -1,0 +1,76 @@
+"""Do all ranks have the same settings? Asked once, when an engine is made."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.communicator import Communicator
+
+
+def require_same_settings(communicator: Communicator, ranks: int, settings: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError on all ranks when a setting is not the same on all of them, naming it and who has what.
+
+    settings: plain values. TransportError or DeadlineError when other ranks do not answer.
+    """
+    everyone = [json.loads(text) for text in gather_texts(communicator, ranks, json.dumps(dict(settings)).encode())]
+    differences = []
+    for name in sorted({name for theirs in everyone for name in theirs}):
+        values = [theirs.get(name) for theirs in everyone]
+        if any(value != values[0] for value in values):
+            differences.append(f"{name} is " + ", ".join(f"{v!r} on rank {rank}" for rank, v in enumerate(values)))
+    if differences:
+        raise ConfigurationError("ranks have different settings: " + "; ".join(differences))
+
+
+def require_same_table(communicator: Communicator, resolved: ResolvedConfig) -> None:
+    """As require_same_settings, for what the same settings have come to: other versions may have chosen otherwise."""
+    table = resolved.table
+    chosen = {"table": [*table.values], "threshold": table.threshold.hex(), "value_bits": resolved.value_bits}
+    require_same_settings(communicator, resolved.workers, chosen)
+
+
+def all_have_same(communicator: Communicator, fingerprint: int) -> bool:
+    """Return whether all ranks pass the same number, of 62 bits; on all of them. It takes 16 bytes to each rank.
+
+    TransportError or DeadlineError when other ranks do not answer.
+    """
+    halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32)
+    largest = torch.cat([halves, -halves])  # the largest of -x is the smallest x
+    communicator.max_(largest).wait()
+    return torch.equal(largest[:2], -largest[2:])
+
+
+def ranks_on_this_host(communicator: Communicator, ranks: int) -> int:
+    """Return how many of the ranks run on the same host (the same boot of a kernel) as this one, which is one of them.
+
+    TransportError or DeadlineError when other ranks do not answer.
+    """
+    own = _host_identity()
+    return gather_texts(communicator, ranks, own).count(own)
+
+
+def _host_identity() -> bytes:
+    """Host names may be the same on all hosts (localhost), boot ids may not."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return socket.gethostname().encode()
+
+
+def gather_texts(communicator: Communicator, ranks: int, text: bytes) -> list[bytes]:
+    """Return the texts of all ranks, without the spaces that they end with."""
+    longest = torch.tensor([len(text)], dtype=torch.int32)
+    communicator.max_(longest).wait()
+    size = int(longest[0])
+    mine = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
+    everyone = torch.zeros(ranks * size, dtype=torch.uint8)
+    communicator.all_gather(everyone, mine).wait()
+    return [bytes(part.tolist()).rstrip() for part in everyone.view(ranks, size)]

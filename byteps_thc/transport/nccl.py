@@ -1,0 +1,84 @@
+"""NCCL, which moves device memory only: host tensors are copied to the GPU and back for each collective."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+from typing_extensions import override
+
+from byteps_thc.errors import DeadlineError
+from byteps_thc.transport.communicator import Communicator, Waitable, reduction, translate
+
+_POLL_S = 50e-6
+
+
+class NcclCommunicator(Communicator):
+    """Copies and collectives run on a stream of its own, on the current device.
+
+    Written to NCCL's interface and not run: the tests have no two GPUs. With a dead rank, NCCL's own watchdog may end
+    the process before the deadline's error is raised (TORCH_NCCL_ASYNC_ERROR_HANDLING).
+    """
+
+    def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
+        options: Any = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        self._group: Any = dist.ProcessGroupNCCL(store, rank, size, options)
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        self._stream = torch.Stream(self._device)
+        self._timeout_s = timeout.total_seconds()
+
+    @override
+    def max_(self, tensor: Tensor) -> Waitable:
+        return self._reduce(tensor, dist.ReduceOp.MAX)
+
+    @override
+    def sum_(self, tensor: Tensor) -> Waitable:
+        return self._reduce(tensor, dist.ReduceOp.SUM)
+
+    @override
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._run(output, source, lambda out, mine: self._group.alltoall_base(out, mine, [], []))
+
+    @override
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._run(output, source, lambda out, mine: self._group._allgather_base(out, mine))
+
+    def _reduce(self, tensor: Tensor, operation: Any) -> Waitable:
+        def collective(out: Tensor, mine: Tensor) -> Any:
+            out.copy_(mine)
+            return self._group.allreduce([out], reduction(operation))
+
+        return self._run(tensor, tensor, collective)
+
+    def _run(self, output: Tensor, source: Tensor, collective: Callable[[Tensor, Tensor], Any]) -> Waitable:
+        try:
+            with self._stream:
+                mine = source.to(self._device)
+                out = torch.empty_like(output, device=self._device)
+                collective(out, mine).wait()  # the stream waits, this thread does not
+                # Pinned: a copy to other memory would wait here for the peers.
+                pinned = torch.empty_like(output, pin_memory=True).copy_(out, non_blocking=True)
+                return _NcclWork(self._stream.record_event(), pinned, output, self._timeout_s)
+        except RuntimeError as error:
+            raise translate(error) from error
+
+
+class _NcclWork(Waitable):
+    def __init__(self, done: Any, pinned: Tensor, output: Tensor, timeout_s: float) -> None:
+        self._done, self._pinned, self._output = done, pinned, output
+        self._deadline = time.monotonic() + timeout_s
+
+    @override
+    def wait(self) -> None:
+        while not self._done.query():
+            if time.monotonic() > self._deadline:
+                raise DeadlineError("other ranks did not answer within CompressionPolicy.deadline_s")
+            time.sleep(_POLL_S)
+        self._output.copy_(self._pinned)

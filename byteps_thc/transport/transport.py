@@ -1,0 +1,61 @@
+"""How norms, codes and sums travel between the workers: what differs between the routes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from byteps_thc.arrays import F32, U8, U16
+
+
+class Transfer(Protocol):
+    """The way of one piece of a gradient through the network, and the buffers it needs; used again every step.
+
+    Called once per step in this order: send_norms by one thread, wait_norms and send_codes by the next one, wait_codes
+    and sum, wait_sums and aggregate. Everything may raise TransportError or DeadlineError. Arrays are flat; those of a
+    piece of several rows hold row after row.
+    """
+
+    codes: U8
+    """where the packed codes are to be put"""
+
+    def send_norms(self, norms: F32) -> None:
+        """Start the maximum of norms, float32[rows * B], which is copied."""
+
+    def wait_norms(self) -> F32:
+        """Return float32[rows * B], the maximum over the workers."""
+
+    def send_codes(self) -> None:
+        """Start the sum of the table values of `codes`."""
+
+    def wait_codes(self) -> None:
+        """Wait for what sum() needs; nothing where others sum."""
+        return
+
+    def sum(self) -> None:
+        """Do this worker's share of the summing and send it on; nothing where others sum."""
+        return
+
+    def wait_sums(self) -> None:
+        """Wait for what aggregate() needs."""
+
+    def aggregate(self) -> tuple[U8 | U16, U8]:
+        """Return the sums, one per code of the row that this worker decodes, and the number of workers in each chunk of
+        Transport.codes_per_chunk of them.
+        """
+
+
+class Transport(Protocol):
+    """Makes transfers; all workers make those of new names in the same order."""
+
+    codes_per_chunk: int | None
+    """codes that are lost or arrive together; None: a whole piece"""
+
+    def new_transfer(self, name: str, blocks: int, codes: int) -> Transfer:
+        """Return a transfer of pieces whose rows have that many norms and codes.
+
+        name: the piece's, the same on all workers; servers know pieces apart by it, also when it comes again.
+        """
+
+    def close(self) -> None:
+        """Release sockets and threads, if there are any; transfers in flight fail."""
+        return

@@ -1,1 +1,0 @@
-"""The classes of the syntax tree, by kind; `p4.model.compiler.syntax` has them all."""

@@ -1,0 +1,99 @@
+// The truth table over what the checks before it found. Everything that does not end in check() or finish() is kept
+// away from the registers.
+
+// The same for all packets of a round, and never zero, which is the order of a version without a packet. PacketCheck
+// has seen that the 4 bits between are zero.
+#define ORDER(thc) (thc.partition ++ 4w1 ++ thc.chunk[11:0])
+
+control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_port) {
+    // Slot state: index of the round's version, order of the packet, contributions it takes.
+    action check() {
+        meta.work = WORK_CHECK;
+        hdr.thc.switch_pass = 1;
+        hdr.thc.switch_state = meta.slot_index[14:0] ++ hdr.thc.round[0:0];
+        hdr.thc.contributions = meta.quorum;
+        meta.order = ORDER(hdr.thc);
+    }
+
+    action finish() {
+        meta.work = WORK_FINISH;
+        meta.absent = hdr.thc.num_workers - hdr.thc.contributions;
+        meta.order = ORDER(hdr.thc);
+    }
+
+    action refuse() {  // meta.reason was set by JobCheck
+        meta.work = WORK_REPLY;
+        meta.reply = REPLY_ERROR;
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = ingress_port;
+    }
+
+    action reply_arp() {
+        meta.work = WORK_DELIVER;
+        meta.reason = REASON_ARP;
+        meta.delivery = DELIVER_PORT;
+        meta.output_port = ingress_port;
+    }
+
+    action to_cpu() {  // meta.output_port was set by Service
+        meta.work = WORK_DELIVER;
+        meta.reason = REASON_TO_CPU;
+        meta.delivery = DELIVER_PORT;
+    }
+
+    action to_home_pipe() {
+        meta.work = WORK_DELIVER;
+        meta.reason = REASON_TO_HOME_PIPE;
+        meta.delivery = DELIVER_RECIRCULATE;
+        meta.output_port = meta.home_port;
+    }
+
+    action forward() {
+        meta.work = WORK_FORWARD;
+        meta.reason = REASON_FORWARDED;
+    }
+
+    action reject(bit<8> reason) {
+        meta.work = WORK_DELIVER;
+        meta.reason = reason;
+    }
+
+    table admission {
+        key = {
+            meta.role: ternary;
+            hdr.thc.switch_step: ternary;
+            meta.service: ternary;
+            meta.shape: ternary;
+            meta.job: ternary;
+            meta.worker_known: ternary;
+        }
+        actions = { check; finish; refuse; reply_arp; to_cpu; to_home_pipe; forward; reject; }
+        const entries = {
+            // What recirculates was admitted in its first pass; a job that is gone meanwhile has no one to send to.
+            (ROLE_RECIRCULATION, STEP_FINISH, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
+            (ROLE_RECIRCULATION, STEP_FINISH_ONE, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
+            (ROLE_RECIRCULATION, STEP_FINISH, _, _, _, _): reject(REASON_OVERWRITTEN);
+            (ROLE_RECIRCULATION, STEP_FINISH_ONE, _, _, _, _): reject(REASON_OVERWRITTEN);
+            (ROLE_RECIRCULATION, STEP_CHECK, SERVICE_SLOTS, SHAPE_FITS, JOB_ENTERED, 1): check();
+            (ROLE_RECIRCULATION, _, _, _, _, _): reject(REASON_UNKNOWN_WORKER);
+            (ROLE_CPU, _, _, _, _, _): forward();
+            (_, _, SERVICE_NONE, _, _, _): forward();
+            (_, _, SERVICE_ARP, _, _, _): reply_arp();
+            (_, _, _, SHAPE_SPOOFED, _, _): reject(REASON_SPOOFED);
+            (_, _, SERVICE_CPU, _, _, _): to_cpu();
+            (_, _, _, SHAPE_NONE, _, _): reject(REASON_MALFORMED);
+            (_, _, _, SHAPE_MALFORMED, _, _): reject(REASON_MALFORMED);
+            (_, _, _, _, JOB_MALFORMED, _): reject(REASON_MALFORMED);
+            (_, _, _, _, JOB_REFUSED, _): refuse();
+            (_, _, _, _, _, 0): reject(REASON_UNKNOWN_WORKER);
+            (ROLE_FRONT_OF_OTHER_PIPE, _, _, _, _, _): to_home_pipe();
+            (ROLE_FRONT, _, _, _, _, _): check();
+        }
+        const default_action = reject(REASON_MALFORMED);
+        SIZE_OF_CONST_ENTRIES(18)
+    }
+
+    apply {
+        admission.apply();
+    }
+}

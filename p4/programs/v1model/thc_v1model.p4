@@ -1,0 +1,197 @@
+// THC aggregator for bmv2 (simple_switch): the same controls, passes and packets as ../tna/thc_tna.p4.
+#include <core.p4>
+#define V1MODEL_VERSION 20200408
+#include <v1model.p4>
+
+// p4c takes the size from the entries, and warns of another.
+#define SIZE_OF_CONST_ENTRIES(entries)
+
+// There are no stages.
+#define AT_STAGE(number)
+
+#define WORKER_COUNTER(name) direct_counter(CounterType.packets) name;
+#define COUNT_WORKER(name)  // v1model counts the hits of a table by itself
+
+#include "../include/thc_config.p4"
+#include "../include/headers.p4"
+#include "../include/metadata.p4"
+#include "../include/reasons.p4"
+#include "../include/parser.p4"
+#include "../include/port_role.p4"
+#include "../include/service.p4"
+#include "../include/packet_check.p4"
+#include "../include/job_check.p4"
+#include "../include/admission.p4"
+#include "../include/pass_row.p4"
+#include "../include/next_pass.p4"
+#include "../include/verdict.p4"
+#include "../include/result.p4"
+#include "../include/reply.p4"
+#include "../include/pass_control.p4"
+#include "../include/forwarding.p4"
+#include "../include/replica.p4"
+#include "aggregation_blocks.p4"
+#include "slot_check.p4"
+
+// standard_metadata.instance_type of simple_switch.
+const bit<32> INSTANCE_RECIRCULATED = 4;
+
+parser ThcV1Parser(
+        packet_in packet,
+        out headers_t hdr,
+        inout metadata_t meta,
+        inout standard_metadata_t standard_metadata) {
+    ThcParser() thc_parser;
+
+    state start {
+        thc_parser.apply(packet, hdr);
+        transition accept;
+    }
+}
+
+control NoVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {}
+}
+
+// All registers are here: simple_switch has one ingress thread and several egress threads.
+control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    counter<bit<8>>(THC_REASONS, CounterType.packets) reasons;
+
+    PortRole() port_role;
+    PassRow() pass_row;
+    Service() service;
+    PacketCheck() packet_check;
+    JobCheck() job_check;
+    Admission() admission;
+    AggregationBlocks() blocks;
+    SlotCheck() slot_check;
+    Verdict() verdict;
+    Result() result;
+    Reply() reply;
+    NextPass() next_pass;
+    PassControl() pass_control;
+    Forwarding() forwarding;
+
+    // By version, round ++ count: contributions that are through all their passes. A packet that is lost between two
+    // passes never completes a slot: the workers' deadline says so, instead of a sum that lacks rows.
+    register<bit<64>, bit<16>>(THC_VERSIONS) finished;
+
+    action begin_count() {
+        finished.write(hdr.thc.switch_state, hdr.thc.round ++ 32w0);
+    }
+
+    action read_count() {
+        bit<64> value;
+        finished.read(value, hdr.thc.switch_state);
+        meta.finished = value[7:0];
+    }
+
+    action count_one() {
+        bit<64> value;
+        finished.read(value, hdr.thc.switch_state);
+        bool same_round = value[63:32] == hdr.thc.round;
+        meta.finished = same_round ? value[7:0] + 1 : 0;
+        finished.write(hdr.thc.switch_state, same_round ? value + 1 : value);
+    }
+
+    apply {
+        port_t ingress_port = standard_metadata.ingress_port;
+        if (standard_metadata.instance_type == INSTANCE_RECIRCULATED) {
+            ingress_port = meta.output_port;  // simple_switch does not say through which port it looped a packet back
+        }
+        port_role.apply(meta, ingress_port);
+        bool truncated = hdr.thc.isValid() &&
+            standard_metadata.packet_length < 14 + (bit<32>)hdr.ipv4.total_length && meta.role != ROLE_RECIRCULATION;
+        if (standard_metadata.parser_error == error.NoError && !truncated) {
+            service.apply(hdr, meta);
+            if (hdr.thc.isValid()) {
+                pass_row.apply(hdr, meta);
+                packet_check.apply(hdr, meta);
+                job_check.apply(hdr, meta);
+            }
+            // Two branches, which share the stages of the hardware: a packet meets either its slot or its sums.
+            if (meta.role == ROLE_RECIRCULATION && IS_ROW_STEP(hdr.thc.switch_step)) {
+                blocks.apply(hdr, meta);
+                // In the last pass of a contribution, if its job was not closed meanwhile.
+                if (PASS_NUMBER(hdr.thc) == THC_PASSES && IS_ASCENDING(meta.step) &&
+                    IS_NO_SKIP(meta.step) && meta.job == JOB_ENTERED) {
+                    count_one();
+                }
+                meta.missing = hdr.thc.contributions - meta.finished;
+                next_pass.apply(hdr, meta);
+            } else {
+                admission.apply(hdr, meta, ingress_port);
+                slot_check.apply(hdr, meta);
+                if (meta.work != WORK_FORWARD) {
+                    if (meta.work == WORK_CHECK) {
+                        if (meta.use == USE_FRESH) {
+                            begin_count();
+                        } else if (meta.use == USE_JOINED) {
+                            read_count();
+                        }
+                        meta.missing = hdr.thc.contributions - meta.finished;
+                        verdict.apply(hdr, meta);
+                    } else if (meta.work == WORK_FINISH) {
+                        result.apply(hdr, meta);
+                    }
+                    reply.apply(hdr, meta);
+                } else {
+                    forwarding.apply(hdr, meta);
+                }
+            }
+        } else {
+            meta.reason = REASON_PARSER_ERROR;
+        }
+        if (meta.delivery == DELIVER_RECIRCULATE && meta.work != WORK_DELIVER) {
+            pass_control.apply(hdr, meta.output_port);
+        }
+        if (meta.delivery == DELIVER_GROUP) {
+            standard_metadata.mcast_grp = meta.group;
+        } else if (meta.delivery == DELIVER_NOT) {
+            mark_to_drop(standard_metadata);
+        } else {
+            standard_metadata.egress_spec = meta.output_port;
+        }
+        if (meta.reason != REASON_NONE) {
+            reasons.count(meta.reason);
+        }
+    }
+}
+
+control ThcEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Replica() replica;
+
+    apply {
+        if (meta.delivery == DELIVER_RECIRCULATE) {
+            recirculate_preserving_field_list(0);  // output_port
+        } else if (meta.is_result == 1) {
+            replica.apply(hdr, meta, standard_metadata.egress_rid);
+            if (meta.delivery == DELIVER_NOT) {
+                mark_to_drop(standard_metadata);
+            }
+        } else if (meta.delivery == DELIVER_GROUP &&
+                   standard_metadata.egress_port == standard_metadata.ingress_port) {
+            mark_to_drop(standard_metadata);  // a flood goes to all ports but the one it came from
+        }
+    }
+}
+
+control ThcComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(meta.rewritten == 1, {IPV4_CHECKSUM_FIELDS(hdr.ipv4)}, hdr.ipv4.checksum, HashAlgorithm.csum16);
+    }
+}
+
+control ThcDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(
+    ThcV1Parser(),
+    NoVerifyChecksum(),
+    ThcIngress(),
+    ThcEgress(),
+    ThcComputeChecksum(),
+    ThcDeparser()) main;

@@ -1,0 +1,40 @@
+"""The switch's control plane: job descriptions, what the P4 tables hold for them, ways to install it, and the agent.
+
+deployment = Deployment.load(Path("jobs.toml"))
+control = GrpcControl(deployment.switch)  # or BfshellControl, Bmv2Control, ModelControl of thc_switch.targets
+control.install(plan(deployment))
+agent = SwitchAgent(deployment, control)  # answers HELLO and GOODBYE from the CPU port
+"""
+
+from __future__ import annotations
+
+from thc_switch.agent import SwitchAgent
+from thc_switch.allocation import JobAllocation, allocate
+from thc_switch.description import (
+    Deployment,
+    JobDescription,
+    RecirculationPort,
+    Route,
+    Station,
+    SwitchDescription,
+    WorkerDescription,
+)
+from thc_switch.plan import Plan
+from thc_switch.planner import plan
+from thc_switch.targets.base import SwitchControl
+
+__all__ = [
+    "Deployment",
+    "JobAllocation",
+    "JobDescription",
+    "Plan",
+    "RecirculationPort",
+    "Route",
+    "Station",
+    "SwitchAgent",
+    "SwitchControl",
+    "SwitchDescription",
+    "WorkerDescription",
+    "allocate",
+    "plan",
+]

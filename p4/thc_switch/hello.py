@@ -1,0 +1,149 @@
+"""HELLO: from bytes to a checked configuration, with the answers of thc-ps (byteps_thc/csrc/thc/hello.cc)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tables import LookupTable
+from byteps_thc.wire.hello import unpack
+from byteps_thc.wire.layout import (
+    CODE_BITS,
+    MAX_CODES_PER_PACKET,
+    MAX_WORKERS,
+    MIN_CODES_PER_PACKET,
+    VALUE_BITS,
+    ConfigField,
+    ErrorReason,
+    Header,
+    HelloPayload,
+)
+from thc_switch import limits
+from thc_switch.description import JobDescription
+
+_FIXED_BYTES = Header.SIZE_BYTES + HelloPayload.SIZE_BYTES
+#: p and cost of a table do not travel; any valid ones make the same LookupTable values.
+_UNKNOWN_P, _UNKNOWN_COST = 0.5, 0.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What an ERROR message says."""
+
+    reason: ErrorReason
+    field: ConfigField = ConfigField.NONE
+    worker_bitmap: int = 0
+    job_value: int = 0
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """What the workers of a job must share. settings_hash and slots_asked: None before the first worker joined."""
+
+    num_workers: int
+    code_bits: int
+    value_bits: int
+    granularity: int
+    table: tuple[int, ...]
+    codes_per_packet: int
+    quorum: int
+    settings_hash: int | None
+    slots_asked: int | None
+
+    @classmethod
+    def of_job(cls, job: JobDescription, settings_hash: int | None = None, slots_asked: int | None = None) -> JobConfig:
+        """Return the configuration of an installed job."""
+        return cls(
+            num_workers=len(job.workers),
+            code_bits=limits.CODE_BITS,
+            value_bits=limits.VALUE_BITS,
+            granularity=job.table.granularity,
+            table=job.table.values,
+            codes_per_packet=limits.CODES_PER_PACKET,
+            quorum=job.contributions,
+            settings_hash=settings_hash,
+            slots_asked=slots_asked,
+        )
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A valid HELLO."""
+
+    nonce: int
+    config: JobConfig
+
+
+def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
+    """Check everything in a HELLO that does not depend on the job. None: not even its length is right."""
+    if len(datagram) < _FIXED_BYTES:
+        return None
+    if header.code_bits not in CODE_BITS:
+        return Refusal(ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS)
+    try:
+        payload, values = unpack(datagram[Header.SIZE_BYTES :], header.code_bits)
+    except ValueError:
+        return None
+    if payload.reserved != 0:
+        return None
+    if field := _bad_field(header, payload):
+        return Refusal(ErrorReason.BAD_CONFIG, field)
+    table = _table(header.code_bits, values)
+    if table is None or table.hash != payload.table_hash:
+        return Refusal(ErrorReason.BAD_CONFIG, ConfigField.TABLE)
+    if table.granularity != payload.granularity:
+        return Refusal(ErrorReason.BAD_CONFIG, ConfigField.GRANULARITY)
+    if payload.granularity * header.num_workers >> header.value_bits:
+        return Refusal(ErrorReason.OVERFLOW, ConfigField.GRANULARITY)
+    config = JobConfig(
+        num_workers=header.num_workers,
+        code_bits=header.code_bits,
+        value_bits=header.value_bits,
+        granularity=payload.granularity,
+        table=table.values,
+        codes_per_packet=payload.codes_per_packet,
+        quorum=payload.quorum,
+        settings_hash=payload.settings_hash,
+        slots_asked=payload.slots,
+    )
+    return Hello(payload.nonce, config)
+
+
+def difference(hello: JobConfig, job: JobConfig) -> Refusal | None:
+    """Return a CONFIG_MISMATCH about the first field in which a HELLO differs from its job."""
+    fields: tuple[tuple[ConfigField, object, object], ...] = (
+        (ConfigField.NUM_WORKERS, hello.num_workers, job.num_workers),
+        (ConfigField.CODE_BITS, hello.code_bits, job.code_bits),
+        (ConfigField.VALUE_BITS, hello.value_bits, job.value_bits),
+        (ConfigField.GRANULARITY, hello.granularity, job.granularity),
+        (ConfigField.TABLE, hello.table, job.table),
+        (ConfigField.CODES_PER_PACKET, hello.codes_per_packet, job.codes_per_packet),
+        (ConfigField.QUORUM, hello.quorum, job.quorum),
+        (ConfigField.SETTINGS, hello.settings_hash, job.settings_hash),
+        (ConfigField.SLOTS, hello.slots_asked, job.slots_asked),
+    )
+    for field, ours, theirs in fields:
+        if theirs is not None and ours != theirs:
+            is_number = isinstance(theirs, int) and field is not ConfigField.SETTINGS
+            return Refusal(ErrorReason.CONFIG_MISMATCH, field, job_value=int(str(theirs)) if is_number else 0)
+    return None
+
+
+def _bad_field(header: Header, payload: HelloPayload) -> ConfigField | None:
+    checks = (
+        (ConfigField.NUM_WORKERS, 1 <= header.num_workers <= MAX_WORKERS),
+        (ConfigField.WORKER_ID, header.worker_id < header.num_workers),
+        (ConfigField.VALUE_BITS, header.value_bits in VALUE_BITS),
+        (ConfigField.QUORUM, 1 <= payload.quorum <= header.num_workers),
+        (ConfigField.GRANULARITY, payload.granularity >= 1),
+        (ConfigField.SLOTS, payload.slots != 1),  # one for norms and one for codes at least
+        (ConfigField.CODES_PER_PACKET, MIN_CODES_PER_PACKET <= payload.codes_per_packet <= MAX_CODES_PER_PACKET),
+    )
+    return next((field for field, valid in checks if not valid), None)
+
+
+def _table(code_bits: int, values: tuple[int, ...]) -> LookupTable | None:
+    try:
+        return LookupTable(code_bits, values[-1], _UNKNOWN_P, values, _UNKNOWN_COST)
+    except ConfigurationError:
+        return None

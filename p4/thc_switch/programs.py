@@ -1,0 +1,20 @@
+"""Where the P4 sources are that the switch runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def directory() -> Path:
+    """Return the folder of the P4 sources: inside the package when installed, else the checkout's p4/programs."""
+    installed = Path(__file__).parent / "data"
+    return installed if installed.is_dir() else Path(__file__).parents[1] / "programs"
+
+
+#: What the programs include.
+INCLUDE_FOLDER = directory() / "include"
+
+
+def program_path(program: str) -> Path:
+    """Source of a program: "v1model" or "tna"."""
+    return directory() / program / f"thc_{program}.p4"

@@ -1,0 +1,72 @@
+// The same bits with any number of threads. More sizes, widths and formats: tests/oracle/test_kernel_threads.py; this
+// one is for the sanitizers.
+#include "thc/threaded_kernels.h"
+
+#include <thread>
+
+#include "csrc/kernel_fixture.h"
+#include "thc/bit_stream.h"
+
+namespace thc::testing {
+namespace {
+
+constexpr std::size_t kCoordinates = 1'200'001;  // several ranges for every kernel; the last block is padded
+constexpr std::size_t kCodesPerChunk = 11 * 64;  // chunks do not end where ranges do
+constexpr unsigned kBits = 3;
+constexpr float kThreshold = 2.0F;
+
+/// What all kernels make of one gradient, one after the other.
+struct Results {
+  std::vector<std::uint32_t> norms;
+  std::vector<std::uint32_t> residual;
+  std::vector<std::uint8_t> codes;
+  std::size_t clamped;
+  std::vector<std::uint8_t> sums;
+  std::vector<std::uint32_t> average;
+  std::vector<std::uint8_t> packed;
+  std::vector<std::uint8_t> unpacked;
+  bool operator==(const Results&) const = default;
+};
+
+Results run_all(ThreadPool* pool) {
+  const BlockLayout layout(kCoordinates, 1024);
+  const LookupTable table = uneven_table(kBits);
+  const std::vector<float> gradient = normal_floats(kCoordinates);
+  const ConstFloats floats{gradient.data(), FloatFormat::kFp32};
+  std::vector<float> residual = normal_floats(kCoordinates, 3);
+  std::vector<float> norms(layout.blocks());
+  std::vector<std::uint8_t> codes(code_bytes(layout.padded(), kBits));
+  std::vector<std::uint8_t> sums(layout.padded(), 1);
+  const std::vector<std::uint8_t> contributions = random_bytes(layout.padded() / kCodesPerChunk + 1);
+  std::vector<float> average(kCoordinates);
+  std::vector<std::uint8_t> packed(code_bytes(layout.padded(), kBits));
+  std::vector<std::uint8_t> unpacked(layout.padded());
+  threaded::block_norms(pool, floats, residual.data(), layout, norms.data());
+  const std::size_t clamped = threaded::encode(pool, floats, residual.data(), norms.data(), layout, table,
+                                               {kThreshold, kKey, 3, true}, codes.data());
+  threaded::lookup_sum(pool, codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
+  const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
+                            table.granularity(), kThreshold, norms.data()};
+  threaded::decode(pool, aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
+  threaded::pack(pool, sums.data(), sums.size(), kBits, packed.data());
+  threaded::unpack(pool, packed.data(), unpacked.size(), kBits, unpacked.data());
+  return {bits_of(norms), bits_of(residual), codes, clamped, sums, bits_of(average), packed, unpacked};
+}
+
+TEST(ThreadedKernels, GiveTheSameBitsToConcurrentCallers) {
+  const Results alone = run_all(nullptr);
+  EXPECT_GT(alone.clamped, 0U);
+  for (const unsigned threads : {1U, 2U, 3U, kMaxThreads}) {
+    ThreadPool pool(threads);
+    std::vector<std::thread> callers;
+    for (int c = 0; c < 4; ++c) {
+      callers.emplace_back([&] { EXPECT_TRUE(run_all(&pool) == alone) << threads << " threads"; });
+    }
+    for (std::thread& caller : callers) {
+      caller.join();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace thc::testing

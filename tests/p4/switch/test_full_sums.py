@@ -1,0 +1,45 @@
+"""Sums that fill their 8 bits to the last, and jobs whose sums would not fit."""
+
+import numpy as np
+import pytest
+from switch_lab.jobs import CODES_PER_PACKET, Job
+from switch_lab.lab import Lab
+from switch_lab.targets.switch import SwitchTarget
+
+from byteps_thc.errors import ConfigurationError
+
+
+@pytest.fixture
+def full(target) -> Lab:
+    """17 workers, the most that 4-bit codes allow: 17 * 15 = 255."""
+    return Lab(target, [Job.make(1, 17, target.front_ports, granularity=15)])
+
+
+def test_sums_of_255_beside_others(full):
+    """Every third sum is full; those beside it keep their sums."""
+    codes = np.random.default_rng(6).integers(0, 16, (17, CODES_PER_PACKET), dtype=np.uint8)
+    codes[:, ::3] = 15
+    (result, *_) = full.push(full.job, codes)
+    assert set(result[::3]) == {255}
+    assert result == full.job.sum(codes)
+
+
+def test_all_sums_of_255_in_every_round(full):
+    codes = np.full((17, CODES_PER_PACKET), 15, np.uint8)
+    for round_ in (1, 3):
+        assert set(full.push(full.job, codes, round=round_)) == {b"\xff" * CODES_PER_PACKET}
+
+
+def test_first_byte_of_a_word_does_not_carry_out(full):
+    """The sums in the most significant byte of a word are full, the others empty, and the other way round."""
+    for first in (0, 1):
+        codes = np.zeros((17, CODES_PER_PACKET), np.uint8)
+        codes[:, first::4] = 15
+        (result, *_) = full.push(full.job, codes, round=1 + first)
+        assert result == full.job.sum(codes)
+
+
+@pytest.mark.parametrize(("workers", "granularity"), [(16, 16), (18, 15), (8, 32), (2, 128), (1, 256)])
+def test_sums_of_256_are_refused(switch: SwitchTarget, workers, granularity):
+    with pytest.raises(ConfigurationError, match=r"does not fit|8-bit|fits? value_bits"):
+        switch.describe([Job.make(1, workers, switch.front_ports, granularity=granularity)])

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from thc_p4_model.interfaces import ActionCall, P4Error
+
+PROGRAM = """
+match_kind {{ range, optional }}
+struct data_t {{ bit<8> x; bit<16> y; bool z; }}
+control C(inout data_t d);
+package Top(C c);
+control Inner(inout data_t d) {{
+    {declarations}
+    apply {{ {apply} }}
+}}
+control Outer(inout data_t d) {{
+    Inner() first;
+    @name("renamed") Inner() second;
+    apply {{ first.apply(d); if (d.z) {{ second.apply(d); }} }}
+}}
+Top(Outer()) main;
+"""
+SET = "action set(bit<16> v) { d.y = v; } action add(in bit<8> a, bit<16> v) { d.y = d.y + v + (bit<16>)a; } "
+
+
+@pytest.fixture
+def program(instantiate: Callable[..., Any]) -> Callable[..., tuple[Any, Callable[..., int]]]:
+    """An instance, and a function that runs it and gives y."""
+
+    def make(declarations: str, apply: str) -> tuple[Any, Callable[..., int]]:
+        instance = instantiate(PROGRAM.format(declarations=SET + declarations, apply=apply))
+        block = instance.main.args["c"]
+
+        def run(x: int, y: int = 0, z: bool = False) -> int:
+            data = block.params[0].type.new()
+            data.x, data.y, data.z = x, y, z
+            block.apply(data)
+            return int(data.y)
+
+        return instance, run
+
+    return make
+
+
+TERNARY = """
+    table t {
+        key = { d.x: ternary; d.y: range @name("port"); d.z: optional; }
+        actions = { set; add(d.x); @defaultonly NoAction; }
+        const entries = {
+            (0x10 &&& 0xf0, 5 .. 9, _): set(1);
+            (0x12, _, true): add(100);
+            (_, 7, _): set(3);
+        }
+        const default_action = set(0xffff);
+    }
+"""
+
+
+@pytest.mark.parametrize(("x", "y", "z", "result"), [(0x12, 5, False, 1), (0x12, 4, True, 240), (0x40, 7, False, 3)])
+def test_entries_in_order(program: Callable[..., Any], x: int, y: int, z: bool, result: int) -> None:
+    # Where z is set, `renamed` runs a second time.
+    instance, run = program(TERNARY, "t.apply();")
+    assert run(x, y, z) == result
+    assert instance.table_infos["Outer.first.t"].entries[0].match == ((0x10, 0xF0), (5, 9), (0, 0))
+
+
+def test_what_the_runtime_is_told(program: Callable[..., Any]) -> None:
+    instance, _run = program(TERNARY.replace("key =", "size = 32; key ="), "t.apply();")
+    assert set(instance.tables) == {"Outer.first.t", "Outer.renamed.t"}
+    info = instance.table_infos["Outer.renamed.t"]
+    assert [(key.name, key.match_kind, key.width) for key in info.keys] == [
+        ("d.x", "ternary", 8),
+        ("port", "range", 16),
+        ("d.z", "optional", 1),
+    ]
+    assert [action.name for action in info.actions] == ["Outer.renamed.set", "Outer.renamed.add", "NoAction"]
+    assert [param.name for param in info.actions[1].params] == ["v"]
+    assert (info.actions[2].default_only, info.const_entries, info.const_default_action) == (True, True, True)
+    assert (info.default_action, info.size) == (ActionCall(0, (0xFFFF,)), 32)
+    assert info.location.line > 1
+
+
+def test_priorities(program: Callable[..., Any]) -> None:
+    entries = "const entries = { 0x1 &&& 0x1: set(1) @priority(3); 0x3: set(2); 0x7 &&& 0x3: set(3) @priority(1); }"
+    _instance, run = program(f"table t {{ key = {{ d.x: ternary; }} actions = {{ set; }} {entries} }}", "t.apply();")
+    assert [run(1), run(3), run(5), run(7)] == [1, 3, 1, 3]
+
+
+def test_given_priorities(program: Callable[..., Any]) -> None:
+    entries = "entries = { priority = 1: 0x1 &&& 0x1: set(1); priority = 9: 0x3 &&& 0x3: set(2); }"
+    _instance, run = program(f"table t {{ key = {{ d.x: ternary; }} actions = {{ set; }} {entries} }}", "t.apply();")
+    assert [run(1), run(3)] == [1, 2]
+
+
+def test_lpm(program: Callable[..., Any]) -> None:
+    entries = "const entries = { 0x10 &&& 0xf0: set(1); 0x18 &&& 0xf8: set(2); _: set(3); }"
+    instance, run = program(f"table t {{ key = {{ d.x: lpm; }} actions = {{ set; }} {entries} }}", "t.apply();")
+    assert [run(0x11), run(0x19), run(0x20)] == [1, 2, 3]
+    assert [entry.match for entry in instance.table_infos["Outer.first.t"].entries] == [
+        ((0x10, 4),),
+        ((0x18, 5),),
+        ((0, 0),),
+    ]
+
+
+TWO = """
+    table t {
+        key = { d.x: exact; }
+        actions = { set; add(d.x); NoAction; }
+        const entries = { 1: set(5); 2: add(6); 3: NoAction(); }
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("apply", "results"),
+    [
+        ("if (t.apply().hit) { d.y = d.y + 1; }", [6, 9, 1, 0]),
+        ("if (t.apply().miss) { d.y = 77; }", [5, 8, 0, 77]),
+        ("if (!t.apply().hit || d.y == 5) { d.y = 78; }", [78, 8, 0, 78]),
+        ("switch (t.apply().action_run) { set: { d.y = 10; } add: NoAction: { d.y = 20; } }", [10, 20, 20, 20]),
+        ("switch (t.apply().action_run) { set: { d.y = 10; } default: { d.y = 20; } }", [10, 20, 20, 20]),
+        ("bool was = t.apply().hit; if (was) { d.y = 1; }", [1, 1, 1, 0]),
+    ],
+)
+def test_what_apply_tells(program: Callable[..., Any], apply: str, results: list[int]) -> None:
+    _instance, run = program(TWO, apply)
+    assert [run(x) for x in (1, 2, 3, 4)] == results
+
+
+@pytest.mark.parametrize(
+    ("key", "first", "second"), [("exact", "1", "1"), ("lpm", "0x10 &&& 0xf0", "0x1f &&& 0xf0"), ("lpm", "_", "_")]
+)
+def test_constant_entries_with_one_key_are_errors(
+    program: Callable[..., Any], key: str, first: str, second: str
+) -> None:
+    entries = f"{first} : set(1);\n{second} : set(2);"
+    table = f"table t {{ key = {{ d.x : {key}; }} actions = {{ set; }}\nconst entries = {{ {entries} }} }}"
+    with pytest.raises(P4Error, match="has an entry with this key already"):
+        program(table, "t.apply();")

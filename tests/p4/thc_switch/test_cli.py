@@ -1,0 +1,119 @@
+"""`thc switch`: what it prints, and how it fails where there is no switch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from byteps_thc.tools.cli import app
+from thc_switch import Deployment, plan
+from thc_switch.targets import bfshell, bmv2
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml"
+runner = CliRunner()
+
+
+@pytest.fixture
+def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without SDE and bmv2."""
+    for name in ("SDE", "SDE_INSTALL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "")
+
+
+@pytest.fixture
+def bmv2_jobs(tmp_path: Path) -> Path:
+    """The example, for bmv2."""
+    path = tmp_path / "jobs.toml"
+    text = EXAMPLE.read_text().replace('"tofino1"', '"v1model"').replace("control_address", "#")
+    path.write_text(text)
+    return path
+
+
+def switch(*arguments: str | Path) -> str:
+    """Output of a command that works."""
+    result = runner.invoke(app, ["switch", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def failure(*arguments: str | Path) -> str:
+    """One line of a command that does not."""
+    result = runner.invoke(app, ["switch", *map(str, arguments)])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("thc: ")
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_plan_prints_every_step() -> None:
+    wanted = plan(Deployment.load(EXAMPLE))
+    assert switch("plan", EXAMPLE).splitlines() == wanted.lines()
+
+
+def test_plan_for_a_target(bmv2_jobs: Path) -> None:
+    deployment = Deployment.load(EXAMPLE)
+    operations = list(plan(deployment).operations())
+    assert switch("plan", EXAMPLE, "--target", "bfshell") == bfshell.script(operations, deployment.switch)
+    assert switch("plan", bmv2_jobs, "--target", "bmv2") == bmv2.commands(plan(Deployment.load(bmv2_jobs)).operations())
+
+
+def test_plan_against_another(tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(EXAMPLE.read_text().replace("udp_port = 50001\nport = 136", "udp_port = 50002\nport = 136"))
+    changes = switch("plan", EXAMPLE, "--against", other).splitlines()
+    assert {line[0] for line in changes} == {"-", "+"}
+    assert len(changes) == 4
+    assert switch("plan", EXAMPLE, "--against", EXAMPLE) == ""
+
+
+def test_sections() -> None:
+    parts = [switch("plan", EXAMPLE, "--only", section) for section in ("ports", "multicast", "tables")]
+    assert "".join(parts) == switch("plan", EXAMPLE)
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_dry_run_needs_no_switch() -> None:
+    for target in ("bfshell", "grpc"):
+        assert switch("install", EXAMPLE, "--target", target, "--dry-run")
+    assert "job_check.job.get(job_id=" in switch("reset", EXAMPLE, "1", "--target", "bfshell", "--dry-run")
+
+
+@pytest.mark.usefixtures("no_tools")
+@pytest.mark.parametrize("command", [["install"], ["status"], ["reset", "1"]])
+def test_what_is_missing_is_named(command: list[str], bmv2_jobs: Path) -> None:
+    name, *rest = command
+    assert "set SDE" in failure(name, EXAMPLE, *rest, "--target", "bfshell")
+    assert "bfrt_grpc is not importable" in failure(name, EXAMPLE, *rest, "--target", "grpc")
+    assert "simple_switch_CLI is not on PATH" in failure(name, bmv2_jobs, *rest, "--target", "bmv2")
+    assert "use bfshell or grpc" in failure(name, EXAMPLE, *rest, "--target", "bmv2")
+    assert "use bmv2" in failure(name, bmv2_jobs, *rest, "--target", "grpc")
+
+
+def test_reset_of_a_job_that_is_not_there() -> None:
+    assert "there is no job 5 in the job description; there are: 1" in failure(
+        "reset", EXAMPLE, "5", "--target", "bfshell"
+    )
+
+
+def test_serve_asks_for_what_it_needs(tmp_path: Path, bmv2_jobs: Path) -> None:
+    assert "serve a Tofino with --target grpc" in failure("serve", EXAMPLE, "--target", "bfshell")
+    path = tmp_path / "no_interface.toml"
+    path.write_text(bmv2_jobs.read_text().replace("cpu_interface", "# cpu_interface"))
+    assert "Give --interface, or cpu_interface" in failure("serve", path, "--target", "bmv2")
+
+
+def test_describe() -> None:
+    assert switch("describe", EXAMPLE, "switch.architecture") == "tofino1\n"
+    assert json.loads(switch("describe", EXAMPLE, "jobs.0.workers.1.port")) == 136
+    assert switch("describe", EXAMPLE, "switch.program", "jobs.0.quorum") == "thc_tna\nnull\n"
+    assert "has no switch.nothing" in failure("describe", EXAMPLE, "switch.nothing")
+
+
+def test_a_wrong_description_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(EXAMPLE.read_text().replace("granularity = 30", "granularity = 100"))
+    assert "use thc.granularity 85 or less" in failure("plan", path)

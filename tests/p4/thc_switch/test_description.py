@@ -1,0 +1,262 @@
+"""What a job description may say, and what errors tell to change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from thc_switch import Deployment, JobDescription, allocate, limits
+from thc_switch.programs import INCLUDE_FOLDER
+
+Fields = dict[str, Any]
+Describe = Callable[..., Deployment]
+MakeFields = Callable[..., Fields]
+
+STATION = {"mac": "02:00:00:00:99:01", "port": 9}
+ROUTE = {"prefix": "10.1.0.0/16", "next_hop_mac": "02:00:00:00:99:02", "port": 9}
+
+
+def refusal(make: Callable[[], object]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        make()
+    message = str(caught.value)
+    assert "Value error" not in message
+    assert "pydantic" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("thc", "message"),
+    [
+        (
+            {"granularity": 86},
+            "86 * 3 workers = 258 does not fit the switch's 8-bit sums (at most 255): use thc.granularity 85",
+        ),
+        ({"bits": 3}, "thc.bits is 3; the switch looks up 4-bit codes"),
+        ({"bits": 8, "granularity": 255}, "thc.bits is 8"),
+        ({"value_bits": 16}, "thc.value_bits is 16; the switch sums in 8 bits"),
+        ({"codes_per_packet": 2048}, "thc.codes_per_packet is 2048; a switch packet has 1024"),
+        ({"codes_per_packet": "auto"}, "thc.codes_per_packet is auto; a switch packet has 1024"),
+        (
+            {"partition_bytes": 32 << 20},
+            f"makes 8192 packets of a partition; the switch numbers 4096: use at most {16 << 20}",
+        ),
+        ({"granularity": 14}, "granularity must be at least 15"),
+        ({"rotation": 1}, "rotation: extra inputs are not permitted"),
+    ],
+)
+def test_settings_a_switch_cannot_do(describe: Describe, a_job: MakeFields, thc: Fields, message: str) -> None:
+    assert message in refusal(lambda: describe([a_job(thc=thc)])).replace("Extra", "extra")
+
+
+@given(workers=st.integers(1, 40), granularity=st.integers(15, 300))
+def test_sums_that_fit_are_taken_and_no_others(workers: int, granularity: int) -> None:
+    fields = [
+        {"ip": f"10.0.0.{number + 1}", "mac": f"02:00:00:00:00:{number:02x}", "udp_port": 1, "port": 0}
+        for number in range(workers)
+    ]
+    thc = ThcConfig(granularity=granularity, p=1 / 32)
+    fits = granularity * workers <= 255 and workers <= 32
+    try:
+        JobDescription(job_id=1, workers=fields, thc=thc)
+    except ConfigurationError:
+        assert not fits
+    else:
+        assert fits
+
+
+def test_more_workers_than_codes_allow(describe: Describe, a_job: MakeFields) -> None:
+    message = refusal(lambda: describe([a_job(count=18, thc={})]))
+    assert "4-bit codes allow at most 17 workers" in message
+    assert "33 workers: a switch job has 1 to 32" in refusal(lambda: describe([a_job(count=33)]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"quorum": 4}, "quorum must be in 1 .. 3 (workers), not 4"),
+        ({"quorum": 0}, "quorum must be in 1 .. 3"),
+        ({"slots": 1}, "slots"),
+        ({"slots": 2049}, "the jobs need 2049 slots, and 1 pipe(s) hold 2048"),
+        ({"first_slot": 2000}, "the jobs need 2064 slots"),
+        ({"job_id": 65536}, "job_id"),
+        ({"workers": []}, "0 workers"),
+    ],
+)
+def test_jobs_that_do_not_fit(describe: Describe, a_job: MakeFields, changes: Fields, message: str) -> None:
+    assert message in refusal(lambda: allocate(describe([a_job(**changes)])))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ip": "10.0.0.2", "mac": "02:00:00:00:00:01"}, "worker 10.0.0.2:50001 is there twice"),
+        ({"mac": "02:00:00:00:00:1"}, "is not a MAC address such as"),
+        ({"mac": "03:00:00:00:00:01"}, "is a group address"),
+        ({"port": 68}, "port 68 is the CPU's or recirculates; use a front-panel port"),
+        ({"port": 64}, "port 64 is the CPU's or recirculates"),
+        ({"port": 512}, "port"),
+        ({"ip": "10.0.9.254"}, "has the address of the switch"),
+        ({"mac": "02:00:00:00:00:01", "udp_port": 50002}, "02:00:00:00:00:01 is at port 1 and at 0"),
+    ],
+)
+def test_workers_that_cannot_be(
+    describe: Describe, a_job: MakeFields, a_worker: MakeFields, changes: Fields, message: str
+) -> None:
+    workers = [a_worker(1), a_worker(0, **changes)]
+    assert message in refusal(lambda: describe([a_job(workers=workers)]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"recirculation": []}, "recirculation names 0 ports; one, two or four pipes"),
+        ({"recirculation": [{"port": 68}, {"port": 196}, {"port": 324}]}, "recirculation names 3 ports"),
+        ({"recirculation": [{"port": 68}, {"port": 4}]}, "every recirculation port must be in another pipe"),
+        ({"recirculation": [{"port": 68}, {"port": 68}]}, "recirculation port 68 is there twice"),
+        ({"cpu_port": 68}, "port 68 is the cpu_port and a recirculation port"),
+        ({"architecture": "tofino3"}, "architecture"),
+        ({"ip": "10.0.0"}, "ip"),
+        ({"program": "a b"}, "program"),
+        ({"flood_group": 1}, "flood_group"),
+        ({"udp_port": 48866}, "udp_port: Extra inputs"),
+        ({"ports": [{"number": 68, "speed": "100G"}]}, "ports: port 68 is the CPU's or recirculates"),
+        ({"ports": [{"number": 64, "speed": "10G"}]}, "ports: port 64 is the CPU's or recirculates"),
+        ({"stations": [STATION | {"port": 68}]}, "station 02:00:00:00:99:01: port 68 is the CPU's or recirculates"),
+        ({"stations": [STATION | {"port": 64}]}, "station 02:00:00:00:99:01: port 64 is the CPU's or recirculates"),
+        ({"stations": [STATION | {"mac": "02:00:00:00:ff:fe"}]}, "has the MAC address of the switch; give it its own"),
+        ({"routes": [ROUTE | {"port": 68}]}, "route to 10.1.0.0/16: port 68 is the CPU's or recirculates"),
+        ({"routes": [ROUTE | {"port": 64}]}, "route to 10.1.0.0/16: port 64 is the CPU's or recirculates"),
+    ],
+)
+def test_switches_that_cannot_be(describe: Describe, changes: Fields, message: str) -> None:
+    assert message in refusal(lambda: describe([], **changes))
+
+
+def test_job_ids_are_unique(describe: Describe, a_job: MakeFields) -> None:
+    assert "job_id 1 is there twice" in refusal(lambda: describe([a_job(), a_job(first_worker=3)]))
+
+
+def test_jobs_share_the_lookup_table(describe: Describe, a_job: MakeFields) -> None:
+    other = a_job(2, first_worker=3, thc={"granularity": 17, "p": 1 / 32})
+    message = refusal(lambda: describe([a_job(), other]))
+    assert "jobs 1 and 2 use different lookup tables, and a switch holds one" in message
+
+
+def test_a_worker_may_be_in_two_jobs(describe: Describe, a_job: MakeFields) -> None:
+    assert len(allocate(describe([a_job(1), a_job(2)]))) == 2
+
+
+def test_overlapping_slots_are_refused(describe: Describe, a_job: MakeFields) -> None:
+    deployment = describe([a_job(1), a_job(2, first_slot=63)])
+    assert "jobs 1 and 2 overlap at slot 63: leave first_slot out, or start job 2 at 64" in refusal(
+        lambda: allocate(deployment)
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(2, 400), st.one_of(st.none(), st.integers(0, 2000))), min_size=1, max_size=6),
+    st.sampled_from([1, 2, 4]),
+)
+def test_allocated_slots_are_disjoint_and_exist(jobs: list[tuple[int, int | None]], pipes: int) -> None:
+    workers = [{"ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "udp_port": 1, "port": 0}]
+    deployment = Deployment(
+        switch={
+            "architecture": "tofino1",
+            "ip": "10.0.9.254",
+            "mac": "02:00:00:00:ff:fe",
+            "cpu_port": 64,
+            "recirculation": [{"port": pipe << 7 | 68} for pipe in range(pipes)],
+        },
+        jobs=[
+            {"job_id": number, "slots": slots, "first_slot": first, "workers": workers}
+            for number, (slots, first) in enumerate(jobs)
+        ],
+    )
+    wanted = [range(first, first + slots) for slots, first in jobs if first is not None]
+    try:
+        allocations = allocate(deployment)
+    except ConfigurationError:
+        # Automatic ranges come after all before them, so only explicit ones or too many slots can be refused.
+        assert wanted or sum(slots for slots, _ in jobs) > limits.max_slots(pipes)
+        return
+    taken: set[int] = set()
+    for allocation in allocations:
+        slots = set(range(allocation.first_slot, allocation.first_slot + allocation.slots))
+        assert not slots & taken
+        taken |= slots
+    assert max(taken) < limits.max_slots(pipes)
+
+
+def test_replication_ids_are_unique(describe: Describe, a_job: MakeFields) -> None:
+    allocations = allocate(describe([a_job(number, slots=2) for number in range(limits.MAX_JOBS)]))
+    ids = [allocation.replication_id(worker) for allocation in allocations for worker in range(limits.MAX_WORKERS)]
+    assert len(set(ids)) == len(ids)
+    assert 1 <= min(ids) <= max(ids) <= 0xFFFF
+    groups = {allocation.multicast_group for allocation in allocations}
+    assert len(groups) == len(allocations)
+    assert 65535 not in groups
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(
+        """
+        [switch]
+        architecture = "v1model"
+        ip = "10.0.0.254"
+        mac = "02-00-00-00-00-FE"
+        cpu_port = 64
+        recirculation = [{ port = 68 }]
+        [[jobs]]
+        job_id = 7
+        workers = [{ ip = "10.0.0.1", mac = "02:00:00:00:00:01", udp_port = 50001, port = 1 }]
+        [jobs.thc]
+        granularity = 30
+        """
+    )
+    deployment = Deployment.load(path)
+    assert deployment.switch.mac == "02:00:00:00:00:fe"
+    assert deployment.jobs[0].table.granularity == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("[switch", "is no job description"), ("[switch]\nip = 1", "mac: Field required")]
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(text)
+    refused = refusal(lambda: Deployment.load(path))
+    assert refused.startswith(str(path))
+    assert message in refused
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert "No such file" in refusal(lambda: Deployment.load(tmp_path / "none.toml"))
+
+
+def test_sizes_are_those_of_the_programs() -> None:
+    text = (INCLUDE_FOLDER / "thc_config.p4").read_text()
+    defined = dict(re.findall(r"^#define (THC_\w+) +(\d+)", text, re.MULTILINE))
+    assert int(defined["THC_BLOCK_WORDS"]) == limits.REGISTER_WORDS
+    assert int(defined["THC_PASSES"]) == limits.PASSES
+    assert int(defined["THC_CODES_PER_PASS"]) == limits.CODES_PER_PASS
+    assert int(defined["THC_VERSIONS"]) == limits.VERSIONS_PER_SLOT * limits.max_slots(max(limits.PIPE_COUNTS))
+    assert int(defined["THC_JOB_ENTRIES"]) == limits.JOB_ENTRIES
+    assert int(defined["THC_WORKER_ENTRIES"]) == limits.MAX_ALL_WORKERS
+    assert int(defined["THC_ROUTE_ENTRIES"]) == limits.MAX_ROUTES
+    assert int(defined["THC_MAC_ENTRIES"]) == limits.MAC_ENTRIES
+
+
+def test_the_example_is_valid() -> None:
+    deployment = Deployment.load(Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml")
+    assert len(allocate(deployment)) == 1
+    assert deployment.switch.slots == 4096

@@ -1,0 +1,238 @@
+"""scripts/switch: what the deployment scripts would do, and what they say is missing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from thc_switch import Deployment, plan
+from thc_switch.plan import Section
+from thc_switch.targets import bfshell
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts" / "switch"
+EXAMPLE = Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml"
+STEPS = ("compile", "load", "ports", "multicast", "tables", "start", "status")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A machine without SDE; `thc` is that of this Python."""
+    thc = tmp_path / "thc"
+    thc.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "from byteps_thc.tools.cli import app; app()" "$@"\n')
+    thc.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name not in ("SDE", "SDE_INSTALL", "P4C")}
+    return kept | {"THC": str(thc), "THC_SWITCH_STATE": str(tmp_path / "state")}
+
+
+def script(name: str, *arguments: str | Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [str(SCRIPTS / f"{name}.sh"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+
+
+def identity(pid: int) -> str:
+    """As the scripts note which process they started."""
+    command = f"source {SCRIPTS}/common.sh x.toml; process_identity {pid}"
+    env = os.environ | {"THC": "true"}
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, env=env).stdout
+
+
+@pytest.fixture
+def sde(environment: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An SDE whose bfshell says that scripts end well, and a `thc` whose agent waits and names its PYTHONPATH."""
+    sde = tmp_path / "sde"
+    (sde / "bin").mkdir(parents=True)
+    (sde / "lib/python3.11/site-packages/tofino").mkdir(parents=True)
+    bfshell_tool = sde / "bin/bfshell"
+    bfshell_tool.write_text(f"#!/bin/sh\necho '{bfshell.DONE}'\n")
+    bfshell_tool.chmod(0o755)
+    thc = tmp_path / "serving_thc"
+    thc.write_text(
+        '#!/bin/sh\n[ "$2" != serve ] || { echo "agent ready, $PYTHONPATH"; exec sleep 60; }\n'
+        f'exec {environment["THC"]} "$@"\n'
+    )
+    thc.chmod(0o755)
+    env = environment | {"SDE_INSTALL": str(sde), "THC": str(thc)}
+    yield env
+    script("teardown", EXAMPLE, env=env)
+
+
+def test_a_changed_description_gets_another_agent(sde: dict[str, str], tmp_path: Path) -> None:
+    jobs, state = tmp_path / "jobs.toml", tmp_path / "state"
+    jobs.write_text(EXAMPLE.read_text())
+    first = script("start", jobs, env=sde)
+    assert first.returncode == 0, first.stderr
+    assert "site-packages/tofino" in (state / "agent.log").read_text(), "where bfrt_grpc is"
+    pid_file = state / "agent.pid"
+    before = pid_file.read_text()
+    assert "runs already" in script("start", jobs, env=sde).stdout
+    assert pid_file.read_text() == before
+    jobs.write_text(EXAMPLE.read_text() + "# changed\n")
+    assert script("start", jobs, env=sde).returncode == 0
+    assert pid_file.read_text() not in ("", before)
+    assert script("tables", jobs, env=sde).returncode == 0
+    assert not pid_file.exists(), "an agent of another description must not answer while tables are filled"
+
+
+def test_a_process_that_ends_is_not_waited_for(sde: dict[str, str], tmp_path: Path) -> None:
+    broken = tmp_path / "broken_thc"
+    broken.write_text("#!/bin/sh\necho no such interface\nexit 1\n")
+    broken.chmod(0o755)
+    started = time.monotonic()
+    result = script("start", EXAMPLE, env=sde | {"THC": str(broken)})
+    assert time.monotonic() - started < 15
+    assert result.returncode == 1
+    assert "no such interface\nstart.sh: agent ended" in result.stderr
+
+
+def test_a_process_that_has_ended_has_no_identity_and_ends_no_script() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    command = f"source {SCRIPTS}/common.sh x.toml; process_identity {ended.pid} || echo gone"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ | {"THC": "true"})
+    assert (result.returncode, result.stdout, result.stderr) == (0, "gone\n", "")
+
+
+def test_the_pid_of_another_process_is_not_ours(environment: dict[str, str], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            pid, started, boot = identity(other.pid).split()
+            (state / "agent.pid").write_text(f"{pid} {int(started) - 1} {boot}\n")
+            assert "agent does not run" in script("teardown", EXAMPLE, env=environment).stdout
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_paths_in_the_state_folder_are_absolute(environment: dict[str, str]) -> None:
+    env = environment | {"THC_SWITCH_STATE": "state", "SDE_INSTALL": "/opt/sde/install"}
+    load = shlex.split(script("load", EXAMPLE, "--dry-run", env=env).stdout)
+    assert load[load.index("--conf-file") + 1] == str(Path("state/tofino/thc_tna.conf").resolve())
+    assert "--server-listen-local-only" in load
+
+
+def test_deploy_does_every_step_in_order(environment: dict[str, str], tmp_path: Path) -> None:
+    env = environment | {"SDE": "/opt/sde"}
+    result = script("deploy", EXAMPLE, "--dry-run", env=env)
+    assert result.returncode == 0, result.stderr
+    titles = [line.removeprefix("== ") for line in result.stdout.splitlines() if line.startswith("== ")]
+    assert tuple(titles) == STEPS
+    assert not (tmp_path / "state").exists(), "a dry run leaves nothing behind"
+
+
+def test_compile_and_load(environment: dict[str, str], tmp_path: Path) -> None:
+    env = environment | {"SDE_INSTALL": "/opt/sde/install"}
+    (compiler,) = (
+        shlex.split(line)
+        for line in script("compile", EXAMPLE, "--dry-run", env=env).stdout.splitlines()
+        if "p4c" in line
+    )
+    source = Path(__file__).parents[3] / "p4/programs/tna/thc_tna.p4"
+    out = tmp_path / "state" / "tofino"
+    assert compiler == [
+        "/opt/sde/install/bin/bf-p4c",
+        *("--target", "tofino", "--arch", "tna"),
+        *("-o", str(out), str(source)),
+    ]
+    assert source.is_file()
+    load = shlex.split(script("load", EXAMPLE, "--dry-run", env=env).stdout)
+    assert load[0] == "/opt/sde/install/bin/bf_switchd"
+    assert load[load.index("--conf-file") + 1] == str(out / "thc_tna.conf")
+
+
+def test_tofino_2(environment: dict[str, str], tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(EXAMPLE.read_text().replace('"tofino1"', '"tofino2"'))
+    output = script("compile", jobs, "--dry-run", env=environment | {"P4C": "p4c"}).stdout
+    assert "--target tofino2 --arch t2na -DTHC_TOFINO2" in output
+
+
+@pytest.mark.parametrize("section", list(Section))
+def test_parts_of_the_plan(section: Section, environment: dict[str, str]) -> None:
+    deployment = Deployment.load(EXAMPLE)
+    result = script(section.value, EXAMPLE, "--dry-run", env=environment)
+    assert result.stdout == bfshell.script(plan(deployment).operations([section]), deployment.switch)
+
+
+def test_start_and_teardown(environment: dict[str, str]) -> None:
+    started = script("start", EXAMPLE, "--dry-run", env=environment | {"SDE_INSTALL": "/opt/sde/install"})
+    assert "switch serve" in started.stdout
+    result = script("teardown", EXAMPLE, "--dry-run", env=environment)
+    assert result.returncode == 0
+    assert "agent does not run\n" in result.stdout
+
+
+def test_teardown_stops_what_runs_and_may_be_repeated(environment: dict[str, str], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            (state / "agent.pid").write_text(identity(process.pid))
+            script("teardown", EXAMPLE, "--dry-run", env=environment)
+            assert process.poll() is None
+            stopping = subprocess.Popen(
+                [str(SCRIPTS / "teardown.sh"), str(EXAMPLE)], env=environment, stdout=subprocess.PIPE, text=True
+            )
+            assert process.wait(20) != 0
+            assert stopping.communicate(timeout=60)[0]
+            assert stopping.returncode == 0
+        finally:
+            process.kill()
+    assert not (state / "agent.pid").exists()
+    assert "agent does not run" in script("teardown", EXAMPLE, env=environment).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("compile", "no P4 compiler: set SDE_INSTALL (bf-p4c), or P4C"),
+        ("load", "set SDE or SDE_INSTALL"),
+        ("ports", "bfshell not found: set SDE"),
+        ("multicast", "bfshell not found: set SDE"),
+        ("tables", "bfshell not found: set SDE"),
+        ("status", "bfshell not found: set SDE"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, message: str, environment: dict[str, str], tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "sh", "dirname", "env", "rm", "mkdir", "find", "pgrep", "sed", "cat", "realpath", "cut"):
+        found = shutil.which(tool)
+        assert found is not None
+        (tools / tool).symlink_to(found)
+    result = script(name, EXAMPLE, env=environment | {"PATH": str(tools)})
+    assert result.returncode == 1
+    assert message in result.stderr
+
+
+def test_compile_again_does_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    compiled = tmp_path / "state" / "tofino"
+    compiled.mkdir(parents=True)
+    (compiled / "thc_tna.conf").touch()
+    result = script("compile", EXAMPLE, env=environment | {"P4C": "false"})
+    assert result.returncode == 0
+    assert "compiled already" in result.stdout
+
+
+def test_bmv2_is_not_deployed_by_scripts(environment: dict[str, str], tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(EXAMPLE.read_text().replace('"tofino1"', '"v1model"'))
+    result = script("deploy", jobs, "--dry-run", env=environment)
+    assert result.returncode == 1
+    assert "these scripts are for Tofino" in result.stderr
+
+
+@pytest.mark.parametrize("name", [*STEPS, "deploy", "teardown"])
+def test_usage(name: str, environment: dict[str, str]) -> None:
+    assert f"Usage: scripts/switch/{name}.sh JOBS.toml" in script(name, "--help", env=environment).stdout
+    assert "which job description?" in script(name, env=environment).stderr
+    assert "unknown option --dry" in script(name, EXAMPLE, "--dry", env=environment).stderr

@@ -1,0 +1,409 @@
+"""A rank that averages tensors with ThcReducer in many ways; each scenario returns what the test checks.
+
+settings: {"scenarios": [names], "servers": [addresses]}.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+
+from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc.baselines import PowerSgd, TopK
+from byteps_thc.checkpoint import checkpointable, load
+from byteps_thc.engines import make_engine
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.reducer import CompressionPolicy, NetworkConfig
+
+CONFIG = ThcConfig(rotation_block=1024)
+LARGE = (1 << 20) + 5
+
+
+def normal(rank: Rank, step: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(100 * step + rank.rank))
+
+
+def exact_average(tensor: Tensor) -> Tensor:
+    average = tensor.detach().float().clone().contiguous()
+    dist.all_reduce(average)
+    return average / dist.get_world_size()
+
+
+def error_of(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ThcError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def many_tensors(rank: Rank, step: int) -> dict[str, Tensor]:
+    parameter = nn.Parameter(normal(rank, step, 30, 100))
+    parameter.grad = normal(rank, step + 1, 30, 100)
+    return {
+        "small": normal(rank, step, 10),
+        "empty": torch.zeros(0, 3),
+        "scalar": normal(rank, step, 1).reshape(()),
+        "matrix": normal(rank, step, 40, 50),
+        "transposed": normal(rank, step, 60, 40).t(),
+        "half": normal(rank, step, 3000).half(),
+        "brain": normal(rank, step, 5, 20, 30).bfloat16(),
+        "parameter": parameter,
+        "its gradient": parameter.grad,
+        "every other": normal(rank, step, 4000)[::2],
+        "large": normal(rank, step, LARGE),
+        "large columns": normal(rank, step, 1 << 10, 2 << 10)[:, : 1 << 10],
+        "last": normal(rank, step, 2000),
+    }
+
+
+def averages(rank: Rank) -> dict[str, Any]:
+    errors: dict[str, list[float]] = {}
+    lost: dict[str, Tensor] = {}
+    untouched = True
+    with ThcReducer(None, CONFIG) as reducer:
+        for step in range(3):
+            tensors = many_tensors(rank, 10 * step)
+            expected = {name: exact_average(tensor) for name, tensor in tensors.items()}
+            base = tensors["large columns"]._base
+            assert base is not None
+            rest = base[:, 1 << 10 :].clone()
+            assert reducer.all_reduce(tensors) is None
+            untouched = untouched and torch.equal(rest, base[:, 1 << 10 :])
+            for name, average in expected.items():
+                got = tensors[name].detach().float()
+                power = float(average.square().sum()) or 1.0
+                lost[name] = lost.get(name, 0.0) + got - average
+                errors.setdefault(name, []).append(float((got - average).square().sum()) / power)
+        sums = {name: float(error.square().sum()) / error.numel() for name, error in lost.items() if error.numel()}
+        stats = reducer.compression_stats()
+        return {
+            "averages": {name: tensor.detach().clone() for name, tensor in tensors.items()},
+            "errors": errors,
+            "lost": sums,
+            "untouched": untouched,
+            "steps": stats.steps,
+            "ratio": stats.ratio,
+            "nmse": stats.nmse,
+            "sizes": reducer.parameter_sizes,
+        }
+
+
+def equals_the_engine(rank: Rank) -> dict[str, Any]:
+    group = dist.group.WORLD
+    assert group is not None
+    policy = CompressionPolicy()
+    engine = make_engine(group, CONFIG, policy)
+    equal = []
+    with ThcReducer(None, CONFIG, policy=policy) as reducer:
+        for step in range(2):
+            tensors = {"a": normal(rank, step, 3000), "b": normal(rank, step + 50, 4, 1000)}
+            # As ThcReducer does it; random keys come from the key of the buffer.
+            key = next(iter(reducer._packings.values()))._slots[0]._key if step else None
+            flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
+            reducer.all_reduce(tensors)
+            key = key or next(iter(reducer._packings.values()))._slots[0]._key
+            engine.start_step()
+            slices = (ParameterSlice("a", 0, 3000), ParameterSlice("b", 3000, 7000))
+            engine.all_reduce(GradientBuffer(key, flat, slices)).wait()
+            equal.append(torch.equal(flat, torch.cat([tensor.flatten() for tensor in tensors.values()])))
+        one, other = reducer.state_dict(), engine.state_dict()
+        equal += [torch.equal(one["residuals"][name], other["residuals"][name]) for name in ("a", "b")]
+    engine.close()
+    return {"equal": equal}
+
+
+def asynchronous(rank: Rank) -> dict[str, Any]:
+    """Two calls in flight, the second of which all ranks but one have made."""
+    results: dict[str, Any] = {}
+    with ThcReducer(None, CONFIG) as reducer:
+        first, second = {"a": normal(rank, 0, 5000)}, {"b": normal(rank, 1, 50, 100)}
+        expected = [exact_average(first["a"]), exact_average(second["b"])]
+        if rank.rank == 0:
+            dist.barrier()  # the others' works are under way
+        works = [reducer.all_reduce(first, async_op=True), reducer.all_reduce(second, async_op=True)]
+        future = works[1].get_future().then(lambda done: (threading.current_thread().name, done.value()))
+        if rank.rank > 0:
+            results["late"] = error_of(lambda: works[0].wait(timedelta(seconds=0.05)))
+            results["early"] = [work.is_completed() for work in works]
+            results["again"] = error_of(lambda: reducer.all_reduce({"c": torch.zeros(4), "a": first["a"]}))
+            results["state"] = error_of(reducer.state_dict)
+            dist.barrier()
+        thread, value = future.wait()
+        results["value"] = len(value) == 1 and torch.equal(value[0], second["b"])
+        results["thread"] = thread
+        results["waited"] = [work.wait() for work in works] + [work.wait(timedelta(seconds=9)) for work in works]
+        results["completed"] = [work.is_completed() and work.is_success() for work in works]
+        results["result"] = works[1].result()[0] is second["b"]
+        results["errors"] = [
+            float((got - wanted).square().sum() / wanted.square().sum())
+            for got, wanted in zip([first["a"], second["b"]], expected, strict=True)
+        ]
+        # Many of the same small ones, in flight together.
+        many = [{f"{number}": normal(rank, number, 2000)} for number in range(20)]
+        for work in [reducer.all_reduce(tensors, async_op=True) for tensors in many]:
+            work.wait()
+        results["averages"] = {"first": first["a"], "second": second["b"]} | {k: t for d in many for k, t in d.items()}
+    return results
+
+
+def mismatches(rank: Rank) -> dict[str, Any]:
+    """Ranks pass different tensors: an error on all, nothing has changed, and the next call is fine."""
+    odd = rank.rank == 1
+    errors, unchanged = [], []
+    with ThcReducer(None, CONFIG) as reducer:
+
+        def refused(*names_and_sizes: tuple[str, int]) -> None:
+            tensors = {name: normal(rank, 0, size) for name, size in names_and_sizes}
+            before = {name: tensor.clone() for name, tensor in tensors.items()}
+            errors.append(error_of(lambda: reducer.all_reduce(tensors)))
+            unchanged.extend(torch.equal(before[name], tensor) for name, tensor in tensors.items())
+
+        refused(*[("a", 2000), ("b", 2000)][:: -1 if odd else 1])
+        refused(("c", 3000 + odd), ("d", 10))
+        corrected = {"c": normal(rank, 0, 3000), "d": normal(rank, 0, 10)}  # nobody has kept the refused size
+        reducer.all_reduce(corrected)
+        sizes = dict(reducer.parameter_sizes or {})
+        refused(*[("e", 1500), ("f", 2)][: 1 if odd else 2])
+        # Both are known now on all ranks, and only their order differs.
+        first, second = {"x": normal(rank, 0, 2000)}, {"y": normal(rank, 1, 2000)}
+        for tensors in (first, second):
+            reducer.all_reduce(tensors)
+        works = [reducer.all_reduce(tensors, async_op=True) for tensors in [first, second][:: -1 if odd else 1]]
+        errors += [error_of(work.wait) for work in works]
+        steps = reducer.compression_stats().steps
+        after = {"x": normal(rank, 3, 2000)}
+        expected = exact_average(after["x"])
+        reducer.all_reduce(after)
+        error = float((after["x"] - expected).square().sum() / expected.square().sum())
+    return {
+        "errors": errors,
+        "unchanged": unchanged,
+        "steps": steps,
+        "averages": after,
+        "error": error,
+        "sizes": sizes,
+    }
+
+
+def refusals(rank: Rank) -> dict[str, Any]:
+    with ThcReducer(None, CONFIG) as reducer:
+        reducer.all_reduce({"known": normal(rank, 0, 2000)})
+        once = torch.zeros(3)
+        mesh = init_device_mesh("cpu", (rank.ranks,))
+        wrong: dict[str, dict[str, Any]] = {
+            "size": {"known": torch.zeros(2001)},
+            "dtype": {"known": torch.zeros(2000).half()},
+            "double": {"x": torch.zeros(3, dtype=torch.float64)},
+            "sparse": {"x": torch.zeros(3).to_sparse()},
+            "distributed": {"x": DTensor.from_local(torch.zeros(3), mesh)},
+            "none": {"x": None},
+            "list": {"x": [1.0]},
+            "meta": {"x": torch.zeros(3, device="meta")},
+            "expanded": {"x": torch.zeros(1).expand(3)},
+            "alias": {"x": once, "y": once.view(3, 1)},
+        }
+        texts = {name: error_of(lambda tensors=tensors: reducer.all_reduce(tensors)) for name, tensors in wrong.items()}
+        texts["power"] = error_of(lambda: ThcReducer(None, PowerSgd()))
+        texts["config"] = error_of(lambda: ThcReducer(None, "thc"))
+        texts["worker"] = error_of(lambda: ThcReducer(None, CONFIG, worker=0, workers=2))
+        texts["where"] = error_of(lambda: ThcReducer(["10.0.0.1"], CONFIG))
+        reducer.all_reduce({})  # nothing of nothing
+        averages = {"known": normal(rank, 1, 2000)}
+        reducer.all_reduce(averages)
+    texts["closed"] = error_of(lambda: reducer.all_reduce(averages))
+    reducer.close()
+    return {"texts": texts, "averages": averages}
+
+
+def closed_in_flight(rank: Rank) -> dict[str, Any]:
+    reducer = ThcReducer(None, CONFIG)
+    work = None
+    if rank.rank == 0:
+        work = reducer.all_reduce({"a": torch.zeros(2000)}, async_op=True)
+        reducer.close()
+    dist.barrier()
+    reducer.close()
+    return {"error": "" if work is None else error_of(work.wait), "exception": work and str(work.exception())}
+
+
+def policies(rank: Rank) -> dict[str, Any]:
+    errors, lines = [], []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("byteps_thc")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    with ThcReducer(
+        None, CONFIG, policy=CompressionPolicy(warmup_steps=2, bypass_elements=500), log_every=2
+    ) as reducer:
+        for step in range(4):
+            tensors = {"large": normal(rank, step, 3000), "small": normal(rank, step + 9, 499)}
+            expected = {name: exact_average(tensor) for name, tensor in tensors.items()}
+            reducer.all_reduce(tensors)
+            errors.append([float((tensors[name] - expected[name]).abs().max()) for name in tensors])
+    logger.removeHandler(handler)
+    return {"errors": errors, "lines": lines, "averages": tensors}
+
+
+def not_finite(rank: Rank) -> dict[str, Any]:
+    with ThcReducer(None, CONFIG) as reducer:
+        tensors = {"a": normal(rank, 0, 4096), "b": normal(rank, 1, 4096)}
+        if rank.rank == 1:
+            tensors["b"][5] = float("inf")
+        reducer.all_reduce(tensors)
+        return {"finite": [int(tensor.isfinite().sum()) for tensor in tensors.values()]}
+
+
+def grad_scaler(rank: Rank) -> dict[str, Any]:
+    """Rank 1's gradient is not finite in step 1: the step is skipped everywhere."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    model = nn.Linear(100, 40)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    changed, finite, scales, kept, busy = [], [], [], torch.zeros(4000), ""
+    with ThcReducer(None, CONFIG, grad_scaler=scaler) as reducer:
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(normal(rank, step, 8, 100)).square().mean()
+            scaler.scale(loss * (float("inf") if step == 1 and rank.rank == 1 else 1.0)).backward()
+            gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+            for name, gradient in gradients.items():
+                reducer.all_reduce({name: gradient})
+            finite.append(all(bool(gradient.isfinite().all()) for gradient in gradients.values()))
+            scaler.step(optimizer)
+            scaler.update()
+            state = reducer.state_dict()
+            changed.append(not torch.equal(state["residuals"]["weight"], kept))
+            scales.append(state["loss_scale"])
+            kept = state["residuals"]["weight"]
+        if rank.rank == 0:
+            dist.barrier()  # until then the others' calls are in flight
+        work = reducer.all_reduce({"a": torch.zeros(4000)}, async_op=True)
+        if rank.rank > 0:
+            busy = error_of(lambda: reducer.all_reduce({"b": torch.zeros(4000)}))
+            dist.barrier()
+        work.wait()
+    scales = [scales[0], scales[-1]]
+    return {"changed": changed, "finite": finite, "scales": scales, "in flight": busy, "averages": gradients}
+
+
+def resumed(rank: Rank) -> dict[str, Any]:
+    """Two calls, a state into another reducer by hand and by DCP, a third call; the same as three calls in one go."""
+
+    def call(reducer: ThcReducer, step: int) -> dict[str, Tensor]:
+        tensors = {"one": normal(rank, step, 3000), "two": normal(rank, step + 20, 70, 50)}
+        reducer.all_reduce(tensors)
+        return tensors
+
+    folder = rank.directory / "checkpoint"
+    with ThcReducer(None, CONFIG) as first:
+        for step in range(2):
+            call(first, step)
+        state = first.state_dict()
+        dcp.save({"thc": checkpointable(first)}, checkpoint_id=folder)
+        third = call(first, 2)
+    results = {}
+    for how in ("by hand", "checkpoint"):
+        with ThcReducer(None, CONFIG) as second:
+            if how == "by hand":
+                second.load_state_dict(state)
+            else:
+                load(second, folder)
+            again = call(second, 2)
+            results[how] = all(torch.equal(third[name], again[name]) for name in third)
+            results[f"{how}, known"] = error_of(lambda second=second: load(second, folder))
+    with ThcReducer(None, CONFIG) as other:
+        other.all_reduce({"one": normal(rank, 0, 3001)})
+        results["other size"] = error_of(lambda: load(other, folder, strict=False))
+    with ThcReducer(None, CONFIG) as other:
+        load(other, folder)
+        results["does not fit"] = error_of(lambda: other.all_reduce({"one": torch.zeros(3001)}))
+        results["ended"] = error_of(lambda: other.all_reduce({"two": torch.zeros(3500)}))
+    return {"averages": third, "names": sorted(state["residuals"])} | results
+
+
+def moving_names(rank: Rank) -> dict[str, Any]:
+    """A name comes with others in other calls, and takes its residual along."""
+    lost = torch.zeros(3000)
+    with ThcReducer(None, CONFIG) as reducer:
+        for step in range(6):
+            tensors = {"a": normal(rank, 7, 3000)} | ({"b": normal(rank, step, 2000)} if step % 2 else {})
+            lost += exact_average(tensors["a"])
+            reducer.all_reduce(tensors)
+            lost -= tensors["a"]
+        residual = exact_average(reducer.state_dict()["residuals"]["a"])
+    return {"lost": float((lost - residual).abs().max()), "averages": tensors}
+
+
+def baseline(rank: Rank) -> dict[str, Any]:
+    with ThcReducer(None, TopK(ratio=0.05)) as reducer:
+        tensors = {"a": normal(rank, 0, 4000), "b": normal(rank, 1, 10)}
+        expected = exact_average(tensors["b"])
+        reducer.all_reduce(tensors)
+        ratio = reducer.compression_stats().ratio
+    return {"averages": tensors, "small": float((tensors["b"] - expected).abs().max()), "ratio": ratio}
+
+
+def subgroups(rank: Rank) -> dict[str, Any]:
+    groups = [dist.new_group([0, 2]), dist.new_group([1])]
+    tensors = {"a": normal(rank, 0, 4000)}
+    with ThcReducer(groups[rank.rank % 2], CONFIG) as reducer:
+        reducer.all_reduce(tensors)
+        return {"tensor": tensors["a"], "before": normal(rank, 0, 4000), "workers": reducer.state_dict()["workers"]}
+
+
+def servers(rank: Rank) -> dict[str, Any]:
+    """Through thc-ps, with the process group for small tensors."""
+    network = NetworkConfig(rank.settings["servers"], job=1)
+    with ThcReducer(network, ThcConfig()) as reducer:
+        errors = []
+        for step in range(2):
+            tensors = {"a": normal(rank, step, 30_000), "b": normal(rank, step, 10)}
+            expected = {name: exact_average(tensor) for name, tensor in tensors.items()}
+            reducer.all_reduce(tensors)
+            difference = [(tensors[name] - expected[name]).square().sum() for name in tensors]
+            errors.append(
+                [float(d / expected[name].square().sum()) for d, name in zip(difference, tensors, strict=True)]
+            )
+        swapped = dict(reversed(tensors.items())) if rank.rank == 1 else tensors
+        mismatch = error_of(lambda: reducer.all_reduce(swapped))
+        reducer.all_reduce(tensors)
+    return {"errors": errors, "averages": tensors, "mismatch": mismatch}
+
+
+SCENARIOS = [
+    averages,
+    equals_the_engine,
+    asynchronous,
+    mismatches,
+    refusals,
+    closed_in_flight,
+    policies,
+    not_finite,
+    grad_scaler,
+    resumed,
+    moving_names,
+    baseline,
+    subgroups,
+    servers,
+]
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        rank.report({scenario.__name__: scenario(rank) for scenario in SCENARIOS})
+
+
+if __name__ == "__main__":
+    main()

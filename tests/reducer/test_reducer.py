@@ -1,0 +1,207 @@
+"""ThcReducer on real gloo ranks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+
+from byteps_thc.tools.launch import ParameterServer
+
+PROGRAM = Path(__file__).with_name("reducer_rank.py")
+RANKS = 3
+Reports = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    with ParameterServer() as server:
+        settings = {"servers": [server.address]}
+        return run_ranks(PROGRAM, RANKS, tmp_path_factory.mktemp("reducer"), settings=settings, timeout_s=110)
+
+
+def test_torch_is_imported_when_somebody_asks_for_the_reducer() -> None:
+    code = (
+        "import sys, byteps_thc; assert 'torch' not in sys.modules; assert not hasattr(byteps_thc, 'Reducer'); "
+        "from byteps_thc import ThcReducer; assert 'torch' in sys.modules; assert byteps_thc.ThcReducer is ThcReducer"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code], timeout=60, check=True)
+
+
+def of(reports: Reports, scenario: str) -> Reports:
+    return [report[scenario] for report in reports]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        "averages",
+        "asynchronous",
+        "mismatches",
+        "refusals",
+        "policies",
+        "grad_scaler",
+        "resumed",
+        "moving_names",
+        "baseline",
+        "servers",
+    ],
+)
+def test_averages_are_the_same_bits_on_all_ranks(reports: Reports, scenario: str) -> None:
+    first, *others = (report["averages"] for report in of(reports, scenario))
+    for other in others:
+        assert first.keys() == other.keys()
+        for name, tensor in first.items():
+            assert tensor.isfinite().all()
+            assert torch.equal(tensor, other[name]), name
+
+
+def test_tensors_of_every_kind_are_averaged_in_place(reports: Reports) -> None:
+    for report in of(reports, "averages"):
+        for name, errors in report["errors"].items():
+            # Small ones travel exactly; the others have the quantization error, which error feedback keeps small.
+            limit = 1e-10 if name in ("small", "empty", "scalar") else 0.1
+            assert max(errors) < limit, name
+            assert min(errors) > 0 or limit < 0.1, name
+        assert report["untouched"]  # what lies between the columns of a tensor
+        assert max(report["lost"].values()) < 0.1  # of a variance of 1: of three steps, only the last one's
+        assert report["steps"] == 3
+        assert report["ratio"] > 4
+        assert 0 < report["nmse"] < 0.5
+        assert report["sizes"]["empty"] == 0
+        assert report["sizes"]["parameter"] == 3000
+
+
+def test_averages_are_the_engines(reports: Reports) -> None:
+    for report in of(reports, "equals_the_engine"):
+        assert report["equal"] == [True] * 4
+
+
+def test_calls_in_flight(reports: Reports) -> None:
+    for rank, report in enumerate(of(reports, "asynchronous")):
+        assert report["value"]
+        assert report["thread"] in ("thc-finish", "MainThread")  # the latter when it was over by then
+        assert report["waited"] == [True] * 4
+        assert report["completed"] == [True] * 2
+        assert report["result"]
+        assert max(report["errors"]) < 0.1
+        if rank:
+            assert report["late"] == "DeadlineError: the average did not arrive within 0.05 s; it is still under way"
+            assert report["early"] == [False, False]
+            assert report["again"] == "InputError: 'a' is in flight: wait() for the call that has it first"
+            assert report["state"].startswith("InputError: state_dict: 2 calls are in flight")
+
+
+def test_ranks_that_pass_different_tensors_get_an_error(reports: Reports) -> None:
+    for report in of(reports, "mismatches"):
+        order, size, number, *works = report["errors"]
+        a, b = ("'a' (2000 elements, torch.float32)", "'b' (2000 elements, torch.float32)")
+        assert order == (
+            f"InputError: ranks average different tensors: number 0 is {a} on rank 0, {b} on rank 1, {a} on rank 2; "
+            "all ranks must pass the same names, sizes and dtypes in the same order"
+        )
+        assert "'c' (3001 elements, torch.float32) on rank 1" in size
+        assert "number 1 is 'f' (2 elements, torch.float32) on rank 0, none on rank 1" in number
+        assert all("InputError: ranks average different tensors: number 0 is" in text for text in works)
+        assert all(report["unchanged"])
+        assert report["steps"] == 3  # what is refused is no step
+        assert report["sizes"] == {"c": 3000, "d": 10}
+        assert report["error"] < 0.1
+
+
+def test_what_cannot_be_averaged_is_refused(reports: Reports) -> None:
+    for report in of(reports, "refusals"):
+        texts = report["texts"]
+        assert texts["size"].startswith("InputError: 'known' has 2001 elements of torch.float32 on cpu, and had 2000")
+        assert "has 2000 elements of torch.float16 on cpu, and had 2000 elements of torch.float32" in texts["dtype"]
+        assert texts["double"].startswith("InputError: 'x' is torch.float64 on cpu; float32, float16 or bfloat16")
+        assert texts["sparse"] == "InputError: 'x' is sparse: pass to_dense()"
+        assert texts["distributed"] == "InputError: 'x' is a DTensor: pass to_local()"
+        assert texts["none"].startswith(
+            "InputError: 'x' is a NoneType, not a tensor: leave a parameter without gradient"
+        )
+        assert texts["list"] == "InputError: 'x' is a list, not a tensor"
+        assert "on meta" in texts["meta"]
+        assert "elements of 'x' share memory" in texts["expanded"]
+        assert texts["alias"] == "InputError: 'x' and 'y' share memory: pass it under one name, or copies"
+        assert texts["power"].startswith("ConfigurationError: PowerSgd needs whole DDP buckets")
+        assert texts["config"].startswith("ConfigurationError: config is a str")
+        assert texts["worker"].startswith("ConfigurationError: the process group says which worker this is")
+        assert "not list" in texts["where"]
+        assert texts["closed"].startswith("TransportError: the reducer has ended: the reducer was closed")
+
+
+def test_closing_fails_what_is_in_flight(reports: Reports) -> None:
+    report = of(reports, "closed_in_flight")[0]
+    assert report["error"] == "TransportError: the reducer was closed"
+    assert report["exception"] == "the reducer was closed"
+
+
+def test_policy_and_log(reports: Reports) -> None:
+    everyone = of(reports, "policies")
+    for report in everyone:
+        for step, (large, small) in enumerate(report["errors"]):
+            assert small < 1e-6
+            assert (large < 1e-6) == (step < 2)  # of warm-up
+    assert [line.split(":")[0] for line in everyone[0]["lines"]] == ["step 2", "step 4"]
+    assert everyone[1]["lines"] == []
+
+
+def test_what_is_not_finite_spoils_its_rotation_block(reports: Reports) -> None:
+    for report in of(reports, "not_finite"):
+        assert report["finite"] == [4096, 4096 - 1024]
+
+
+def test_a_skipped_step_leaves_the_residuals_as_they_were(reports: Reports) -> None:
+    for rank, report in enumerate(of(reports, "grad_scaler")):
+        assert report["changed"] == [True, False, True]
+        assert report["finite"] == [True, False, True]
+        assert report["scales"] == [1024.0, 512.0]
+        assert not rank or report["in flight"].startswith(
+            "InputError: all_reduce with a grad_scaler: 1 calls are in flight"
+        )
+
+
+def test_state_goes_on_bit_for_bit(reports: Reports) -> None:
+    for report in of(reports, "resumed"):
+        assert report["names"] == ["one", "two"]
+        assert report["by hand"]
+        assert report["checkpoint"]
+        assert report["by hand, known"] == report["checkpoint, known"] == ""
+        assert "one" in report["other size"]
+        assert "3001 elements, and 3000 in the checkpoint" in report["other size"]
+        assert "the residual of parameter 'one' has 3000 elements and its gradient 3001" in report["does not fit"]
+        assert report["ended"].startswith("TransportError: the reducer has ended: ")
+
+
+def test_residuals_go_along_with_names(reports: Reports) -> None:
+    for report in of(reports, "moving_names"):
+        assert report["lost"] < 1e-4
+
+
+def test_baselines(reports: Reports) -> None:
+    for report in of(reports, "baseline"):
+        assert report["small"] < 1e-6
+        assert report["ratio"] > 1
+
+
+def test_ranks_of_a_process_group(reports: Reports) -> None:
+    first, alone, third = of(reports, "subgroups")
+    assert [report["workers"] for report in (first, alone, third)] == [2, 1, 2]
+    assert torch.equal(first["tensor"], third["tensor"])
+    average = (first["before"] + third["before"]) / 2
+    assert (first["tensor"] - average).square().sum() < 0.1 * average.square().sum()
+    assert torch.equal(alone["tensor"], alone["before"])
+
+
+def test_servers_with_a_process_group(reports: Reports) -> None:
+    for report in of(reports, "servers"):
+        for compressed, exact in report["errors"]:
+            assert 1e-6 < compressed < 0.1
+            assert exact < 1e-10
+        assert report["mismatch"].startswith("InputError: ranks average different tensors: number 0 is 'a'")

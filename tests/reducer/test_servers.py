@@ -1,0 +1,48 @@
+"""ThcReducer through thc-ps, in processes that torch.distributed does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from ranks import run_ranks
+
+from byteps_thc.tools.launch import ParameterServer
+
+PROGRAM = Path(__file__).with_name("worker.py")
+SHAPES = {"a": (5,), "b": (40, 100), "c": (1 << 20, 1)}
+
+
+def inputs(worker: int, step: int) -> dict[str, torch.Tensor]:
+    random = torch.Generator().manual_seed(100 * step + worker)
+    return {name: torch.randn(*shape, generator=random) for name, shape in SHAPES.items()}
+
+
+def test_workers_without_a_process_group(thc_ps: ParameterServer, tmp_path: Path) -> None:
+    reports = run_ranks(PROGRAM, 2, tmp_path, settings={"servers": [thc_ps.address]})
+    first, second = reports
+    for step, (averages, others) in enumerate(zip(first["averages"], second["averages"], strict=True)):
+        mine, theirs = inputs(0, step), inputs(1, step)
+        for name, average in averages.items():
+            assert torch.equal(average, others[name])
+            exact = (mine[name] + theirs[name]) / 2
+            if name != "a":  # five elements, in a block with others: what is lost of them may be more
+                assert 0 < (average - exact).square().sum() < 0.1 * exact.square().sum(), (step, name)
+    refused = " ".join(report["texts"]["order"] for report in reports)
+    assert "all workers must push the same partitions in the same order" in refused
+    regrouped = [report["texts"]["regrouped"] for report in reports]
+    assert all(text.startswith(("TransportError", "DeadlineError")) for text in regrouped), regrouped
+    assert "same partitions in the same order" in " ".join(regrouped)
+    for report in reports:
+        texts = report["texts"]
+        assert texts["nobody"].startswith("ConfigurationError: there is no process group: say who this is, ThcReducer(")
+        assert "init_process_group() before ThcReducer()" in texts["no group"]
+        assert "baselines need a process group" in texts["baseline"]
+        for setting in ("warmup_steps", "bypass_elements", "stop_step"):
+            assert texts[setting].startswith("ConfigurationError: warmup_steps, stop_step and bypass_elements need a")
+        assert texts["new"].startswith("InputError: workers average different tensors; here 1, beginning with '")
+        assert texts["order"].startswith(("TransportError", "DeadlineError"))
+        assert report["steps"] == 5
+        assert report["ratio"] > 7
+        assert torch.equal(report["resumed"]["c"], first["resumed"]["c"])
+        assert report["step"] == 3

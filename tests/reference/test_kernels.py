@@ -1,0 +1,246 @@
+"""Every kernel, on every instruction set, gives the oracle's bits."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byteps_thc import LookupTable, _core, reference
+from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.reference import Key
+
+SETS = _core.instruction_sets()
+SIZES = st.one_of(st.integers(0, 300), st.integers(0, 20000), st.sampled_from([64, 1024, 8192, 16384, 8193]))
+BLOCKS = st.sampled_from([64, 128, 256, 1024, 8192, 1 << 15])
+KEYS = st.builds(Key, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+SETTINGS = settings(max_examples=40, deadline=None)
+TABLES = st.sampled_from(
+    [LookupTable.paper(), LookupTable.solve(4, 51, 1 / 256), LookupTable.solve(3, 20, 1 / 64)]
+    + [LookupTable.uniform(bits) for bits in (1, 2, 3, 4, 8)]
+    + [LookupTable.solve(4, 300, 1 / 32), LookupTable.solve(2, 9, 1 / 16)]
+)
+
+
+@pytest.fixture(autouse=True, params=SETS, scope="module")
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    _core.use_instruction_set(request.param)
+    yield request.param
+    _core.use_instruction_set(None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One gradient and where it lies in memory."""
+
+    size: int
+    block: int
+    key: Key
+    misalignment: int  # bytes the buffers start after an aligned address
+    seed: int
+
+    def keywords(self) -> dict[str, int]:
+        return {"seed": self.key.seed, "tensor": self.key.tensor, "round": self.key.round}
+
+    def empty(self, size: int, dtype: type) -> np.ndarray:
+        """An array that starts `misalignment` bytes after an aligned address; full of rubbish."""
+        itemsize = np.dtype(dtype).itemsize
+        raw = np.full(size * itemsize + 128, 0xA5, np.uint8)
+        start = -raw.ctypes.data % 64 + self.misalignment
+        return raw[start : start + size * itemsize].view(dtype)
+
+    def place(self, array: np.ndarray) -> np.ndarray:
+        placed = self.empty(array.size, array.dtype.type)
+        placed[:] = array
+        return placed
+
+    def normal(self, size: int, scale: float = 1.0, stream: int = 0) -> np.ndarray:
+        rng = np.random.default_rng([self.seed, stream])
+        return self.place((rng.standard_normal(size) * scale).astype(np.float32))
+
+    def blocks(self) -> int:
+        return len(reference.block_sizes(self.size, self.block))
+
+    def padded(self) -> int:
+        return sum(reference.block_sizes(self.size, self.block))
+
+
+CASES = st.builds(Case, SIZES, BLOCKS, KEYS, st.integers(0, 63), st.integers(0, 1000))
+
+
+def bfloat16_bits(x: np.ndarray) -> np.ndarray:
+    """x rounded to nearest even, as uint16."""
+    bits = x.view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def as_dtype(x: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """x in that format, and what it then is in float32."""
+    if dtype == "bfloat16":
+        bits = bfloat16_bits(x)
+        return bits, (bits.astype(np.uint32) << 16).view(np.float32)
+    converted = x.astype(dtype)
+    return converted, converted.astype(np.float32)
+
+
+@given(size=SIZES, block=BLOCKS)
+@SETTINGS
+def test_layout(size, block):
+    sizes = reference.block_sizes(size, block)
+    assert _core.block_sizes(size, block).tolist() == sizes
+    assert _core.padded_size(size, block) == sum(sizes)
+
+
+@given(case=CASES, dtype=st.sampled_from(["float32", "float16", "bfloat16"]), with_residual=st.booleans())
+@SETTINGS
+def test_rotate_and_norms(case, dtype, with_residual):
+    gradient, as_float = as_dtype(case.normal(case.size), dtype)
+    residual = case.normal(case.size, 0.1, stream=1) if with_residual else None
+    expected, expected_norms = reference.rotate(as_float, residual, case.block, case.key)
+    rotated, norms = case.empty(case.padded(), np.float32), case.empty(case.blocks(), np.float32)
+    _core.rotate(case.place(gradient), residual, rotated, norms, rotation_block=case.block, **case.keywords())
+    assert rotated.tobytes() == expected.tobytes()
+    assert norms.tobytes() == expected_norms.tobytes()
+    again = case.empty(case.blocks(), np.float32)
+    _core.block_norms(case.place(gradient), residual, again, rotation_block=case.block)
+    assert again.tobytes() == expected_norms.tobytes()
+
+
+@given(case=CASES, table=TABLES, worker=st.integers(0, 63), keep_error=st.booleans(), data=st.data())
+@SETTINGS
+def test_quantize(case, table, worker, keep_error, data):
+    special = st.sampled_from([0.0, 1e-42, 1e-30, 0.5, 1.0, 3.0, 1e30, np.inf, np.nan])
+    maxima = case.place(np.array([data.draw(special) for _ in range(case.blocks())], np.float32))
+    scale = data.draw(st.sampled_from([1e-30, 1.0, 4.0]))
+    rotated = case.normal(case.padded(), scale)
+    expected = reference.quantize(
+        rotated, maxima, case.size, case.block, table.values, table.threshold, case.key, worker
+    )
+    before = rotated.tobytes()
+    packed = case.empty(_core.code_bytes(case.padded(), table.bits), np.uint8)
+    clamped = _core.quantize(
+        rotated, maxima, packed, coordinates=case.size, rotation_block=case.block, values=table.array,
+        bits=table.bits, threshold=table.threshold, worker=worker, keep_error=keep_error, **case.keywords(),
+    )  # fmt: skip
+    assert packed.tobytes() == reference.pack(expected.codes, table.bits).tobytes()
+    assert clamped == expected.clamped
+    assert rotated.tobytes() == (expected.error.tobytes() if keep_error else before)
+
+
+@given(bits=st.integers(1, 16), wide=st.booleans(), count=st.integers(0, 3000), seed=st.integers(0, 99))
+@SETTINGS
+def test_pack_and_unpack(bits, wide, count, seed):
+    dtype = np.uint16 if wide or bits > 8 else np.uint8
+    numbers = np.random.default_rng(seed).integers(0, 1 << bits, count, dtype=dtype)
+    packed = np.full(_core.code_bytes(count, bits), 0xA5, np.uint8)
+    _core.pack(numbers, packed, bits=bits)
+    assert packed.tobytes() == reference.pack(numbers, bits).tobytes()
+    unpacked = np.full(count, 0xA5, dtype)
+    _core.unpack(packed, unpacked, bits=bits)
+    np.testing.assert_array_equal(unpacked, reference.unpack(packed, bits, count))
+    assert unpacked.tobytes() == numbers.tobytes()
+
+
+def test_numbers_are_no_wider_than_their_type():
+    with pytest.raises(ConfigurationError, match=r"bits must be in 1 \.\. 8, got 9"):
+        _core.pack(np.zeros(8, np.uint8), np.zeros(9, np.uint8), bits=9)
+    with pytest.raises(ConfigurationError, match=r"bits must be in 1 \.\. 16, got 17"):
+        _core.unpack(np.zeros(17, np.uint8), np.zeros(8, np.uint16), bits=17)
+
+
+@given(case=CASES, table=TABLES, wide=st.booleans(), workers=st.integers(1, 8))
+@SETTINGS
+def test_lookup_sum(case, table, wide, workers):
+    dtype = np.uint16 if wide or table.granularity * workers > 255 else np.uint8
+    rng = np.random.default_rng(case.seed)
+    codes = [rng.integers(0, 1 << table.bits, case.size, dtype=np.uint8) for _ in range(workers)]
+    aggregate = case.empty(case.size, dtype)
+    for worker, worker_codes in enumerate(codes):
+        packed = case.place(reference.pack(worker_codes, table.bits))
+        _core.lookup_sum(packed, table.array, aggregate, bits=table.bits, add=worker > 0)
+    np.testing.assert_array_equal(aggregate, reference.lookup_sum(codes, table.values))
+
+
+@given(case=CASES, data=st.data())
+@SETTINGS
+def test_max_norms(case, data):
+    norms = st.lists(st.sampled_from([0, 0.5, 1, 2, np.inf, np.nan]), min_size=case.size % 97, max_size=case.size % 97)
+    first, second = (case.place(np.array(data.draw(norms), np.float32)) for _ in range(2))
+    maximum = case.empty(first.size, np.float32)
+    _core.max_norms(first, maximum, add=False)
+    _core.max_norms(second, maximum, add=True)
+    assert maximum.tobytes() == reference.max_norms([first, second]).tobytes()
+
+
+@given(case=CASES, wide=st.booleans(), dtype=st.sampled_from(["float32", "float16", "bfloat16"]), data=st.data())
+@SETTINGS
+def test_dequantize_inverse_rotate_and_decode(case, wide, dtype, data):
+    table = LookupTable.paper()
+    chunk = data.draw(st.sampled_from([64, 128, 1024, 4096]))
+    rng = np.random.default_rng(case.seed)
+    value = np.uint16 if wide else np.uint8
+    aggregate = case.place(rng.integers(0, 241, case.padded()).astype(value))
+    contributions = rng.integers(0, 9, -(-case.padded() // chunk), dtype=np.uint8)
+    if data.draw(st.booleans(), label="nothing lost"):
+        contributions[:] = 8
+    special = st.sampled_from([0.0, 0.5, 1.0, 3.0, np.inf, np.nan])
+    maxima = case.place(np.array([data.draw(special) for _ in range(case.blocks())], np.float32))
+    arguments = {"coordinates": case.size, "codes_per_chunk": chunk, "rotation_block": case.block,
+                 "granularity": table.granularity, "threshold": table.threshold}  # fmt: skip
+    twin = (aggregate, contributions, maxima, *arguments.values())
+
+    rotated = case.empty(case.padded(), np.float32)
+    _core.dequantize(aggregate, contributions, maxima, rotated, **arguments)
+    expected_rotated = reference.dequantize(*twin)
+    np.testing.assert_array_equal(rotated, expected_rotated)
+
+    restored = case.empty(case.size, np.float32)
+    _core.inverse_rotate(rotated, restored, rotation_block=case.block, **case.keywords())
+    np.testing.assert_array_equal(restored, reference.inverse_rotate(expected_rotated, case.size, case.block, case.key))
+
+    out = case.empty(case.size, np.uint16 if dtype == "bfloat16" else np.dtype(dtype).type)
+    _core.decode(aggregate, contributions, maxima, out, **arguments, **case.keywords())
+    average = reference.decode(*twin, case.key)
+    expected, as_float = as_dtype(average, dtype)
+    if dtype == "bfloat16":
+        out, expected = (out.astype(np.uint32) << 16).view(np.float32), as_float
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("size", [1 << 20, (1 << 20) + 12345])
+@pytest.mark.parametrize("block", [8192, 1 << 20])
+def test_whole_partitions(size, block):
+    case, table = Case(size, block, Key(7, 1, 2), 4, 0), LookupTable.paper()
+    gradient = case.normal(size)
+    rotated, norms = case.empty(case.padded(), np.float32), case.empty(case.blocks(), np.float32)
+    _core.rotate(gradient, None, rotated, norms, rotation_block=block, **case.keywords())
+    expected_rotated, expected_norms = reference.rotate(gradient, None, block, case.key)
+    assert rotated.tobytes() == expected_rotated.tobytes()
+    assert norms.tobytes() == expected_norms.tobytes()
+    expected = reference.quantize(rotated, norms, size, block, table.values, table.threshold, case.key, 3)
+    packed = case.empty(_core.code_bytes(case.padded(), 4), np.uint8)
+    _core.quantize(
+        rotated, norms, packed, coordinates=size, rotation_block=block, values=table.array, bits=4,
+        threshold=table.threshold, worker=3, keep_error=True, **case.keywords(),
+    )  # fmt: skip
+    assert packed.tobytes() == reference.pack(expected.codes, 4).tobytes()
+    assert rotated.tobytes() == expected.error.tobytes()
+
+
+def test_wrong_arrays_are_refused():
+    x, rotated, norms = np.zeros(100, np.float32), np.zeros(128, np.float32), np.zeros(1, np.float32)
+    keywords = {"rotation_block": 128, "seed": 0, "tensor": 0, "round": 0}
+    _core.rotate(x, None, rotated, norms, **keywords)
+    for bad in (x[::2], x.astype(np.float64)):
+        with pytest.raises(InputError):
+            _core.rotate(bad, None, rotated, norms, **keywords)
+    with pytest.raises(InputError):
+        _core.rotate(x, None, rotated[:127], norms, **keywords)
+    with pytest.raises(InputError):
+        _core.rotate(x, np.zeros(99, np.float32), rotated, norms, **keywords)
+    with pytest.raises(InputError):
+        _core.rotate(x, None, rotated, np.zeros(2, np.float32), **keywords)
+    with pytest.raises(ConfigurationError):
+        _core.rotate(x, None, rotated, norms, **(keywords | {"rotation_block": 100}))

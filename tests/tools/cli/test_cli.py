@@ -1,0 +1,125 @@
+"""The `thc` command: what it prints, and how it fails."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.cli import app
+
+runner = CliRunner()
+
+
+def thc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed command."""
+    command = [str(Path(sys.executable).parent / "thc"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_version() -> None:
+    result = runner.invoke(app, ["version"])
+    assert result.exit_code == 0
+    assert result.output == f"byteps_thc {version('byteps_thc')}\n"
+
+
+COMMANDS = ("demo", "demo-switch", "doctor", "break-even", "tables", "switch", "ps", "version")
+
+
+def test_help_names_every_command_with_what_it_does() -> None:
+    result = runner.invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert re.search(rf"{command} +[A-Z]\w+ ", result.output), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(command: str) -> None:
+    result = thc(command, "--help")
+    assert result.returncode == 0
+    assert "--" in result.stdout
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Modules that a command imports: with `thc ARGUMENTS` in a process of its own."""
+    code = (
+        "import sys; from typer.testing import CliRunner; from byteps_thc.tools.cli import app; "
+        "CliRunner().invoke(app, sys.argv[1:], catch_exceptions=False); print(*sys.modules)"
+    )
+    command = [sys.executable, "-P", "-c", code, *arguments]
+    return set(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["tables", "auto", "-n", "4"]], ids=" ".join)
+def test_light_commands_import_neither_torch_nor_the_p4_compiler(arguments: list[str]) -> None:
+    modules = imported_by(*arguments)
+    assert "byteps_thc.tools.cli" in modules
+    unwanted = {"torch", "lark", "thc_switch", "thc_p4_model", "matplotlib", "byteps_thc.tools.demo.cli"}
+    assert not modules & unwanted
+
+
+def test_help_does_not_import_torch() -> None:
+    modules = imported_by("--help")
+    assert "thc_switch.cli" in modules  # its commands are in the help
+    assert "torch" not in modules
+
+
+def test_a_typing_error_gets_a_suggestion() -> None:
+    result = runner.invoke(app, ["table"])
+    assert result.exit_code == 2
+    assert "Did you mean 'tables'" in result.output
+
+
+def test_an_unknown_command_is_refused() -> None:
+    result = runner.invoke(app, ["xyzzy"])
+    assert result.exit_code == 2
+    assert "No such command 'xyzzy'" in result.output
+
+
+def test_an_error_is_one_line_without_traceback() -> None:
+    result = runner.invoke(app, ["demo", "--workers", "0"])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == "thc: --workers must be at least 1, not 0\n"
+
+
+def test_debug_raises_the_error() -> None:
+    result = runner.invoke(app, ["--debug", "demo", "--workers", "0"])
+    assert isinstance(result.exception, ConfigurationError)
+
+
+def test_ps_passes_its_arguments_to_thc_ps() -> None:
+    through_thc = thc("ps", "--help")
+    assert through_thc.returncode == 0
+    assert "--listen" in through_thc.stdout
+
+
+def test_ps_returns_the_exit_code_of_thc_ps() -> None:
+    assert thc("ps", "--no-such-option").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--steps", "0"], "--steps must be at least 1"),
+        (["--drop", "0.7"], "--drop is a probability below 0.5"),
+        (["--servers", "0"], "--servers must be in 1 .. 16"),
+        (["--servers", "17"], "--servers must be in 1 .. 16"),
+        (["--out", "/proc/demo-out"], "cannot write to --out /proc/demo-out"),
+        (["--batch-size", "0"], "--batch-size must be at least 1"),
+        (["--bits", "5"], "bits"),
+        (["--workers", "65"], "workers must be in 1 .. 64"),
+        (["--granularity", "3"], "granularity must be at least 15"),
+        (["--loss-tolerant", "--granularity", "x"], "an integer or 'auto'"),
+    ],
+)
+def test_demo_refuses_what_cannot_work(arguments: list[str], message: str) -> None:
+    result = runner.invoke(app, ["demo", *arguments])
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr

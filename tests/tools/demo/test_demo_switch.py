@@ -1,0 +1,86 @@
+"""`thc demo-switch` with the P4 model, real workers in network namespaces and a real thc-ps."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.demo.namespaces import Namespaces, Plug, inside
+from byteps_thc.tools.demo.software_switch import choose_switch
+
+THC = str(Path(sys.executable).parent / "thc")
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+
+
+@needs_root
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("program", ["v1model", pytest.param("tna", marks=pytest.mark.slow)])
+def test_trains_through_the_switch_program(tmp_path: Path, program: str) -> None:
+    command = [THC, "demo-switch", "--program", program, "--target", "model", "--workers", "2", "--steps", "2"]
+    finished = subprocess.run(
+        [*command, "--no-check", "--out", str(tmp_path)], capture_output=True, text=True, timeout=280, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert f"the P4 model with p4/programs/{program}" in finished.stdout.replace("\n", " ")
+    assert "sums equal to thc-ps's" in finished.stdout
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["aggregators"].startswith(f"the P4 model with p4/programs/{program}")
+    runs = {run["scheme"]: run for run in results["runs"]}
+    for scheme in ("uniform-thc", "thc"):
+        assert runs[scheme]["workers_agree"]
+        # maximum norms and aggregates of three partitions in two steps
+        assert runs[scheme]["counters"]["compared_with_thc_ps"] == 12
+        assert runs[scheme]["configuration"]["codes_per_packet"] == 1024
+
+
+def test_bmv2_runs_v1model_only() -> None:
+    with pytest.raises(ConfigurationError, match="--program v1model"):
+        choose_switch("tna", "bmv2")
+
+
+def test_bmv2_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigurationError, match="simple_switch, simple_switch_CLI, p4c-bm2-ss not on PATH"):
+        choose_switch("v1model", "bmv2")
+    assert choose_switch("v1model", "auto").target == "model"
+
+
+def test_the_model_needs_lark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lark", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'byteps_thc\[model\]'"):
+        choose_switch("tna", "auto")
+
+
+def test_namespaces_need_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ConfigurationError, match="need root"):
+        Namespaces()
+
+
+@needs_root
+def test_sockets_stay_in_the_namespace_they_were_opened_in() -> None:
+    here = socket.if_nameindex()
+    with Namespaces() as namespaces:
+        first, second = namespaces.add("first"), namespaces.add("second")
+        namespaces.connect(
+            Plug(first, "left", "02:00:00:00:00:01", "10.77.0.1/24"),
+            Plug(second, "right", "02:00:00:00:00:02", "10.77.0.2/24"),
+        )
+        with inside(first), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            with inside(second):
+                assert [name for _, name in socket.if_nameindex()] == ["lo", "right"]
+                receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            with receiver:
+                receiver.bind(("10.77.0.2", 0))
+                receiver.settimeout(10)
+                sender.sendto(b"hello", receiver.getsockname())
+                assert receiver.recv(10) == b"hello"
+    assert socket.if_nameindex() == here

@@ -1,0 +1,104 @@
+"""The doctor's checks of torch, BytePS and shared memory, in environments that lack or break them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from doctor_host import without_modules
+
+from byteps_thc.tools.doctor.finding import State
+from byteps_thc.tools.doctor.frameworks import check_byteps, check_shared_memory, check_torch
+
+
+def package(folder: Path, name: str, text: str) -> None:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(text)
+
+
+def distribution(folder: Path, name: str, version: str) -> None:
+    (folder / f"{name}-{version}.dist-info").mkdir()
+    (folder / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+
+
+def test_torch_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half an installation: the package is there, and a library that it needs is not."""
+    package(tmp_path, "torch", "import ctypes\nctypes.CDLL('libtorch_lost.so')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    [finding] = check_torch()
+    assert finding.state is State.PROBLEM
+    assert "libtorch_lost.so" in finding.meaning
+    assert not finding.fails
+
+
+def test_torch_that_crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path, "torch", "import os, signal\nos.kill(os.getpid(), signal.SIGILL)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    [finding] = check_torch()
+    assert finding.state is State.PROBLEM
+    assert "exit code -4" in finding.meaning
+
+
+@pytest.mark.skipif(find_spec("byteps") is not None, reason="BytePS is installed here")
+def test_without_byteps() -> None:
+    [finding] = check_byteps()
+    assert (finding.state, finding.command) == (State.OPTIONAL, "make byteps")
+
+
+@pytest.mark.skipif(find_spec("byteps") is None, reason="needs BytePS (make byteps)")
+def test_byteps_of_make_byteps() -> None:
+    [finding] = check_byteps()
+    assert finding.state is State.OK, finding
+    assert "THC's compressor for its servers loads" in finding.meaning
+
+
+@pytest.mark.skipif(find_spec("byteps") is None, reason="needs BytePS (make byteps)")
+def test_byteps_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in without_modules(tmp_path, "torch").items():
+        monkeypatch.setenv(name, value)
+    [finding] = check_byteps()
+    assert finding.state is State.PROBLEM
+    assert "No module named 'torch'" in finding.meaning
+
+
+def test_a_byteps_that_does_not_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an update of torch: its library wants symbols that are gone."""
+    package(tmp_path, "byteps", "raise ImportError('c_lib.so: undefined symbol: _ZN3c10')\n")
+    distribution(tmp_path, "byteps", "0.0.1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    [finding] = check_byteps()
+    assert (finding.state, finding.command) == (State.PROBLEM, "make byteps")
+    assert "undefined symbol" in finding.meaning
+
+
+def test_shared_memory_of_this_host() -> None:
+    [finding] = check_shared_memory()
+    assert finding.meaning.endswith("in /dev/shm") or finding.state is State.PROBLEM
+
+
+def test_no_shared_memory() -> None:
+    [finding] = check_shared_memory("/nonexistent")
+    assert finding.state is State.PROBLEM
+
+
+def can_mount() -> bool:
+    # A chroot that is not a mount point cannot have mounts of its own, even for root.
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, timeout=10, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="no private mounts here: they need root, and / must be a mount point")
+def test_shared_memory_of_a_container(tmp_path: Path) -> None:
+    code = (
+        "import dataclasses, json, sys; from byteps_thc.tools.doctor.frameworks import check_shared_memory; "
+        "[finding] = check_shared_memory(sys.argv[1]); print(json.dumps([finding.state.value, finding.meaning]))"
+    )
+    mount = f'mount -t tmpfs -o size=64m tmpfs {tmp_path} && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-P", "-c", code, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    state, meaning = json.loads(result.stdout)
+    assert state == "problem"
+    assert meaning.startswith("64 MiB free")

@@ -1,0 +1,276 @@
+"""The doctor's checks of sockets, servers and paths, against real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.tools.doctor.finding import State
+from byteps_thc.tools.doctor.hello import Answer, say_hello
+from byteps_thc.tools.doctor.interfaces import auto_codes_per_packet
+from byteps_thc.tools.doctor.server import check_server, parse_server
+from byteps_thc.tools.doctor.sockets import check_port, check_socket_buffer, check_udp_offload
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.session import Session
+from byteps_thc.wire.layout import ErrorReason
+
+needs_namespaces = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("ip") is None, reason="network namespaces need root and `ip`"
+)
+
+
+def address_of(server: ParameterServer) -> tuple[str, int]:
+    host, port = server.address.split(":")
+    return host, int(port)
+
+
+@pytest.fixture
+def occupied_port() -> tuple[socket.socket, int]:
+    """A UDP port that a program has that does not speak THC."""
+    other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    other.bind(("0.0.0.0", 0))
+    return other, other.getsockname()[1]
+
+
+def test_a_free_port(occupied_port: tuple[socket.socket, int]) -> None:
+    other, port = occupied_port
+    other.close()
+    [finding] = check_port(port)
+    assert (finding.state, finding.meaning) == (State.OK, "free: thc-ps can listen")
+
+
+def test_a_port_that_another_program_has(occupied_port: tuple[socket.socket, int]) -> None:
+    other, port = occupied_port
+    with other:
+        [finding] = check_port(port)
+    assert finding.state is State.PROBLEM
+    assert not finding.fails  # workers do not need it
+    assert f"sport = :{port}" in finding.command
+
+
+def test_a_port_where_thc_ps_answers(thc_ps: ParameterServer) -> None:
+    [finding] = check_port(address_of(thc_ps)[1])
+    assert (finding.state, finding.meaning) == (State.OK, "a thc-ps answers")
+
+
+def test_a_socket_buffer_that_the_kernel_does_not_grant() -> None:
+    """Not even root gets 2 GiB: the kernel counts in int."""
+    wanted_bytes = (1 << 31) - 1
+    [finding] = check_socket_buffer(wanted_bytes)
+    assert finding.state is State.PROBLEM
+    assert finding.command == f"sysctl -w net.core.rmem_max={wanted_bytes}"
+
+
+def test_a_socket_buffer_that_the_kernel_grants() -> None:
+    [finding] = check_socket_buffer(64 << 10)
+    assert finding.state is State.OK
+
+
+def test_offloads() -> None:
+    [finding] = check_udp_offload()
+    assert finding.state is State.OK  # every kernel that the project supports
+
+
+def test_a_server_and_its_path(thc_ps: ParameterServer) -> None:
+    server, path = check_server(address_of(thc_ps))
+    assert server.state is State.OK
+    assert "answers HELLO" in server.meaning
+    assert path.state is State.OK
+    assert path.meaning.startswith("16384 codes a packet")
+    assert "the median of 50" in path.meaning
+
+
+def test_the_doctor_leaves_no_job_behind() -> None:
+    """A server for one job at a time: the second visit would be refused if the first were still there."""
+    with ParameterServer(["--max-jobs", "1"]) as server:
+        for _ in range(3):
+            assert all(finding.state is State.OK for finding in check_server(address_of(server)))
+
+
+def test_a_server_that_has_all_the_jobs_it_takes() -> None:
+    with (
+        ParameterServer(["--max-jobs", "1"]) as server,
+        Session([server.address], job=1, worker=0, workers=1, config=ThcConfig()),
+    ):
+        [finding] = check_server(address_of(server))
+    assert finding.fails
+    assert "takes no more jobs" in finding.meaning
+
+
+@contextmanager
+def server_with_an_open_sum() -> Iterator[ParameterServer]:
+    """Told to end it finishes a sum of two workers, one of whom is still missing, and lets nobody in."""
+    with (
+        ParameterServer(["--drain-timeout", "60"]) as server,
+        Session([server.address], job=1, worker=0, workers=2, config=ThcConfig()) as session,
+    ):
+        codes, aggregate = np.zeros(512, np.uint8), session.new_aggregate(1024)
+        session.push_codes(0, codes, aggregate, np.zeros(1, np.uint8))
+        deadline = time.monotonic() + 30
+        while not session.counters()["incomplete_received"]:  # the server has the codes
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield server
+        server.process.kill()
+
+
+def terminate(server: ParameterServer) -> None:
+    """Until it refuses workers."""
+    server.process.terminate()
+    deadline = time.monotonic() + 30
+    while say_hello(address_of(server), deadline_s=10.0).refusal is not ErrorReason.DRAINING:
+        assert time.monotonic() < deadline
+
+
+def test_a_server_that_shuts_down() -> None:
+    with server_with_an_open_sum() as server:
+        terminate(server)
+        [finding] = check_server(address_of(server))
+    assert finding.fails
+    assert finding.meaning == "is shutting down"
+
+
+def test_a_server_that_shuts_down_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server_with_an_open_sum() as server:
+
+        def hello_and_end(address: tuple[str, int], *, deadline_s: float) -> Answer:
+            answer = say_hello(address, deadline_s=deadline_s)
+            terminate(server)
+            return answer
+
+        monkeypatch.setattr("byteps_thc.tools.doctor.server.say_hello", hello_and_end)
+        _, path = check_server(address_of(server))
+    assert path.fails
+    assert "is shutting down" in path.meaning
+
+
+def test_a_port_that_nothing_listens_on(occupied_port: tuple[socket.socket, int]) -> None:
+    other, port = occupied_port
+    other.close()
+    [finding] = check_server(("127.0.0.1", port))
+    assert finding.fails
+    assert "nothing listens" in finding.meaning
+    assert f"thc-ps --port {port}" in finding.command
+
+
+def test_a_port_that_answers_something_else(occupied_port: tuple[socket.socket, int]) -> None:
+    other, port = occupied_port
+    with other:
+        echo = subprocess.Popen(
+            [sys.executable, "-c", ECHO, str(other.fileno())], pass_fds=[other.fileno()], stdin=subprocess.PIPE
+        )
+        try:
+            [finding] = check_server(("127.0.0.1", port))
+        finally:
+            echo.kill()
+            echo.communicate(timeout=10)
+    assert finding.fails
+    assert "no answer within" in finding.meaning
+
+
+ECHO = """
+import socket, sys
+with socket.socket(fileno=int(sys.argv[1])) as echo:
+    while True:
+        datagram, sender = echo.recvfrom(65536)
+        for answer in (datagram, b"", b"x" * 31, bytes(reversed(datagram)), bytes(64)):
+            echo.sendto(answer, sender)
+"""
+
+
+def test_server_addresses() -> None:
+    assert parse_server("127.0.0.1") == ("127.0.0.1", 48865)
+    assert parse_server("localhost:9") == ("127.0.0.1", 9)
+
+
+@needs_namespaces
+@pytest.mark.parametrize("mtu_bytes", [576, 1084, 1400, 9000])
+def test_auto_codes_are_those_of_the_session(mtu_bytes: int) -> None:
+    script = Path(__file__).with_name("loopback_session.py")
+    inside = f"ip link set lo up mtu {mtu_bytes} && exec {sys.executable} -P {script}"
+    command = ["unshare", "--net", "sh", "-c", inside]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert int(result.stdout.split()[-1]) == auto_codes_per_packet(mtu_bytes)
+
+
+@needs_namespaces
+def test_a_server_whose_mtu_is_too_small_for_the_default() -> None:
+    code = (
+        "from byteps_thc.tools.doctor.server import check_server; from byteps_thc.tools.launch import ParameterServer\n"
+        "with ParameterServer() as server:\n"
+        "    host, port = server.address.split(':'); print(check_server((host, int(port))))"
+    )
+    inside = f'ip link set lo up mtu 1000 && exec {sys.executable} -P -c "$1"'
+    command = ["unshare", "--net", "sh", "-c", inside, "sh", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "takes no packets of 1024 codes" in result.stdout, result.stdout
+    assert "required=True" in result.stdout
+
+
+@pytest.mark.slow
+@needs_namespaces
+def test_a_switch_answers_with_a_refusal() -> None:
+    script = Path(__file__).with_name("switch_server.py")
+    result = subprocess.run(
+        [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=110, check=True
+    )
+    assert "lets no unknown job in (unknown_job)" in result.stdout, result.stdout
+    assert "State.OK" in result.stdout
+
+
+@needs_namespaces
+def test_a_path_that_is_narrower_than_the_routes_mtu_says() -> None:
+    """The worker's interface has jumbo frames, the server's has not: large packets vanish, the default gets through."""
+    script = Path(__file__).with_name("narrow_path.py")
+    result = subprocess.run([sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=60, check=True)
+    assert "MTU differs on the way" in result.stdout, result.stdout
+    assert "1024 codes a packet" in result.stdout
+    assert "ThcConfig(codes_per_packet=1024)" in result.stdout
+
+
+def interfaces_after(setup: str) -> dict[str, dict[str, str]]:
+    """What check_interfaces finds in a new network namespace in which these commands were run."""
+    code = (
+        "import json; from byteps_thc.tools.doctor.interfaces import check_interfaces; "
+        "print(json.dumps({f.check: {'state': f.state.value, 'meaning': f.meaning} for f in check_interfaces()}))"
+    )
+    command = ["unshare", "--net", "sh", "-c", f'{setup} && exec "$@"', "sh", sys.executable, "-P", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    findings: dict[str, dict[str, str]] = json.loads(result.stdout)
+    return findings
+
+
+@needs_namespaces
+def test_a_host_without_a_network() -> None:
+    assert interfaces_after("true")["network"]["state"] == "optional"
+
+
+@needs_namespaces
+def test_an_interface_that_is_too_small_for_the_default() -> None:
+    findings = interfaces_after(
+        "ip link add a0 type veth peer name b0 && ip link set a0 up mtu 1000 && ip link set b0 up"
+    )
+    assert findings["network a0"]["state"] == "problem"
+    assert "1024, does not fit" in findings["network a0"]["meaning"]
+    assert findings["network b0"]["state"] == "ok"
+    assert "gives 1024" in findings["network b0"]["meaning"]
+
+
+@needs_namespaces
+def test_an_interface_without_a_cable() -> None:
+    findings = interfaces_after("ip link add a0 type veth peer name b0 && ip link set a0 up")
+    assert findings["network a0"]["state"] == "optional"
+    assert "without carrier" in findings["network a0"]["meaning"]
+    assert "network b0" not in findings

@@ -1,0 +1,95 @@
+#include "session/session_config.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "io/address.h"
+#include "python/register_comm.h"
+#include "thc/errors.h"
+#include "thc/wire_layout.h"
+
+namespace thc::python {
+namespace {
+
+namespace py = pybind11;
+
+/// Throws ConfigurationError unless `seconds` is finite. 30 years are as good as for ever, and fit every clock.
+Duration from_seconds(double seconds, const char* name) {
+  if (!std::isfinite(seconds)) {
+    throw ConfigurationError(std::string(name) + " = " + std::to_string(seconds) + " is not a number of seconds");
+  }
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::clamp(seconds, -1e9, 1e9)));
+}
+
+/// Throws ConfigurationError when `value` does not fit T: pybind11 would say TypeError without the name.
+template <typename T>
+T narrow(std::uint64_t value, const char* name) {
+  if (value > std::numeric_limits<T>::max()) {
+    throw ConfigurationError(std::string(name) + " = " + std::to_string(value) + " is more than " +
+                             std::to_string(std::numeric_limits<T>::max()));
+  }
+  return static_cast<T>(value);
+}
+
+}  // namespace
+
+void register_session_config(py::module_& module) {
+  py::class_<SessionConfig>(module, "SessionConfig")
+      .def(py::init([](unsigned bits, const std::vector<std::uint16_t>& table) {
+             return SessionConfig{.table = LookupTable(bits, table)};
+           }),
+           py::kw_only(), py::arg("bits"), py::arg("table"))
+      .def("set_servers",
+           [](SessionConfig& config, const std::vector<std::string>& servers) {
+             config.servers.clear();
+             for (const std::string& server : servers) {
+               config.servers.push_back(io::parse_endpoint(server, wire::kUdpPort));
+             }
+           })
+      .def(
+          "set_job",
+          [](SessionConfig& config, std::uint64_t job, std::uint64_t worker, std::uint64_t workers,
+             std::uint64_t quorum) {
+            config.job_id = narrow<std::uint16_t>(job, "job");
+            config.worker_id = narrow<std::uint8_t>(worker, "worker");
+            config.num_workers = narrow<std::uint8_t>(workers, "workers");
+            config.quorum = narrow<std::uint8_t>(quorum, "quorum");
+          },
+          py::kw_only(), py::arg("job"), py::arg("worker"), py::arg("workers"), py::arg("quorum"))
+      .def(
+          "set_timeouts",
+          [](SessionConfig& config, double connect_s, double operation_s, double loss_s) {
+            config.connect_timeout = from_seconds(connect_s, "connect_s");
+            config.operation_timeout = from_seconds(operation_s, "operation_s");
+            config.loss_timeout = from_seconds(loss_s, "loss_s");
+          },
+          py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
+      .def(
+          "set_retransmission",
+          [](SessionConfig& config, double initial_s, double min_s, double max_s) {
+            config.rtt = {from_seconds(initial_s, "rto_initial_s"), from_seconds(min_s, "rto_min_s"),
+                          from_seconds(max_s, "rto_max_s")};
+          },
+          py::kw_only(), py::arg("initial_s"), py::arg("min_s"), py::arg("max_s"))
+      .def_property(
+          "loss_tolerant", [](const SessionConfig& config) { return config.delivery == Delivery::kLossTolerant; },
+          [](SessionConfig& config, bool tolerant) {
+            config.delivery = tolerant ? Delivery::kLossTolerant : Delivery::kReliable;
+          })
+      .def_readwrite("value_bits", &SessionConfig::value_bits)
+      .def_readwrite("codes_per_packet", &SessionConfig::codes_per_packet)
+      .def_readwrite("slots", &SessionConfig::slots)
+      .def_readwrite("settings_hash", &SessionConfig::settings_hash)
+      .def_readwrite("window_bytes", &SessionConfig::window_bytes)
+      .def_property_readonly("quorum", [](const SessionConfig& config) { return config.quorum; });
+}
+
+}  // namespace thc::python
