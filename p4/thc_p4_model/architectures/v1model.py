@@ -1,7 +1,8 @@
 """v1model as bmv2's simple_switch does it: ingress, replication, egress, clones, resubmission, recirculation.
 
 Also as there: metadata of recirculated, resubmitted and cloned packets are zero, `ingress_port` too, but for
-`instance_type`, `packet_length` and what `@field_list` preserves; a parser error does not drop the packet.
+`instance_type`, `packet_length` and what `@field_list` preserves; a parser error does not drop the packet. An ingress
+clone is parsed a second time, with the `ingress_port` through which its packet came to the switch, recirculated or not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from thc_p4_model.blocks import block_of, field_paths
 from thc_p4_model.errors import ControlError, PacketLoopError
@@ -35,10 +36,19 @@ Preserved = list[tuple[tuple[str, ...], Any]]
 """Attribute paths in the user metadata and values."""
 
 
+class _Carried(NamedTuple):
+    """What goes with a packet back to ingress."""
+
+    first_port: int
+    fields: Preserved
+
+
 @dataclass(slots=True)
 class _Copy:
     """A packet between ingress and egress."""
 
+    first_port: int
+    """Through which it came to the switch, before it recirculated."""
     port: int
     headers: Any
     metadata: Any
@@ -93,11 +103,13 @@ class V1ModelSwitch(Switch):
         state = self._state
         state.begin("ingress", packet, len(arrival.data))
         metadata, standard = self._metadata_type.new(), self._new_standard()
+        first_port = arrival.port
         if arrival.kind == "new":
-            standard.ingress_port = arrival.port
+            standard.ingress_port = first_port
         else:
+            first_port = arrival.carried.first_port
             standard.instance_type = INSTANCE_TYPES[arrival.kind]
-            _restore(metadata, arrival.carried)
+            _restore(metadata, arrival.carried.fields)
         standard.packet_length = len(arrival.data)
         standard.ingress_global_timestamp = self._now_us()
         headers = self._parse(packet, metadata, standard)
@@ -105,7 +117,8 @@ class V1ModelSwitch(Switch):
         self._verify(headers, metadata)
         standard.checksum_error = int(state.checksum_error)
         self._ingress(headers, metadata, standard)
-        return self._leave_ingress(arrival, _Copy(0, headers, metadata, standard, packet, arrival.passes + 1))
+        copy = _Copy(first_port, 0, headers, metadata, standard, packet, arrival.passes + 1)
+        return self._leave_ingress(arrival, copy)
 
     def _parse(self, packet: PacketIn, metadata: Any, standard: Any) -> Any:
         headers = self._new_headers()
@@ -126,7 +139,7 @@ class V1ModelSwitch(Switch):
         if digest is not None:
             state.digests.append(digest)
         if resubmit_fields is not None:
-            carried = self._preserve(copy.metadata, resubmit_fields)
+            carried = _Carried(copy.first_port, self._preserve(copy.metadata, resubmit_fields))
             self._return_to_ingress(arrival.port, arrival.data, "resubmitted", copy.passes, carried)
         elif standard.mcast_grp:
             standard.instance_type = INSTANCE_REPLICATED
@@ -143,11 +156,12 @@ class V1ModelSwitch(Switch):
         """Clones are the packet as it came in, parsed again."""
         packet = PacketIn(arrival.data)
         standard = self._new_standard()
-        standard.ingress_port = arrival.port if arrival.kind == "new" else 0
+        standard.ingress_port = copy.first_port
         headers = self._parse(packet, self._metadata_type.new(), standard)
         metadata = self._metadata_type.new()
         _restore(metadata, self._preserve(copy.metadata, fields))
-        clone = _Copy(0, headers, metadata, self._clone_standard(copy, INSTANCE_INGRESS_CLONE), packet, copy.passes)
+        standard = self._clone_standard(copy, INSTANCE_INGRESS_CLONE)
+        clone = _Copy(copy.first_port, 0, headers, metadata, standard, packet, copy.passes)
         return self._to_session(clone, session)
 
     def _clone_standard(self, copy: _Copy, instance_type: int) -> Any:
@@ -173,7 +187,7 @@ class V1ModelSwitch(Switch):
             standard = copy.standard.copy()
             standard.egress_rid = node.rid
             headers, metadata = copy.headers.copy(), copy.metadata.copy()
-            replicas.append(_Copy(node.port, headers, metadata, standard, copy.packet, copy.passes))
+            replicas.append(_Copy(copy.first_port, node.port, headers, metadata, standard, copy.packet, copy.passes))
         if not replicas:
             self.statistics.dropped += 1
         return replicas
@@ -201,7 +215,7 @@ class V1ModelSwitch(Switch):
         if state.truncate_bytes is not None:
             data = data[: state.truncate_bytes]
         if state.recirculate_fields is not None:
-            carried = self._preserve(copy.metadata, state.recirculate_fields)
+            carried = _Carried(copy.first_port, self._preserve(copy.metadata, state.recirculate_fields))
             self._return_to_ingress(copy.port, data, "recirculated", copy.passes, carried)
             return []
         return [(copy.port, data)]
@@ -211,7 +225,7 @@ class V1ModelSwitch(Switch):
         metadata = self._metadata_type.new()
         _restore(metadata, self._preserve(copy.metadata, fields))
         standard = self._clone_standard(copy, INSTANCE_EGRESS_CLONE)
-        clone = _Copy(0, copy.headers.copy(), metadata, standard, copy.packet, copy.passes + 1)
+        clone = _Copy(copy.first_port, 0, copy.headers.copy(), metadata, standard, copy.packet, copy.passes + 1)
         return self._to_session(clone, session)
 
     # Metadata that stay with a packet.

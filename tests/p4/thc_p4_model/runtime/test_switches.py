@@ -11,7 +11,7 @@ from thc_p4_model.errors import ControlError, PacketLoopError
 from thc_p4_model.externs.counters import Count
 
 PROGRAMS = Path(__file__).parent / "programs"
-FORWARD, MULTICAST, RECIRCULATE, REGISTER_ADD, DIGEST, EXCLUDE, TWICE = 0, 2, 3, 8, 9, 11, 12
+FORWARD, MULTICAST, RECIRCULATE, RESUBMIT, REGISTER_ADD, DIGEST, EXCLUDE, TWICE = 0, 2, 3, 4, 8, 9, 11, 12
 LOOP = 10  # v1model only
 
 
@@ -104,6 +104,31 @@ def test_v1model_sends_the_last_digest_of_a_pass(tmp_path):
     switch = V1ModelSwitch(program)
     switch.process(1, frame(DIGEST, index=3, value=77))
     assert switch.take_digests() == [(2, {"index": 3, "value": 77})]
+
+
+@pytest.mark.parametrize("command", [RECIRCULATE, RESUBMIT])
+def test_v1model_parses_the_clone_of_a_returned_packet_with_the_port_it_came_from(tmp_path, command):
+    # simple_switch.cpp, "INGRESS CLONING": ingress_port of the second parse is the Packet's, which recirculation and
+    # resubmission (clone_no_phv) keep; copy_field_list_and_set_type resets it before egress.
+    count = "packets.count("
+    program = compile_changed(
+        tmp_path,
+        "v1model_commands.p4",
+        ("transition accept;", "hdr.command.seen = (bit<8>)standard.ingress_port; transition accept;"),
+        (count, "if (standard.instance_type != 0) { clone_preserving_field_list(CloneType.I2E, 5, 1); } " + count),
+        ("hdr.command.seen = meta.kept;", "hdr.command.value = (bit<32>)standard.ingress_port;"),
+    )
+    switch = V1ModelSwitch(program)
+    switch.mirror_session_set(5, port=8)
+    clone = dict(switch.process(6, frame(command, passes=2)))[8]
+    assert (clone[3], value_of(clone)) == (6, 0)
+
+
+def test_v1model_preserves_fields_whose_names_python_uses(tmp_path):
+    changes = [("bit<8> kept;", "bit<8> copy;")] + [("meta.kept", "meta.copy")] * 7
+    switch = V1ModelSwitch(compile_changed(tmp_path, "v1model_commands.p4", *changes))
+    ((_port, sent),) = switch.process(6, frame(RESUBMIT))
+    assert sent[3] == 0x4B
 
 
 def test_v1model_direct_and_indexed_counters(v1):
