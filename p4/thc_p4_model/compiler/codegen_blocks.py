@@ -182,6 +182,7 @@ class BlockGenerator(ParserGenerator):
     def block_function(self, instance: BlockInstance) -> str:
         """Emit, among the set-up, the Python function of a block; gives its name."""
         name = self.name(instance.name)
+        self.locations[name] = instance.decl.location
         params: list[str] = []
         outs: list[str] = []
         bindings: dict[s.Node, Any] = {}
