@@ -87,10 +87,7 @@ class BlockGenerator(ParserGenerator):
         assert isinstance(type_, t.ExternType)
         if name in self.extern_names:
             self.fail(call, f"two externs have the control-plane name {name}")
-        values = [
-            self._constructor_value(arg.value, arg.param) if arg.value is not None else None for arg in call.target.args
-        ]
-        codes = [value.code if isinstance(value, ExternInstance) else repr(value) for value in values]
+        codes = [self._extern_constructor_argument(arg, type_.decl.name) for arg in call.target.args]
         info = ExternInfo(
             name=name,
             extern=type_.decl.name,
@@ -111,6 +108,15 @@ class BlockGenerator(ParserGenerator):
         args = "".join(f"{code}, " for code in codes)
         self.setup.append(f"{variable} = new_extern({self.add_info(info)}, ({args}), {{{', '.join(methods)}}})")
         return ExternInstance(variable, type_, name)
+
+    def _extern_constructor_argument(self, arg: BoundArgument, extern: str) -> str:
+        value = self._constructor_value(arg.value, arg.param) if arg.value is not None else None
+        if isinstance(value, BlockInstance | PackageInstance):
+            self.fail(
+                arg.value or arg.param,
+                f"argument {arg.param.name} of {extern} is {_called(value)}: externs take numbers, strings and externs only",
+            )
+        return value.code if isinstance(value, ExternInstance) else repr(value)
 
     def block_instance(self, decl: s.ParserDecl | s.ControlDecl, name: str, args: list[BoundArgument]) -> BlockInstance:
         """An instance of a parser or control, with everything declared in it."""
@@ -225,3 +231,9 @@ class BlockGenerator(ParserGenerator):
         if scalar_out:
             self.emit(f"{plain} = {self.types.new_code(param.type)}")
         return Variable(plain)
+
+
+def _called(instance: BlockInstance | PackageInstance) -> str:
+    if isinstance(instance, PackageInstance):
+        return f"a package {instance.type}"
+    return f"the {'parser' if isinstance(instance.decl, s.ParserDecl) else 'control'} {instance.decl.name}"
