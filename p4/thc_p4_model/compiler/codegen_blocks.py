@@ -114,7 +114,7 @@ class BlockGenerator(ParserGenerator):
         if isinstance(value, BlockInstance | PackageInstance):
             self.fail(
                 arg.value or arg.param,
-                f"argument {arg.param.name} of {extern} is {_called(value)}: externs take numbers, strings and externs only",
+                f"argument {arg.param.name} of {extern} is {_called(value)}: externs take numbers, strings and externs",
             )
         return value.code if isinstance(value, ExternInstance) else repr(value)
 
