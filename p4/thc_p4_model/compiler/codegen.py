@@ -57,6 +57,7 @@ class _ProgramGenerator(BlockGenerator):
 
     def program(self) -> CompiledProgram:
         self.bindings = self.global_bindings
+        self.named_pipelines = _pipelines(self._checked.main)
         for decl in self._checked.tree.declarations:
             if isinstance(decl, s.Instantiation):
                 self.global_bindings[decl] = self.instance(decl, "")
@@ -120,6 +121,16 @@ class _Source:
     def __init__(self, text: str, functions: str) -> None:
         self.text = text
         self.functions = functions
+
+
+def _pipelines(main: s.Instantiation) -> set[s.Call]:
+    """The constructor calls of the packages in main, if there are several: their blocks may be of the same types."""
+    calls: set[s.Call] = set()
+    for arg in main.call.target.args:
+        value = arg.value.decl.call if isinstance(arg.value, s.Name) else arg.value
+        if isinstance(value, s.Call) and isinstance(value.target.constructed, t.BlockTypeRef):
+            calls.add(value)
+    return calls if len(calls) > 1 else set()
 
 
 def _is_generic(type_: t.Type) -> bool:

@@ -31,6 +31,8 @@ class BlockGenerator(ParserGenerator):
         super().__init__()
         self.extern_names: dict[str, str] = {}
         """Control-plane name to Python variable."""
+        self.named_pipelines: set[s.Call] = set()
+        """Constructor calls of packages whose names stand before the names of their blocks."""
         self._action_names: dict[str, s.ActionDecl] = {}
         self._owner: BlockInstance | None = None
         self._direct: dict[tuple[s.Call, BlockInstance | None], BlockInstance] = {}
@@ -52,22 +54,22 @@ class BlockGenerator(ParserGenerator):
             case t.BlockRef(decl):
                 return self.block_instance(decl, name, target.args)
             case t.BlockTypeRef() as package:
+                prefix = f"{name}." if call in self.named_pipelines else ""
                 args = {
-                    arg.param.name: self._constructor_value(arg.value, arg.param)
+                    arg.param.name: self._constructor_value(arg.value, arg.param, prefix)
                     for arg in target.args
                     if arg.value is not None
                 }
                 return PackageInstance(package, name, args, call.location)
         raise AssertionError(target)
 
-    def _constructor_value(self, value: s.Expr, param: s.Param) -> Any:
-        """The value of a constructor argument: an instance or a constant."""
+    def _constructor_value(self, value: s.Expr, param: s.Param, prefix: str = "") -> Any:
+        """The value of a constructor argument: an instance or a constant. The prefix is for a new instance's name."""
         if isinstance(value, s.Call) and value.target.kind is CallKind.CONSTRUCTOR:
             named = value.target.decl
             assert named is not None
-            return self._constructed(
-                value, local_name(named) if isinstance(named, (s.ParserDecl, s.ControlDecl)) else param.name
-            )
+            name = local_name(named) if isinstance(named, (s.ParserDecl, s.ControlDecl)) else param.name
+            return self._constructed(value, prefix + name)
         binding = self.bindings.get(value.decl) if isinstance(value, s.Name) else None
         if isinstance(binding, Constant):
             return binding.value

@@ -184,6 +184,34 @@ def test_each_pipe_recirculates_through_its_own_port(tna):
     assert tna.statistics.recirculated == 3
 
 
+TWO_PIPELINES = {
+    "named": "Pipeline(BLOCKS) pipe; Pipeline(BLOCKS) other; Switch(pipe, other) main;",
+    "nameless": "Switch(Pipeline(BLOCKS), Pipeline(BLOCKS)) main;",
+    "annotated": '@name("pipe") Pipeline(BLOCKS) one; @name("other") Pipeline(BLOCKS) two; Switch(one, two) main;',
+}
+
+
+@pytest.mark.parametrize(("pipelines", "names"), [*TWO_PIPELINES.items()])
+def test_two_pipelines_of_the_same_blocks(tmp_path, pipelines, names):
+    source = (PROGRAMS / "tna_commands.p4").read_text()
+    old = source[source.index("Pipeline(TestIngressParser") :]
+    blocks = old[old.index("(") + 1 : old.index(") pipe;")]
+    changed = compile_changed(tmp_path, "tna_commands.p4", (old, names.replace("BLOCKS", blocks)))
+    switch = TnaSwitch(changed, pipes=2)
+    first, second = ("pipe0", "pipe1") if pipelines == "nameless" else ("pipe", "other")
+    assert {name.split(".")[0] for name in switch.table_names()} == {first, second}
+    switch.table_add(f"{first}.TestIngress.ports", [1], "to_port", [2])
+    switch.table_add(f"{second}.TestIngress.ports", [1], "to_port", [128 + 3])
+    assert [port for port, _sent in switch.process(1, frame(FORWARD))] == [2]
+    assert [port for port, _sent in switch.process(129, frame(FORWARD))] == [128 + 3]
+    with pytest.raises(ControlError, match=r"'TestIngress\.ports' is ambiguous"):
+        switch.table_add("TestIngress.ports", [2], "to_port", [2])
+    for port in (1, 129):
+        switch.process(port, frame(REGISTER_ADD, value=port))
+    sums = [name for name in switch.register_names() if name.endswith("sums")]
+    assert [switch.register_read(name, 1, pipe) for pipe, name in enumerate(sums)] == [1, 129]
+
+
 def test_a_port_without_loopback_sends(tna):
     ((port, sent),) = tna.process(0, frame(RECIRCULATE, value=20))
     assert (port, sent[2]) == (20, 1)
