@@ -55,6 +55,8 @@ class _Copy:
     standard: Any
     packet: PacketIn
     passes: int
+    truncate_bytes: int | None = None
+    """Asked for in ingress; only the packet itself, no copy of it, is cut then."""
 
 
 class V1ModelSwitch(Switch):
@@ -106,12 +108,12 @@ class V1ModelSwitch(Switch):
         first_port = arrival.port
         if arrival.kind == "new":
             standard.ingress_port = first_port
+            standard.ingress_global_timestamp = self._now_us()
         else:
             first_port = arrival.carried.first_port
             standard.instance_type = INSTANCE_TYPES[arrival.kind]
             _restore(metadata, arrival.carried.fields)
         standard.packet_length = len(arrival.data)
-        standard.ingress_global_timestamp = self._now_us()
         headers = self._parse(packet, metadata, standard)
         state.checksum_error = False
         self._verify(headers, metadata)
@@ -149,6 +151,7 @@ class V1ModelSwitch(Switch):
         else:
             standard.instance_type = INSTANCE_NORMAL
             copy.port = standard.egress_spec
+            copy.truncate_bytes = state.truncate_bytes
             copies.append(copy)
         return copies
 
@@ -178,6 +181,8 @@ class V1ModelSwitch(Switch):
         copies = self._replicas(clone, mirror.group) if mirror.group is not None else []
         if mirror.port is not None:
             clone.port = mirror.port
+            if copies:
+                clone.standard.egress_rid = copies[-1].standard.egress_rid  # as simple_switch leaves it
             copies.append(clone)
         return copies
 
@@ -199,9 +204,11 @@ class V1ModelSwitch(Switch):
             raise PacketLoopError(f"a packet was cloned more than {self._max_passes} times")
         state, standard = self._state, copy.standard
         state.begin("egress", copy.packet, standard.packet_length)
+        state.truncate_bytes = copy.truncate_bytes
         standard.egress_port = copy.port
         standard.egress_spec = 0
         standard.egress_global_timestamp = self._now_us()
+        standard.enq_timestamp = standard.egress_global_timestamp & 0xFFFF_FFFF
         self._egress(copy.headers, copy.metadata, standard)
         if state.clone_session is not None:
             queue.extend(self._egress_clones(copy, state.clone_session, state.clone_fields))
@@ -212,13 +219,11 @@ class V1ModelSwitch(Switch):
         out = PacketOut()
         self._deparse(out, copy.headers)
         data = out.data(copy.packet.rest())
-        if state.truncate_bytes is not None:
-            data = data[: state.truncate_bytes]
         if state.recirculate_fields is not None:
             carried = _Carried(copy.first_port, self._preserve(copy.metadata, state.recirculate_fields))
             self._return_to_ingress(copy.port, data, "recirculated", copy.passes, carried)
             return []
-        return [(copy.port, data)]
+        return [(copy.port, data[: state.truncate_bytes])]
 
     def _egress_clones(self, copy: _Copy, session: int, fields: int | None) -> list[_Copy]:
         """Clones are the packet as egress leaves it, and go through egress again."""

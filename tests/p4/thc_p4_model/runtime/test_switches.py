@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from thc_p4_model.externs.counters import Count
 
 PROGRAMS = Path(__file__).parent / "programs"
 FORWARD, MULTICAST, RECIRCULATE, RESUBMIT, REGISTER_ADD, DIGEST, EXCLUDE, TWICE = 0, 2, 3, 4, 8, 9, 11, 12
-LOOP = 10  # v1model only
+CLONE_INGRESS, LOOP = 5, 10  # v1model only
 
 
 def frame(command: int, index: int = 1, value: int = 0, passes: int = 0) -> bytes:
@@ -129,6 +130,51 @@ def test_v1model_preserves_fields_whose_names_python_uses(tmp_path):
     switch = V1ModelSwitch(compile_changed(tmp_path, "v1model_commands.p4", *changes))
     ((_port, sent),) = switch.process(6, frame(RESUBMIT))
     assert sent[3] == 0x4B
+
+
+TRUNCATE_IN_INGRESS = "if (hdr.command.index == 1) { truncate(9); truncate(8); truncate(10); } packets.count("
+
+
+@pytest.mark.parametrize(
+    ("command", "group", "expected"),
+    [(FORWARD, [], [(0, 8)]), (MULTICAST, [(4, 1)], [(4, 10)]), (RECIRCULATE, [], [(0, 8)])],
+)
+def test_v1model_truncates_what_it_sends_itself(tmp_path, command, group, expected):
+    # packet.h: the least length counts, Packet::clone_* (multicast, recirculation) forget it.
+    program = compile_changed(tmp_path, "v1model_commands.p4", ("packets.count(", TRUNCATE_IN_INGRESS))
+    switch = V1ModelSwitch(program)
+    switch.multicast_group_create(7, group)
+    sent = switch.process(6, frame(command, passes=2))
+    assert [(port, len(data)) for port, data in sent] == expected
+
+
+def test_v1model_recirculates_whole_packets(tmp_path):
+    again = "hdr.command.passes = hdr.command.passes + 1;"
+    program = compile_changed(tmp_path, "v1model_commands.p4", (again, "truncate(8); " + again))
+    assert [len(data) for _port, data in V1ModelSwitch(program).process(6, frame(RECIRCULATE))] == [10]
+
+
+def test_v1model_timestamps(tmp_path):
+    # simple_switch.cpp sets the ingress timestamp in receive_ only: that of a recirculated packet is reset.
+    stamps = "hdr.command.value = standard.ingress_global_timestamp[15:0] ++ standard.enq_timestamp[15:0];"
+    program = compile_changed(
+        tmp_path,
+        "v1model_commands.p4",
+        ("if (standard.instance_type == 1 ||", stamps + "if (standard.instance_type == 1 ||"),
+    )
+    switch = V1ModelSwitch(program, clock_ns=itertools.count(0, 1_000_000).__next__)  # the next millisecond every time
+    assert [value_of(data) for _port, data in switch.process(6, frame(FORWARD))] == [1000 << 16 | 2000]
+    assert [value_of(data) for _port, data in switch.process(6, frame(RECIRCULATE, passes=2))] == [5000]
+
+
+def test_v1model_clones_to_a_group_and_a_port(tmp_path):
+    # multicast() of simple_switch.cpp leaves the last replication id in the packet that goes to the port.
+    rid = ("hdr.command.seen = meta.kept;", "hdr.command.seen = (bit<8>)standard.egress_rid;")
+    switch = V1ModelSwitch(compile_changed(tmp_path, "v1model_commands.p4", rid))
+    switch.multicast_group_create(9, [(4, 17), (5, 18)])
+    switch.mirror_session_set(5, port=8, group=9)
+    sent = switch.process(6, frame(CLONE_INGRESS))
+    assert [(port, data[3]) for port, data in sent] == [(4, 17), (5, 18), (8, 18), (0, 0)]
 
 
 def test_v1model_direct_and_indexed_counters(v1):
