@@ -1,8 +1,6 @@
 // Packet threads, each with its shard, and the metrics endpoint.
 #pragma once
 
-#include <prometheus/exposer.h>
-
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -10,6 +8,7 @@
 
 #include "io/packet_io.h"
 #include "metrics.h"
+#include "metrics_endpoint.h"
 #include "options.h"
 #include "shard.h"
 
@@ -40,8 +39,8 @@ class Server {
 
   std::vector<std::unique_ptr<io::PacketIo>> ios_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::shared_ptr<MetricsCollector> collector_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::unique_ptr<MetricsCollector> collector_;
+  std::unique_ptr<MetricsEndpoint> metrics_endpoint_;
   std::chrono::steady_clock::duration drain_timeout_;
   std::atomic<bool> draining_{false};
   std::vector<std::uint64_t> logged_jobs_;  // job_plus_one of shard 0 by place

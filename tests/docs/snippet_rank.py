@@ -1,6 +1,7 @@
 """One rank that runs snippets of the documents, case by case, and trains with what they made.
 
-settings["cases"]: name -> list of snippets, which share their names. Reports the names of what it trained.
+settings["cases"]: name -> list of snippets, which share their names. settings["package"]: where byteps_thc must come
+from. Reports the names of what it trained.
 """
 
 import os
@@ -14,6 +15,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+import byteps_thc
 from byteps_thc.tools.demo.data import BatchSampler, load_corpus
 from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
 
@@ -67,6 +69,7 @@ def main() -> None:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
     with joined_rank() as rank:
+        assert byteps_thc.__file__.startswith(rank.settings["package"])
         os.chdir(rank.directory)
         batches = BatchSampler(load_corpus().training, batch_size=2, context=32, seed=0, worker=rank.rank)
         for case, snippets in rank.settings["cases"].items():

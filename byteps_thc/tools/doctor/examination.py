@@ -11,7 +11,10 @@ from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, 
 from byteps_thc.tools.doctor.finding import Check, Finding, run_check
 
 _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
-    ("package", (installation.check_kernels, installation.check_cores, installation.check_thc_ps)),
+    (
+        "package",
+        (installation.check_modules, installation.check_kernels, installation.check_cores, installation.check_thc_ps),
+    ),
     ("training", (frameworks.check_torch, frameworks.check_byteps, frameworks.check_shared_memory)),
     (
         "network",
