@@ -120,7 +120,14 @@ class ThcConfig(BaseModel):
             value_bits = 8 if (granularity or smallest) * workers < 1 << 8 else 16
         p = None if self.p == "auto" else self.p
         table = best_table(
-            self.bits, workers, value_bits, self.error_feedback, granularity=granularity, p=p, packed_sums=packed_sums
+            self.bits,
+            workers,
+            value_bits,
+            self.error_feedback,
+            granularity=granularity,
+            p=p,
+            packed_sums=packed_sums,
+            rounding=self.rounding,
         )
         return ResolvedConfig(self, workers, table, value_bits)
 
