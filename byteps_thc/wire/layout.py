@@ -100,7 +100,7 @@ class ConfigField(enum.IntEnum):
     SLOTS = 9
     """slots"""
     SETTINGS = 10
-    """seed, p, rotation block or partition size"""
+    """seed, p, rotation block, partition size or rounding"""
 
 
 class Flag(enum.IntFlag):
@@ -231,7 +231,7 @@ class HelloPayload(Struct):
     reserved: int = 0
     """zero"""
     settings_hash: int = 0
-    """hash of seed, p, rotation block and partition size, which workers must share; servers only compare it"""
+    """hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ add(layouts.hello, "quorum", 1, ProtoField.uint8("thc.hello.quorum", "quorum", b
 add(layouts.hello, "reserved", 3, ProtoField.uint24("thc.hello.reserved", "reserved", base.DEC, nil, nil,
     "zero"))
 add(layouts.hello, "settings_hash", 4, ProtoField.uint32("thc.hello.settings_hash", "settings_hash", base.DEC, nil, nil,
-    "hash of seed, p, rotation block and partition size, which workers must share; servers only compare it"))
+    "hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it"))
 
 layouts.welcome = {bytes = 0, by_name = {}}
 add(layouts.welcome, "slots", 4, ProtoField.uint32("thc.welcome.slots", "slots", base.DEC, nil, nil,

@@ -23,7 +23,7 @@ Quantized run_quantize(const std::vector<float>& x, const std::vector<float>& ma
   Misaligned<float> rotated(x, misalignment);
   Misaligned<float> norms(max_norms, misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(layout.padded(), table.bits()), misalignment);
-  const QuantizeOptions options{kThreshold, kKey, 3, keep_error};
+  const QuantizeOptions options{kThreshold, kKey, {4, 0x5555}, keep_error};
   const std::size_t clamped = quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
   return {codes.values(), bits_of(rotated.values()), clamped};
 }

@@ -20,12 +20,12 @@ def expected_nmse(config: ThcConfig, workers: int, *, packed_sums: bool = False)
     The table's cost and clamp_cost are those of a coordinate, in units of its variance, of a worker whose block has the
     largest norm: the quantizer's steps are in units of that norm. Squared norms of blocks of D standard normal
     coordinates have mean D and standard deviation sqrt(2 D), so that the largest of `workers` is larger than the mean
-    by that much. Workers' errors are independent, and their gradients too: averaging divides the energy of both by the
-    number of workers. Padding in a block makes the error smaller.
+    by that much. Workers' gradients are independent, and what is left of their errors as average_cost() says: averaging
+    divides the energy of both by the number of workers. Padding in a block makes the error smaller.
     """
     table = config.resolve(workers, packed_sums=packed_sums).table
     largest_norm = 1 + _LARGEST_OF[workers] * math.sqrt(2 / config.rotation_block)
-    return table.cost * largest_norm + table.clamp_cost
+    return table.average_cost(workers, config.rounding) * largest_norm + table.clamp_cost
 
 
 def nmse_limit(config: ThcConfig, workers: int, elements: int, *, packed_sums: bool = False) -> float:

@@ -49,7 +49,7 @@ def encoded(
     _core.block_norms(gradient, carried, norms, rotation_block=block, pool=pool)
     clamped = _core.encode(
         gradient, carried, norms, codes, rotation_block=block, values=TABLES[bits].array, bits=bits, threshold=1.5,
-        worker=5, keep_error=carried is not None, pool=pool, **KEY,
+        domain=1, phase=0x5555, keep_error=carried is not None, pool=pool, **KEY,
     )  # fmt: skip
     return [norms, codes, clamped, *([] if carried is None else [carried])]
 

@@ -24,6 +24,7 @@ using DF = hn::ScalableTag<float>;
 using DI = hn::ScalableTag<std::int32_t>;
 using DU = hn::ScalableTag<std::uint32_t>;
 using D64 = hn::ScalableTag<std::uint64_t>;
+using D16 = hn::ScalableTag<std::uint16_t>;
 using VF = hn::Vec<DF>;
 using VI = hn::Vec<DI>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
@@ -240,7 +241,8 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
                                  Store store) {
   const D64 d64;
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
-  const PhiloxStream<kRoundingRounds> stream(options.key, rounding_domain(options.worker));
+  const PhiloxStream<kRoundingRounds> stream(options.key, options.rounding.domain);
+  const auto phase = hn::Set(D16(), options.rounding.phase);
   auto index = static_cast<std::uint32_t>((options.key.first + block.offset) / 8);
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
   auto next = stream.blocks(d64, index);
@@ -256,7 +258,8 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
       CodeWords codes;
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < 4; ++w) {
-        codes.word[w] = quantizer(block.x + group + 16 * w + 2 * part, random.word[w]);
+        const auto bits = hn::BitCast(d64, hn::Add(hn::BitCast(D16(), random.word[w]), phase));
+        codes.word[w] = quantizer(block.x + group + 16 * w + 2 * part, bits);
       }
       store(group + 2 * part, codes);
     }

@@ -90,7 +90,7 @@ enum class ConfigField : std::uint16_t {
   kQuorum = 7,  // quorum
   kWorkerId = 8,  // worker id
   kSlots = 9,  // slots
-  kSettings = 10,  // seed, p, rotation block or partition size
+  kSettings = 10,  // seed, p, rotation block, partition size or rounding
 };
 
 /// By value; empty where there is none.
@@ -162,7 +162,7 @@ struct HelloPayload {
   be32_t slots;  ///< slots asked for (0: the server decides)
   be8_t quorum;  ///< contributions that complete a slot, 1 .. num_workers
   be24_t reserved;  ///< zero
-  be32_t settings_hash;  ///< hash of seed, p, rotation block and partition size, which workers must share; servers only compare it
+  be32_t settings_hash;  ///< hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it
 };
 static_assert(sizeof(HelloPayload) == 32 && alignof(HelloPayload) == 1);
 static_assert(std::is_trivially_copyable_v<HelloPayload>);

@@ -195,7 +195,9 @@ def test_different_table_is_refused(server: ParameterServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"seed": 2}, {"p": 1 / 16}, {"rotation_block": 4096}, {"partition_bytes": 1 << 20}], ids=str
+    "other",
+    [{"seed": 2}, {"p": 1 / 16}, {"rotation_block": 4096}, {"partition_bytes": 1 << 20}, {"rounding": "independent"}],
+    ids=str,
 )
 def test_different_settings_of_the_compression_are_refused(server: ParameterServer, other: dict[str, object]) -> None:
     job = next(_next_job)
