@@ -118,7 +118,9 @@ def main() -> None:
             print(line_of(results[-1], next(r for r in results if r["error_feedback"] == feedback)), flush=True)
             if args.json:
                 args.json.parent.mkdir(parents=True, exist_ok=True)
-                args.json.write_text(json.dumps({"windows": about, "results": results}, indent=1) + "\n")
+                args.json.write_text(
+                    json.dumps({"blocks": [8192, *BLOCKS], "windows": about, "results": results}, indent=1) + "\n"
+                )
 
 
 def line_of(result: dict[str, Any], former: dict[str, Any]) -> str:
