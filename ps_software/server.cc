@@ -38,7 +38,8 @@ Server::Server(const Options& options)
     shards_.push_back(std::make_unique<Shard>(limits_of(options, i, ios_.size()), *ios_[i]));
   }
   start_metrics(options);
-  logged_jobs_.resize(options.max_jobs);
+  job_log_.emplace(
+      shards_.front()->job_events(), [](const std::string& line) { spdlog::info(line); }, JobLog::Clock::now());
   try {
     start_threads();
   } catch (const std::exception& error) {
@@ -58,7 +59,7 @@ void Server::start_threads() {
 
 void Server::stop() {
   drain_timeout_ = {};
-  drain();
+  end_threads();
 }
 
 void Server::start_metrics(const Options& options) {
@@ -90,20 +91,17 @@ void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
   }
 }
 
-void Server::drain() {
+void Server::end_threads() {
   draining_.store(true, std::memory_order_release);
   for (const auto& packet_io : ios_) packet_io->wake();
   threads_.clear();  // joins
 }
 
-void Server::log_jobs() {
-  const auto jobs = shards_.front()->jobs();
-  for (std::size_t place = 0; place < jobs.size(); ++place) {
-    const std::uint64_t job = jobs[place].job_plus_one.get();
-    if (job == logged_jobs_[place]) continue;
-    if (logged_jobs_[place] != 0) spdlog::info("job {} ended", logged_jobs_[place] - 1);
-    if (job != 0) spdlog::info("job {} started", job - 1);
-    logged_jobs_[place] = job;
+void Server::drain() {
+  end_threads();
+  job_log_->finish(JobLog::Clock::now());
+  for (const JobCounters& job : shards_.front()->jobs()) {
+    if (job.job_plus_one.get() != 0) spdlog::info("job {} ended: the server stops", job.job_plus_one.get() - 1);
   }
 }
 
