@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from byteps_thc.averager import GradientAverager
 from byteps_thc.compressor import Compressor, Partition
-from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig, ThcSettings
 from byteps_thc.errors import (
     CheckpointError,
     ConfigurationError,
@@ -24,7 +24,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import CompressionStats, StatsWriter
 from byteps_thc.tables import LookupTable
 from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import DpdkConfig, Session, Timeouts, UdpConfig
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
 
 if TYPE_CHECKING:
     from byteps_thc.reducer import ThcReducer
@@ -49,6 +49,7 @@ __all__ = [
     "DeadlineError",
     "DpdkConfig",
     "DpdkUnavailableError",
+    "FaultConfig",
     "GradientAverager",
     "InputError",
     "LookupTable",
@@ -62,6 +63,7 @@ __all__ = [
     "ThcConfig",
     "ThcError",
     "ThcReducer",
+    "ThcSettings",
     "Timeouts",
     "TransportError",
     "UdpConfig",

@@ -6,6 +6,7 @@ import socket
 import statistics
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class _PacketTest:
         )
 
 
-def _try_packets(server: tuple[str, int], codes_per_packet: int | str) -> _PacketTest:
+def _try_packets(server: tuple[str, int], codes_per_packet: int | Literal["auto"]) -> _PacketTest:
     config = ThcConfig(codes_per_packet=codes_per_packet)
     address = f"{server[0]}:{server[1]}"
     size = 0 if isinstance(codes_per_packet, str) else codes_per_packet
