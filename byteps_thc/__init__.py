@@ -15,7 +15,7 @@ check_built(Path(__file__).parent)
 if TYPE_CHECKING:
     from byteps_thc.averager import GradientAverager
     from byteps_thc.compressor import Compressor, Partition
-    from byteps_thc.config import ResolvedConfig, ThcConfig
+    from byteps_thc.config import ResolvedConfig, ThcConfig, ThcSettings
     from byteps_thc.errors import (
         CheckpointError,
         ConfigurationError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from byteps_thc.reducer import ThcReducer
     from byteps_thc.tables import LookupTable
     from byteps_thc.transport.servers import NetworkConfig
-    from byteps_thc.transport.session import DpdkConfig, Session, Timeouts, UdpConfig
+    from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
 
 #: Where the names below are, in the order in which they are looked for; only the last needs torch.
 _HOMES = (
@@ -77,6 +77,7 @@ __all__ = [
     "DeadlineError",
     "DpdkConfig",
     "DpdkUnavailableError",
+    "FaultConfig",
     "GradientAverager",
     "InputError",
     "LookupTable",
@@ -90,6 +91,7 @@ __all__ = [
     "ThcConfig",
     "ThcError",
     "ThcReducer",
+    "ThcSettings",
     "Timeouts",
     "TransportError",
     "UdpConfig",

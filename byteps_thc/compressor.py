@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, Gradient, gradient_view, value_dtype
-from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
 from byteps_thc.threads import MAX_THREADS, default_threads
@@ -84,7 +84,10 @@ class Compressor:
     ) -> None:
         if not 0 <= worker < workers:
             raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
-        self.resolved = config if isinstance(config, ResolvedConfig) else config.resolve(workers)
+        if not isinstance(config, ResolvedConfig):
+            require_thc(config, "Compressor")
+            config = config.resolve(workers)
+        self.resolved = config
         if self.resolved.workers != workers:
             raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
         self.config = self.resolved.config

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, Self, TypedDict, Unpack
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
+from byteps_thc.settings import Settings, describe
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
 from byteps_thc.tables.selection import best_table
@@ -25,17 +26,39 @@ from byteps_thc.wire.layout import (
     SWITCH_CODES_PER_PACKET,
 )
 
+#: of a code
+Bits = Literal[1, 2, 3, 4, 8]
 
-class ThcConfig(BaseModel):
+
+class SettingsBesideTable(TypedDict, total=False):
+    """Settings of ThcConfig that paper() leaves open, as keyword arguments."""
+
+    value_bits: Literal[8, 16, "auto"]
+    rotation_block: int
+    error_feedback: bool
+    seed: int
+    partition_bytes: int
+    codes_per_packet: int | Literal["auto"]
+
+
+class ThcSettings(SettingsBesideTable, total=False):
+    """All settings of ThcConfig, as keyword arguments of front ends; ThcConfig describes them."""
+
+    bits: Bits
+    granularity: int | Literal["auto"]
+    p: float | Literal["auto"]
+    uniform_table: bool
+    rounding: RoundingMode
+
+
+class ThcConfig(Settings):
     """Settings of one training job, the same on all workers. Raises ConfigurationError when they are not valid.
 
     The default chooses granularity, p and value bits for the number of workers (tables/selection.py says how).
     ThcConfig.paper() is the setting of the paper's evaluation, ThcConfig.uniform() is Uniform THC.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    bits: Literal[1, 2, 3, 4, 8] = 4
+    bits: Bits = 4
     """b, bits of a code"""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
     """g, the largest table value; at least 2^bits - 1"""
@@ -62,22 +85,22 @@ class ThcConfig(BaseModel):
     """codes in a full packet, a multiple of 64; a switch takes 1024; auto: as many as this host can send to the servers
     unfragmented, which must then be the same for all workers (none of them on a server's host, or all)"""
 
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise ConfigurationError(explain(error)) from error
-
     @classmethod
-    def paper(cls, **settings: Any) -> ThcConfig:
+    def paper(cls, **settings: Unpack[SettingsBesideTable]) -> Self:
         """Return the setting of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32, independent rounding."""
-        paper = {"bits": PAPER_BITS, "granularity": PAPER_GRANULARITY, "p": PAPER_P, "rounding": "independent"}
-        return cls(**paper | settings)
+        return cls(bits=PAPER_BITS, granularity=PAPER_GRANULARITY, p=PAPER_P, rounding="independent", **settings)
 
     @classmethod
-    def uniform(cls, bits: int = 4, **settings: Any) -> ThcConfig:
+    def uniform(
+        cls,
+        bits: Bits = 4,
+        *,
+        p: float | Literal["auto"] = "auto",
+        rounding: RoundingMode = "stratified",
+        **settings: Unpack[SettingsBesideTable],
+    ) -> Self:
         """Return Uniform THC with codes of `bits` bits (section 4)."""
-        return cls(**{"bits": bits, "uniform_table": True} | settings)
+        return cls(bits=bits, uniform_table=True, p=p, rounding=rounding, **settings)
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:
@@ -132,6 +155,12 @@ class ThcConfig(BaseModel):
         return ResolvedConfig(self, workers, table, value_bits)
 
 
+def require_thc(config: object, user: str) -> None:
+    """ConfigurationError unless `config` is a ThcConfig; user: what takes nothing else, baselines neither."""
+    if not isinstance(config, ThcConfig):
+        raise ConfigurationError(f"config is {describe(config)}, and {user} takes a ThcConfig: use ThcConfig(...)")
+
+
 @dataclass(frozen=True)
 class ResolvedConfig:
     """ThcConfig for a number of workers: nothing "auto" is left, and sums are known to fit."""
@@ -157,18 +186,3 @@ class ResolvedConfig:
         sizes = (config.rotation_block, config.partition_bytes)
         shared = (config.seed, self.table.threshold.hex(), *sizes, config.rounding)
         return zlib.crc32(repr(shared).encode())
-
-
-def explain(error: ValidationError) -> str:
-    """One line per setting that is wrong, without pydantic's type codes and links."""
-    lines: dict[tuple[str, str], list[str]] = {}
-    for detail in error.errors():
-        # A union reports once per alternative; the first part of the location is the setting.
-        setting = str(detail["loc"][0]) if detail["loc"] else ""
-        message = detail["msg"].removeprefix("Value error, ")
-        given = f" (given: {detail['input']!r})" if setting else ""
-        lines.setdefault((setting, given), []).append(message[:1].lower() + message[1:])
-    return "; ".join(
-        f"{setting}: {' or '.join(messages)}{given}" if setting else messages[0]
-        for (setting, given), messages in lines.items()
-    )

@@ -5,17 +5,37 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from byteps_thc.baselines import BaselineConfig, BaselineEngine
-from byteps_thc.config import ThcConfig
+from byteps_thc.baselines.reduce_scatter import BaselineReduceScatter
+from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import collective_engine, network_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
+from byteps_thc.pipeline.row_engine import RowEngine
+from byteps_thc.settings import describe
 from byteps_thc.transport.servers import NetworkConfig
+
+
+def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | BaselineConfig:
+    """Return what compresses: `config`, or the ThcConfig of `settings`, the keyword arguments of a front end.
+
+    config: None, a ThcConfig or a baseline; anything else, or settings beside it, is a ConfigurationError.
+    """
+    if config is None:
+        return ThcConfig(**settings)
+    if not isinstance(config, ThcConfig | BaselineConfig):
+        right = "ThcConfig(...) or one of byteps_thc.baselines, such as TopK(...)"
+        raise ConfigurationError(f"config is {describe(config)}: give {right}")
+    if settings:
+        name = type(config).__name__
+        raise ConfigurationError(f"{', '.join(settings)}: write settings into the {name}(...) that is given")
+    return config
 
 
 def make_engine(
     process_group: dist.ProcessGroup,
-    config: object,
+    config: ThcConfig | BaselineConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None = None,
 ) -> Engine:
@@ -28,8 +48,23 @@ def make_engine(
         if network is not None:
             return network_engine(process_group, config, network, policy)
         return collective_engine(process_group, config, policy)
-    if not isinstance(config, BaselineConfig):
-        raise ConfigurationError(f"config is a {type(config).__name__}, not a ThcConfig or one of byteps_thc.baselines")
-    if network is not None:
-        raise ConfigurationError("servers and switches sum THC's codes only: leave `network` out for a baseline")
+    require_no_network(config, network)
     return BaselineEngine(process_group, config, policy)
+
+
+def require_no_network(config: BaselineConfig, network: NetworkConfig | None) -> None:
+    """ConfigurationError for a baseline with servers."""
+    if network is not None:
+        raise ConfigurationError(
+            f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: leave "
+            "`network` out, or use a ThcConfig"
+        )
+
+
+def make_row_engine(
+    process_group: dist.ProcessGroup, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
+) -> RowEngine:
+    """As make_engine, for a reduce-scatter among the ranks."""
+    if isinstance(config, ThcConfig):
+        return ThcReduceScatter(process_group, config, policy)
+    return BaselineReduceScatter(process_group, config, policy)

@@ -1,4 +1,6 @@
-"""What THC is compared with, behind the same engines and hooks: ThcState(None, TopK(ratio=0.01)) instead of ThcConfig.
+"""What THC is compared with, behind the same front ends: compress(ddp, TopK(ratio=0.01)).
+
+docs/plugins.md has a table of what works where.
 
 Uniform THC, also compared with in the paper, is ThcConfig.uniform().
 """

@@ -5,24 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from byteps_thc.baselines.codec import Codec
 from byteps_thc.baselines.memory import Memory
-from byteps_thc.config import explain
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.settings import Settings
 
 
-class BaselineConfig(BaseModel):
+class BaselineConfig(Settings):
     """Settings of one scheme, the same on all workers. Raises ConfigurationError when they are not valid."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise ConfigurationError(explain(error)) from error
+    def shared_settings(self) -> dict[str, Any]:
+        """Return what must be the same on all workers: the scheme's name and its settings, plain values."""
+        return {"scheme": type(self).__name__} | self.model_dump()
 
 
 class CodecConfig(BaselineConfig):

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -66,19 +65,22 @@ class BaselineEngine(ThreadedEngine[_Job]):
         workers, worker = process_group.size(), process_group.rank()
         self.config, self.policy = config, policy
         if not isinstance(config, DenseConfig | CodecConfig):
-            raise ConfigurationError(f"{type(config).__name__} needs whole DDP buckets: use it with byteps_thc.ddp")
+            raise ConfigurationError(
+                f"{type(config).__name__} works with DDP only (byteps_thc.ddp.compress), whose buckets have whole "
+                "matrices: use another baseline here, or a ThcConfig"
+            )
         self._dtype = config.dtype if isinstance(config, DenseConfig) else None
         self._codec = config.codec() if isinstance(config, CodecConfig) else None
         self._memory = config.memory(workers) if isinstance(config, CodecConfig) else NoMemory()
         self._communicator = open_communicator(process_group, policy.deadline_s) if workers > 1 else None
         if self._communicator is not None:
-            require_same_settings(self._communicator, workers, _settings(config) | policy.shared_settings())
+            require_same_settings(self._communicator, workers, config.shared_settings() | policy.shared_settings())
         self._stagings: dict[str, Staging] = {}
         self._parameters: dict[tuple[str, bool], list[tuple[PackedParameters, bool]]] = {}
         state = EngineState(
             worker,
             workers,
-            _settings(config),
+            config.shared_settings(),
             wrap=torch.from_numpy,
             stores=self._memory.stores,
             rollback=self._memory.rollback,
@@ -165,7 +167,3 @@ class BaselineEngine(ThreadedEngine[_Job]):
                 if parameters
             ]
         return packed
-
-
-def _settings(config: BaselineConfig) -> dict[str, Any]:
-    return {"scheme": type(config).__name__} | config.model_dump()

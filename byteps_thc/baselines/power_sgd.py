@@ -57,8 +57,7 @@ class PowerSgdEngine(ScaledEngine):
         self._process_group = process_group
         self._config = config
         self._policy = policy
-        settings = {"scheme": "PowerSgd"} | config.model_dump()
-        self._state = EngineState(self.worker, self.workers, settings)
+        self._state = EngineState(self.worker, self.workers, config.shared_settings())
         self._recorder = self._state.recorder
         self._begin(max(policy.warmup_steps, _UNCOMPRESSED_STEPS))
 

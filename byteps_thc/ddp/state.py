@@ -7,35 +7,36 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.amp import GradScaler
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.baselines import PowerSgd, PowerSgdEngine
+from byteps_thc.baselines import BaselineConfig, PowerSgd, PowerSgdEngine
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.operator import Averager, register_averager
-from byteps_thc.engines import make_engine
+from byteps_thc.engines import choose_scheme, make_engine, require_no_network
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.loss_scaling import LossScaling
+from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
+from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, require_log_interval
+from byteps_thc.transport.groups import choose_process_group
 from byteps_thc.transport.servers import NetworkConfig
 
 
 class ThcState(Averager):
     """State of thc_hook for one DDP model: engine, residuals, schedule.
 
-    process_group: DDP's, None for the default one; gloo or NCCL. config: a ThcConfig, or one of byteps_thc.baselines.
-    policy: warm-up, bypass of small parameters, deadline. network: servers or a switch that sum; None: the ranks do.
-    model: names the residuals in checkpoints after the model's parameters (DDP's and torch.compile's prefixes left
-    out). Without it they are numbered in the order of DDP's first iteration, which a resumed run repeats when model and
-    bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of the scaled gradients when its scale changes;
-    and when an average is not finite, so that it skips the step, all residuals stay as they were before (not
-    PowerSGD's), at the cost of a copy of them per step. Without it only those of that partition do.
-    log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    process_group: DDP's, None for the default one; gloo or NCCL. config: a ThcConfig, or one of byteps_thc.baselines;
+    None: ThcConfig(). policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy(). network:
+    servers or a switch that sum; None: the ranks do. model: names the residuals in checkpoints after the model's
+    parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's first
+    iteration, which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in
+    the unit of the scaled gradients when its scale changes; and when an average is not finite, so that it skips the
+    step, all residuals stay as they were before (not PowerSGD's), at the cost of a copy of them per step. Without it
+    only those of that partition do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0:
+    none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings.
     Raises ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when
@@ -45,24 +46,23 @@ class ThcState(Averager):
     def __init__(
         self,
         process_group: dist.ProcessGroup | None = None,
-        config: object = ThcConfig(),  # it is frozen
+        config: ThcConfig | BaselineConfig | None = None,
         *,
-        policy: CompressionPolicy = CompressionPolicy(),  # noqa: B008
+        policy: CompressionPolicy | None = None,
         network: NetworkConfig | None = None,
         model: nn.Module | None = None,
-        grad_scaler: GradScaler | None = None,
+        grad_scaler: LossScale | None = None,
         log_every: int = 0,
     ) -> None:
-        group = process_group or dist.group.WORLD
-        if group is None:
-            raise ConfigurationError("call torch.distributed.init_process_group() before ThcState()")
-        if not isinstance(group, dist.ProcessGroup):
-            raise ConfigurationError("this rank is not in the process group: make ThcState on its ranks only")
+        require_log_interval(log_every)
+        scheme, policy = choose_scheme(config, {}), policy or CompressionPolicy()
+        group = choose_process_group(process_group, "ThcState")
         self.engine: Engine | PowerSgdEngine
-        if isinstance(config, PowerSgd) and network is None:
-            self.engine = PowerSgdEngine(group, config, policy)
+        if isinstance(scheme, PowerSgd):
+            require_no_network(scheme, network)
+            self.engine = PowerSgdEngine(group, scheme, policy)
         else:
-            self.engine = make_engine(group, config, policy, network)
+            self.engine = make_engine(group, scheme, policy, network)
         self._buckets = BucketBuffers(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
         self._scaling = LossScaling(grad_scaler, [self.engine])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from byteps_thc.config import ThcConfig
+from byteps_thc.baselines import BaselineConfig
+from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc.engines import choose_scheme, make_row_engine
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_matrix
@@ -17,37 +19,41 @@ from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.reduce_scatter import ReduceScatterEngine
+from byteps_thc.pipeline.row_engine import RowEngine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.pipeline.statistics import require_log_interval
 
 
 def compress_reduce_scatter(
     model: nn.Module,
-    config: ThcConfig = ThcConfig(),  # noqa: B008 (it is frozen)
+    config: ThcConfig | BaselineConfig | None = None,
     *,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
     log_every: int = 0,
+    **settings: Unpack[ThcSettings],
 ) -> FsdpCompression:
     """Compress the gradients of an FSDP2 model; collective over its ranks.
 
         fully_shard(model)
-        compression = compress_reduce_scatter(model, ThcConfig())
+        compression = compress_reduce_scatter(model, bits=4)
 
-    model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. Every rank keeps residuals of its own
-    whole gradients, 4 bytes per parameter of the whole model; ThcConfig(error_feedback=False) does without.
-    grad_scaler: the GradScaler of the training, whose scale residuals follow; a step that it skips leaves them as they
-    were, bit for bit, at the cost of a copy of all of them. log_every: steps per log line of rank 0; 0: none.
+    model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. config: a ThcConfig, or one of
+    byteps_thc.baselines (not Dgc or PowerSgd); or give settings of ThcConfig as keywords, as here. Every rank keeps
+    residuals of its own whole gradients, 4 bytes per parameter of the whole model; ThcConfig(error_feedback=False) does
+    without. grad_scaler: the GradScaler of the training, whose scale residuals follow; a step that it skips leaves them
+    as they were, bit for bit, at the cost of a copy of all of them. log_every: steps per log line of rank 0; 0: none.
 
     Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
     already, or when ranks have different settings. Errors of the network come out of backward().
     """
-    policy = policy or CompressionPolicy()
+    require_log_interval(log_every)
+    scheme, policy = choose_scheme(config, settings), policy or CompressionPolicy()
     groups = parameter_groups(model)
     if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
         raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     process_group = groups[0].process_group
-    engine = ReduceScatterEngine(process_group, config, policy)
+    engine = make_row_engine(process_group, scheme, policy)
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
@@ -86,9 +92,7 @@ class CompressedReduceScatter:
     uncompressed: the one that torch had, for steps and groups that are not compressed.
     """
 
-    def __init__(
-        self, group: ParameterGroup, engine: ReduceScatterEngine, steps: BackwardSteps, uncompressed: Any
-    ) -> None:
+    def __init__(self, group: ParameterGroup, engine: RowEngine, steps: BackwardSteps, uncompressed: Any) -> None:
         self._uncompressed = uncompressed
         self._group = group
         self._engine = engine

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.engines import make_engine
+from byteps_thc.baselines import BaselineConfig
+from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc.engines import choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
@@ -18,34 +20,39 @@ from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.statistics import require_log_interval
 from byteps_thc.transport.servers import NetworkConfig
 
 
 def compress_replicas(
     model: nn.Module,
     mesh: DeviceMesh,
-    config: object = ThcConfig(),  # it is frozen
+    config: ThcConfig | BaselineConfig | None = None,
     *,
     dim: str | None = None,
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
     log_every: int = 0,
+    **settings: Unpack[ThcSettings],
 ) -> FsdpCompression:
     """Average the shards' gradients over replicas, compressed; collective over the ranks of the mesh.
 
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("replicate", "shard"))
         fully_shard(model, mesh=mesh["shard"])
-        compression = compress_replicas(model, mesh, ThcConfig(), dim="replicate")
+        compression = compress_replicas(model, mesh, bits=4, dim="replicate")
 
     Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: the whole mesh and `dim`,
     the name of the dimension to compress, or a mesh of that dimension alone, mesh["replicate"]. config: a ThcConfig, or
-    one of byteps_thc.baselines. network: through a parameter server or switch instead of between the ranks. There the
-    replicas of every shard are a job of their own: shard s has the number network.job + s.
+    one of byteps_thc.baselines (not PowerSgd); or give settings of ThcConfig as keywords, as here. network: through a
+    parameter server or switch instead of between the ranks. There the replicas of every shard are a job of their own:
+    shard s has the number network.job + s.
 
     A rank keeps residuals of its own shards, 4 bytes per element. Replicas must begin with the same
     parameters, and then stay bit-identical. Other arguments and errors: as compress_reduce_scatter.
     """
+    require_log_interval(log_every)
+    scheme, policy = choose_scheme(config, settings), policy or CompressionPolicy()
     groups = parameter_groups(model)
     replicas = _process_group(mesh, dim)
     _require_crossing(groups[0].process_group, replicas)
@@ -54,7 +61,7 @@ def compress_replicas(
     shard = groups[0].process_group
     if network is not None:
         network = replace(network, job=network.job + shard.rank())
-    engine = make_engine(replicas, config, policy or CompressionPolicy(), network)
+    engine = make_engine(replicas, scheme, policy, network)
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
     for group in groups:
         group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps))

@@ -83,7 +83,10 @@ def make_server_engine(
     for warm-up, stop_step or bypass_elements. Raises what Session raises.
     """
     if not isinstance(config, ThcConfig):
-        raise ConfigurationError("servers and switches sum THC's codes only: baselines need a process group")
+        raise ConfigurationError(
+            f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: baselines "
+            "need a process group and no NetworkConfig"
+        )
     policy = policy or CompressionPolicy()
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from byteps_thc.config import explain
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.settings import Settings
 from byteps_thc.threads import MAX_THREADS, default_threads
 
 
-class CompressionPolicy(BaseModel):
+class CompressionPolicy(Settings):
     """When to compress; the same on all ranks but for `threads`. Raises ConfigurationError for settings not valid."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     warmup_steps: int = Field(default=0, ge=0)
     """first steps, which travel uncompressed"""
@@ -28,12 +25,6 @@ class CompressionPolicy(BaseModel):
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
-
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise ConfigurationError(explain(error)) from error
 
     @model_validator(mode="after")
     def _check(self) -> CompressionPolicy:

@@ -1,6 +1,6 @@
 """Averages of named tensors over all ranks, for training loops of any kind.
 
-    reducer = ThcReducer(None, ThcConfig())
+    reducer = ThcReducer(bits=4)
     reducer.all_reduce({name: parameter.grad for name, parameter in model.named_parameters()})
 
 A call goes through two threads, in front of and behind the engine's own:
@@ -15,15 +15,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.engines import make_engine
+from byteps_thc.baselines import BaselineConfig
+from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc.engines import choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
@@ -35,7 +36,7 @@ from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, requir
 from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement, ServersAgreement
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
-from byteps_thc.transport.groups import open_communicator
+from byteps_thc.transport.groups import choose_process_group, open_communicator
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -58,9 +59,9 @@ class ThcReducer:
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
     bypass_elements is 0, warm-up and stop_step are refused. config: a ThcConfig, or one of byteps_thc.baselines (not
-    PowerSgd). policy: warm-up, bypass of small tensors, deadline; None: CompressionPolicy(). grad_scaler: as
-    ThcState's; calls must be waited for one by one then. log_every: steps from one log line ("byteps_thc", INFO) of
-    rank 0 to the next; 0: none.
+    PowerSgd); or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of small tensors,
+    deadline; None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one then.
+    log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     Every all_reduce() is a step of policy and statistics. Residuals, 4 bytes per element, belong to the names. It is a
     context manager, and not for several threads at a time.
@@ -73,16 +74,18 @@ class ThcReducer:
     def __init__(
         self,
         where: dist.ProcessGroup | NetworkConfig | None = None,
-        config: object = ThcConfig(),  # it is frozen
+        config: ThcConfig | BaselineConfig | None = None,
         *,
         policy: CompressionPolicy | None = None,
         worker: int | None = None,
         workers: int | None = None,
         grad_scaler: LossScale | None = None,
         log_every: int = 0,
+        **settings: Unpack[ThcSettings],
     ) -> None:
         require_log_interval(log_every)
-        self._engine, self._agreement = _engine_and_agreement(where, config, policy, worker, workers)
+        scheme = choose_scheme(config, settings)
+        self._engine, self._agreement = _engine_and_agreement(where, scheme, policy, worker, workers)
         self._grad_scaler = grad_scaler
         # A call may have some of the gradients only, so the engine may not see why a step is skipped.
         self._scaling = LossScaling(grad_scaler, [self._engine], sees_all=False)
@@ -267,14 +270,13 @@ def _words(signature: Signature) -> str:
 
 def _engine_and_agreement(
     where: dist.ProcessGroup | NetworkConfig | None,
-    config: object,
+    config: ThcConfig | BaselineConfig,
     policy: CompressionPolicy | None,
     worker: int | None,
     workers: int | None,
 ) -> tuple[Engine, Agreement]:
     network = where if isinstance(where, NetworkConfig) else None
-    group = dist.group.WORLD if where is None or network is not None else where
-    if network is not None and group is None:
+    if network is not None and dist.group.WORLD is None:
         if worker is None or workers is None:
             raise ConfigurationError(
                 "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
@@ -282,13 +284,7 @@ def _engine_and_agreement(
             )
         engine, transport = make_server_engine(network, config, policy, worker, workers)
         return engine, ServersAgreement(transport)
-    if group is None:
-        raise ConfigurationError("call torch.distributed.init_process_group() before ThcReducer(), or give servers")
-    if not isinstance(group, dist.ProcessGroup):
-        raise ConfigurationError(
-            "the first argument is a process group that this rank is in, or a NetworkConfig, not "
-            f"{type(group).__name__}: make ThcReducer on the group's ranks only"
-        )
+    group = choose_process_group(where if network is None else None, "ThcReducer")
     if worker is not None or workers is not None:
         raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
     policy = policy or CompressionPolicy()

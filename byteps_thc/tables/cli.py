@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -73,16 +74,31 @@ def list_tables(
     bits: Annotated[int | None, typer.Option("--bits", "-b", help="Only tables with codes of that many bits.")] = None,
     p: Annotated[str | None, typer.Option("--p", "-p", help="Only tables with that clamp, as 1/32.")] = None,
 ) -> None:
-    """List the committed tables."""
-    output = Table("bits", "granularity", "p", "cost", "clamp cost", "workers (8 bit)", "values")
+    """List the committed tables; thc tables show has all there is to know of one."""
+    # Rows of 4-bit tables fit 80 columns.
+    output = Table(
+        "b",
+        "g",
+        "p",
+        "cost",
+        "workers",
+        "values",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
     wanted = None if p is None else _parse_fraction(p)
     for code_bits in store.GRID_BITS if bits is None else [bits]:
         for table in store.committed(code_bits):
             if wanted in (None, table.p):
-                output.add_row(*_cells(table))
+                bits_cell, granularity, p_cell, _, _, workers, values = _cells(table)
+                output.add_row(bits_cell, granularity, p_cell, f"{table.cost:.2e}", workers, values)
     if not output.row_count:
         raise typer.BadParameter("no committed table has these parameters; thc tables solve computes one")
-    Console().print(output)
+    console = Console()
+    console.print(output)
+    console.print("b: bits; g: granularity; p: fraction clamped; workers: most that 8-bit sums take")
 
 
 @app.command()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,8 @@ from byteps_thc.wire.layout import CODE_BITS, MAX_GRANULARITY, MAX_WORKERS
 #: The solver takes granularity^2 doubles; beyond this a finer grid changes the cost in the sixth digit only.
 MAX_SOLVED_GRANULARITY = 2047
 #: The paper's setting (section 8): g = 30 and p = 1/32 for 4-bit codes; its sums fit 8 bits for up to 8 workers.
-PAPER_BITS, PAPER_GRANULARITY, PAPER_P = 4, 30, 1 / 32
+PAPER_BITS: Final = 4
+PAPER_GRANULARITY, PAPER_P = 30, 1 / 32
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,18 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"byteps_thc {installed_version('byteps_thc')}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Options of all commands; ThcCommands reads them."""
 
@@ -65,5 +74,5 @@ def ps(context: typer.Context) -> None:
 
 @app.command()
 def version() -> None:
-    """Print the version."""
-    print(f"byteps_thc {installed_version('byteps_thc')}")
+    """Print the version, as --version does."""
+    _print_version(True)

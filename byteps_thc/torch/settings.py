@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from byteps_thc.config import ThcConfig, explain
+from byteps_thc.baselines import BaselineConfig, Fp16, NoCompression
+from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.settings import Settings
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
 from byteps_thc.wire.layout import MAX_JOB_ID
@@ -20,10 +22,12 @@ _DEFAULT_LANES = 2
 
 
 def _from_list(value: object) -> object:
-    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+    if isinstance(value, str):
+        return tuple(item.strip() for item in value.split(",") if item.strip())
+    return tuple(value) if isinstance(value, Sequence) else value
 
 
-class ThcCompression(BaseModel):
+class ThcCompression(Settings):
     """Settings of Compression.thc(config, ...), the same on all workers. Raises ConfigurationError.
 
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_ROUTE, THC_SERVERS, THC_JOB,
@@ -31,13 +35,13 @@ class ThcCompression(BaseModel):
     THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL and THC_EAL_ARGS for the back end), then from the default.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    config: ThcConfig = Field(default_factory=ThcConfig)
+    config: ThcConfig = Field(default_factory=ThcConfig, kw_only=False)
     """quantization, error feedback, partitions"""
     route: Literal["network", "servers"] = "network"
     """network: thc-ps or a switch, beside BytePS; servers: BytePS's own servers and vans"""
-    servers: Annotated[tuple[str, ...], BeforeValidator(_from_list)] = ()
+    servers: Annotated[Sequence[str], BeforeValidator(_from_list)] = ()
     """network: "IP" or "IP:PORT" of every thc-ps or switch"""
     job: int = Field(default=1, ge=0, lt=MAX_JOB_ID + 1)
     """network: number of the first lane's job on those servers; lanes use job, job + 1, ..."""
@@ -59,17 +63,21 @@ class ThcCompression(BaseModel):
     log_every: int = Field(default=0, ge=0)
     """steps between lines of statistics in the log of rank 0; 0: none"""
 
-    def __init__(self, config: ThcConfig | None = None, **settings: Any) -> None:
-        if config is not None:
-            settings["config"] = config
-        try:
+    if not TYPE_CHECKING:  # as in Settings
+
+        def __init__(self, config=None, **settings):
+            if config is not None:
+                settings["config"] = config
+            _refuse_baseline(config)
             super().__init__(**_from_environment() | settings)
-        except ValidationError as error:
-            raise ConfigurationError(explain(error)) from error
+
+    @model_validator(mode="after")
+    def _check(self) -> ThcCompression:
         if self.route == "network" and not self.servers:
-            raise ConfigurationError("the network route needs servers=[...] or THC_SERVERS: addresses of thc-ps")
+            raise ValueError("the network route needs servers=[...] or THC_SERVERS: addresses of thc-ps")
         if isinstance(self.backend, DpdkConfig) and self.lane_count > 1:
-            raise ConfigurationError(f"{self.lane_count} lanes cannot share a DPDK device: lanes=1")
+            raise ValueError(f"{self.lane_count} lanes cannot share a DPDK device: lanes=1")
+        return self
 
     @property
     def lane_count(self) -> int:
@@ -88,6 +96,17 @@ class ThcCompression(BaseModel):
         )
 
 
+def _refuse_baseline(config: object) -> None:
+    """ConfigurationError for a baseline: BytePS and the servers add THC's codes and numbers, nothing else."""
+    if not isinstance(config, BaselineConfig):
+        return
+    name = type(config).__name__
+    instead = "a ThcConfig, or the baseline with DDP, FSDP2, HSDP or ThcReducer"
+    if isinstance(config, NoCompression | Fp16):
+        instead = "bps.Compression.none" if isinstance(config, NoCompression) else "bps.Compression.fp16"
+    raise ConfigurationError(f"Compression.thc takes a ThcConfig, and {name} does not work with BytePS: use {instead}")
+
+
 def _backend_of_lane(
     backend: Literal["udp"] | UdpConfig | DpdkConfig, lane: int
 ) -> Literal["udp"] | UdpConfig | DpdkConfig:
@@ -104,7 +123,7 @@ _POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "deadline_s
 
 
 def _from_environment() -> dict[str, Any]:
-    settings: dict[str, Any] = _variables(_VARIABLES)
+    settings = _variables(_VARIABLES)
     if policy := _variables(_POLICY_VARIABLES):
         settings["policy"] = CompressionPolicy(**policy)
     if backend := _backend_from_environment():
@@ -112,7 +131,7 @@ def _from_environment() -> dict[str, Any]:
     return settings
 
 
-def _variables(names: tuple[str, ...]) -> dict[str, str]:
+def _variables(names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := os.environ.get(f"THC_{name.upper()}"))}
 
 

@@ -6,12 +6,39 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.settings import Settings, describe
 from byteps_thc.transport.communicator import Communicator, translate
 from byteps_thc.transport.gloo import GlooCommunicator
 from byteps_thc.transport.nccl import NcclCommunicator
+
+
+def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
+    """Return the process group that a front end is given as its first argument, None for the default one.
+
+    caller: what users call. ConfigurationError that says what to write when it is no group, or this rank is not in it.
+    """
+    group = dist.group.WORLD if given is None else given
+    if isinstance(group, dist.ProcessGroup):
+        return group
+    if group is None:
+        raise ConfigurationError(f"call torch.distributed.init_process_group() before {caller}()")
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ConfigurationError(f"this rank is not in the process group: make {caller} on its ranks only")
+    if isinstance(group, Settings):
+        right = f"{caller}(None, {type(group).__name__}(...)), where None is the default process group"
+    elif isinstance(group, DeviceMesh):
+        names = group.mesh_dim_names or ()
+        right = f"{caller}(mesh.get_group({repr(names[0]) if group.ndim > 1 and names else ''}))"
+    elif isinstance(group, nn.Module):
+        right = f"{caller}(None), or byteps_thc.ddp.compress(ddp) for a DDP model"
+    else:
+        right = f"{caller}(torch.distributed.new_group(ranks)), or {caller}(None) for the default one"
+    raise ConfigurationError(f"the first argument of {caller} is a process group, not {describe(group)}: {right}")
 
 
 def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Communicator:

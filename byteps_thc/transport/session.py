@@ -22,7 +22,7 @@ import numpy as np
 
 from byteps_thc import _comm
 from byteps_thc.arrays import F32, U8, U16, value_dtype
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.wire.layout import MAX_PARTITIONS
 
@@ -122,6 +122,7 @@ class Session:
         integers = {"job": job, "worker": worker, "workers": workers, "slots": slots, "window_bytes": window_bytes}
         for name, value in (integers | {"quorum": quorum or 0}).items():
             _check_integer(name, value, 1 << 63, ConfigurationError)
+        require_thc(config, "Session")
         resolved = config.resolve(workers)
         settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
         settings.set_servers(list(servers))

@@ -11,7 +11,7 @@ import argparse
 import torch
 import torch.distributed as dist
 
-from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc import ThcReducer
 from byteps_thc.tools.demo.data import BatchSampler, load_corpus
 from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
 
@@ -31,7 +31,7 @@ def main() -> None:
     batches = BatchSampler(load_corpus().training, batch_size=args.batch_size, context=128, seed=0, worker=rank)
     outer = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     outer_optimizer = torch.optim.SGD(outer.values(), lr=0.7, momentum=0.9, nesterov=True)
-    reducer = ThcReducer(None, ThcConfig())
+    reducer = ThcReducer(bits=4)
 
     for step in range(1, args.steps + 1):
         inputs, targets = batches.next_batch()

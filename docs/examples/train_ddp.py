@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig
-from byteps_thc.ddp import ThcState, thc_hook
+from byteps_thc.ddp import compress
 from byteps_thc.tools.demo.data import BatchSampler, load_corpus
 from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
 
@@ -25,7 +24,7 @@ def main() -> None:
     rank = dist.get_rank()
     torch.manual_seed(0)
     model = DistributedDataParallel(Gpt(GptShape()))
-    model.register_comm_hook(ThcState(None, ThcConfig()), thc_hook)
+    compress(model, bits=4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     batches = BatchSampler(load_corpus().training, batch_size=args.batch_size, context=128, seed=0, worker=rank)
 

@@ -10,7 +10,6 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from byteps_thc import ThcConfig
 from byteps_thc.fsdp import compress_reduce_scatter
 from byteps_thc.tools.demo.data import BatchSampler, load_corpus
 from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
@@ -29,7 +28,7 @@ def main() -> None:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for module in [*model.blocks, model]:
         fully_shard(module, mesh=mesh)
-    compress_reduce_scatter(model, ThcConfig())
+    compress_reduce_scatter(model, bits=4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     batches = BatchSampler(load_corpus().training, batch_size=args.batch_size, context=128, seed=0, worker=rank)
 

@@ -13,7 +13,7 @@ from byteps_thc.errors import ConfigurationError
     [
         (lambda: TopK(ratio=0), "ratio: input should be greater than 0 (given: 0)"),
         (lambda: TopK(ratio=1.5), "ratio: input should be less than or equal to 1 (given: 1.5)"),
-        (lambda: TopK(ration=0.1), "ration: extra inputs are not permitted (given: 0.1)"),
+        (lambda: TopK(ration=0.1), "ration: TopK has no such setting, did you mean ratio? (given: 0.1)"),
         (lambda: Dgc(momentum=1), "momentum: input should be less than 1 (given: 1)"),
         (lambda: Dgc(clip_norm=0), "clip_norm: input should be greater than 0 (given: 0)"),
         (lambda: Dgc(warmup_ratios=(0.5, 2.0)), "warmup_ratios: input should be less than or equal to 1 (given: 2.0)"),
@@ -21,7 +21,7 @@ from byteps_thc.errors import ConfigurationError
         (lambda: Qsgd(bits=3), "bits: input should be 2, 4 or 8 (given: 3)"),
         (lambda: Qsgd(norm="l1"), "norm: input should be 'max' or 'l2' (given: 'l1')"),
         (lambda: SignSgd(variant="median"), "variant: input should be 'scaled' or 'majority' (given: 'median')"),
-        (lambda: Bf16(bits=4), "bits: extra inputs are not permitted (given: 4)"),
+        (lambda: Bf16(bits=4), "bits: Bf16 has no such setting (given: 4)"),
         (lambda: PowerSgd(rank=0), "rank: input should be greater than or equal to 1 (given: 0)"),
     ],
 )

@@ -1,6 +1,6 @@
 import pytest
 
-from byteps_thc import LookupTable, ThcConfig
+from byteps_thc import Compressor, LookupTable, Session, ThcConfig, baselines
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables.selection import best_table
 
@@ -44,7 +44,7 @@ def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, worker
         ({"codes_per_packet": 100}, "multiple of 256 and codes_per_packet of 64"),
         ({"codes_per_packet": 64, "partition_bytes": 1 << 25}, "more than 65536 packets"),
         ({"uniform_table": True, "granularity": 30}, "uniform table of 4 bits has granularity 15"),
-        ({"bit": 4}, "bit: extra inputs"),
+        ({"bit": 4}, r"bit: ThcConfig has no such setting, did you mean bits\?"),
         ({"bits": 5, "seed": -1}, "bits.*; seed"),
     ],
 )
@@ -58,6 +58,14 @@ def test_overflow_says_what_would_work():
         ThcConfig.paper(value_bits=8).resolve(9)
     with pytest.raises(ConfigurationError, match="at most 65535"):
         ThcConfig(granularity=2000, p=1 / 32).resolve(33)
+
+
+@pytest.mark.parametrize("config", [baselines.TopK(), ThcConfig, {"bits": 4}, None])
+def test_what_takes_thc_alone_refuses_the_rest_by_name(config):
+    with pytest.raises(ConfigurationError, match=r"config is .*, and Compressor takes a ThcConfig"):
+        Compressor(config, workers=2, worker=0)
+    with pytest.raises(ConfigurationError, match=r"config is .*, and Session takes a ThcConfig"):
+        Session(["127.0.0.1:1"], job=1, worker=0, workers=2, config=config)
 
 
 @pytest.mark.parametrize("workers", [0, 65])

@@ -1,80 +1,86 @@
-"""One rank that runs snippets of the documents, case by case, and trains with what they made.
+"""One rank that runs scripts of the documents as torchrun does, one after another, and looks at what they have made.
 
-settings["cases"]: name -> list of snippets, which share their names. settings["package"]: where byteps_thc must come
-from. Reports the names of what it trained.
+settings["package"]: where byteps_thc must come from. settings["scripts"]: name -> file. Each runs in an empty namespace,
+as __main__, with the variables that torchrun sets and a process group of its own. Reports the names of those that
+averaged something.
 """
 
+from __future__ import annotations
+
 import os
+import runpy
+import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from ranks import Rank, joined_rank
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed import TCPStore
 
 import byteps_thc
-from byteps_thc.tools.demo.data import BatchSampler, load_corpus
-from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
 
-#: The launcher of the tests has made the process group.
-JOIN = 'dist.init_process_group("gloo")'
+HANDLES = ("state", "compression", "reducer")
 
 
-def names_before(rank: Rank, case: str) -> dict[str, Any]:
-    """What the documents take for granted."""
-    torch.manual_seed(0)
-    return {
-        "model": Gpt(GptShape(layers=1)),
-        "DistributedDataParallel": DistributedDataParallel,
-        "fully_shard": fully_shard,
-        "nodes": rank.ranks,
-        "ranks_per_node": 1,
-        "path": str(rank.directory / case.replace(" ", "_")),
-        "step": 1,
+def join_store(rank: Rank, name: str) -> TCPStore | None:
+    """What torchrun's agent does: a store on a free port, which the script's init_process_group() finds."""
+    file, store = rank.directory / f"{name}.port", None
+    if rank.rank == 0:
+        store = TCPStore("127.0.0.1", 0, rank.ranks, is_master=True, wait_for_workers=False)
+        file.with_suffix(".new").write_text(str(store.port), encoding="utf-8")
+        file.with_suffix(".new").rename(file)
+    deadline = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < deadline, f"rank 0 did not get to {name}"
+        time.sleep(0.01)
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": file.read_text(encoding="utf-8"),
+        "RANK": str(rank.rank),
+        "WORLD_SIZE": str(rank.ranks),
+        "LOCAL_RANK": str(rank.rank),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
     }
+    return store
 
 
-def train_one_step(model: nn.Module, batches: BatchSampler) -> None:
-    """Every rank has its own batch; afterwards all must have the same gradients."""
-    loss_of(model, *batches.next_batch()).backward()
-    for parameter in model.parameters():
-        assert parameter.grad is not None
-        assert bool(torch.isfinite(parameter.grad).all())
-
-
-def run_case(rank: Rank, case: str, snippets: list[str], batches: BatchSampler) -> None:
-    """Run the first snippet, train a step with it, then the others. ThcReducer's comes after backward."""
-    names = names_before(rank, case)
-    if "ThcReducer" in snippets[0]:
-        train_one_step(names["model"], batches)
-    for number, snippet in enumerate(snippets):
-        exec(compile(snippet.replace(JOIN, ""), f"<{case}>", "exec"), names)
-        if number == 0 and "reducer" not in names:
-            train_one_step(names.get("ddp", names["model"]), batches)
+def check(names: dict[str, Any]) -> int:
+    """How many handles have compressed; all ranks must have the same gradients."""
     if "ddp" in names or "reducer" in names:
-        for parameter in names.get("ddp", names["model"]).parameters():
-            mine, sum_ = parameter.grad, parameter.grad.clone()
-            dist.all_reduce(sum_)
-            assert torch.equal(sum_, rank.ranks * mine)  # exact: a few ranks with the same bits
-    for handle in (names.get("state"), names.get("compression"), names.get("reducer")):
-        if handle is not None:
-            assert handle.compression_stats().ratio > 4
-            handle.close()
+        for parameter in names.get("ddp", names.get("model")).parameters():
+            largest, smallest = parameter.grad.clone(), parameter.grad.clone()
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+            dist.all_reduce(smallest, dist.ReduceOp.MIN)
+            assert torch.equal(largest, smallest)
+            assert largest.any()
+    handles = [names[name] for name in HANDLES if name in names]
+    for handle in handles:
+        assert handle.compression_stats().ratio > 4
+        handle.close()
+    return len(handles)
 
 
 def main() -> None:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
     with joined_rank() as rank:
-        assert byteps_thc.__file__.startswith(rank.settings["package"])
-        os.chdir(rank.directory)
-        batches = BatchSampler(load_corpus().training, batch_size=2, context=32, seed=0, worker=rank.rank)
-        for case, snippets in rank.settings["cases"].items():
-            run_case(rank, case, snippets, batches)
-        rank.report(sorted(rank.settings["cases"]))
+        pass  # only who this is: each script has a group of its own
+    assert byteps_thc.__file__.startswith(rank.settings["package"])
+    done = []
+    for name, file in rank.settings["scripts"].items():
+        store = join_store(rank, name)
+        folder = rank.directory / name
+        folder.mkdir(exist_ok=True)
+        os.chdir(folder)
+        torch.manual_seed(rank.rank)
+        names = runpy.run_path(str(Path(file)), run_name="__main__")
+        done += [name] * check(names)
+        dist.destroy_process_group()
+        del store
+    rank.report(done)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ from byteps_thc.tools.launch import ParameterServer
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_byteps.py")
 PLUGINS = python_snippets(ROOT / "docs/plugins.md")["BytePS"][0]
-MIGRATION = python_snippets(ROOT / "docs/migration.md")["From BytePS"][1]
+#: appended to the script of the plug-in guide
+MIGRATION = "\n".join(
+    [PLUGINS, *python_snippets(ROOT / "docs/migration.md")["What byteps_thc.torch refuses, and byteps.torch does not"]]
+)
 
 
 @pytest.mark.parametrize("snippet", [PLUGINS, pytest.param(MIGRATION, marks=pytest.mark.slow)])

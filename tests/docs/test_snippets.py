@@ -1,4 +1,4 @@
-"""The snippets of the documents run, as they stand there, on two ranks."""
+"""The snippets of the documents run, as they stand there, alone or appended to what the text before them names."""
 
 from __future__ import annotations
 
@@ -9,13 +9,44 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from markdown_snippets import python_snippets
+from markdown_snippets import python_snippets, text_before
 from ranks import run_ranks
 
 from byteps_thc.tools.launch import ParameterServer
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_rank.py")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README, PLUGINS = python_snippets(ROOT / "README.md"), python_snippets(ROOT / "docs/plugins.md")
+MIGRATION = python_snippets(ROOT / "docs/migration.md")
+README_DDP, README_FSDP, README_BYTEPS, README_REDUCER, README_WORKER = README["In one line"]
+DDP = PLUGINS["DDP"][0]
+REDUCER, FRAGMENTS, REDUCER_WITH_SERVERS = PLUGINS["Anything else: ThcReducer"]
+#: Scripts for torchrun, by their snippets.
+SCRIPTS = {
+    "readme_ddp": [README_DDP],
+    "readme_fsdp2": [README_FSDP],
+    "readme_reducer": [README_REDUCER],
+    "ddp": [DDP],
+    "fsdp2": PLUGINS["FSDP2"],
+    "hsdp": PLUGINS["HSDP"],
+    "baseline": PLUGINS["Baselines"],
+    "checkpoints": [DDP, *PLUGINS["Checkpoints"]],
+    "statistics": [DDP, *PLUGINS["Statistics"]],
+    "reducer": [REDUCER],
+    "fragments": [REDUCER, FRAGMENTS],
+}
+#: test_byteps_snippets.py runs them.
+WITH_BYTEPS = [README_BYTEPS, *PLUGINS["BytePS"], *(snippet for snippets in MIGRATION.values() for snippet in snippets)]
+#: tests/test_readme.py, and below
+WITH_SERVER = [README_WORKER, REDUCER_WITH_SERVERS]
+
+
+def write_scripts(directory: Path) -> dict[str, str]:
+    """Files of SCRIPTS."""
+    for name, parts in SCRIPTS.items():
+        (directory / f"{name}.py").write_text("\n".join(parts), encoding="utf-8")
+    return {name: str(directory / f"{name}.py") for name in SCRIPTS}
 
 
 def imports_from_the_clone() -> dict[str, str]:
@@ -23,42 +54,53 @@ def imports_from_the_clone() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/lib")])}
 
 
-def cases() -> dict[str, list[str]]:
-    """Snippets that run one after another, and need no BytePS."""
-    plugins, migration = (python_snippets(ROOT / "docs" / name) for name in ("plugins.md", "migration.md"))
-    readme = python_snippets(ROOT / "README.md")
-    (ddp,) = plugins["DDP"]
-    return {
-        "ddp": [ddp, *plugins["Checkpoints"], *plugins["Statistics"]],
-        "fsdp2": plugins["FSDP2"],
-        "hsdp": plugins["HSDP"],
-        "baseline": ["ddp = DistributedDataParallel(model)\n" + plugins["Baselines"][0]],
-        "from ddp": migration["From plain DDP"][1:],
-        "from horovod": migration["From Horovod"][1:],
-        "reducer": plugins["Anything else: ThcReducer"][:2],
-        "readme": [readme["In one line"][0]],
-        "readme fsdp2": [readme["In one line"][1]],
-        "readme reducer": [readme["In one line"][3]],
-    }
+def test_no_snippet_is_left_out() -> None:
+    run = {snippet for parts in SCRIPTS.values() for snippet in parts} | {*WITH_BYTEPS, *WITH_SERVER}
+    snippets = {snippet for file in DOCUMENTS for parts in python_snippets(file).values() for snippet in parts}
+    assert snippets == run
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_is_appended_is_said_to_be(document: Path) -> None:
+    """A script makes its process group; anything else is appended to one, and the text says so."""
+    for snippets in python_snippets(document).values():
+        for snippet in snippets:
+            whole = any(word in snippet for word in ("init_process_group", "bps.init()", "sys.argv"))
+            assert whole != ("appended to" in text_before(document, snippet)), snippet
 
 
 @pytest.mark.parametrize("place", ["elsewhere", "in the clone"])
 def test_snippets_average_gradients(place: str, tmp_path: Path) -> None:
     in_clone = place == "in the clone"
-    settings = {"cases": cases(), "package": str(ROOT / "byteps_thc") if in_clone else sysconfig.get_path("platlib")}
+    scripts = write_scripts(tmp_path)
+    settings = {"scripts": scripts, "package": str(ROOT / "byteps_thc") if in_clone else sysconfig.get_path("platlib")}
     environment = imports_from_the_clone() if in_clone else {}
-    reports = run_ranks(PROGRAM, 2, tmp_path, settings=settings, timeout_s=110, environment=environment)
-    assert reports == [sorted(cases())] * 2
+    reports = run_ranks(PROGRAM, 2, tmp_path / "ranks", settings=settings, timeout_s=110, environment=environment)
+    assert reports == [list(scripts)] * 2
+
+
+def test_the_first_snippet_runs_with_the_command_that_the_readme_shows(tmp_path: Path) -> None:
+    command = "torchrun --standalone --nproc-per-node 2 step.py"
+    assert command in (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "step.py").write_text(README_DDP + "print(state.compression_stats().ratio > 4)\n", encoding="utf-8")
+    result = subprocess.run(
+        [str(Path(sys.executable).with_name("torchrun")), *command.split()[1:]],
+        cwd=tmp_path,
+        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.split() == ["True", "True"]
 
 
 @pytest.mark.parametrize("place", ["elsewhere", "in the clone"])
 def test_reducer_without_a_process_group(place: str, thc_ps: ParameterServer, tmp_path: Path) -> None:
-    snippet = python_snippets(ROOT / "docs/plugins.md")["Anything else: ThcReducer"][2]
-    assert '"10.0.0.1"' in snippet
+    assert '"127.0.0.1"' in REDUCER_WITH_SERVERS
     script = tmp_path / "reduce.py"
-    head, tail = "import sys\nimport torch\nrank = int(sys.argv[1])\n", "x = torch.full((5000,), float(rank))\n"
-    tail += 'reducer.all_reduce({"x": x})\nprint(x[:3].tolist())\n'
-    script.write_text(head + snippet.replace("10.0.0.1", thc_ps.address) + tail, encoding="utf-8")
+    script.write_text(REDUCER_WITH_SERVERS.replace("127.0.0.1", thc_ps.address), encoding="utf-8")
     command = [sys.executable, "-P", str(script)]
     environment = os.environ | (imports_from_the_clone() if place == "in the clone" else {})
     workers = [

@@ -6,6 +6,12 @@ import re
 from pathlib import Path
 
 
+def text_before(document: Path, snippet: str) -> str:
+    """Return the paragraph right before a python block, in one line."""
+    before = document.read_text(encoding="utf-8").partition(f"```python\n{snippet}```")[0]
+    return " ".join(before.rstrip().rpartition("\n\n")[2].split())
+
+
 def python_snippets(document: Path) -> dict[str, list[str]]:
     """Return the python blocks of each section, by its heading."""
     snippets: dict[str, list[str]] = {}

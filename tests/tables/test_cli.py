@@ -8,10 +8,11 @@ from byteps_thc.tables import LookupTable
 from byteps_thc.tables.chart import quantization_values, terminal_chart
 from byteps_thc.tables.cli import app
 from byteps_thc.tables.selection import best_table
+from byteps_thc.tables.store import committed
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "120"})
+def run(*arguments: str, columns: int = 120) -> str:
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": str(columns)})
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -44,6 +45,15 @@ def test_show_prints_the_error_of_one_worker_and_of_an_average():
     assert f"{table.average_cost(8) + table.clamp_cost:.4e} (stratified rounding" in shown
     assert f"{table.cost + table.clamp_cost:.4e} (independent" in run("show", "-n", "8", "--rounding", "independent")
     assert "average" not in run("show", "-n", "1")
+
+
+def test_list_has_a_line_for_every_table_at_80_columns():
+    lines = run("list", "-b", "4", columns=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    tables = committed(4)
+    rows = [line.split() for line in lines if line[:1] == "4"]
+    assert [row[5:] for row in rows] == [[str(value) for value in table.values] for table in tables]
+    assert "…" not in "".join(lines)
 
 
 def test_show_draws_and_writes_a_png(tmp_path):

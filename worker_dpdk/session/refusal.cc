@@ -69,7 +69,10 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
       return {Failure::Kind::kRestart, who + "the job was started anew by another worker; restart this one as well"};
     case wire::ErrorReason::kDuplicateWorker:
       return {Failure::Kind::kRefused,
-              who + worker + " is already there, in another live process; give every process its own worker id"};
+              who + worker +
+                  " is already there, in another live process: give another training another job number "
+                  "(NetworkConfig(job=...), Session(job=...), THC_JOB), and every process of this one its own worker "
+                  "number"};
     case wire::ErrorReason::kConfigMismatch:
       return {Failure::Kind::kRefused, who + name_of(field) + " of " + worker + " differs from the job's" +
                                            both_values(field, error.job_value, config) +

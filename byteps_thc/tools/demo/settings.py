@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import Bits, ThcConfig
 from byteps_thc.errors import ConfigurationError
 
 #: Processes on one host; more only compete for its cores.
@@ -86,13 +86,12 @@ class DemoSettings:
 
     def thc_config(self, scheme: Scheme) -> ThcConfig:
         """Return the configuration of THC or Uniform THC that the options ask for."""
-        p = "auto" if self.p is None else self.p
         uniform = scheme is Scheme.UNIFORM_THC
         return ThcConfig(
-            bits=self.bits,
+            bits=cast(Bits, self.bits),  # ThcConfig checks it
             uniform_table=uniform,
             granularity="auto" if uniform else self.granularity,
-            p=p,
+            p="auto" if self.p is None else self.p,
             seed=self.seed,
             codes_per_packet=self.codes_per_packet,
         )

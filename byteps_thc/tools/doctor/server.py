@@ -6,6 +6,7 @@ import socket
 import statistics
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -107,7 +108,7 @@ class _PacketTest:
         )
 
 
-def _try_packets(server: tuple[str, int], codes_per_packet: int | str) -> _PacketTest:
+def _try_packets(server: tuple[str, int], codes_per_packet: int | Literal["auto"]) -> _PacketTest:
     from byteps_thc.transport.session import Session, Timeouts  # here: compiled modules may not load
 
     config = ThcConfig(codes_per_packet=codes_per_packet)

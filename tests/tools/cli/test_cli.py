@@ -23,8 +23,9 @@ def thc(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_version() -> None:
-    result = runner.invoke(app, ["version"])
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_version(argument: str) -> None:
+    result = runner.invoke(app, [argument])
     assert result.exit_code == 0
     assert result.output == f"byteps_thc {version('byteps_thc')}\n"
 

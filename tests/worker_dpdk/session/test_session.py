@@ -225,8 +225,10 @@ def join_alone(server: ParameterServer, job: int) -> Session:
 def test_duplicate_worker_is_refused(server: ParameterServer) -> None:
     with join_alone(server, 60_002) as first:
         push_codes(first, 0, np.zeros(512, np.uint8))  # repeated until the other worker comes: a sign of life
-        with pytest.raises(ServerRefusedError, match="worker 0 is already there"):
+        with pytest.raises(ServerRefusedError, match="job 60002: worker 0 is already there") as refusal:
             join_alone(server, 60_002)
+        assert "another job number (NetworkConfig(job=...), Session(job=...), THC_JOB)" in str(refusal.value)
+        assert "its own worker number" in str(refusal.value)
 
 
 def run_python(code: str, *arguments: str) -> str:

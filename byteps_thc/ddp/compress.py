@@ -1,0 +1,59 @@
+"""DDP in one call."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc.baselines import BaselineConfig
+from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc.ddp.hook import thc_hook
+from byteps_thc.ddp.state import ThcState
+from byteps_thc.engines import choose_scheme
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.loss_scaling import LossScale
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.servers import NetworkConfig
+
+
+def compress(
+    ddp: nn.Module,
+    config: ThcConfig | BaselineConfig | None = None,
+    *,
+    network: NetworkConfig | None = None,
+    policy: CompressionPolicy | None = None,
+    grad_scaler: LossScale | None = None,
+    log_every: int = 0,
+    **settings: Unpack[ThcSettings],
+) -> ThcState:
+    """Average the gradients of a DDP model compressed, over the ranks of its process group; collective over them.
+
+        ddp = DistributedDataParallel(model)
+        state = compress(ddp, bits=4)
+
+    ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a ThcConfig, or one
+    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. Other arguments and errors: as
+    ThcState's, which is returned and names residuals after the model's parameters.
+    """
+    scheme = choose_scheme(config, settings)
+    wrapped = getattr(ddp, "_orig_mod", ddp)
+    if not isinstance(wrapped, DistributedDataParallel):
+        raise ConfigurationError(
+            f"compress() needs the DistributedDataParallel that wraps the model, not a {type(wrapped).__name__}: "
+            "compress(DistributedDataParallel(model)). byteps_thc.fsdp has the same for fully_shard"
+        )
+    if wrapped._comm_hooks:
+        raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
+    state = ThcState(
+        wrapped.process_group,
+        scheme,
+        policy=policy,
+        network=network,
+        model=wrapped,
+        grad_scaler=grad_scaler,
+        log_every=log_every,
+    )
+    wrapped.register_comm_hook(state, thc_hook)
+    return state

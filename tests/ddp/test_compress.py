@@ -1,0 +1,60 @@
+"""byteps_thc.ddp.compress(), and what is said of wrong states and first arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import run_ranks
+
+WHAT_TO_WRITE = {
+    "hook: None": "registered with None as its state, not a ThcState: call byteps_thc.ddp.compress(ddp)",
+    "hook: ThcConfig": "with a ThcConfig as its state",
+    "hook: class": "with the class ThcState as its state",
+    "hook: PowerSGDState": "with a PowerSGDState as its state",
+    "state: mesh": "not a DeviceMesh: ThcState(mesh.get_group('replicate'))",
+    "state: mesh dimension": "not a DeviceMesh: ThcState(mesh.get_group())",
+    "state: ThcConfig": "not a ThcConfig: ThcState(None, ThcConfig(...))",
+    "state: TopK": "not a TopK: ThcState(None, TopK(...))",
+    "state: model": "not a Linear: ThcState(None), or byteps_thc.ddp.compress(ddp)",
+    "state: ranks": "not a list: ThcState(torch.distributed.new_group(ranks))",
+    "state: class": "config is the class TopK: give ThcConfig(...) or one of byteps_thc.baselines",
+    "state: bits": "config is an int: give ThcConfig(...)",
+    "state: log_every": "log_every",
+    "reducer: ThcConfig": "not a ThcConfig: ThcReducer(None, ThcConfig(...))",
+    "compress: plain model": "not a Linear: compress(DistributedDataParallel(model)). byteps_thc.fsdp",
+    "compress: twice": "has a communication hook already",
+    "compress: config and settings": "bits: write settings into the ThcConfig(...) that is given",
+    "compress: unknown setting": "bit: ThcConfig has no such setting, did you mean bits?",
+    "fsdp: config and settings": "bits: write settings into the TopK(...) that is given",
+}
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    program = Path(__file__).with_name("wrong_use_rank.py")
+    return run_ranks(program, 2, tmp_path_factory.mktemp("ranks") / "wrong", timeout_s=110)
+
+
+def test_all_ways_to_compress_give_the_same_bits(reports: list[dict[str, Any]]) -> None:
+    gradients = [gradient for report in reports for gradient in report["same"]["gradients"]]
+    assert all(gradient.equal(gradients[0]) for gradient in gradients)
+    assert reports[0]["same"]["bits"] == 2
+
+
+def test_residuals_have_the_names_of_the_models_parameters(reports: list[dict[str, Any]]) -> None:
+    assert reports[0]["same"]["names"] == ["bias", "weight"]
+
+
+@pytest.mark.parametrize("what", WHAT_TO_WRITE)
+def test_wrong_use_says_what_to_write(reports: list[dict[str, Any]], what: str) -> None:
+    for report in reports:
+        assert report["said"][what].startswith("ConfigurationError: ")
+        assert WHAT_TO_WRITE[what] in report["said"][what]
+
+
+def test_a_rank_outside_of_the_group_is_told_so(reports: list[dict[str, Any]]) -> None:
+    first, second = (report["said"]["state: not in group"] for report in reports)
+    assert first == "nothing"
+    assert second == "ConfigurationError: this rank is not in the process group: make ThcState on its ranks only"

@@ -1,0 +1,113 @@
+"""A rank that uses byteps_thc.ddp.compress() rightly once, and it, thc_hook and ThcState wrongly in many ways.
+
+Reports what was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ranks import joined_rank
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import CompressionPolicy, ThcConfig, ThcReducer
+from byteps_thc.baselines import TopK
+from byteps_thc.ddp import ThcState, compress, thc_hook
+from byteps_thc.fsdp import compress_reduce_scatter
+
+
+def model() -> DistributedDataParallel:
+    torch.manual_seed(0)
+    return DistributedDataParallel(nn.Linear(64, 64))
+
+
+def backward(ddp: nn.Module) -> torch.Tensor:
+    ddp(torch.arange(64.0).repeat(2, 1)).square().mean().backward()
+    return next(ddp.parameters()).grad
+
+
+def the_same() -> dict[str, Any]:
+    """Keywords, a config, and state and hook by hand are three ways to the same bits; a compiled model is one more."""
+    policy = CompressionPolicy(bypass_elements=0)
+    by_keyword, by_config, by_hand = model(), model(), model()
+    compiled = torch.compile(model(), backend="eager")
+    states = [
+        compress(by_keyword, bits=2, policy=policy),
+        compress(by_config, ThcConfig(bits=2), policy=policy),
+        ThcState(by_hand.process_group, ThcConfig(bits=2), policy=policy, model=by_hand),
+        compress(compiled, bits=2, policy=policy),
+    ]
+    by_hand.register_comm_hook(states[2], thc_hook)
+    gradients = [backward(ddp) for ddp in (by_keyword, by_config, by_hand, compiled)]
+    names = sorted(states[0].state_dict()["residuals"])
+    bits = states[0].state_dict()["config"]["bits"]
+    for state in states:
+        state.close()
+    return {"gradients": gradients, "names": names, "bits": bits}
+
+
+def with_state(state: Any) -> Callable[[], Any]:
+    """A backward pass with that state of thc_hook."""
+
+    def train() -> None:
+        ddp = model()
+        ddp.register_comm_hook(state, thc_hook)
+        backward(ddp)
+
+    return train
+
+
+def compressed_twice() -> None:
+    ddp = model()
+    state = compress(ddp)
+    try:
+        compress(ddp)
+    finally:
+        state.close()
+
+
+def said(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except (ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        mesh = init_device_mesh("cpu", (rank.ranks, 1), mesh_dim_names=("replicate", "shard"))
+        only_first = dist.new_group([0])
+        calls: dict[str, Callable[[], Any]] = {
+            "hook: None": with_state(None),
+            "hook: ThcConfig": with_state(ThcConfig()),
+            "hook: class": with_state(ThcState),
+            "hook: PowerSGDState": with_state(PowerSGDState(None)),
+            "state: mesh": lambda: ThcState(mesh),
+            "state: mesh dimension": lambda: ThcState(mesh["replicate"]),
+            "state: ThcConfig": lambda: ThcState(ThcConfig()),
+            "state: TopK": lambda: ThcState(TopK()),
+            "state: model": lambda: ThcState(nn.Linear(2, 2)),
+            "state: ranks": lambda: ThcState([0, 1]),
+            "state: not in group": lambda: ThcState(only_first).close(),
+            "state: class": lambda: ThcState(None, TopK),
+            "state: bits": lambda: ThcState(None, 4),
+            "state: log_every": lambda: ThcState(None, log_every=-1),
+            "reducer: ThcConfig": lambda: ThcReducer(ThcConfig()),
+            "compress: plain model": lambda: compress(nn.Linear(2, 2)),
+            "compress: twice": compressed_twice,
+            "compress: config and settings": lambda: compress(model(), ThcConfig(), bits=2),
+            "compress: unknown setting": lambda: compress(model(), bit=2),
+            "fsdp: config and settings": lambda: compress_reduce_scatter(nn.Linear(2, 2), TopK(), bits=2),
+        }
+        rank.report({"same": the_same(), "said": {name: said(call) for name, call in calls.items()}})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""What the documents show, and every error, can be imported from byteps_thc or a plug-in's module."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import byteps_thc
+from byteps_thc import ThcError
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "docs/plugins.md", ROOT / "docs/migration.md"]
+FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in ("ddp", "fsdp", "torch", "checkpoint", "baselines"))]
+#: torch's, and others'
+FOREIGN = {"DistributedDataParallel", "DistributedOptimizer", "Embedding", "GradScaler", "SummaryWriter"}
+
+
+def shown(document: Path) -> set[str]:
+    """Names of classes that are called, and of errors, in code of a document."""
+    text = document.read_text(encoding="utf-8")
+    code = re.findall(r"```python\n.*?```|`[^`\n]+`", re.sub(r"```diff.*?```", "", text, flags=re.DOTALL), re.DOTALL)
+    names = r"(?<![.\w])(?:[A-Z][a-z]+\w*(?=\()|[A-Z]\w+Error)\b"
+    return {name for part in code for name in re.findall(names, part)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_shows_is_public(document: Path) -> None:
+    public = {name for module in FRONT_ENDS for name in importlib.import_module(module).__all__}
+    names = shown(document)
+    assert names & public
+    assert names - public - FOREIGN <= set(dir(builtins))
+
+
+@pytest.mark.parametrize("module", FRONT_ENDS)
+def test_all_names_exist(module: str) -> None:
+    names = importlib.import_module(module).__all__
+    assert names == sorted(names)
+    assert not [name for name in names if not hasattr(importlib.import_module(module), name)]
+
+
+def test_every_error_is_public() -> None:
+    """But for those of the thc command."""
+    for info in pkgutil.walk_packages(byteps_thc.__path__, "byteps_thc."):
+        if ".tools" not in info.name:
+            importlib.import_module(info.name)
+    pending, errors = [ThcError], set()
+    while pending:
+        error = pending.pop()
+        pending += error.__subclasses__()
+        errors |= {error} if ".tools." not in error.__module__ else set()
+    assert len(errors) > 5
+    assert {error.__name__ for error in errors} <= {*byteps_thc.__all__}
+    assert all(getattr(byteps_thc, error.__name__) is error for error in errors)

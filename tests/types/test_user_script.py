@@ -1,0 +1,53 @@
+"""Type checkers and editors see the settings: mypy --strict finds the wrong lines of a user's script, and no others."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from pydantic import BaseModel
+
+from byteps_thc import CompressionPolicy, ThcConfig, ThcSettings, baselines
+from byteps_thc.config import SettingsBesideTable
+
+SCRIPT = Path(__file__).with_name("user_script.py")
+#: torch is left out, because mypy takes minutes for it: its classes are Any then.
+CONFIGURATION = "[mypy]\nstrict = True\n[mypy-torch.*]\nfollow_imports = skip\n"
+
+
+def test_mypy_finds_the_wrong_lines_and_no_others(tmp_path: Path) -> None:
+    configuration = tmp_path / "mypy.ini"
+    configuration.write_text(CONFIGURATION, encoding="utf-8")
+    script = tmp_path / SCRIPT.name
+    script.write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
+    command = [sys.executable, "-P", "-m", "mypy", "--config-file", str(configuration), script.name]
+    # In a folder without byteps_thc, so that mypy reads the installed package.
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    found = {int(line) for line in re.findall(rf"^{script.name}:(\d+): error", result.stdout, re.MULTILINE)}
+    lines = enumerate(SCRIPT.read_text(encoding="utf-8").splitlines(), 1)
+    wrong = {number for number, line in lines if line.endswith("# wrong")}
+    assert len(wrong) > 20
+    assert found == wrong, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize(
+    "model", [ThcConfig, CompressionPolicy, baselines.TopK, baselines.Dgc], ids=lambda m: m.__name__
+)
+def test_signatures_name_every_setting(model: type[BaseModel]) -> None:
+    parameters = inspect.signature(model).parameters
+    assert list(parameters) == list(model.model_fields)
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values())
+
+
+def test_keywords_of_front_ends_are_the_fields_of_thc_config() -> None:
+    """The two lists are written by hand; types must agree but for limits and what pydantic converts."""
+    fields = get_type_hints(ThcConfig)
+    keywords: dict[str, Any] = get_type_hints(ThcSettings)
+    assert keywords.keys() == ThcConfig.model_fields.keys()
+    assert {name: fields[name] for name in keywords} == keywords
+    assert SettingsBesideTable.__annotations__.keys() == keywords.keys() - {"bits", "granularity", "p", "uniform_table"}

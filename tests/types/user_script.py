@@ -1,0 +1,67 @@
+"""What users write. mypy --strict takes every line but those that end with `# wrong`, says test_user_script.py."""
+
+from typing import assert_type
+
+from torch import nn
+
+from byteps_thc import CompressionPolicy, NetworkConfig, ThcConfig, ThcReducer, Timeouts
+from byteps_thc.baselines import Dgc, Fp16, PowerSgd, Qsgd, SignSgd, TopK
+from byteps_thc.ddp import ThcState, compress
+from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter, compress_replicas
+from byteps_thc.torch import Compression
+
+
+def settings() -> None:
+    ThcConfig()
+    config = ThcConfig(bits=3, granularity=20, p=1 / 32, seed=1, error_feedback=False, codes_per_packet="auto")
+    assert_type(ThcConfig.paper(seed=1, value_bits=16), ThcConfig)
+    assert_type(ThcConfig.uniform(2, p=1 / 64, rotation_block=1024), ThcConfig)
+    assert_type(config.seed, int)
+    CompressionPolicy(warmup_steps=3, stop_step=None, threads="auto")
+    ThcConfig(bit=3)  # wrong
+    ThcConfig(bits="4")  # wrong
+    ThcConfig(bits=9)  # wrong
+    ThcConfig(4)  # wrong
+    ThcConfig(granularity="large")  # wrong
+    ThcConfig.paper(sed=1)  # wrong
+    ThcConfig.paper(bits=3)  # wrong
+    ThcConfig.uniform(2, granularity=20)  # wrong
+    CompressionPolicy(warmup=3)  # wrong
+    CompressionPolicy(deadline_s="long")  # wrong
+    config.seed = 2  # wrong
+
+
+def baselines() -> None:
+    TopK(ratio=0.1, error_feedback=False)
+    Dgc(ratio=0.01, momentum=0.9, clip_norm=1.0, warmup_ratios=(0.25, 0.1))
+    Qsgd(bits=4, norm="l2")
+    SignSgd(variant="majority")
+    PowerSgd(rank=2)
+    TopK(ration=0.1)  # wrong
+    Dgc(momentum="0.9")  # wrong
+    Qsgd(bits=3)  # wrong
+    SignSgd(variant="median")  # wrong
+    PowerSgd(2)  # wrong
+    Fp16(bits=16)  # wrong
+
+
+def front_ends(model: nn.Module) -> None:
+    network = NetworkConfig(["10.0.0.1"], job=2, timeouts=Timeouts(operation_s=5))
+    assert_type(compress(model), ThcState)
+    compress(model, bits=4, network=network, policy=CompressionPolicy(bypass_elements=0))
+    compress(model, TopK(ratio=0.1), log_every=10)
+    assert_type(compress_reduce_scatter(model, ThcConfig.paper()), FsdpCompression)
+    compress_reduce_scatter(model, bits=2, seed=7)
+    ThcReducer(network, bits=2, worker=0, workers=2).close()
+    Compression.thc(ThcConfig(), servers=["10.0.0.1"], job=3, policy=CompressionPolicy())
+    compress(model, bit=4)  # wrong
+    compress(model, 4)  # wrong
+    compress(model, TopK)  # wrong
+    compress(model, policy=ThcConfig())  # wrong
+    compress(model, network=["10.0.0.1"])  # wrong
+    compress_reduce_scatter(model, seeds=7)  # wrong
+    compress_replicas(model, model, dimension="replicate")  # wrong
+    ThcReducer(None, worker="0")  # wrong
+    ThcState(None, bits=4)  # wrong
+    Compression.thc(TopK())  # wrong
+    Compression.thc(server=["10.0.0.1"])  # wrong
