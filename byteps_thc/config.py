@@ -27,7 +27,7 @@ from byteps_thc.wire.layout import (
 )
 
 #: of a code
-Bits = Literal[1, 2, 3, 4, 8]
+Bits = Literal[1, 2, 3, 4, 5, 6, 8]
 
 
 class SettingsBesideTable(TypedDict, total=False):

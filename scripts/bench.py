@@ -158,6 +158,19 @@ def gradients_errors(first: dict[str, Any], windows: list[str]) -> str:
     return table_line(["NMSE of the first line", "", "", "", *cells, ""])
 
 
+def accuracy_section() -> list[str]:
+    """What stratified rounding, and tables chosen for it, do to the error of the average."""
+    rows = rows_of("bench_accuracy.py", "accuracy")
+    lines = ["### Error of the average of normal vectors", "", f"`{PYTHON} tests/benchmarks/bench_accuracy.py`", ""]
+    lines += ["| what | workers | independent rounding | stratified | ratio | target | met |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- |"]
+    for row in rows:
+        target, met = "" if row["target"] is None else f">= {row['target']}x lower", {True: "yes", False: "**no**"}
+        figures = [f"{row['independent']:.3e}", f"{row['stratified']:.3e}", f"{row['ratio']:.2f}"]
+        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met.get(row["met"], "")]))
+    return [*lines, ""]
+
+
 def table_line(cells: list[str]) -> str:
     """One line of a table."""
     return f"| {' | '.join(cells)} |"
@@ -228,6 +241,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "ddp": ddp_section,
     "ddp_loss": ddp_loss_section,
     "gradients": gradients_section,
+    "accuracy": accuracy_section,
     "p4_model": p4_model_section,
     "memif": memif_section,
 }

@@ -243,9 +243,10 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
   const PhiloxStream<kRoundingRounds> stream(options.key, options.rounding.domain);
   const auto phase = hn::Set(D16(), options.rounding.phase);
-  auto index = static_cast<std::uint32_t>((options.key.first + block.offset) / 8);
+  auto index = stream.indices(d64, static_cast<std::uint32_t>((options.key.first + block.offset) / 8));
+  const auto step = hn::Set(d64, kPhiloxLanes);
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
-  auto next = stream.blocks(d64, index);
+  auto next = stream.blocks_at(d64, index);
   const float* next_gradient = options.next_gradient == nullptr ? block.x : options.next_gradient + block.offset;
   const float* next_residual = options.next_residual == nullptr ? block.x : options.next_residual + block.offset;
   for (std::size_t group = 0; group < block.size; group += kGroup) {
@@ -253,8 +254,8 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
     prefetch_group(next_residual + group);
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
       const auto random = next;
-      index += static_cast<std::uint32_t>(kPhiloxLanes);
-      next = stream.blocks(d64, index);
+      index = hn::Add(index, step);
+      next = stream.blocks_at(d64, index);
       CodeWords codes;
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < 4; ++w) {
