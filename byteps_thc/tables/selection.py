@@ -44,8 +44,8 @@ from byteps_thc.wire.layout import MAX_WORKERS
 #: Without error feedback, and from this many workers on, p is at most CLAMP_LIMIT_P.
 CLAMP_LIMIT_WORKERS, CLAMP_LIMIT_P = 4, 1 / 256
 #: Granularities and p of widths without committed tables, which are solved when they are wanted. 1 bit needs a clamp
-#: low enough to contract. 6-bit sums of more than 4 workers have 16 bits anyway: a grid three times as fine errs a third
-#: less. 8 bits waste nothing on a high clamp.
+#: low enough to contract. Sums of 6-bit codes of more than 4 workers have 16 bits anyway: a grid three times as fine
+#: errs a third less. 8 bits waste nothing on a high clamp.
 SOLVED_GRANULARITIES = {1: (1,), 6: (63, 126, 189), 8: (255,)}
 SOLVED_P = {
     bits: tuple(1 / (1 << k) for k in powers)

@@ -1,8 +1,8 @@
 """One rank that runs scripts of the documents as torchrun does, one after another, and looks at what they have made.
 
 settings["package"]: where byteps_thc must come from. settings["scripts"]: name -> file. Each runs in an empty
-namespace, as __main__, with the variables that torchrun sets and a process group of its own. Reports the names of those that
-averaged something.
+namespace, as __main__, with the variables that torchrun sets and a process group of its own. Reports the names
+of those that averaged something.
 """
 
 from __future__ import annotations

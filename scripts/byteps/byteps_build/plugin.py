@@ -11,6 +11,7 @@ from byteps_build.commands import run
 from byteps_build.toolchain import Toolchain
 
 LIBRARIES = ("thc_server.so", "thc_worker.so")
+MODULES = ("scripts/byteps/plugins/__init__.py", "byteps_thc/transport/byteps/leftover_memory.py")
 
 
 def build(repository: Path, source: Path, folder: Path, toolchain: Toolchain, logs: Path) -> None:
@@ -39,5 +40,6 @@ def build(repository: Path, source: Path, folder: Path, toolchain: Toolchain, lo
     run(["cmake", "--build", folder, *targets], log=logs / "plugin-build.log", cwd=repository)
     package = source / "byteps" / "plugins"
     package.mkdir(exist_ok=True)
-    for file in (repository / "scripts/byteps/plugins/__init__.py", *(folder / "byteps" / name for name in LIBRARIES)):
+    modules = (repository / name for name in MODULES)
+    for file in (*modules, *(folder / "byteps" / name for name in LIBRARIES)):
         shutil.copy2(file, package)

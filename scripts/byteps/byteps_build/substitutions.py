@@ -43,6 +43,7 @@ _TORCH_VERSION = "torch's headers define TORCH_VERSION themselves, as a string"
 _THC_HEADERS = "torch has no TH and THC (its old tensor library) headers any more"
 _POLLING = "8 threads a worker poll their queues every microsecond, which leaves a small host no CPU for anything else"
 _RECEIVING = "receiving threads poll without a pause, and hold the lock that the others and senders need meanwhile"
+_LEFTOVERS = "a worker that is killed leaves its shared memory: a lock tells which of it is in use (leftover_memory.py)"
 
 SUBSTITUTIONS: tuple[Substitution, ...] = (
     # Compiling with today's torch.
@@ -118,6 +119,47 @@ SUBSTITUTIONS: tuple[Substitution, ...] = (
         '  shm_name += std::to_string(BytePSGlobal::GetWorkerID()) + "_";\n'
         "  shm_name += std::to_string(key);\n",
         "workers on one host, and jobs on one host, would share the buffers that they push from",
+    ),
+    Substitution(
+        "byteps/common/shared_memory.cc",
+        "  int shm_fd = shm_open(shm_name.c_str(), O_CREAT | O_RDWR, 0666);\n"
+        '  BPS_CHECK_GE(shm_fd, 0) << "shm_open failed for " << shm_name;\n',
+        "  int shm_fd = -1;\n"
+        "  for (struct stat status = {}; status.st_nlink == 0;) {  // 0: removed before it was locked\n"
+        "    if (shm_fd >= 0) close(shm_fd);\n"
+        "    shm_fd = shm_open(shm_name.c_str(), O_CREAT | O_RDWR, 0666);\n"
+        '    BPS_CHECK_GE(shm_fd, 0) << "shm_open failed for " << shm_name;\n'
+        "    while (flock(shm_fd, LOCK_SH) != 0) BPS_CHECK_EQ(errno, EINTR) << strerror(errno);\n"
+        "    BPS_CHECK_EQ(fstat(shm_fd, &status), 0) << strerror(errno);\n"
+        "  }\n",
+        _LEFTOVERS,
+    ),
+    Substitution(
+        "byteps/common/shared_memory.cc",
+        "#include <sys/shm.h>\n",
+        "#include <sys/file.h>\n#include <sys/shm.h>\n",
+        "flock",
+    ),
+    # setup.py copies launch.py to bin/bpslaunch.
+    Substitution(
+        "launcher/launch.py",
+        "        t = [None] * local_size\n",
+        "        t = [None] * local_size\n"
+        "        from byteps.plugins import leftover_memory\n"
+        "        leftover_memory.remove_and_say()\n",
+        _LEFTOVERS,
+    ),
+    Substitution(
+        "launcher/launch.py",
+        "                allocations = allocate_cpu(local_size)\n",
+        "                allocations = allocate_cpu(local_size) or []\n"
+        "                cpu_sets = [cpu_set for allocation in allocations for cpu_set in allocation]\n"
+        "                usable = os.sched_getaffinity(0)\n"
+        "                if len(allocations) < local_size or not all(s and usable.issuperset(s) for s in cpu_sets):\n"
+        '                    print("too few CPUs to give each process its own: they run on all of them")\n'
+        "                    bind_to_cores = False\n",
+        "it counts half of the CPUs as hyperthreads, so that one CPU, or none, is left for the first process of a host "
+        "with two: IndexError; and in a container with some of the host's CPUs it names others",
     ),
     Substitution(
         "byteps/common/core_loops.cc",

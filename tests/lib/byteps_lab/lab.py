@@ -166,7 +166,6 @@ class BytepsLab:
             "DMLC_PS_ROOT_URI": _LOOPBACK,
             "DMLC_PS_ROOT_PORT": str(self.port),
             "DMLC_NODE_HOST": _LOOPBACK,
-            "BYTEPS_NUMA_ON": "0",  # bpslaunch fails on hosts with one NUMA node and few cores otherwise
             "BYTEPS_PCIE_SWITCH_SIZE": "1",
             "NVIDIA_VISIBLE_DEVICES": "0",  # bpslaunch starts one process per entry
             "BYTEPS_POLL_NS": "200000",  # the threads of two workers would keep two cores busy with polling
