@@ -7,7 +7,7 @@ namespace thc::ps {
 namespace {
 
 std::string line_of(const JobEvent& event) {
-  const std::string job = "job " + std::to_string(event.job);
+  std::string job = "job " + std::to_string(event.job);
   switch (event.change) {
     case JobChange::kStarted:
       return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers");
