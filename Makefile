@@ -61,4 +61,4 @@ docs: ## API reference from the docstrings, into build/docs
 	@$(BIN)/python scripts/docs.py
 
 clean: ## remove build outputs and .venv
-	@rm -rf build .venv demo-out demo-switch-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	@rm -rf byteps_thc/*.so build .venv demo-out demo-switch-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -4,40 +4,68 @@ What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch`, `.checkpoint` and
 modules are private and may change.
 """
 
+import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byteps_thc.averager import GradientAverager
-from byteps_thc.compressor import Compressor, Partition
-from byteps_thc.config import ResolvedConfig, ThcConfig, ThcSettings
-from byteps_thc.errors import (
-    CheckpointError,
-    ConfigurationError,
-    DeadlineError,
-    DpdkUnavailableError,
-    InputError,
-    RestartError,
-    ServerRefusedError,
-    ThcError,
-    TransportError,
-)
-from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.statistics import CompressionStats, StatsWriter
-from byteps_thc.tables import LookupTable
-from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc.built import check_built, explain
+
+check_built(Path(__file__).parent)
 
 if TYPE_CHECKING:
+    from byteps_thc.averager import GradientAverager
+    from byteps_thc.compressor import Compressor, Partition
+    from byteps_thc.config import ResolvedConfig, ThcConfig, ThcSettings
+    from byteps_thc.errors import (
+        CheckpointError,
+        ConfigurationError,
+        DeadlineError,
+        DpdkUnavailableError,
+        InputError,
+        RestartError,
+        ServerRefusedError,
+        ThcError,
+        TransportError,
+    )
+    from byteps_thc.pipeline.policy import CompressionPolicy
+    from byteps_thc.pipeline.statistics import CompressionStats, StatsWriter
     from byteps_thc.reducer import ThcReducer
-else:
+    from byteps_thc.tables import LookupTable
+    from byteps_thc.transport.servers import NetworkConfig
+    from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
 
-    def __getattr__(name: str) -> object:
-        """Import what needs torch when somebody asks for it."""
-        if name != "ThcReducer":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from byteps_thc.reducer import ThcReducer
+#: Where the names below are, in the order in which they are looked for; only the last needs torch.
+_HOMES = (
+    "errors",
+    "config",
+    "tables",
+    "pipeline.policy",
+    "pipeline.statistics",
+    "transport.session",
+    "transport.servers",
+    "compressor",
+    "averager",
+    "reducer",
+)
 
-        globals()[name] = ThcReducer
-        return ThcReducer
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for, and no more: `thc doctor` has to run where the compiled modules do not load."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for home in _HOMES:
+        try:
+            module = importlib.import_module(f"{__name__}.{home}")
+        except ImportError as error:
+            raise explain(error) from error
+        if name in vars(module):
+            globals()[name] = vars(module)[name]
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}, which its __all__ has")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

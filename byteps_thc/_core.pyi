@@ -1,7 +1,8 @@
 """CPU kernels (C++20, byteps_thc/csrc). NumPy arrays, C-contiguous, any alignment; wrong shapes raise InputError.
 
 Sizes below: n coordinates of a partition, P = padded_size(n), B = len(block_sizes(n)). Keys: `seed` (64 bits), `tensor`
-and `round` (32 bits) select the signs, the same on all workers; `worker` (32 bits) selects the rounding bits.
+and `round` (32 bits) select the signs, the same on all workers; with `domain` (32 bits) and `phase` (16 bits) they
+select the rounding bits (byteps_thc/rounding.py).
 The rotation is not normalised (H D x, paper section 5.1 without 1/sqrt(d)); inverse_rotate divides by the block size.
 A coordinate of a rotated block is then about N(0, norm^2), so the clamp is threshold * max_norm (section 5.3).
 rotate, quantize, inverse_rotate and dequantize are stages of encode and decode, for tests against reference.py.
@@ -75,7 +76,8 @@ def quantize(
     seed: int,
     tensor: int,
     round: int,
-    worker: int,
+    domain: int,
+    phase: int,
     keep_error: bool,
 ) -> int:
     """codes[code_bytes(P, bits)] = packed stochastic quantization of clamp(rotated, +-threshold * max_norms[block]).
@@ -98,7 +100,8 @@ def encode(
     seed: int,
     tensor: int,
     round: int,
-    worker: int,
+    domain: int,
+    phase: int,
     keep_error: bool,
     pool: ThreadPool | None = None,
 ) -> int:

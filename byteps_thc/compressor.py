@@ -24,6 +24,7 @@ from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, Gradient, gradient_view, value_dtype
 from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.rounding import Rounding
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
@@ -93,6 +94,7 @@ class Compressor:
         self.table = self.resolved.table
         self.workers = workers
         self.worker = worker
+        self.rounding = Rounding.of(self.config.rounding, worker, workers)
         threads = default_threads() if threads is None else threads
         if not 1 <= threads <= MAX_THREADS:
             raise ConfigurationError(f"threads must be in 1 .. {MAX_THREADS}, not {threads}")
@@ -173,7 +175,8 @@ class Compressor:
             values=self.table.array,
             bits=self.config.bits,
             threshold=self.table.threshold,
-            worker=self.worker,
+            domain=self.rounding.domain,
+            phase=self.rounding.phase,
             keep_error=partition.residual_kept,
             pool=self.pool,
             **self._key(partition),

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self, TypedDict, Unpack
 from pydantic import Field, model_validator
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
@@ -26,11 +27,11 @@ from byteps_thc.wire.layout import (
 )
 
 #: of a code
-Bits = Literal[1, 2, 3, 4, 8]
+Bits = Literal[1, 2, 3, 4, 5, 6, 8]
 
 
 class SettingsBesideTable(TypedDict, total=False):
-    """Settings of ThcConfig that say nothing of its table, as keyword arguments."""
+    """Settings of ThcConfig that paper() leaves open, as keyword arguments."""
 
     value_bits: Literal[8, 16, "auto"]
     rotation_block: int
@@ -47,6 +48,7 @@ class ThcSettings(SettingsBesideTable, total=False):
     granularity: int | Literal["auto"]
     p: float | Literal["auto"]
     uniform_table: bool
+    rounding: RoundingMode
 
 
 class ThcConfig(Settings):
@@ -72,6 +74,9 @@ class ThcConfig(Settings):
     """add what was lost by quantization to the next gradient of the same name"""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
+    rounding: RoundingMode = "stratified"
+    """which random bits the workers round with: stratified, the same ones shifted against each other, so that their
+    errors cancel in part; or independent, each worker its own, as in the paper"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition, at most; a multiple of 256"""
     codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = (
@@ -82,8 +87,8 @@ class ThcConfig(Settings):
 
     @classmethod
     def paper(cls, **settings: Unpack[SettingsBesideTable]) -> Self:
-        """Return the setting of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32."""
-        return cls(bits=PAPER_BITS, granularity=PAPER_GRANULARITY, p=PAPER_P, **settings)
+        """Return the setting of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32, independent rounding."""
+        return cls(bits=PAPER_BITS, granularity=PAPER_GRANULARITY, p=PAPER_P, rounding="independent", **settings)
 
     @classmethod
     def uniform(
@@ -91,10 +96,11 @@ class ThcConfig(Settings):
         bits: Bits = 4,
         *,
         p: float | Literal["auto"] = "auto",
+        rounding: RoundingMode = "stratified",
         **settings: Unpack[SettingsBesideTable],
     ) -> Self:
         """Return Uniform THC with codes of `bits` bits (section 4)."""
-        return cls(bits=bits, uniform_table=True, p=p, **settings)
+        return cls(bits=bits, uniform_table=True, p=p, rounding=rounding, **settings)
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:
@@ -137,7 +143,14 @@ class ThcConfig(Settings):
             value_bits = 8 if (granularity or smallest) * workers < 1 << 8 else 16
         p = None if self.p == "auto" else self.p
         table = best_table(
-            self.bits, workers, value_bits, self.error_feedback, granularity=granularity, p=p, packed_sums=packed_sums
+            self.bits,
+            workers,
+            value_bits,
+            self.error_feedback,
+            granularity=granularity,
+            p=p,
+            packed_sums=packed_sums,
+            rounding=self.rounding,
         )
         return ResolvedConfig(self, workers, table, value_bits)
 
@@ -166,8 +179,10 @@ class ResolvedConfig:
     def shared_hash(self) -> int:
         """32-bit hash of the settings that servers do not look at, but that must be the same on all workers.
 
-        Other signs, clamps or blocks than the other workers' would give wrong averages without any error.
+        Other signs, clamps or blocks than the other workers' would give wrong averages without any error; with other
+        rounding, averages would err more than they should.
         """
         config = self.config
-        shared = (config.seed, self.table.threshold.hex(), config.rotation_block, config.partition_bytes)
+        sizes = (config.rotation_block, config.partition_bytes)
+        shared = (config.seed, self.table.threshold.hex(), *sizes, config.rounding)
         return zlib.crc32(repr(shared).encode())

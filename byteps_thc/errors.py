@@ -20,7 +20,7 @@ class TransportError(ThcError, OSError):
 
 
 class DpdkUnavailableError(TransportError):
-    """DPDK was asked for, and this build has none or EAL did not start."""
+    """DPDK was asked for, and this build has none, its libraries are not installed here, or EAL did not start."""
 
 
 class ServerRefusedError(TransportError):

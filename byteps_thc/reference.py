@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from byteps_thc.rounding import Rounding
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
 F32 = npt.NDArray[np.float32]
@@ -24,7 +25,7 @@ U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
 
 _SIGN_DOMAIN, _SIGN_ROUNDS = 0, 10
-_ROUNDING_DOMAIN, _ROUNDING_ROUNDS = 1, 7  # domain 1 + worker
+_ROUNDING_ROUNDS = 7
 _NORM_LANES = 16
 _MAX_EXACT_BLOCK = 1 << 16  # 8-bit sums of so many coordinates add up to less than 2^24
 
@@ -80,14 +81,14 @@ def signs(count: int, key: Key) -> F32:
     return np.where(bits == 1, np.float32(-1), np.float32(1))
 
 
-def rounding_bits(count: int, key: Key, worker: int) -> U16:
-    """uint16[count], uniform: 16 bits per coordinate, in the order in which SIMD lanes use them."""
+def rounding_bits(count: int, key: Key, rounding: Rounding) -> U16:
+    """uint16[count], uniform: 16 bits per coordinate, in the order in which SIMD lanes use them, plus the phase."""
     j = np.arange(count)
     blocks = np.arange(-(-count // 64) * 8, dtype=np.uint64)
-    words = philox(blocks, _ROUNDING_DOMAIN + worker, key, _ROUNDING_ROUNDS)
+    words = philox(blocks, rounding.domain, key, _ROUNDING_ROUNDS)
     word = words[8 * (j // 64) + j % 16 // 2, j % 64 // 16]
     halves: U16 = (word >> (16 * (j % 2)).astype(np.uint32)).astype(np.uint16)
-    return halves
+    return halves + np.uint16(rounding.phase)  # modulo 2^16
 
 
 def hadamard(block: F32) -> F32:
@@ -165,7 +166,7 @@ def quantize(
     values: tuple[int, ...],
     threshold: float,
     key: Key,
-    worker: int,
+    rounding: Rounding,
 ) -> Quantized:
     """Clamp to +-threshold * max norm and round to one of the two nearest quantization values, unbiased (section 5.2).
 
@@ -174,7 +175,7 @@ def quantize(
     table = np.array(values, np.float32)
     half = table[-1] * np.float32(0.5)
     gap_inverse = np.float32(1) / np.diff(table)
-    chance = (rounding_bits(len(rotated), key, worker).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-16)
+    chance = (rounding_bits(len(rotated), key, rounding).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-16)
     codes, error, clamped = np.zeros(len(rotated), np.uint8), np.zeros(len(rotated), np.float32), 0
     for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
         clamp = ClampRange.of(max_norm, threshold, values[-1])

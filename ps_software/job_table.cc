@@ -28,12 +28,14 @@ Job* JobTable::create(const Hello& hello, TimePoint now) noexcept {
   place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(index + 1);
   memory_bytes_ += bytes;
   ++size_;
+  events_.push({.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers});
   return place->get();
 }
 
-void JobTable::remove(std::uint16_t job_id) noexcept {
+void JobTable::remove(std::uint16_t job_id, JobChange why) noexcept {
   std::unique_ptr<Job>& place = jobs_[place_plus_one_[job_id] - 1U];
   memory_bytes_ -= Job::memory_bytes(place->config(), place->slots(), limits_.share);
+  events_.push({.job = job_id, .change = why, .workers = place->config().num_workers});
   place.reset();
   place_plus_one_[job_id] = 0;
   --size_;
@@ -46,7 +48,7 @@ bool JobTable::has_idle(TimePoint now) const noexcept {
 
 void JobTable::remove_idle(TimePoint now) noexcept {
   for (const auto& job : jobs_) {
-    if (job && now - job->last_heard() > limits_.idle_timeout) remove(job->id());
+    if (job && now - job->last_heard() > limits_.idle_timeout) remove(job->id(), JobChange::kIdle);
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "counters.h"
 #include "job.h"
+#include "job_events.h"
 #include "thc/hello.h"
 
 namespace thc::ps {
@@ -37,7 +38,8 @@ class JobTable {
 
   /// Starts a job without workers. nullptr when there is no room for it.
   Job* create(const Hello& hello, TimePoint now) noexcept;
-  void remove(std::uint16_t job_id) noexcept;
+  /// Ends a job; `why` is kLeft or kIdle.
+  void remove(std::uint16_t job_id, JobChange why) noexcept;
 
   /// Whether some job was silent for the idle timeout.
   bool has_idle(TimePoint now) const noexcept;
@@ -56,6 +58,8 @@ class JobTable {
   const JobLimits& limits() const noexcept { return limits_; }
   /// One for each place in the table. Any thread.
   std::span<const JobCounters> counters() const noexcept { return {counters_.get(), limits_.max_jobs}; }
+  /// To be read by one thread, whichever.
+  JobEvents& events() noexcept { return events_; }
 
  private:
   const JobLimits limits_;
@@ -65,6 +69,7 @@ class JobTable {
   std::size_t memory_bytes_ = 0;
   std::uint32_t size_ = 0;
   std::mt19937 random_;
+  JobEvents events_;
 };
 
 }  // namespace thc::ps

@@ -1,22 +1,21 @@
 // What the Prometheus endpoint shows. Reads the shards' counters without stopping them.
 #pragma once
 
-#include <prometheus/collectable.h>
-#include <prometheus/metric_family.h>
-
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "shard.h"
 
 namespace thc::ps {
 
-class MetricsCollector final : public prometheus::Collectable {
+class MetricsCollector {
  public:
   /// The shards outlive the collector.
   explicit MetricsCollector(std::vector<const Shard*> shards);
 
-  std::vector<prometheus::MetricFamily> Collect() const override;
+  /// All metrics in Prometheus's text format. Called by any thread.
+  std::string text() const;
 
  private:
   std::vector<const Shard*> shards_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "front_end.h"
+#include "io/address.h"
 #include "thc/errors.h"
 
 namespace thc::ps {
@@ -37,7 +38,8 @@ Server::Server(const Options& options)
     shards_.push_back(std::make_unique<Shard>(limits_of(options, i, ios_.size()), *ios_[i]));
   }
   start_metrics(options);
-  logged_jobs_.resize(options.max_jobs);
+  job_log_.emplace(
+      shards_.front()->job_events(), [](const std::string& line) { spdlog::info(line); }, JobLog::Clock::now());
   try {
     start_threads();
   } catch (const std::exception& error) {
@@ -57,23 +59,17 @@ void Server::start_threads() {
 
 void Server::stop() {
   drain_timeout_ = {};
-  drain();
+  end_threads();
 }
 
 void Server::start_metrics(const Options& options) {
   if (options.metrics_port == 0) return;
   std::vector<const Shard*> shards;
   for (const auto& shard : shards_) shards.push_back(shard.get());
-  collector_ = std::make_shared<MetricsCollector>(std::move(shards));
-  const std::string address = options.metrics_listen + ":" + std::to_string(options.metrics_port);
-  try {
-    exposer_ = std::make_unique<prometheus::Exposer>(address, 1);
-  } catch (const std::exception&) {
-    throw TransportError("cannot serve metrics on " + address +
-                         ": is the port in use? (choose another --metrics-port)");
-  }
-  exposer_->RegisterCollectable(collector_);
-  spdlog::info("metrics on http://{}/metrics", address);
+  collector_ = std::make_unique<MetricsCollector>(std::move(shards));
+  const io::Endpoint listen{.ip = io::parse_ipv4(options.metrics_listen), .port = options.metrics_port};
+  metrics_endpoint_ = std::make_unique<MetricsEndpoint>(listen, [this] { return collector_->text(); });
+  spdlog::info("metrics on http://{}/metrics", io::to_string(listen));
 }
 
 void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
@@ -95,20 +91,17 @@ void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
   }
 }
 
-void Server::drain() {
+void Server::end_threads() {
   draining_.store(true, std::memory_order_release);
   for (const auto& packet_io : ios_) packet_io->wake();
   threads_.clear();  // joins
 }
 
-void Server::log_jobs() {
-  const auto jobs = shards_.front()->jobs();
-  for (std::size_t place = 0; place < jobs.size(); ++place) {
-    const std::uint64_t job = jobs[place].job_plus_one.get();
-    if (job == logged_jobs_[place]) continue;
-    if (logged_jobs_[place] != 0) spdlog::info("job {} ended", logged_jobs_[place] - 1);
-    if (job != 0) spdlog::info("job {} started", job - 1);
-    logged_jobs_[place] = job;
+void Server::drain() {
+  end_threads();
+  job_log_->finish(JobLog::Clock::now());
+  for (const JobCounters& job : shards_.front()->jobs()) {
+    if (job.job_plus_one.get() != 0) spdlog::info("job {} ended: the server stops", job.job_plus_one.get() - 1);
   }
 }
 

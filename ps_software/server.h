@@ -1,15 +1,16 @@
 // Packet threads, each with its shard, and the metrics endpoint.
 #pragma once
 
-#include <prometheus/exposer.h>
-
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "io/packet_io.h"
+#include "job_log.h"
 #include "metrics.h"
+#include "metrics_endpoint.h"
 #include "options.h"
 #include "shard.h"
 
@@ -26,26 +27,28 @@ class Server {
 
   io::Endpoint local() const noexcept { return ios_.front()->local(); }
 
-  /// Refuses new jobs, finishes what is in flight within the drain timeout, ends the threads.
+  /// Refuses new jobs, finishes what is in flight within the drain timeout, ends the threads, and writes the rest of
+  /// the log.
   void drain();
 
-  /// Writes jobs that came and went since the last call to the log.
-  void log_jobs();
+  /// Writes jobs that started and ended since the last call to the log.
+  void log_jobs() { job_log_->update(JobLog::Clock::now()); }
 
  private:
   void start_threads();
   void stop();
+  void end_threads();
   void run_shard(Shard& shard, io::PacketIo& packet_io) noexcept;
   void start_metrics(const Options& options);
 
   std::vector<std::unique_ptr<io::PacketIo>> ios_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::shared_ptr<MetricsCollector> collector_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::unique_ptr<MetricsCollector> collector_;
+  std::unique_ptr<MetricsEndpoint> metrics_endpoint_;
   std::chrono::steady_clock::duration drain_timeout_;
   std::atomic<bool> draining_{false};
-  std::vector<std::uint64_t> logged_jobs_;  // job_plus_one of shard 0 by place
-  std::vector<std::jthread> threads_;       // last: they end before what they use
+  std::optional<JobLog> job_log_;      // of shard 0, which has all jobs
+  std::vector<std::jthread> threads_;  // last: they end before what they use
 };
 
 }  // namespace thc::ps

@@ -192,7 +192,7 @@ void Shard::handle_goodbye(const Packet& packet) noexcept {
   }
   if (!packet.job->leave(packet.header.worker_id)) return;
   flush();  // queued results are in the job's memory
-  jobs_.remove(packet.header.job_id);
+  jobs_.remove(packet.header.job_id, JobChange::kLeft);
 }
 
 void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {

@@ -36,6 +36,9 @@ class Shard {
   /// second while rounds are incomplete).
   bool is_quiet(TimePoint now) const noexcept;
 
+  /// Jobs that started and ended; for one reader, on any thread.
+  JobEvents& job_events() noexcept { return jobs_.events(); }
+
   // Any thread may read these.
   std::span<const JobCounters> jobs() const noexcept { return jobs_.counters(); }
   /// Packets of no job.

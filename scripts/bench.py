@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -116,6 +117,60 @@ def ddp_loss_section() -> list[str]:
     ]  # fmt: skip
 
 
+def gradients_section() -> list[str]:
+    """Error of the average on real gradients."""
+    measured = result_of("bench_gradients.py", "gradients")
+    windows = [name for name in measured["results"][0]["errors"] if name != "normal"]
+    lines = ["### Error on real gradients, 4 workers", ""]
+    lines += [f"`PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_gradients.py`", ""]
+    lines += [table_line(["", *windows]), "| --- |" + " ---: |" * len(windows)]
+    about = [measured["windows"][name] for name in windows]
+    lines.append(table_line(["cosine between two workers", *(f"{window['cosine']:.2f}" for window in about)]))
+    for i, block in enumerate(measured["blocks"]):
+        penalties = [f"{window['max_norm_penalty'][i]:.2f}" for window in about]
+        lines.append(table_line([f"largest over mean energy, blocks of {block}", *penalties]))
+    for feedback in (False, True):
+        rows = [row for row in measured["results"] if row["error_feedback"] == feedback]
+        title = "With error feedback" if feedback else "Without error feedback"
+        lines += ["", f"{title}: NMSE of the first line over that of a line.", ""]
+        lines += [table_line(["", "bits up", "g", "1/p", *windows, "normal", "tensors"])]
+        lines += ["| --- |" + " ---: |" * (len(windows) + 5)]
+        lines += [gradients_line(row, rows[0], windows) for row in rows]
+        lines += [gradients_errors(rows[0], windows)]
+    return [*lines, ""]
+
+
+def gradients_line(row: dict[str, Any], first: dict[str, Any], windows: list[str]) -> str:
+    """How many times less a case errs than the first one; last its tensors, geometric mean of the windows."""
+    ratios = {
+        measure: {name: first["errors"][name][measure] / errors[measure] for name, errors in row["errors"].items()}
+        for measure in ("nmse", "tensor_nmse")
+    }
+    tensors = statistics.geometric_mean([ratios["tensor_nmse"][name] for name in windows])
+    cells = [f"{ratio:.2f}" for ratio in [*(ratios["nmse"][name] for name in [*windows, "normal"]), tensors]]
+    clamp = "" if row["p"] > 0.1 else f"{1 / row['p']:.0f}"
+    return table_line([row["case"], f"{row['bits_up']:.3f}", str(row["granularity"]), clamp, *cells])
+
+
+def gradients_errors(first: dict[str, Any], windows: list[str]) -> str:
+    """NMSE of the first case."""
+    cells = [f"{first['errors'][name]['nmse']:.4f}" for name in [*windows, "normal"]]
+    return table_line(["NMSE of the first line", "", "", "", *cells, ""])
+
+
+def accuracy_section() -> list[str]:
+    """What stratified rounding, and tables chosen for it, do to the error of the average."""
+    rows = rows_of("bench_accuracy.py", "accuracy")
+    lines = ["### Error of the average of normal vectors", "", f"`{PYTHON} tests/benchmarks/bench_accuracy.py`", ""]
+    lines += ["| what | workers | independent rounding | stratified | ratio | target | met |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- |"]
+    for row in rows:
+        target, met = "" if row["target"] is None else f">= {row['target']}x lower", {True: "yes", False: "**no**"}
+        figures = [f"{row['independent']:.3e}", f"{row['stratified']:.3e}", f"{row['ratio']:.2f}"]
+        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met.get(row["met"], "")]))
+    return [*lines, ""]
+
+
 def table_line(cells: list[str]) -> str:
     """One line of a table."""
     return f"| {' | '.join(cells)} |"
@@ -185,6 +240,8 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "push_pull": push_pull_sections,
     "ddp": ddp_section,
     "ddp_loss": ddp_loss_section,
+    "gradients": gradients_section,
+    "accuracy": accuracy_section,
     "p4_model": p4_model_section,
     "memif": memif_section,
 }

@@ -12,8 +12,8 @@ readonly venv=.venv
 readonly stamps=$venv/.stamps
 
 # Debian package names; python3-venv and python3-dev are added below if the interpreter needs them.
-packages=(g++ cmake ninja-build pkg-config ccache
-  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libdpdk-dev)
+packages=(g++ cmake ninja-build ccache
+  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev pkg-config libdpdk-dev)
 byteps_packages=(make libnuma-dev)
 extras=demo
 case $purpose in
@@ -80,7 +80,7 @@ install_packages() {
 }
 
 sources_digest() {
-  find byteps_thc p4 worker_dpdk ps_software tables CMakeLists.txt pyproject.toml README.md LICENSE scripts/constraints.txt \
+  find byteps_thc p4 worker_dpdk ps_software tables cmake CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt \
     -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 
@@ -100,6 +100,16 @@ install_project() {
   fi
   "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt ".[$extras]"
   echo "$state" >"$stamps/project"
+}
+
+# A script in this folder imports the source folder, not what is installed: it finds the compiled modules there as well.
+# Links, so that they are those of the last installation; .gitignore, and so sdist and wheel, leave them out.
+link_modules() {
+  local module
+  for module in "$venv"/lib/python3*/site-packages/byteps_thc/*.so; do
+    ln -sfn "../$module" byteps_thc/
+  done
+  find byteps_thc -maxdepth 1 -name '*.so' -xtype l -delete # of a Python that .venv had before
 }
 
 log=$(mktemp)
@@ -125,3 +135,4 @@ if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
 fi
 mkdir -p "$stamps"
 install_project
+link_modules

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from markdown_snippets import python_snippets
 
 from byteps_thc.tools.launch import ParameterServer
@@ -25,15 +26,30 @@ def test_example_is_ten_lines() -> None:
     assert len([line for line in example().splitlines() if line]) <= 10
 
 
-def test_two_workers_print_the_same_average(thc_ps: ParameterServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["elsewhere", "in the clone"])
+def test_two_workers_print_the_same_average(place: str, thc_ps: ParameterServer, tmp_path: Path) -> None:
     assert DEFAULT_ADDRESS in example()
-    script = tmp_path / "average.py"
-    script.write_text(example().replace(DEFAULT_ADDRESS, thc_ps.address), encoding="utf-8")
+    in_clone = place == "in the clone"
+    source = str(README.parent / "byteps_thc")
+    check = f"import byteps_thc; assert byteps_thc.__file__.startswith({source!r}) is {in_clone}\n"
+    script = example().replace(DEFAULT_ADDRESS, thc_ps.address) + check
+    # The script on standard input: Python imports from the folder that it runs in, as from that of a saved script.
     workers = [
-        subprocess.Popen([sys.executable, "-P", str(script), str(rank)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-", str(rank)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=README.parent if in_clone else tmp_path,
+        )
         for rank in range(2)
     ]
     try:
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write(script)
+            worker.stdin.close()
+            worker.stdin = None
         outputs = [worker.communicate(timeout=60)[0] for worker in workers]
     finally:
         for worker in workers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Literal
 
@@ -21,7 +21,7 @@ from byteps_thc.arrays import F32, Gradient
 from byteps_thc.compressor import LARGEST_NORM, Compressor
 from byteps_thc.pipeline.partitioning import partition_spans
 from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.pipeline.statistics import GRADIENTS_PER_LOOK, ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.transport import Transfer, Transport
 
@@ -38,6 +38,7 @@ class PieceTools:
     recorder: StatsRecorder
     clock: WorkClock
     rollback: Rollback
+    guard: ResidualGuard = field(default_factory=ResidualGuard)
 
     @contextmanager
     def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
@@ -83,6 +84,7 @@ class Piece:
             for row, name in enumerate(names)
         ]
         self._decoded = self._rows[decoded]
+        self._gradients = 0
 
     def measure(self, gradient: Sequence[Gradient], round: int) -> None:
         """Begin a round with the rows of a gradient, and send their norms.
@@ -107,6 +109,10 @@ class Piece:
                     tools.rollback.save(partition.residual)
                 tools.compressor.encode(partition, maxima)
         self._transfer.send_codes()
+        self._gradients += 1
+        if self._gradients % GRADIENTS_PER_LOOK == 0:
+            for partition in self._rows:
+                tools.guard.look(partition)
         norms = self._norms.reshape(-1)
         tools.recorder.add_quantization(
             coordinates=sum(partition.coordinates for partition in self._rows),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich import box
@@ -13,15 +14,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from byteps_thc.errors import ThcError
+from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import chart, store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
-from byteps_thc.tables.selection import best_table, expected_error
+from byteps_thc.tables.selection import best_table, candidates, expected_error, total_bits
 
 app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
 
-Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1, 2, 3, 4 or 8.")]
+Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1, 2, 3, 4, 5, 6 or 8.")]
 Granularity = Annotated[int, typer.Option("--granularity", "-g", help="Largest table value, at least 2^bits - 1.")]
 ClampFraction = Annotated[str, typer.Option("--p", "-p", help="Fraction of the coordinates that is clamped, as 1/32.")]
+Rounding = Annotated[RoundingMode, typer.Option(help="Whether the workers' random bits belong together.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON, like the files of tables/.")]
 
 
@@ -42,17 +45,27 @@ def auto(
     bits: Bits = PAPER_BITS,
     value_bits: Annotated[int, typer.Option(help="Bits of a coordinate of the aggregate: 8 or 16.")] = 8,
     error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = True,
-    packed_sums: Annotated[bool, typer.Option("--packed-sums", help="As for the collective engine.")] = False,
+    rounding: Rounding = "stratified",
+    engine: Annotated[
+        Literal["servers", "collective"],
+        typer.Option(help="Who sums: servers or a switch, with 8 or 16 bits; or the ranks, with as many as sums need."),
+    ] = "servers",
     json: AsJson = False,
 ) -> None:
     """Choose granularity and clamp for a number of workers."""
+    packed_sums = engine == "collective"
     try:
-        table = best_table(bits, workers, value_bits, error_feedback, packed_sums=packed_sums)
+        table = best_table(bits, workers, value_bits, error_feedback, packed_sums=packed_sums, rounding=rounding)
+        others = candidates(bits, workers, value_bits, error_feedback)
     except ThcError as error:
         raise _usage(error) from error
-    _print(table, json)
+    _print(table, json, workers, rounding)
     if not json:
-        error_expected = expected_error(table, workers, error_feedback)
+        if packed_sums:
+            _print_widths(
+                table, {other: expected_error(other, workers, error_feedback, rounding) for other in others}, workers
+            )
+        error_expected = expected_error(table, workers, error_feedback, rounding)
         Console().print(f"criterion {error_expected:.4e}; good for up to {table.max_workers(value_bits)} workers")
 
 
@@ -93,11 +106,13 @@ def show(
     bits: Bits = PAPER_BITS,
     granularity: Granularity = PAPER_GRANULARITY,
     p: ClampFraction = "1/32",
+    workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose average's error is shown.", min=1)] = 4,
+    rounding: Rounding = "stratified",
     png: Annotated[Path | None, typer.Option(help="Also write the chart to this file (needs matplotlib).")] = None,
 ) -> None:
     """Draw the quantization values of a table over the normal density."""
     table = _solved(bits, granularity, p)
-    _print(table, as_json=False)
+    _print(table, as_json=False, workers=workers, rounding=rounding)
     console = Console()
     console.print(
         escape(chart.terminal_chart(table, width=min(max(console.width, 40), 100))), highlight=False, no_wrap=True
@@ -124,6 +139,17 @@ def _parse_fraction(text: str) -> float:
         raise typer.BadParameter(f"p must be a number or fraction such as 1/32, not {text!r}") from error
 
 
+def _print_widths(chosen: LookupTable, criteria: Mapping[LookupTable, float], workers: int) -> None:
+    """The best table for every width of a packed sum, and which of them was chosen."""
+    output = Table("bits up + down", "granularity", "p", "criterion", "")
+    for width in sorted({total_bits(table, workers) for table in criteria}):
+        same = {table: value for table, value in criteria.items() if total_bits(table, workers) == width}
+        best = min(same, key=lambda table: same[table])
+        row = (f"{best.bits} + {width - best.bits}", str(best.granularity), f"1/{1 / best.p:g}", f"{same[best]:.4e}")
+        output.add_row(*row, "chosen" if best == chosen else "")
+    Console().print(output)
+
+
 def _usage(error: Exception) -> typer.BadParameter:
     return typer.BadParameter(str(error))
 
@@ -140,7 +166,7 @@ def _cells(table: LookupTable) -> list[str]:
     ]
 
 
-def _print(table: LookupTable, as_json: bool) -> None:
+def _print(table: LookupTable, as_json: bool, workers: int = 1, rounding: RoundingMode = "stratified") -> None:
     if as_json:
         typer.echo(store.to_json(table), nl=False)
         return
@@ -148,6 +174,10 @@ def _print(table: LookupTable, as_json: bool) -> None:
     names = ("bits", "granularity", "p", "cost", "clamp cost", "workers (8 bit)", "values")
     for name, cell in zip(names, _cells(table), strict=True):
         output.add_row(name, cell)
+    output.add_row("NMSE, one worker", f"{table.cost + table.clamp_cost:.4e}")
+    if workers > 1:
+        error = table.average_cost(workers, rounding) + table.clamp_cost
+        output.add_row(f"NMSE, average of {workers}", f"{error:.4e} ({rounding} rounding, independent gradients)")
     output.add_row("threshold", f"{table.threshold:.4f} norms")
     output.add_row("hash", f"{table.hash:016x}")
     Console().print(output)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import solver
 from byteps_thc.wire.layout import CODE_BITS, MAX_GRANULARITY, MAX_WORKERS
 
@@ -81,6 +82,24 @@ class LookupTable:
     def clamp_cost(self) -> float:
         """Expected squared error of clamping a coordinate, in units of its variance."""
         return solver.clamp_cost(self.p)
+
+    @cached_property
+    def shared_variance(self) -> float:
+        """Part of `cost` that depends on the rounding bits alone (solver.shared_variance); 10 digits, as of cost."""
+        step = 2 * self.threshold / self.granularity
+        return float(f"{solver.shared_variance([value * step - self.threshold for value in self.values]):.9e}")
+
+    def average_cost(self, workers: int, rounding: RoundingMode = "stratified") -> float:
+        """Expected squared quantization error of the average of independent gradients, times workers; 1: the cost.
+
+        An error is shared + own: shared = h(v) of the worker's rounding number v, with variance V = shared_variance,
+        own = the rest, with variance cost - V, independent of the other workers' as their coordinates are. Independent
+        rounding averages both. Stratified numbers v + i / n (rounding.py) spread the shared parts evenly over h, which
+        is about a line: their sum is again a line of v, of variance V. So the errors' sum has variance
+        n (cost - V) + V, and the average times n: cost - (1 - 1/n) V, about (n + 1) / (2 n) of the cost. The more
+        coordinates correlate, the less is left; where they are equal, cost / n.
+        """
+        return self.cost if rounding == "independent" else self.cost - (1 - 1 / workers) * self.shared_variance
 
     @property
     def is_uniform(self) -> bool:

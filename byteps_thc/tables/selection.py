@@ -1,39 +1,73 @@
 """The choice of granularity and clamp for a number of workers (granularity = "auto").
 
-The average of n workers errs by the quantization noise and by the clamping bias of each. Noise is independent, so
-averaging divides its variance by n. Clamping hits the same coordinates with the same sign on workers with similar
-gradients, so in the worst case averaging does not help at all:
+What counts is the error of the average of n workers. It errs by the quantization noise and by the clamping of each:
 
-    without error feedback   minimise  cost / n + clamp_cost,  and p <= 1/256 from 4 workers on
-    with error feedback      minimise  cost     + clamp_cost
+- noise: cost / n with independent rounding, average_cost(n) / n with stratified (LookupTable.average_cost derives it);
+- clamping is no matter of rounding, so neither mode makes it smaller. Workers' clamping errors are taken to be
+  independent as long as error feedback returns them, as their gradients' noise is. What is never returned is a bias:
+  it hits the same coordinates with the same sign on workers with similar gradients, and averaging does not help.
 
-With error feedback neither term is lost: both go into the residual and are sent later. What matters is then how much
-each worker's residual holds, which is the plain sum and does not depend on n. That repays the larger p.
+    with error feedback      minimise  (average_cost(n) + clamp_cost) / (1 - d),  d = cost + clamp_cost < 1
+    without error feedback   minimise  average_cost(n) / n + clamp_cost,  and p <= 1/256 from 4 workers on
+
+With error feedback a worker quantizes gradient + residual. Rotations are fresh every step, so the residual's energy R
+adds to the gradient's, 1: R = d (1 + R), and all errors are 1 + R = 1 / (1 - d) times as large. A table with d >= 1
+does not contract: the residual grows without end (1-bit codes with p <= 1/5), and such tables are not taken.
+
+The solver minimises one worker's cost for each (granularity, p). Tables solved for the average's cost (its shared part
+is the square of a sum over intervals, so that a multiplier is searched around the same dynamic program) err 0 to 1 %
+less where g is above 40, and are the same tables for most g below; that is not worth a table for every n.
 
 A server or switch sends sums of 8 or 16 bits, whatever the granularity is. Where sums are packed into as many bits as
-granularity * n needs, a smaller granularity saves bytes: then the fewest bits are chosen with which a table errs at
-most 5 % more than the best one.
+granularity * n needs (the collective engine), a smaller granularity saves bytes. Of the best table for every width of
+a sum, the one is taken that minimises
+
+    criterion * (bits + sum bits)^BYTES_WEIGHT
+
+so that 1 % more bytes, of codes and sums together, must buy a criterion that is 2/3 % less. That is generous to sums:
+another bit of code costs two bits in all and divides the error by more than three. `thc tables auto --engine
+collective` prints what there was to choose from.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables.lookup_table import LookupTable, check_parameters, solve_grid
 from byteps_thc.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, committed
 from byteps_thc.wire.layout import MAX_WORKERS
 
 #: Without error feedback, and from this many workers on, p is at most CLAMP_LIMIT_P.
 CLAMP_LIMIT_WORKERS, CLAMP_LIMIT_P = 4, 1 / 256
-#: By what factor the error may grow for the sake of packed sums.
-PACKED_SUMS_ERROR = 1.05
+#: Granularities and p of widths without committed tables, which are solved when they are wanted. 1 bit needs a clamp
+#: low enough to contract. 6-bit sums of more than 4 workers have 16 bits anyway: a grid three times as fine errs a third
+#: less. 8 bits waste nothing on a high clamp.
+SOLVED_GRANULARITIES = {1: (1,), 6: (63, 126, 189), 8: (255,)}
+SOLVED_P = {
+    bits: tuple(1 / (1 << k) for k in powers)
+    for bits, powers in ((1, range(1, 11)), (6, range(8, 14)), (8, range(10, 15)))
+}
+#: How much of a percent the error must fall for a percent of bytes, where sums are packed.
+BYTES_WEIGHT = 2 / 3
 
 
-def expected_error(table: LookupTable, workers: int, error_feedback: bool) -> float:
-    """Return the criterion above, in units of the variance of a coordinate."""
-    return table.cost / (1 if error_feedback else workers) + table.clamp_cost
+def expected_error(
+    table: LookupTable, workers: int, error_feedback: bool, rounding: RoundingMode = "stratified"
+) -> float:
+    """Return the criterion above, in units of the variance of a coordinate; infinity where feedback diverges."""
+    noise = table.average_cost(workers, rounding)
+    if not error_feedback:
+        return noise / workers + table.clamp_cost
+    left = 1 - table.cost - table.clamp_cost
+    return (noise + table.clamp_cost) / left if left > 0 else math.inf
 
 
-def best_table(
+@lru_cache
+def candidates(
     bits: int,
     workers: int,
     value_bits: int = 8,
@@ -41,14 +75,11 @@ def best_table(
     *,
     granularity: int | None = None,
     p: float | None = None,
-    packed_sums: bool = False,
-) -> LookupTable:
-    """Return the table of least expected_error() whose sums over `workers` fit `value_bits`.
+) -> tuple[LookupTable, ...]:
+    """Return the tables to choose from, whose sums over `workers` fit `value_bits`.
 
-    A granularity or p that is given is kept. packed_sums: an error up to PACKED_SUMS_ERROR times the least is as good
-    when the sums need fewer bits. Candidates are the committed tables for bits 2, 3 and 4 when neither is,
-    the identity tables for bits 1 and 8. ConfigurationError when not even the smallest granularity fits, or a parameter
-    is out of range.
+    A granularity or p that is given is kept. Where neither is: the committed tables, and for 1, 6 and 8 bits those of
+    SOLVED_GRANULARITIES. ConfigurationError when not even the smallest granularity fits, or a parameter is bad.
     """
     if not 1 <= workers <= MAX_WORKERS:
         raise ConfigurationError(f"workers must be in 1 .. {MAX_WORKERS}, not {workers}")
@@ -60,19 +91,53 @@ def best_table(
     if largest < (granularity or smallest):
         raise ConfigurationError(overflow_message(bits, granularity or smallest, workers, value_bits))
     limited = not error_feedback and workers >= CLAMP_LIMIT_WORKERS
-    fractions = [p] if p else [value for value in GRID_P if value <= CLAMP_LIMIT_P or not limited]
+    grid_p = SOLVED_P.get(bits, GRID_P)
+    fractions = [p] if p else [value for value in grid_p if value <= CLAMP_LIMIT_P or not limited]
     if granularity:
-        candidates = solve_grid([bits], [granularity], fractions)
-    elif p or bits not in GRID_BITS:
-        candidates = solve_grid(
-            [bits], range(smallest, max(smallest, min(GRID_MAX_GRANULARITY, largest)) + 1), fractions
-        )
-    else:
-        candidates = [t for t in committed(bits) if t.granularity <= largest and t.p in fractions]
-    errors = {table: expected_error(table, workers, error_feedback) for table in candidates}
-    tolerated = min(errors.values()) * (PACKED_SUMS_ERROR if packed_sums else 1)
-    good = [table for table, error in errors.items() if error <= tolerated]
-    return min(good, key=lambda table: (packed_sums and (table.granularity * workers).bit_length(), errors[table]))
+        return tuple(solve_grid([bits], [granularity], fractions))
+    if bits not in GRID_BITS:
+        return tuple(solve_grid([bits], [g for g in SOLVED_GRANULARITIES[bits] if g <= largest], fractions))
+    if p:
+        return tuple(solve_grid([bits], range(smallest, min(GRID_MAX_GRANULARITY, largest) + 1), fractions))
+    return tuple(table for table in committed(bits) if table.granularity <= largest and table.p in fractions)
+
+
+def best_table(
+    bits: int,
+    workers: int,
+    value_bits: int = 8,
+    error_feedback: bool = True,
+    *,
+    granularity: int | None = None,
+    p: float | None = None,
+    packed_sums: bool = False,
+    rounding: RoundingMode = "stratified",
+) -> LookupTable:
+    """Return the candidate of least expected_error(); packed_sums: bytes count, too, as said above.
+
+    ConfigurationError as candidates(), and when error feedback diverges with all of them.
+    """
+    tables = candidates(bits, workers, value_bits, error_feedback, granularity=granularity, p=p)
+    errors = {table: expected_error(table, workers, error_feedback, rounding) for table in tables}
+    if min(errors.values()) == math.inf:
+        raise ConfigurationError(diverges_message(tables))
+    weight = BYTES_WEIGHT if packed_sums else 0.0
+    return min(errors, key=lambda table: errors[table] * total_bits(table, workers) ** weight)
+
+
+def total_bits(table: LookupTable, workers: int) -> int:
+    """Return the bits of a coordinate up and down, where sums are packed."""
+    return table.bits + (table.granularity * workers).bit_length()
+
+
+def diverges_message(tables: Sequence[LookupTable]) -> str:
+    """Return what to do about tables none of which contracts."""
+    table = min(tables, key=lambda table: table.cost + table.clamp_cost)
+    return (
+        f"{table.bits}-bit codes with granularity {table.granularity} and p = 1/{1 / table.p:g} lose "
+        f"{table.cost + table.clamp_cost:.2f} times the energy of a gradient, which error feedback would add to the "
+        'next: residuals grow without end. Use p="auto", a larger p, more bits, or error_feedback=False'
+    )
 
 
 def overflow_message(bits: int, granularity: int, workers: int, value_bits: int) -> str:

@@ -49,20 +49,22 @@ class ParameterServer:
     """A thc-ps child process, for demos, tests and benchmarks.
 
     Use as a context manager; leaving it sends SIGTERM, and SIGKILL when the drain takes longer than `stop_timeout_s`.
-    arguments: further command-line options of thc-ps. Raises TransportError when it does not listen in time.
+    arguments: further command-line options of thc-ps. prefix: command that runs it, such as setpriv with options.
+    Raises TransportError when it does not listen in time.
     """
 
     def __init__(
         self,
         arguments: Sequence[str] = (),
         *,
+        prefix: Sequence[str] = (),
         ip: str = "127.0.0.1",
         port: int = 0,
         start_timeout_s: float = 15.0,
         stop_timeout_s: float = 5.0,
     ) -> None:
         self._stop_timeout_s = stop_timeout_s
-        command = [str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments]
+        command = [*prefix, str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
         try:
             #: "IP:PORT" it listens on

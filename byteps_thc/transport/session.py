@@ -208,7 +208,7 @@ def _close_open_sessions() -> None:
 
 
 def has_dpdk() -> bool:
-    """Whether this build has the DPDK back end."""
+    """Whether this build has the DPDK back end, and DPDK's libraries are installed here; loads them."""
     return _comm.has_dpdk()
 
 

@@ -33,11 +33,11 @@ def bind_by_type(block: Block, fixed: int) -> Callable[[tuple[Any, ...], Mapping
 def field_paths(type_info: TypeInfo, index: int) -> list[tuple[str, ...]]:
     """Attribute paths of the fields annotated with `@field_list(index)`, in structs and structs in them."""
     paths: list[tuple[str, ...]] = []
-    for name, field in type_info.fields:
+    for (name, field), attribute in zip(type_info.fields, type_info.new().FIELDS, strict=True):
         if index in type_info.field_annotations.get(name, {}).get("field_list", ()):
-            paths.append((name,))
+            paths.append((attribute,))
         elif field.kind is Kind.STRUCT:
-            paths += [(name, *rest) for rest in field_paths(field, index)]
+            paths += [(attribute, *rest) for rest in field_paths(field, index)]
     return paths
 
 

@@ -78,7 +78,7 @@ class ControlPlane:
                 each.delete(match, priority)
 
     def table_clear(self, table: str) -> None:
-        """Remove all entries of a table."""
+        """Remove all entries of a table but those that the program declares const."""
         with self.lock:
             for each in self._tables(table):
                 each.clear()

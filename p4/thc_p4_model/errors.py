@@ -20,6 +20,8 @@ class PacketLoopError(PacketError):
 
 def resolve(name: str, names: Collection[str], what: str) -> str:
     """The full name that `name` means: itself, without a leading `pipe.`, or the only one it is a dotted suffix of."""
+    if name in names:
+        return name
     name = name.removeprefix("pipe.")
     if name in names:
         return name

@@ -190,8 +190,10 @@ class EntryInfo:
     match: tuple[Any, ...]
     action: ActionCall
     priority: int
-    """Smaller wins; the position in the list unless the program gives one."""
+    """The smallest wins; see compiler/priorities.py."""
     location: Location
+    const: bool = False
+    """Whether the control plane may neither change nor remove it."""
 
 
 @dataclass(frozen=True)

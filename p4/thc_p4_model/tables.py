@@ -17,6 +17,9 @@ from thc_p4_model.match import SUPPORTED, MatchKey, check_value, matcher, normal
 Result = tuple[int, tuple[Any, ...], bool]
 """Index of the action, its arguments, hit."""
 
+Identity = tuple[MatchKey, int]
+"""Match and priority."""
+
 MAX_REMEMBERED = 1 << 16  # keys; a scan over more would otherwise grow without end
 
 
@@ -28,6 +31,7 @@ class Entry:
     priority: int
     result: Result
     matches: Callable[[tuple[Any, ...]], bool]
+    const: bool = False
     packets: int = 0
     bytes: int = 0
 
@@ -59,7 +63,7 @@ class Table:
             sum(key.match_kind == "lpm" for key in info.keys) > 1
         )
         self.size = max(info.size or default_size, len(info.entries))
-        self._entries: dict[tuple[MatchKey, int], Entry] = {}
+        self._entries: dict[Identity, Entry] = {}
         self._remembered = _Remembered(self._find)
         self._single = len(info.keys) == 1
         self._default = info.default_action
@@ -71,7 +75,7 @@ class Table:
             identity = match, constant.priority if self.prioritized else 0
             if identity in self._entries:
                 raise P4Error(constant.location, f"table {info.name} has an entry with this key already")
-            self._insert(*identity, constant.action)
+            self._insert(*identity, constant.action, constant.const)
         self._changed()
         remembered = self._remembered
         if self._single:
@@ -158,20 +162,20 @@ class Table:
     ) -> None:
         """Give an entry another action or other arguments."""
         self._mutable()
-        identity = self._identify(match, priority)
+        identity = self._identify_mutable(match, priority)
         self._insert(*identity, self.action_call(action, params))
         self._changed()
 
     def delete(self, match: Mapping[str, Any] | Sequence[Any], priority: int | None = None) -> None:
         """Remove an entry. Where the match alone says which, the priority may be left out."""
         self._mutable()
-        del self._entries[self._identify(match, priority)]
+        del self._entries[self._identify_mutable(match, priority)]
         self._changed()
 
     def clear(self) -> None:
-        """Remove all entries; the default action stays."""
+        """Remove all entries but those that the program declares const; the default action stays."""
         self._mutable()
-        self._entries.clear()
+        self._entries = {identity: entry for identity, entry in self._entries.items() if entry.const}
         self._changed()
 
     def set_default(self, action: str, params: Mapping[str, Any] | Sequence[Any] = ()) -> None:
@@ -217,11 +221,17 @@ class Table:
         )
         return ActionCall(index, args)
 
-    def _insert(self, match: MatchKey, priority: int, call: ActionCall) -> None:
+    def _insert(self, match: MatchKey, priority: int, call: ActionCall, const: bool = False) -> None:
         result = (call.index, call.args, True)
-        self._entries[match, priority] = Entry(match, priority, result, matcher(self.info.keys, match))
+        self._entries[match, priority] = Entry(match, priority, result, matcher(self.info.keys, match), const)
 
-    def _identify(self, match: Mapping[str, Any] | Sequence[Any], priority: int | None) -> tuple[MatchKey, int]:
+    def _identify_mutable(self, match: Mapping[str, Any] | Sequence[Any], priority: int | None) -> Identity:
+        identity = self._identify(match, priority)
+        if self._entries[identity].const:
+            raise ControlError(f"the entry for {match} of table {self.info.name} is constant")
+        return identity
+
+    def _identify(self, match: Mapping[str, Any] | Sequence[Any], priority: int | None) -> Identity:
         normalized = normalize(self.info.keys, match)
         same = [identity for identity in self._entries if identity[0] == normalized]
         found = [identity for identity in same if not self.prioritized or priority in (None, identity[1])]

@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: A change here means that BytePS itself is compiled again; a change to the rest, that the wheel is put together again.
 _BYTEPS_INPUTS = ("scripts/byteps/byteps_build", "scripts/byteps/shim")
-_PLUGIN_INPUTS = ("scripts/byteps/plugins", "byteps_thc/csrc/byteps", "byteps_thc/csrc/thc", "CMakeLists.txt")
+_PLUGIN_INPUTS = ("scripts/byteps/plugins", "byteps_thc/csrc/byteps", "byteps_thc/csrc/thc", "CMakeLists.txt", "cmake")
 
 
 def main() -> int:

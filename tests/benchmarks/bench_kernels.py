@@ -60,7 +60,7 @@ class Buffers:
         _core.block_norms(self.gradient, residual, self.norms, rotation_block=BLOCK, pool=self.pool)
         _core.encode(
             self.gradient, residual, self.norms, self.codes, rotation_block=BLOCK, values=VALUES, bits=TABLE.bits,
-            threshold=THRESHOLD, worker=0, keep_error=residual is not None, pool=self.pool, **KEY,
+            threshold=THRESHOLD, domain=1, phase=0x8000, keep_error=residual is not None, pool=self.pool, **KEY,
         )  # fmt: skip
 
     def write_sum(self) -> None:

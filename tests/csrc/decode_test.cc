@@ -160,7 +160,7 @@ TEST_P(Decode, RoundTripOfFourWorkersIsCloseToTheirAverage) {
   const std::vector<float> gradient = normal_floats(layout.coordinates());  // the same on all workers
   for (std::uint32_t worker = 0; worker < kWorkers; ++worker) {
     rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data(), norms.data());
-    quantize(rotated.data(), norms.data(), layout, table, {3.0F, kKey, worker, false}, codes.data());
+    quantize(rotated.data(), norms.data(), layout, table, {3.0F, kKey, {1 + worker, 0}, false}, codes.data());
     lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   }
   const std::vector<std::uint8_t> contributions(layout.padded() / 64, kWorkers);

@@ -27,7 +27,7 @@ struct Input {
   bool keep_error;
   std::size_t misalignment = 0;
 
-  QuantizeOptions options() const { return {2.0F, kKey, 3, keep_error}; }
+  QuantizeOptions options() const { return {2.0F, kKey, {4, 0xc000}, keep_error}; }
 };
 
 Encoded run_encode(const Input& input) {

@@ -49,7 +49,7 @@ struct Partition {
     rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data(), norms.data());
   }
   void quantize_rotated(bool keep_error) {
-    quantize(rotated.data(), norms.data(), layout, table, {kThreshold, kKey, 0, keep_error}, codes.data());
+    quantize(rotated.data(), norms.data(), layout, table, {kThreshold, kKey, {1, 0x8000}, keep_error}, codes.data());
   }
   void encode(bool keep_error) {
     rotate_gradient();

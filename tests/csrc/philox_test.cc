@@ -22,16 +22,24 @@ TEST(Philox, KnownAnswersOfSevenRounds) {
             (PhiloxWords{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));
 }
 
-TEST(Philox, RoundingBitsDifferByWorkerAndSignsAreBalanced) {
+TEST(Philox, RoundingBitsDifferByDomainAndSignsAreBalanced) {
   const RandomKey key{11, 3, 5};
   int different = 0;
   int negative = 0;
   for (std::size_t j = 0; j < 4096; ++j) {
-    different += rounding_bits(key, 0, j) != rounding_bits(key, 1, j) ? 1 : 0;
+    different += rounding_bits(key, {1, 0}, j) != rounding_bits(key, {2, 0}, j) ? 1 : 0;
     negative += sign_is_negative(key, j) ? 1 : 0;
   }
   EXPECT_GT(different, 4080);
   EXPECT_NEAR(negative, 2048, 5 * 32);  // five standard deviations
+}
+
+TEST(Philox, APhaseIsAddedModulo16Bits) {
+  const RandomKey key{11, 3, 5};
+  for (std::size_t j = 0; j < 256; ++j) {
+    const std::uint32_t without = rounding_bits(key, {1, 0}, j);
+    EXPECT_EQ(rounding_bits(key, {1, 0xc001}, j), (without + 0xc001) % 0x10000);
+  }
 }
 
 }  // namespace

@@ -23,13 +23,13 @@ Quantized run_quantize(const std::vector<float>& x, const std::vector<float>& ma
   Misaligned<float> rotated(x, misalignment);
   Misaligned<float> norms(max_norms, misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(layout.padded(), table.bits()), misalignment);
-  const QuantizeOptions options{kThreshold, kKey, 3, keep_error};
+  const QuantizeOptions options{kThreshold, kKey, {4, 0x5555}, keep_error};
   const std::size_t clamped = quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
   return {codes.values(), bits_of(rotated.values()), clamped};
 }
 
 TEST_P(Quantization, EqualsNaiveForAllBitsAndSizes) {
-  for (const unsigned bits : {1U, 2U, 3U, 4U, 8U}) {
+  for (const unsigned bits : {1U, 2U, 3U, 4U, 5U, 6U, 8U}) {
     // Grids inside and outside the limit of the register tables.
     for (const LookupTable& table : {identity_table(bits), uneven_table(bits), uneven_table(bits, 40)}) {
       for (const std::size_t size : kSizes) {

@@ -43,7 +43,7 @@ Results run_all(ThreadPool* pool) {
   std::vector<std::uint8_t> unpacked(layout.padded());
   threaded::block_norms(pool, floats, residual.data(), layout, norms.data());
   const std::size_t clamped = threaded::encode(pool, floats, residual.data(), norms.data(), layout, table,
-                                               {kThreshold, kKey, 3, true}, codes.data());
+                                               {kThreshold, kKey, {4, 0x5555}, true}, codes.data());
   threaded::lookup_sum(pool, codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
                             table.granularity(), kThreshold, norms.data()};

@@ -50,7 +50,7 @@ def different_settings(rank: Rank) -> dict[str, Any]:
     ):
         texts.append(refusal(config, policy))
     if rank.rank == 1:  # as a version with another rule would
-        selection.PACKED_SUMS_ERROR = 1.0
+        selection.BYTES_WEIGHT = 0.0
     texts.append(refusal(ThcConfig(), CompressionPolicy()))
     return {"texts": texts}
 

@@ -1,7 +1,8 @@
 """One rank that runs scripts of the documents as torchrun does, one after another, and looks at what they have made.
 
-settings["scripts"]: name -> file. Each runs in an empty namespace, as __main__, with the variables that torchrun sets
-and a process group of its own. Reports the names of those that averaged something.
+settings["package"]: where byteps_thc must come from. settings["scripts"]: name -> file. Each runs in an empty
+namespace, as __main__, with the variables that torchrun sets and a process group of its own. Reports the names of those that
+averaged something.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import torch
 import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch.distributed import TCPStore
+
+import byteps_thc
 
 HANDLES = ("state", "compression", "reducer")
 
@@ -65,6 +68,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
     with joined_rank() as rank:
         pass  # only who this is: each script has a group of its own
+    assert byteps_thc.__file__.startswith(rank.settings["package"])
     done = []
     for name, file in rank.settings["scripts"].items():
         store = join_store(rank, name)

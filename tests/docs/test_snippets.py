@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,11 @@ def write_scripts(directory: Path) -> dict[str, str]:
     return {name: str(directory / f"{name}.py") for name in SCRIPTS}
 
 
+def imports_from_the_clone() -> dict[str, str]:
+    """Variables with which a program imports what a script saved in the clone's folder does: the source folder."""
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/lib")])}
+
+
 def test_no_snippet_is_left_out() -> None:
     run = {snippet for parts in SCRIPTS.values() for snippet in parts} | {*WITH_BYTEPS, *WITH_SERVER}
     snippets = {snippet for file in DOCUMENTS for parts in python_snippets(file).values() for snippet in parts}
@@ -63,9 +69,13 @@ def test_what_is_appended_is_said_to_be(document: Path) -> None:
             assert whole != ("appended to" in text_before(document, snippet)), snippet
 
 
-def test_snippets_average_gradients(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["elsewhere", "in the clone"])
+def test_snippets_average_gradients(place: str, tmp_path: Path) -> None:
+    in_clone = place == "in the clone"
     scripts = write_scripts(tmp_path)
-    reports = run_ranks(PROGRAM, 2, tmp_path / "ranks", settings={"scripts": scripts}, timeout_s=110)
+    settings = {"scripts": scripts, "package": str(ROOT / "byteps_thc") if in_clone else sysconfig.get_path("platlib")}
+    environment = imports_from_the_clone() if in_clone else {}
+    reports = run_ranks(PROGRAM, 2, tmp_path / "ranks", settings=settings, timeout_s=110, environment=environment)
     assert reports == [list(scripts)] * 2
 
 
@@ -86,12 +96,16 @@ def test_the_first_snippet_runs_with_the_command_that_the_readme_shows(tmp_path:
     assert result.stdout.split() == ["True", "True"]
 
 
-def test_reducer_without_a_process_group(thc_ps: ParameterServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["elsewhere", "in the clone"])
+def test_reducer_without_a_process_group(place: str, thc_ps: ParameterServer, tmp_path: Path) -> None:
     assert '"127.0.0.1"' in REDUCER_WITH_SERVERS
     script = tmp_path / "reduce.py"
     script.write_text(REDUCER_WITH_SERVERS.replace("127.0.0.1", thc_ps.address), encoding="utf-8")
     command = [sys.executable, "-P", str(script)]
-    workers = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True) for rank in range(2)]
+    environment = os.environ | (imports_from_the_clone() if place == "in the clone" else {})
+    workers = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True, env=environment) for rank in range(2)
+    ]
     try:
         first, second = (worker.communicate(timeout=60)[0] for worker in workers)
     finally:

@@ -187,6 +187,17 @@ class ShardTest : public ::testing::Test {
     for (unsigned worker = 0; worker < kWorkers; ++worker) join(worker);
   }
 
+  /// What happened to job kJob since the last call.
+  std::vector<JobChange> changes() {
+    std::vector<JobChange> changes;
+    for (JobEvent event; shard->job_events().pop(event);) {
+      EXPECT_EQ(event.job, kJob);
+      EXPECT_EQ(event.workers, kWorkers);
+      changes.push_back(event.change);
+    }
+    return changes;
+  }
+
   const PacketCounters& job_counters(std::size_t place = 0) const { return shard->jobs()[place].packets; }
   std::uint64_t drops(Drop reason) const {
     std::uint64_t sum = shard->strays().drops[static_cast<std::size_t>(reason)].get();

@@ -91,7 +91,7 @@ TEST_F(Joining, BadConfigNamesTheField) {
   EXPECT_EQ(bad([](auto& h) { h.header.num_workers = std::uint8_t{0}; }), ConfigField::kNumWorkers);
   EXPECT_EQ(bad([](auto& h) { h.header.num_workers = std::uint8_t{65}; }), ConfigField::kNumWorkers);
   EXPECT_EQ(bad([](auto& h) { h.header.worker_id = kWorkers; }), ConfigField::kWorkerId);
-  EXPECT_EQ(bad([](auto& h) { h.header.code_bits = std::uint8_t{5}; }), ConfigField::kCodeBits);
+  EXPECT_EQ(bad([](auto& h) { h.header.code_bits = std::uint8_t{7}; }), ConfigField::kCodeBits);
   EXPECT_EQ(bad([](auto& h) { h.header.code_bits = std::uint8_t{255}; }), ConfigField::kCodeBits);
   EXPECT_EQ(bad([](auto& h) { h.header.value_bits = std::uint8_t{32}; }), ConfigField::kValueBits);
   EXPECT_EQ(bad([](auto& h) { h.payload.quorum = std::uint8_t{0}; }), ConfigField::kQuorum);
@@ -203,8 +203,10 @@ TEST_F(Joining, LastGoodbyeEndsTheJob) {
   EXPECT_TRUE(from_worker(0, make_goodbye(0)).empty());
   EXPECT_EQ(shard->jobs()[0].job_plus_one.get(), kJob + 1U);
   EXPECT_EQ(shard->jobs()[0].workers.get(), 1U);
+  EXPECT_EQ(changes(), std::vector{JobChange::kStarted});
   from_worker(1, make_goodbye(1));
   EXPECT_EQ(shard->jobs()[0].job_plus_one.get(), 0U);
+  EXPECT_EQ(changes(), std::vector{JobChange::kLeft});
   EXPECT_EQ(single(from_worker(0, make_codes(0))).reason(), ErrorReason::kUnknownJob);
 }
 
@@ -233,6 +235,7 @@ TEST_F(Joining, IdleJobsExpire) {
   EXPECT_EQ(shard->jobs()[0].job_plus_one.get(), 0U);
   EXPECT_EQ(single(from_worker(0, make_codes(0))).reason(), ErrorReason::kUnknownJob);
   join(0);
+  EXPECT_EQ(changes(), (std::vector{JobChange::kStarted, JobChange::kIdle, JobChange::kStarted}));
 }
 
 TEST_F(Joining, DrainingServerTakesNobodyNew) {

@@ -198,6 +198,37 @@ def scrape(port: int) -> str:
         return str(response.read().decode())
 
 
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /metrics?a=b HTTP/1.0\r\n\r\n", b"200 OK"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
+        (b"GET\r\n\r\n", b"405 Method Not Allowed"),
+        (b"GET /metrics HTTP/1.1", b"400 Bad Request"),
+        (b"x" * 10000, b"400 Bad Request"),
+    ],
+)
+def test_metrics_endpoint_answers_what_is_no_scrape(request_: bytes, status: bytes) -> None:
+    port = free_tcp_port()
+    with (
+        ParameterServer(["--metrics-port", str(port)]),
+        socket.create_connection(("127.0.0.1", port), SOON_S) as connection,
+    ):
+        connection.sendall(request_)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
+
+
+def test_a_silent_client_holds_up_neither_scrapes_nor_the_end() -> None:
+    port = free_tcp_port()
+    with ParameterServer(["--metrics-port", str(port)]), socket.create_connection(("127.0.0.1", port), SOON_S):
+        assert "thc_ps_jobs 0" in scrape(port)
+        with socket.create_connection(("127.0.0.1", port), SOON_S):
+            pass  # the server ends now, with the first client still there
+
+
 def scrape_with(awaited: str, port: int) -> str:
     """The metrics once they contain what nobody is told of, or after a while."""
     deadline = time.monotonic() + SOON_S
@@ -333,3 +364,42 @@ def test_idle_threads_sleep() -> None:
 def cpu_ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return int(fields[11]) + int(fields[12])
+
+
+def logged_jobs(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """What servers that have ended wrote to their log about jobs."""
+    return re.findall(r"\[info\] ((?:job|too many jobs) .*)", capfd.readouterr().err)
+
+
+def test_every_job_is_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]) -> None:
+    """The log is written once a second: these jobs are shorter."""
+    with ParameterServer(["--threads", "2"]) as server:
+        for _ in range(2):
+            pair = [make_worker(server.address, i, workers=2, job=5) for i in range(2)]
+            for worker in pair:
+                worker.join()
+            for worker in pair:
+                worker.say_goodbye()
+            pair[0].send_codes([1])
+            assert pair[0].receive().reason == ErrorReason.UNKNOWN_JOB, "both have left"
+        make_worker(server.address, 0, workers=1, job=9).join()
+    once = ["job 5 started: 2 workers", "job 5 ended: all workers have left"]
+    assert logged_jobs(capfd) == [*once, *once, "job 9 started: 1 worker", "job 9 ended: the server stops"]
+
+
+def test_strangers_cannot_fill_the_disk_with_the_log(
+    make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    jobs = 300
+    with ParameterServer() as server:
+        stranger = make_worker(server.address, 0, workers=1)
+        for _ in range(jobs):
+            stranger.join()
+            stranger.say_goodbye()
+    *lines, last = logged_jobs(capfd)
+    left_out = [re.findall(r"\d+", line) for line in [*lines, last] if line.startswith("too many")]
+    started, ended = (sum(int(numbers[i]) for numbers in left_out) for i in range(2))
+    assert last.startswith("too many jobs to log them all")
+    assert len(lines) <= 150, "100 at once, and one every 10 seconds"
+    assert started + sum("started:" in line for line in lines) == jobs
+    assert ended + sum("ended:" in line for line in lines) == jobs

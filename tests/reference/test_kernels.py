@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 from byteps_thc import LookupTable, _core, reference
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.reference import Key
+from byteps_thc.rounding import Rounding
+from byteps_thc.tables import CODE_BITS
 
 SETS = _core.instruction_sets()
 SIZES = st.one_of(st.integers(0, 300), st.integers(0, 20000), st.sampled_from([64, 1024, 8192, 16384, 8193]))
 BLOCKS = st.sampled_from([64, 128, 256, 1024, 8192, 1 << 15])
 KEYS = st.builds(Key, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+ROUNDINGS = st.builds(Rounding, st.integers(1, 64), st.integers(0, 65535))
 SETTINGS = settings(max_examples=40, deadline=None)
 TABLES = st.sampled_from(
     [LookupTable.paper(), LookupTable.solve(4, 51, 1 / 256), LookupTable.solve(3, 20, 1 / 64)]
-    + [LookupTable.uniform(bits) for bits in (1, 2, 3, 4, 8)]
+    + [LookupTable.uniform(bits) for bits in CODE_BITS]
+    + [LookupTable.solve(5, 51, 1 / 128)]
     + [LookupTable.solve(4, 300, 1 / 32), LookupTable.solve(2, 9, 1 / 16)]
 )
 
@@ -108,21 +112,21 @@ def test_rotate_and_norms(case, dtype, with_residual):
     assert again.tobytes() == expected_norms.tobytes()
 
 
-@given(case=CASES, table=TABLES, worker=st.integers(0, 63), keep_error=st.booleans(), data=st.data())
+@given(case=CASES, table=TABLES, rounding=ROUNDINGS, keep_error=st.booleans(), data=st.data())
 @SETTINGS
-def test_quantize(case, table, worker, keep_error, data):
+def test_quantize(case, table, rounding, keep_error, data):
     special = st.sampled_from([0.0, 1e-42, 1e-30, 0.5, 1.0, 3.0, 1e30, np.inf, np.nan])
     maxima = case.place(np.array([data.draw(special) for _ in range(case.blocks())], np.float32))
     scale = data.draw(st.sampled_from([1e-30, 1.0, 4.0]))
     rotated = case.normal(case.padded(), scale)
     expected = reference.quantize(
-        rotated, maxima, case.size, case.block, table.values, table.threshold, case.key, worker
+        rotated, maxima, case.size, case.block, table.values, table.threshold, case.key, rounding
     )
     before = rotated.tobytes()
     packed = case.empty(_core.code_bytes(case.padded(), table.bits), np.uint8)
     clamped = _core.quantize(
         rotated, maxima, packed, coordinates=case.size, rotation_block=case.block, values=table.array,
-        bits=table.bits, threshold=table.threshold, worker=worker, keep_error=keep_error, **case.keywords(),
+        bits=table.bits, threshold=table.threshold, keep_error=keep_error, **rounding._asdict(), **case.keywords(),
     )  # fmt: skip
     assert packed.tobytes() == reference.pack(expected.codes, table.bits).tobytes()
     assert clamped == expected.clamped
@@ -219,11 +223,12 @@ def test_whole_partitions(size, block):
     expected_rotated, expected_norms = reference.rotate(gradient, None, block, case.key)
     assert rotated.tobytes() == expected_rotated.tobytes()
     assert norms.tobytes() == expected_norms.tobytes()
-    expected = reference.quantize(rotated, norms, size, block, table.values, table.threshold, case.key, 3)
+    rounding = Rounding(4, 0x8000)
+    expected = reference.quantize(rotated, norms, size, block, table.values, table.threshold, case.key, rounding)
     packed = case.empty(_core.code_bytes(case.padded(), 4), np.uint8)
     _core.quantize(
         rotated, norms, packed, coordinates=size, rotation_block=block, values=table.array, bits=4,
-        threshold=table.threshold, worker=3, keep_error=True, **case.keywords(),
+        threshold=table.threshold, keep_error=True, **rounding._asdict(), **case.keywords(),
     )  # fmt: skip
     assert packed.tobytes() == reference.pack(expected.codes, 4).tobytes()
     assert rotated.tobytes() == expected.error.tobytes()

@@ -5,6 +5,7 @@ import pytest
 
 from byteps_thc import reference
 from byteps_thc.reference import Key
+from byteps_thc.rounding import Rounding
 
 PI_COUNTER = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
 PI_KEY = 0x299F31D0_A4093822
@@ -54,12 +55,18 @@ def test_blocks_shrink_towards_the_end(coordinates, rotation_block, sizes):
 def test_signs_and_rounding_bits_are_balanced_and_keyed():
     key, count = Key(3, 1, 2), 1 << 16
     assert abs(reference.signs(count, key).sum()) < 6 * count**0.5
-    bits = reference.rounding_bits(count, key, 0)
+    bits = reference.rounding_bits(count, key, Rounding(1, 0))
     assert abs(bits.mean() - 32767.5) < 6 * 65536 / 12**0.5 / count**0.5
     assert len(np.unique(bits)) > 0.6 * 65536
     for other in (Key(4, 1, 2), Key(3, 2, 2), Key(3, 1, 3)):
         assert (reference.signs(count, other) != reference.signs(count, key)).mean() > 0.4
-    assert (reference.rounding_bits(count, key, 1) != bits).mean() > 0.9
+    assert (reference.rounding_bits(count, key, Rounding(2, 0)) != bits).mean() > 0.9
+
+
+def test_a_phase_turns_the_rounding_bits():
+    key = Key(3, 1, 2)
+    without, turned = (reference.rounding_bits(1000, key, Rounding(1, phase)) for phase in (0, 0xC001))
+    assert turned.tolist() == [(bits + 0xC001) % 65536 for bits in without.tolist()]
 
 
 def test_packing_is_most_significant_bit_first():

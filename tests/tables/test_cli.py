@@ -27,12 +27,24 @@ def test_auto_equals_the_library():
     assert json.loads(run("auto", "-n", "12", "--json"))["values"] == list(table.values)
     assert "good for up to" in run("auto", "-n", "12")
     packed = ThcConfig().resolve(4, packed_sums=True).table
-    assert json.loads(run("auto", "-n", "4", "--packed-sums", "--json"))["values"] == list(packed.values)
+    assert json.loads(run("auto", "-n", "4", "--engine", "collective", "--json"))["values"] == list(packed.values)
+    shown = run("auto", "-n", "4", "--engine", "collective")
+    assert [line.split()[1:4] for line in shown.splitlines() if "chosen" in line] == [["4", "+", "7"]]
+    assert shown.count("4 + ") == 3
     assert "good for up to 64 workers" in run("auto", "-n", "12", "--value-bits", "16")
 
 
 def test_list_filters():
     assert run("list", "-b", "2", "-p", "1/32").count("1/32") == 49
+
+
+def test_show_prints_the_error_of_one_worker_and_of_an_average():
+    table = LookupTable.paper()
+    shown = run("show", "-n", "8")
+    assert f"{table.cost + table.clamp_cost:.4e}" in shown
+    assert f"{table.average_cost(8) + table.clamp_cost:.4e} (stratified rounding" in shown
+    assert f"{table.cost + table.clamp_cost:.4e} (independent" in run("show", "-n", "8", "--rounding", "independent")
+    assert "average" not in run("show", "-n", "1")
 
 
 def test_list_has_a_line_for_every_table_at_80_columns():

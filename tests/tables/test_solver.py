@@ -75,6 +75,26 @@ def test_clamp_cost_is_the_integral_of_the_excess(p):
     assert clamp_cost(p) == pytest.approx(2 * excess, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [LookupTable.paper(), LookupTable.uniform(1, 1 / 2), LookupTable.solve(2, 45, 1 / 8), LookupTable.uniform(8)],
+)
+def test_shared_variance_is_that_of_what_equal_rounding_bits_share(table):
+    """By its definition, over a million normal coordinates; equal gaps and a flat density would give half the cost."""
+    x = np.random.default_rng(1).standard_normal(1 << 20)
+    x = x[np.abs(x) <= table.threshold]
+    values = np.array([value * 2 * table.threshold / table.granularity - table.threshold for value in table.values])
+    z = np.clip(np.searchsorted(values, x, side="right") - 1, 0, len(values) - 2)
+    gap = np.diff(values)[z]
+    fraction = (x - values[z]) / gap
+    numbers = (np.arange(64) + 0.5) / 64
+    shared = np.array([(gap * ((number < fraction) - fraction)).sum() for number in numbers]) / (1 << 20)
+    assert table.shared_variance == pytest.approx(np.var(shared), rel=0.01)
+    assert 0.25 * table.cost < table.shared_variance <= 0.5 * table.cost
+    assert table.average_cost(1) == table.average_cost(5, "independent") == table.cost
+    assert table.average_cost(4) == table.cost - 0.75 * table.shared_variance
+
+
 def test_the_whole_grid_takes_seconds_and_equals_single_solutions():
     fractions = np.geomspace(1 / 16, 1 / 1024, 31).tolist()
     start = time.process_time()

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <random>
 
+#include "io/dpdk_module.h"
 #include "io/dpdk_port.h"
 #include "io/dpdk_runtime.h"
 #include "io/frame.h"
@@ -321,9 +322,7 @@ void DpdkIo::wait(std::chrono::microseconds timeout) noexcept {
 
 }  // namespace
 
-bool dpdk_available() noexcept { return true; }
-
-std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config) {
+std::unique_ptr<PacketIo> open_dpdk_io(const DpdkConfig& config) {
   if (config.mtu_bytes < 576 || config.prefix_length > 32 || config.local.ip == 0) {
     throw ConfigurationError(
         "DPDK needs an own IPv4 address, an MTU of at least 576 and a prefix length of at most 32");

@@ -1,4 +1,4 @@
-// DPDK ethdev back end. This header needs no DPDK; without it, make_dpdk_io() throws.
+// DPDK ethdev back end. This header needs no DPDK: libthc_dpdk.so has the back end and is loaded when it is asked for.
 #pragma once
 
 #include <cstddef>
@@ -50,11 +50,12 @@ struct DpdkConfig {
   std::uint32_t sleep_us = 20;
 };
 
-/// True when this build has DPDK.
+/// True when this build has DPDK, and its libraries are installed here; loads them.
 bool dpdk_available() noexcept;
 
-/// Starts EAL when it is not running, then the devices. Throws DpdkUnavailableError (DPDK not in this build, EAL or a
-/// device does not start), TransportError (no memory for packet buffers) or ConfigurationError.
+/// Starts EAL when it is not running, then the devices. Throws DpdkUnavailableError (DPDK not in this build or not
+/// installed here, EAL or a device does not start), TransportError (no memory for packet buffers) or
+/// ConfigurationError.
 std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config);
 
 }  // namespace thc::io

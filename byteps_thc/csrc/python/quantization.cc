@@ -23,8 +23,8 @@ void check_threshold(float threshold) {
 
 std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::array codes, std::size_t coordinates,
                            std::size_t rotation_block, const py::array& values, unsigned bits, float threshold,
-                           std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, std::uint32_t worker,
-                           bool keep_error) {
+                           std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, std::uint32_t domain,
+                           std::uint16_t phase, bool keep_error) {
   const BlockLayout layout(coordinates, rotation_block);
   const LookupTable table = table_input(values, bits);
   check_threshold(threshold);
@@ -33,13 +33,13 @@ std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::ar
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;
-  return quantize(in, norms, layout, table, {threshold, {seed, tensor, round}, worker, keep_error}, packed);
+  return quantize(in, norms, layout, table, {threshold, {seed, tensor, round}, {domain, phase}, keep_error}, packed);
 }
 
 std::size_t encode_array(const py::array& gradient, std::optional<py::array> residual, const py::array& max_norms,
                          py::array codes, std::size_t rotation_block, const py::array& values, unsigned bits,
                          float threshold, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
-                         std::uint32_t worker, bool keep_error, ThreadPool* pool) {
+                         std::uint32_t domain, std::uint16_t phase, bool keep_error, ThreadPool* pool) {
   const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
   const LookupTable table = table_input(values, bits);
   check_threshold(threshold);
@@ -52,7 +52,7 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;
   return threaded::encode(pool, in, carried, norms, layout, table,
-                          {threshold, {seed, tensor, round}, worker, keep_error}, packed);
+                          {threshold, {seed, tensor, round}, {domain, phase}, keep_error}, packed);
 }
 
 template <class Number>
@@ -95,12 +95,12 @@ void register_quantization(py::module_& module) {
              py::arg("pool") = py::none());
   module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
              py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
-             py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),
-             py::arg("keep_error"));
+             py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
+             py::arg("phase"), py::arg("keep_error"));
   module.def("encode", &encode_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("max_norms"),
              py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
-             py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("worker"),
-             py::arg("keep_error"), py::arg("pool") = py::none());
+             py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
+             py::arg("phase"), py::arg("keep_error"), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -37,14 +37,25 @@ class PhiloxStream {
     }
   }
 
+  /// Indices first_index .. first_index + Lanes(d) - 1.
+  template <class D64>
+  HWY_INLINE hn::Vec<D64> indices(D64 d, std::uint32_t first_index) const {
+    return hn::Add(hn::Load(d, lane_), hn::Set(d, first_index));
+  }
+
   /// Philox blocks first_index .. first_index + Lanes(d) - 1.
   template <class D64>
   HWY_INLINE PhiloxLanes<hn::Vec<D64>> blocks(D64 d, std::uint32_t first_index) const {
+    return blocks_at(d, indices(d, first_index));
+  }
+
+  /// The Philox blocks of these indices, modulo 2^32.
+  template <class D64>
+  HWY_INLINE PhiloxLanes<hn::Vec<D64>> blocks_at(D64 d, hn::Vec<D64> c0) const {
     using V = hn::Vec<D64>;
     const hn::Repartition<std::uint32_t, D64> d32;
     const V multiplier0 = hn::Set(d, kPhiloxMultiplier0);
     const V multiplier1 = hn::Set(d, kPhiloxMultiplier1);
-    V c0 = hn::Add(hn::Load(d, lane_), hn::Set(d, first_index));
     V c1 = hn::Set(d, domain_);
     V c2 = hn::Set(d, tensor_);
     V c3 = hn::Set(d, round_);

@@ -48,8 +48,13 @@ constexpr PhiloxWords random_words(const RandomKey& key, std::uint32_t domain, s
 
 inline constexpr std::uint32_t kSignDomain = 0;
 inline constexpr std::size_t kSignsPerPhiloxBlock = 128;
-/// Domain of the rounding bits of one worker; signs are the same on all workers.
-constexpr std::uint32_t rounding_domain(std::uint32_t worker) noexcept { return 1 + worker; }
+
+/// Selects one worker's rounding bits: those of a Philox domain other than kSignDomain, plus `phase` modulo 2^16.
+/// byteps_thc/rounding.py says which worker has which.
+struct Rounding {
+  std::uint32_t domain;
+  std::uint16_t phase;
+};
 
 /// Whether the diagonal matrix D flips coordinate j.
 constexpr bool sign_is_negative(const RandomKey& key, std::size_t j) noexcept {
@@ -60,11 +65,11 @@ constexpr bool sign_is_negative(const RandomKey& key, std::size_t j) noexcept {
 
 /// 16 rounding bits of coordinate j. Groups of 64 coordinates take eight Philox blocks; within a group, word w of block
 /// l holds coordinates 16 w + 2 l and 16 w + 2 l + 1, so that vectors of 64-bit lanes need no shuffle.
-constexpr std::uint32_t rounding_bits(const RandomKey& key, std::uint32_t worker, std::size_t j) noexcept {
+constexpr std::uint32_t rounding_bits(const RandomKey& key, const Rounding& rounding, std::size_t j) noexcept {
   j += key.first;
   const auto index = static_cast<std::uint32_t>(8 * (j / 64) + (j % 16) / 2);
-  const auto words = random_words(key, rounding_domain(worker), index, kRoundingRounds);
-  return (words[(j % 64) / 16] >> (16 * (j % 2))) & 0xffffU;
+  const auto words = random_words(key, rounding.domain, index, kRoundingRounds);
+  return ((words[(j % 64) / 16] >> (16 * (j % 2))) + rounding.phase) & 0xffffU;
 }
 
 }  // namespace thc

@@ -24,6 +24,7 @@ using DF = hn::ScalableTag<float>;
 using DI = hn::ScalableTag<std::int32_t>;
 using DU = hn::ScalableTag<std::uint32_t>;
 using D64 = hn::ScalableTag<std::uint64_t>;
+using D16 = hn::ScalableTag<std::uint16_t>;
 using VF = hn::Vec<DF>;
 using VI = hn::Vec<DI>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
@@ -240,10 +241,12 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
                                  Store store) {
   const D64 d64;
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
-  const PhiloxStream<kRoundingRounds> stream(options.key, rounding_domain(options.worker));
-  auto index = static_cast<std::uint32_t>((options.key.first + block.offset) / 8);
+  const PhiloxStream<kRoundingRounds> stream(options.key, options.rounding.domain);
+  const auto phase = hn::Set(D16(), options.rounding.phase);
+  auto index = stream.indices(d64, static_cast<std::uint32_t>((options.key.first + block.offset) / 8));
+  const auto step = hn::Set(d64, kPhiloxLanes);
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
-  auto next = stream.blocks(d64, index);
+  auto next = stream.blocks_at(d64, index);
   const float* next_gradient = options.next_gradient == nullptr ? block.x : options.next_gradient + block.offset;
   const float* next_residual = options.next_residual == nullptr ? block.x : options.next_residual + block.offset;
   for (std::size_t group = 0; group < block.size; group += kGroup) {
@@ -251,12 +254,13 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
     prefetch_group(next_residual + group);
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
       const auto random = next;
-      index += static_cast<std::uint32_t>(kPhiloxLanes);
-      next = stream.blocks(d64, index);
+      index = hn::Add(index, step);
+      next = stream.blocks_at(d64, index);
       CodeWords codes;
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < 4; ++w) {
-        codes.word[w] = quantizer(block.x + group + 16 * w + 2 * part, random.word[w]);
+        const auto bits = hn::BitCast(d64, hn::Add(hn::BitCast(D16(), random.word[w]), phase));
+        codes.word[w] = quantizer(block.x + group + 16 * w + 2 * part, bits);
       }
       store(group + 2 * part, codes);
     }

@@ -12,10 +12,10 @@ namespace thc {
 
 /// What decides the codes besides the coordinates.
 struct QuantizeOptions {
-  float threshold;       // coordinates are clamped to +-threshold * max norm
-  RandomKey key;         // with `worker`, selects the rounding bits
-  std::uint32_t worker;  // id of this worker
-  bool keep_error;       // overwrite rotated with rotated - quantized
+  float threshold;    // coordinates are clamped to +-threshold * max norm
+  RandomKey key;      // with `rounding`, selects the rounding bits
+  Rounding rounding;  // of this worker
+  bool keep_error;    // overwrite rotated with rotated - quantized
   // What the caller reads next, brought into L2 meanwhile: a float of each per coordinate; null for none. Computing
   // leaves the memory idle that rotating waits for.
   const float* next_gradient = nullptr;

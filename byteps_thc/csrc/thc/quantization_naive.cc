@@ -46,7 +46,7 @@ std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& 
       float error = 0;
       if (range.finite) {
         const float u = clamp(x * range.scale + granularity * 0.5F, granularity);
-        block_codes[j] = round_to_code(u, rounding_bits(options.key, options.worker, j), table);
+        block_codes[j] = round_to_code(u, rounding_bits(options.key, options.rounding, j), table);
         clamped += std::fabs(x) > range.limit ? 1 : 0;
         error = x - (static_cast<float>(table.values()[block_codes[j]]) * range.step - range.limit);
       }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,8 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.demo import report
 from byteps_thc.tools.demo.launcher import StartNetwork, run_demo
 from byteps_thc.tools.demo.network import start_servers
-from byteps_thc.tools.demo.settings import DemoSettings
+from byteps_thc.tools.demo.settings import DemoSettings, Progress, RunResult
+from byteps_thc.tools.demo.signals import ended_in_order
 
 DEFAULTS = DemoSettings()
 Backend = Literal["udp", "dpdk"]
@@ -34,7 +36,7 @@ def demo(
     workers: Annotated[int, typer.Option(help="Worker processes.")] = DEFAULTS.workers,
     steps: Annotated[int, typer.Option(help="Training steps of each of the three runs.")] = DEFAULTS.steps,
     batch_size: Annotated[int, typer.Option(help="Sequences per worker and step.")] = DEFAULTS.batch_size,
-    bits: Annotated[int, typer.Option(help="Bits of a code: 1, 2, 3, 4 or 8.")] = DEFAULTS.bits,
+    bits: Annotated[int, typer.Option(help="Bits of a code: 1, 2, 3, 4, 5, 6 or 8.")] = DEFAULTS.bits,
     granularity: Annotated[str, typer.Option(help="Largest table value, or 'auto'.")] = "auto",
     p: Annotated[float | None, typer.Option(help="Fraction of the coordinates that is clamped.")] = None,
     loss_tolerant: Annotated[
@@ -70,28 +72,52 @@ def train_and_report(
     settings: DemoSettings, start_network: StartNetwork, aggregators: str, *, out: Path, as_json: bool, check: bool
 ) -> None:
     """Run the demo on the network that start_network makes, whose aggregators are called that, and show the results."""
-    for package in ("torch", "matplotlib"):
-        if importlib.util.find_spec(package) is None:
-            raise ConfigurationError(f"the demo needs {package}: pip install 'byteps_thc[demo]'")
-    report.make_folder(out)
-    console = Console(stderr=as_json)
-    console.print(
-        f"{settings.workers} workers and {aggregators} train a character-level GPT on the Python standard library's "
-        f"source, {settings.steps} steps three times, from the same start and with the same batches.",
-        soft_wrap=True,
-    )
-    live = report.LiveProgress(console, settings)
-    with live.shown():
-        results = run_demo(settings, live.update, start_network)
-    raw_numbers = report.as_json(settings, aggregators, results)
-    if as_json:
-        print(json.dumps(raw_numbers))
-    else:
-        console.print(report.results_table(results))
-    files = report.write_files(out, raw_numbers, results)
-    console.print("Written: " + ", ".join(str(path) for path in files), soft_wrap=True)
-    missed = report.shortcomings(results, settings)
-    for shortcoming in missed:
-        console.print(f"[bold red]missed:[/] {shortcoming}", soft_wrap=True)
-    if missed and check:
-        raise typer.Exit(1)
+    show = Show(out, as_json=as_json, check=check)
+    with ended_in_order():
+        show.run(settings, aggregators, lambda on_progress: run_demo(settings, on_progress, start_network))
+
+
+class Show:
+    """What a demo prints and writes. ConfigurationError when it could not, before anything is trained.
+
+    as_json: print the raw numbers instead of a table. check: end with exit code 1 when THC misses its targets.
+    """
+
+    def __init__(self, out: Path, *, as_json: bool, check: bool) -> None:
+        for package in ("torch", "matplotlib"):
+            if importlib.util.find_spec(package) is None:
+                raise ConfigurationError(f"the demo needs {package}: pip install 'byteps_thc[demo]'")
+        report.make_folder(out)
+        self._console = Console(stderr=as_json)
+        self._out, self._as_json, self._check = out, as_json, check
+
+    def say(self, text: str) -> None:
+        """Print a sentence."""
+        self._console.print(text, soft_wrap=True)
+
+    def run(
+        self,
+        settings: DemoSettings,
+        aggregators: str,
+        train: Callable[[Callable[[Progress], None]], list[RunResult]],
+    ) -> None:
+        """Say what is trained, train, and show the results. train: gets what is to be called after every step."""
+        self.say(
+            f"{settings.workers} workers and {aggregators} train a character-level GPT on the Python standard "
+            f"library's source, {settings.steps} steps three times, from the same start and with the same batches."
+        )
+        live = report.LiveProgress(self._console, settings)
+        with live.shown():
+            results = train(live.update)
+        raw_numbers = report.as_json(settings, aggregators, results)
+        if self._as_json:
+            print(json.dumps(raw_numbers))
+        else:
+            self._console.print(report.results_table(results))
+        files = report.write_files(self._out, raw_numbers, results)
+        self.say("Written: " + ", ".join(str(path) for path in files))
+        missed = report.shortcomings(results, settings)
+        for shortcoming in missed:
+            self.say(f"[bold red]missed:[/] {shortcoming}")
+        if missed and self._check:
+            raise typer.Exit(1)

@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -31,10 +31,23 @@ StartNetwork = Callable[[DemoSettings, Path, contextlib.ExitStack], Network]
 def run_demo(
     settings: DemoSettings, on_progress: Callable[[Progress], None], start_network: StartNetwork
 ) -> list[RunResult]:
-    """Train once per scheme with real worker processes and aggregators; on_progress is called after every step."""
+    """Start the aggregators and train once per scheme; on_progress is called after every step."""
+    with started_network(settings, start_network) as network:
+        return train(settings, network, on_progress)
+
+
+@contextlib.contextmanager
+def started_network(settings: DemoSettings, start_network: StartNetwork) -> Iterator[Network]:
+    """Run the aggregators while the context lasts."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thc-demo-")))
-        network = start_network(settings, folder, stack)
+        yield start_network(settings, folder, stack)
+
+
+def train(settings: DemoSettings, network: Network, on_progress: Callable[[Progress], None]) -> list[RunResult]:
+    """Train once per scheme with real worker processes; on_progress is called after every step."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thc-demo-workers-")))
         workers, channels = start_workers(settings, network, folder / "rendezvous")
         stack.callback(end_workers, workers)
         return follow(workers, channels, settings, on_progress)

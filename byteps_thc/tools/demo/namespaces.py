@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from byteps_thc.errors import ConfigurationError, TransportError
+from byteps_thc.tools.demo import leftover_namespaces
 from byteps_thc.tools.demo.offload import disable_offloads
 
 _COMMAND_TIMEOUT_S = 10.0
@@ -33,18 +34,20 @@ class Plug:
 class Namespaces:
     """Namespaces and the cables (veth pairs) between them; a context manager that removes them all.
 
-    Raises ConfigurationError when this process may not make any, or has no `ip` command.
+    Those of processes that were killed are removed when the context is entered. Raises ConfigurationError when this
+    process may not make any, or has no `ip` command.
     """
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
-        self._prefix = f"thc{os.getpid()}-"
+        self._prefix = leftover_namespaces.name_prefix()
         if os.geteuid() != 0:
             raise ConfigurationError("network namespaces need root: run this as root (sudo)")
         if shutil.which("ip") is None:
             raise ConfigurationError("network namespaces need the `ip` command: apt-get install iproute2")
 
     def __enter__(self) -> Namespaces:
+        leftover_namespaces.remove()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -53,10 +56,8 @@ class Namespaces:
     def add(self, name: str) -> str:
         """Make a namespace, named after `name` and this process; returns its name."""
         full = self._prefix + name
+        self._stack.callback(leftover_namespaces.delete, full)  # before: a signal may come while it is made
         _run("ip", "netns", "add", full)
-        self._stack.callback(
-            subprocess.run, ["ip", "netns", "del", full], capture_output=True, timeout=_COMMAND_TIMEOUT_S, check=False
-        )
         _ip(full, "link", "set", "lo", "up")
         return full
 

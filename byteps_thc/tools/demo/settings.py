@@ -57,6 +57,10 @@ class DemoSettings:
     codes_per_packet: int | Literal["auto"] = "auto"
     backend: Literal["udp", "dpdk"] = "udp"
     servers: int = 1
+    #: runs to make, in this order
+    schemes: tuple[Scheme, ...] = tuple(Scheme)
+    #: whether THC's final loss is to be near the uncompressed one: after too few steps it says nothing
+    judge_loss: bool = True
     validate_every: int = 25
     nmse_every: int = 10
     #: part of the nominal saving of bytes (32 / bits) that norms and padding may cost

@@ -53,19 +53,24 @@ class SwitchChoice:
         return f"{runner} with p4/programs/{self.program}"
 
 
-def choose_switch(program: Program, target: Target | Literal["auto"]) -> SwitchChoice:
-    """What to run; "auto" is bmv2 where it is installed. ConfigurationError when it cannot be run here."""
+def choose_switches(program: Program, target: Target | Literal["auto"]) -> list[SwitchChoice]:
+    """What to run, best first; "auto" is bmv2 where it is installed, then the P4 model. ConfigurationError for none."""
     missing = [name for name in BMV2_PROGRAMS if shutil.which(name) is None]
     if target == "bmv2":
         if program != "v1model":
             raise ConfigurationError("bmv2 runs --program v1model; the P4 model runs both")
         if missing:
             raise ConfigurationError(f"{', '.join(missing)} not on PATH: install bmv2 and p4c, or use --target model")
-    if target == "auto":
-        target = "model" if missing or program != "v1model" else "bmv2"
-    if target == "model":
+        return [SwitchChoice(program, "bmv2")]
+    bmv2 = target == "auto" and program == "v1model" and not missing
+    try:
         require_model()
-    return SwitchChoice(program, target)
+    except ConfigurationError:
+        if not bmv2:
+            raise
+        return [SwitchChoice(program, "bmv2")]
+    model = SwitchChoice(program, "model")
+    return [SwitchChoice(program, "bmv2"), model] if bmv2 else [model]
 
 
 def describe(site: Site, program: Program, job: int, config: ThcConfig) -> Deployment:

@@ -21,6 +21,8 @@ from byteps_thc.transport.session import Session, Timeouts, UdpConfig
 #: Packets of codes in flight from one worker: a software switch takes milliseconds for each.
 WINDOW_PACKETS = 8
 PACKET_BYTES = 544
+#: Runs a command that is to end when this process is killed.
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
 #: A software switch is slow rather than lossy: repeat late.
 TIMEOUTS = Timeouts(connect_s=60, operation_s=120, rto_initial_s=2, rto_min_s=0.5, rto_max_s=4)
 
@@ -72,5 +74,5 @@ def start_switches(
         sites[scheme] = site
     for switch in switches:
         switch.wait_until_ready()
-    reference = stack.enter_context(ParameterServer(["--log-level", "warning"]))
+    reference = stack.enter_context(ParameterServer(["--log-level", "warning"], prefix=ENDS_WITH_PARENT))
     return SwitchNetwork(sites, reference.address)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,6 +28,7 @@ from thc_switch.targets.bmv2 import Bmv2Control
 from thc_switch.targets.model import ModelControl
 
 BMV2_START_TIMEOUT_S = 30.0
+_PR_SET_PDEATHSIG = 1
 
 
 def run_model(settings: dict[str, Any], deployment: Deployment) -> None:
@@ -106,6 +109,7 @@ def _install_when_ready(control: Bmv2Control, deployment: Deployment, simple_swi
 
 def main(path: Path) -> None:
     """path: settings of SoftwareSwitch."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # who started it may be killed
     settings = json.loads(path.read_text(encoding="utf-8"))
     deployment = Deployment(**settings["deployment"])
     if settings["target"] == "model":

@@ -39,7 +39,7 @@ def run_worker(worker: int, settings: DemoSettings, network: Network, rendezvous
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group("gloo", init_method=rendezvous.as_uri(), rank=worker, world_size=settings.workers)
         corpus = load_corpus()
-        for scheme in Scheme:
+        for scheme in settings.schemes:
             # The session lives inside: a DPDK device is free for the next one when it is gone.
             _train(worker, scheme, settings, corpus, make_averaging(scheme, settings, network, worker), channel)
         dist.barrier()  # a worker that leaves early would break the others' connections

@@ -7,21 +7,30 @@ import resource
 from collections.abc import Sequence
 from pathlib import Path
 
+import byteps_thc
 from byteps_thc.tools.doctor.finding import Finding, State
-from byteps_thc.tools.doctor.processes import ProbeError, run_probe
-from byteps_thc.transport.session import has_dpdk
+from byteps_thc.tools.doctor.processes import ProbeError, run_command, run_probe, why_not_loaded
 
 _HUGE_PAGES = Path("/sys/kernel/mm/hugepages")
 _DPDK_DEADLINE_S = 20.0
+_LDD_DEADLINE_S = 10.0
+#: The DPDK back end (worker_dpdk/io/dpdk_module.h).
+_LIBRARY = Path(byteps_thc.__file__).with_name("libthc_dpdk.so")
 #: What a network card's rings and packet buffers take; DPDK through VFIO locks them.
 _LOCKED_BYTES = 512 << 20
 
 
 def check_dpdk() -> Sequence[Finding]:
-    """Whether this build has DPDK, and EAL and a device start."""
-    if not has_dpdk():
+    """Whether this build has DPDK, its libraries are here, and EAL and a device start."""
+    if not _LIBRARY.exists():
         meaning = "built without DPDK; kernel UDP works"
         return [Finding("DPDK", State.OPTIONAL, meaning, "apt-get install libdpdk-dev && pip install .")]
+    missing = _missing_libraries()
+    if missing:
+        meaning = f"is built in, and its libraries are not installed ({', '.join(missing)}); kernel UDP works"
+        return [Finding("DPDK", State.OPTIONAL, meaning, "apt-get install dpdk librte-meta-net")]
+    if why_not_loaded("_comm"):
+        return [Finding("DPDK", State.OPTIONAL, "is built in, and byteps_thc._comm, which loads it, does not load")]
     try:
         answer = run_probe("dpdk_probe", _DPDK_DEADLINE_S)
     except ProbeError as error:
@@ -30,6 +39,12 @@ def check_dpdk() -> Sequence[Finding]:
         hint = "" if os.geteuid() == 0 else "sudo thc doctor    # EAL may need root here"
         return [Finding("DPDK", State.PROBLEM, f"is built in, and does not start: {answer['error']}", hint)]
     return [Finding("DPDK", State.OK, f"{answer['version']}; starts without huge pages and opens a device")]
+
+
+def _missing_libraries() -> list[str]:
+    """What of DPDK the back end cannot find, asked of the dynamic linker without running anything of it."""
+    outcome = run_command(["ldd", str(_LIBRARY)], _LDD_DEADLINE_S)
+    return [line.split()[0] for line in outcome.output.splitlines() if "not found" in line]
 
 
 def check_huge_pages() -> Sequence[Finding]:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, server, sockets, switches
+from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, leftovers, server, sockets, switches
 from byteps_thc.tools.doctor.finding import Check, Finding, run_check
 
 _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
-    ("package", (installation.check_kernels, installation.check_cores, installation.check_thc_ps)),
+    (
+        "package",
+        (installation.check_modules, installation.check_kernels, installation.check_cores, installation.check_thc_ps),
+    ),
     ("training", (frameworks.check_torch, frameworks.check_byteps, frameworks.check_shared_memory)),
     (
         "network",
@@ -19,6 +22,7 @@ _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
     ),
     ("DPDK", (dpdk.check_dpdk, dpdk.check_huge_pages, dpdk.check_locked_memory)),
     ("switch", (switches.check_p4_tools, switches.check_namespaces)),
+    ("runs that were killed", (leftovers.check_shared_memory, leftovers.check_namespaces)),
 )
 
 

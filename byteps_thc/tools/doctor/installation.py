@@ -6,23 +6,38 @@ import os
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from byteps_thc import _core
+from byteps_thc.built import COMPILED_MODULES
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.doctor.finding import Finding, State
-from byteps_thc.tools.doctor.processes import run_command
+from byteps_thc.tools.doctor.processes import run_command, why_not_loaded
 from byteps_thc.tools.launch import find_thc_ps
 
 _REINSTALL = "pip install --force-reinstall --no-deps ."
 _THC_PS_DEADLINE_S = 10.0
 
 
+def check_modules() -> Sequence[Finding]:
+    """Whether the compiled modules load; those that do not."""
+    reasons = {name: why_not_loaded(name) for name in COMPILED_MODULES}
+    failing = [
+        Finding(name, State.PROBLEM, f"byteps_thc.{name} does not load: {reason}", _REINSTALL, required=True)
+        for name, reason in reasons.items()
+        if reason
+    ]
+    return failing or [Finding("modules", State.OK, f"byteps_thc {version('byteps_thc')}: {', '.join(reasons)} load")]
+
+
 def check_kernels() -> Sequence[Finding]:
     """Instruction sets that the kernels use here."""
+    if why_not_loaded("_core"):
+        return []
+    from byteps_thc import _core  # here: it may not load, or end the process
+
     best, *others = _core.instruction_sets()
     if best == "naive":
         meaning = "no SIMD kernels for this processor: encoding and decoding are several times slower"
         return [Finding("kernels", State.PROBLEM, meaning)]
-    return [Finding("kernels", State.OK, f"byteps_thc {version('byteps_thc')} uses {best} (also: {', '.join(others)})")]
+    return [Finding("kernels", State.OK, f"{best} (also: {', '.join(others)})")]
 
 
 def check_cores() -> Sequence[Finding]:

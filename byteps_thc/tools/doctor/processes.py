@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 from byteps_thc.errors import ThcError
 
 _AFTER_KILL_S = 5.0
+_LOAD_DEADLINE_S = 60.0
 
 
 class ProbeError(ThcError):
@@ -61,6 +63,13 @@ def run_command(command: Sequence[str], deadline_s: float) -> Outcome:
             os.killpg(process.pid, signal.SIGKILL)  # what it left behind as well
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=_AFTER_KILL_S)
+
+
+@functools.cache
+def why_not_loaded(module: str) -> str:
+    """Why a compiled module does not load, tried in a Python of its own, which it may crash; "" when it does."""
+    outcome = run_command([sys.executable, "-P", "-c", f"import byteps_thc.{module}"], _LOAD_DEADLINE_S)
+    return "" if outcome.code == 0 else outcome.reason
 
 
 def run_probe(name: str, deadline_s: float) -> dict[str, Any]:

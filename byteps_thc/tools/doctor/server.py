@@ -14,7 +14,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
 from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.tools.doctor.hello import Answer, NoAnswerError, random_job, say_hello
-from byteps_thc.transport.session import Session, Timeouts
+from byteps_thc.tools.doctor.processes import why_not_loaded
 from byteps_thc.wire.layout import (
     MIN_CODES_PER_PACKET,
     SWITCH_CODES_PER_PACKET,
@@ -25,7 +25,8 @@ from byteps_thc.wire.layout import (
 )
 
 _ANSWER_S = 3.0
-_TIMEOUTS = Timeouts(connect_s=3.0, operation_s=2.0)
+_CONNECT_S = 3.0
+_OPERATION_S = 2.0
 _ROUND_TRIPS = 50
 #: Tried when the largest packet that the kernel thinks possible does not come back.
 _SMALLER_PACKETS = (8192, 4096, 2048, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET)
@@ -72,6 +73,8 @@ def _refused(name: str, answer: Answer, refusal: ErrorReason) -> Finding:
 
 def _check_path(server: tuple[str, int]) -> Finding:
     name = f"path to {server[0]}:{server[1]}"
+    if why_not_loaded("_comm"):
+        return Finding(name, State.PROBLEM, "cannot be measured: byteps_thc._comm does not load", required=True)
     largest = _try_packets(server, "auto")
     if largest.round_trips_s:
         return Finding(name, State.OK, largest.describe())
@@ -106,12 +109,15 @@ class _PacketTest:
 
 
 def _try_packets(server: tuple[str, int], codes_per_packet: int | Literal["auto"]) -> _PacketTest:
+    from byteps_thc.transport.session import Session, Timeouts  # here: compiled modules may not load
+
     config = ThcConfig(codes_per_packet=codes_per_packet)
+    timeouts = Timeouts(connect_s=_CONNECT_S, operation_s=_OPERATION_S)
     address = f"{server[0]}:{server[1]}"
     size = 0 if isinstance(codes_per_packet, str) else codes_per_packet
     times_s: list[float] = []
     try:
-        with Session([address], job=random_job(), worker=0, workers=1, config=config, timeouts=_TIMEOUTS) as session:
+        with Session([address], job=random_job(), worker=0, workers=1, config=config, timeouts=timeouts) as session:
             size = session.codes_per_packet
             codes = np.zeros(size * session.code_bits // 8, np.uint8)
             aggregate, contributions = session.new_aggregate(size), np.zeros(session.chunks(size), np.uint8)

@@ -1,7 +1,8 @@
 """v1model as bmv2's simple_switch does it: ingress, replication, egress, clones, resubmission, recirculation.
 
 Also as there: metadata of recirculated, resubmitted and cloned packets are zero, `ingress_port` too, but for
-`instance_type`, `packet_length` and what `@field_list` preserves; a parser error does not drop the packet.
+`instance_type`, `packet_length` and what `@field_list` preserves; a parser error does not drop the packet. An ingress
+clone is parsed a second time, with the `ingress_port` through which its packet came to the switch, recirculated or not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from thc_p4_model.blocks import block_of, field_paths
 from thc_p4_model.errors import ControlError, PacketLoopError
@@ -35,16 +36,27 @@ Preserved = list[tuple[tuple[str, ...], Any]]
 """Attribute paths in the user metadata and values."""
 
 
+class _Carried(NamedTuple):
+    """What goes with a packet back to ingress."""
+
+    first_port: int
+    fields: Preserved
+
+
 @dataclass(slots=True)
 class _Copy:
     """A packet between ingress and egress."""
 
+    first_port: int
+    """Through which it came to the switch, before it recirculated."""
     port: int
     headers: Any
     metadata: Any
     standard: Any
     packet: PacketIn
     passes: int
+    truncate_bytes: int | None = None
+    """Asked for in ingress; only the packet itself, no copy of it, is cut then."""
 
 
 class V1ModelSwitch(Switch):
@@ -93,19 +105,22 @@ class V1ModelSwitch(Switch):
         state = self._state
         state.begin("ingress", packet, len(arrival.data))
         metadata, standard = self._metadata_type.new(), self._new_standard()
+        first_port = arrival.port
         if arrival.kind == "new":
-            standard.ingress_port = arrival.port
+            standard.ingress_port = first_port
+            standard.ingress_global_timestamp = self._now_us()
         else:
+            first_port = arrival.carried.first_port
             standard.instance_type = INSTANCE_TYPES[arrival.kind]
-            _restore(metadata, arrival.carried)
+            _restore(metadata, arrival.carried.fields)
         standard.packet_length = len(arrival.data)
-        standard.ingress_global_timestamp = self._now_us()
         headers = self._parse(packet, metadata, standard)
         state.checksum_error = False
         self._verify(headers, metadata)
         standard.checksum_error = int(state.checksum_error)
         self._ingress(headers, metadata, standard)
-        return self._leave_ingress(arrival, _Copy(0, headers, metadata, standard, packet, arrival.passes + 1))
+        copy = _Copy(first_port, 0, headers, metadata, standard, packet, arrival.passes + 1)
+        return self._leave_ingress(arrival, copy)
 
     def _parse(self, packet: PacketIn, metadata: Any, standard: Any) -> Any:
         headers = self._new_headers()
@@ -126,7 +141,7 @@ class V1ModelSwitch(Switch):
         if digest is not None:
             state.digests.append(digest)
         if resubmit_fields is not None:
-            carried = self._preserve(copy.metadata, resubmit_fields)
+            carried = _Carried(copy.first_port, self._preserve(copy.metadata, resubmit_fields))
             self._return_to_ingress(arrival.port, arrival.data, "resubmitted", copy.passes, carried)
         elif standard.mcast_grp:
             standard.instance_type = INSTANCE_REPLICATED
@@ -136,6 +151,7 @@ class V1ModelSwitch(Switch):
         else:
             standard.instance_type = INSTANCE_NORMAL
             copy.port = standard.egress_spec
+            copy.truncate_bytes = state.truncate_bytes
             copies.append(copy)
         return copies
 
@@ -143,11 +159,12 @@ class V1ModelSwitch(Switch):
         """Clones are the packet as it came in, parsed again."""
         packet = PacketIn(arrival.data)
         standard = self._new_standard()
-        standard.ingress_port = arrival.port if arrival.kind == "new" else 0
+        standard.ingress_port = copy.first_port
         headers = self._parse(packet, self._metadata_type.new(), standard)
         metadata = self._metadata_type.new()
         _restore(metadata, self._preserve(copy.metadata, fields))
-        clone = _Copy(0, headers, metadata, self._clone_standard(copy, INSTANCE_INGRESS_CLONE), packet, copy.passes)
+        standard = self._clone_standard(copy, INSTANCE_INGRESS_CLONE)
+        clone = _Copy(copy.first_port, 0, headers, metadata, standard, packet, copy.passes)
         return self._to_session(clone, session)
 
     def _clone_standard(self, copy: _Copy, instance_type: int) -> Any:
@@ -164,6 +181,8 @@ class V1ModelSwitch(Switch):
         copies = self._replicas(clone, mirror.group) if mirror.group is not None else []
         if mirror.port is not None:
             clone.port = mirror.port
+            if copies:
+                clone.standard.egress_rid = copies[-1].standard.egress_rid  # as simple_switch leaves it
             copies.append(clone)
         return copies
 
@@ -173,7 +192,7 @@ class V1ModelSwitch(Switch):
             standard = copy.standard.copy()
             standard.egress_rid = node.rid
             headers, metadata = copy.headers.copy(), copy.metadata.copy()
-            replicas.append(_Copy(node.port, headers, metadata, standard, copy.packet, copy.passes))
+            replicas.append(_Copy(copy.first_port, node.port, headers, metadata, standard, copy.packet, copy.passes))
         if not replicas:
             self.statistics.dropped += 1
         return replicas
@@ -185,9 +204,11 @@ class V1ModelSwitch(Switch):
             raise PacketLoopError(f"a packet was cloned more than {self._max_passes} times")
         state, standard = self._state, copy.standard
         state.begin("egress", copy.packet, standard.packet_length)
+        state.truncate_bytes = copy.truncate_bytes
         standard.egress_port = copy.port
         standard.egress_spec = 0
         standard.egress_global_timestamp = self._now_us()
+        standard.enq_timestamp = standard.egress_global_timestamp & 0xFFFF_FFFF
         self._egress(copy.headers, copy.metadata, standard)
         if state.clone_session is not None:
             queue.extend(self._egress_clones(copy, state.clone_session, state.clone_fields))
@@ -198,20 +219,18 @@ class V1ModelSwitch(Switch):
         out = PacketOut()
         self._deparse(out, copy.headers)
         data = out.data(copy.packet.rest())
-        if state.truncate_bytes is not None:
-            data = data[: state.truncate_bytes]
         if state.recirculate_fields is not None:
-            carried = self._preserve(copy.metadata, state.recirculate_fields)
+            carried = _Carried(copy.first_port, self._preserve(copy.metadata, state.recirculate_fields))
             self._return_to_ingress(copy.port, data, "recirculated", copy.passes, carried)
             return []
-        return [(copy.port, data)]
+        return [(copy.port, data[: state.truncate_bytes])]
 
     def _egress_clones(self, copy: _Copy, session: int, fields: int | None) -> list[_Copy]:
         """Clones are the packet as egress leaves it, and go through egress again."""
         metadata = self._metadata_type.new()
         _restore(metadata, self._preserve(copy.metadata, fields))
         standard = self._clone_standard(copy, INSTANCE_EGRESS_CLONE)
-        clone = _Copy(0, copy.headers.copy(), metadata, standard, copy.packet, copy.passes + 1)
+        clone = _Copy(copy.first_port, 0, copy.headers.copy(), metadata, standard, copy.packet, copy.passes + 1)
         return self._to_session(clone, session)
 
     # Metadata that stay with a packet.

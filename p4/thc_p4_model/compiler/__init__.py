@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 
+from thc_p4_model.compiler import syntax as s
 from thc_p4_model.compiler.checker import check
 from thc_p4_model.compiler.codegen import generate
 from thc_p4_model.compiler.parser import parse
@@ -35,7 +37,19 @@ def compile_program(
     if architecture is not None and f"{architecture}.p4" not in source.files:
         raise P4Error(Location(str(path), 1), f"the program does not include {architecture}.p4")
     with _deep_recursion():
-        return generate(check(parse(source)), str(path))
+        try:
+            return generate(check(parse(source)), str(path))
+        except RecursionError as error:
+            raise P4Error(_deepest(error) or Location(str(path), 1), "the program is nested too deeply here") from None
+
+
+def _deepest(error: RecursionError) -> Location | None:
+    """Where in the program the compiler was."""
+    for frame, _line in reversed(list(walk_tb(error.__traceback__))):
+        for value in frame.f_locals.values():
+            if isinstance(value, s.Node | Location):
+                return value.location if isinstance(value, s.Node) else value
+    return None
 
 
 @contextmanager

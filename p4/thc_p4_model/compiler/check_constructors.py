@@ -19,6 +19,8 @@ from thc_p4_model.compiler.inference import (
     why_not_writable,
 )
 
+_NOT_VALUES = (t.ActionRun, t.ActionType, t.ApplyResult, t.CalleeType, t.TableType, t.TypeName)
+
 
 class ConstructorChecker(ExpressionChecker):
     """Adds arguments and constructors."""
@@ -65,6 +67,8 @@ class ConstructorChecker(ExpressionChecker):
             if value.type != type_ and not isinstance(type_, t.TypeVar) and type_ is not t.DONT_CARE:
                 fail(value, f"{what} must be {type_}, not {value.type}")
             return value
+        if isinstance(value.type, _NOT_VALUES) or value.type is t.VOID:
+            fail(value, f"{what} must be a value, not {value.type}")
         return self.coerce_argument(value, type_, what)
 
     def coerce_argument(self, value: s.Expr, type_: t.Type, what: str) -> s.Expr:

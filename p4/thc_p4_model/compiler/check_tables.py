@@ -70,10 +70,31 @@ class TableChecker(StatementChecker):
                 fail(table, f"table {table.name} has entries but no key")
             for entry in table.entries:
                 self._entry(table, entry)
+            self._priorities(table)
             for item in table.properties:
-                item.value = self.expr(item.value)
-                if item.name == "size":
-                    item.value = self.coerce(item.value, t.BitType(32), "the size of a table")
+                self._property(item)
+
+    def _property(self, item: s.Property) -> None:
+        item.value = self.expr(item.value)
+        match item.name:
+            case "size":
+                item.value = self.coerce(item.value, t.BitType(32), "the size of a table")
+            case "largest_priority_wins":
+                item.value = self.coerce(item.value, t.BOOL, item.name)
+            case "priority_delta":
+                item.value = self.coerce(item.value, t.INTEGER, item.name)
+
+    def _priorities(self, table: s.TableDecl) -> None:
+        """Refuse priorities where they mean nothing, and a list whose first entry alone has none."""
+        given = [entry for entry in table.entries if entry.priority is not None]
+        if not given:
+            return
+        if table.const_entries:
+            fail(given[0], "entries of a const list match in the order of the list: they cannot have priorities")
+        if all(key.match_kind in ("exact", "lpm") for key in table.keys):
+            fail(given[0], f"table {table.name} has exact and lpm keys only: its entries cannot have priorities")
+        if table.entries[0].priority is None:
+            fail(table.entries[0], "the first entry needs a priority if any entry has one")
 
     def _listed_action(self, table: s.TableDecl, reference: s.ActionRef) -> None:
         decl = self.scope.require(reference.name, reference.location, "action")

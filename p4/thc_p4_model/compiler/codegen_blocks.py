@@ -31,6 +31,8 @@ class BlockGenerator(ParserGenerator):
         super().__init__()
         self.extern_names: dict[str, str] = {}
         """Control-plane name to Python variable."""
+        self.named_pipelines: set[s.Call] = set()
+        """Constructor calls of packages whose names stand before the names of their blocks."""
         self._action_names: dict[str, s.ActionDecl] = {}
         self._owner: BlockInstance | None = None
         self._direct: dict[tuple[s.Call, BlockInstance | None], BlockInstance] = {}
@@ -52,22 +54,22 @@ class BlockGenerator(ParserGenerator):
             case t.BlockRef(decl):
                 return self.block_instance(decl, name, target.args)
             case t.BlockTypeRef() as package:
+                prefix = f"{name}." if call in self.named_pipelines else ""
                 args = {
-                    arg.param.name: self._constructor_value(arg.value, arg.param)
+                    arg.param.name: self._constructor_value(arg.value, arg.param, prefix)
                     for arg in target.args
                     if arg.value is not None
                 }
                 return PackageInstance(package, name, args, call.location)
         raise AssertionError(target)
 
-    def _constructor_value(self, value: s.Expr, param: s.Param) -> Any:
-        """The value of a constructor argument: an instance or a constant."""
+    def _constructor_value(self, value: s.Expr, param: s.Param, prefix: str = "") -> Any:
+        """The value of a constructor argument: an instance or a constant. The prefix is for a new instance's name."""
         if isinstance(value, s.Call) and value.target.kind is CallKind.CONSTRUCTOR:
             named = value.target.decl
             assert named is not None
-            return self._constructed(
-                value, local_name(named) if isinstance(named, (s.ParserDecl, s.ControlDecl)) else param.name
-            )
+            name = local_name(named) if isinstance(named, (s.ParserDecl, s.ControlDecl)) else param.name
+            return self._constructed(value, prefix + name)
         binding = self.bindings.get(value.decl) if isinstance(value, s.Name) else None
         if isinstance(binding, Constant):
             return binding.value
@@ -87,10 +89,7 @@ class BlockGenerator(ParserGenerator):
         assert isinstance(type_, t.ExternType)
         if name in self.extern_names:
             self.fail(call, f"two externs have the control-plane name {name}")
-        values = [
-            self._constructor_value(arg.value, arg.param) if arg.value is not None else None for arg in call.target.args
-        ]
-        codes = [value.code if isinstance(value, ExternInstance) else repr(value) for value in values]
+        codes = [self._extern_constructor_argument(arg, type_.decl.name) for arg in call.target.args]
         info = ExternInfo(
             name=name,
             extern=type_.decl.name,
@@ -111,6 +110,15 @@ class BlockGenerator(ParserGenerator):
         args = "".join(f"{code}, " for code in codes)
         self.setup.append(f"{variable} = new_extern({self.add_info(info)}, ({args}), {{{', '.join(methods)}}})")
         return ExternInstance(variable, type_, name)
+
+    def _extern_constructor_argument(self, arg: BoundArgument, extern: str) -> str:
+        value = self._constructor_value(arg.value, arg.param) if arg.value is not None else None
+        if isinstance(value, BlockInstance | PackageInstance):
+            self.fail(
+                arg.value or arg.param,
+                f"argument {arg.param.name} of {extern} is {_called(value)}: externs take numbers, strings and externs",
+            )
+        return value.code if isinstance(value, ExternInstance) else repr(value)
 
     def block_instance(self, decl: s.ParserDecl | s.ControlDecl, name: str, args: list[BoundArgument]) -> BlockInstance:
         """An instance of a parser or control, with everything declared in it."""
@@ -182,6 +190,7 @@ class BlockGenerator(ParserGenerator):
     def block_function(self, instance: BlockInstance) -> str:
         """Emit, among the set-up, the Python function of a block; gives its name."""
         name = self.name(instance.name)
+        self.locations[name] = instance.decl.location
         params: list[str] = []
         outs: list[str] = []
         bindings: dict[s.Node, Any] = {}
@@ -224,3 +233,9 @@ class BlockGenerator(ParserGenerator):
         if scalar_out:
             self.emit(f"{plain} = {self.types.new_code(param.type)}")
         return Variable(plain)
+
+
+def _called(instance: BlockInstance | PackageInstance) -> str:
+    if isinstance(instance, PackageInstance):
+        return f"a package {instance.type}"
+    return f"the {'parser' if isinstance(instance.decl, s.ParserDecl) else 'control'} {instance.decl.name}"

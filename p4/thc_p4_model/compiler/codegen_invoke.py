@@ -10,6 +10,7 @@ from thc_p4_model.compiler import types as t
 from thc_p4_model.compiler.calls import BoundArgument
 from thc_p4_model.compiler.codegen_base import FunctionState, ReturnTarget, Variable
 from thc_p4_model.compiler.codegen_places import Place, PlaceGenerator
+from thc_p4_model.interfaces import Location
 
 
 class InvokeGenerator(PlaceGenerator):
@@ -19,6 +20,8 @@ class InvokeGenerator(PlaceGenerator):
         super().__init__()
         self.setup: list[str] = []
         self.infos: list[Any] = []
+        self.locations: dict[str, Location] = {}
+        """Of what the Python functions are made from."""
         self.global_bindings: dict[s.Node, Any] = {}
         self._functions: dict[tuple[s.FunctionDecl, tuple[t.Type, ...]], str] = {}
 
@@ -127,6 +130,7 @@ class InvokeGenerator(PlaceGenerator):
 
     def python_function(self, name: str, decl: s.FunctionDecl) -> list[str]:
         """The lines of a Python function for a P4 function, in the present bindings."""
+        self.locations[name] = decl.location
         params: list[str] = []
         outs: list[str] = []
         zeros: list[str] = []

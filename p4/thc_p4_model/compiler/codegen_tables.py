@@ -13,6 +13,7 @@ from thc_p4_model.compiler.codegen_operators import number_type
 from thc_p4_model.compiler.codegen_types import annotation_map
 from thc_p4_model.compiler.constants import NotConstant, evaluate
 from thc_p4_model.compiler.describe import source_text
+from thc_p4_model.compiler.priorities import entry_priorities
 from thc_p4_model.interfaces import ActionCall, ActionInfo, EntryInfo, KeyInfo, Param, TableInfo
 
 
@@ -71,14 +72,13 @@ class TableGenerator(InlineGenerator):
             else:
                 self._property(item, name, properties, instances)
         keys = tuple(self._key_info(key) for key in decl.keys)
-        wins = properties.get("largest_priority_wins", True)
         info = TableInfo(
             name=name,
             keys=keys,
             actions=tuple(actions),
             default_action=default,
             const_default_action=decl.const_default,
-            entries=tuple(self._entry_info(decl, entry, index, wins) for index, entry in enumerate(decl.entries)),
+            entries=self._entry_infos(decl),
             const_entries=decl.const_entries,
             size=size,
             properties=properties,
@@ -140,16 +140,17 @@ class TableGenerator(InlineGenerator):
         type_ = self.type_of(key.expr)
         return KeyInfo(name, key.match_kind, t.width_of(type_), self.types.info(type_))
 
-    def _entry_info(self, decl: s.TableDecl, entry: s.Entry, index: int, largest_wins: bool) -> EntryInfo:
-        match = tuple(self._match(item, key) for item, key in zip(entry.keyset, decl.keys, strict=True))
-        priority = index + 1
-        for note in entry.annotations:
-            if note.name == "priority" and note.args and isinstance(note.args[0], int):
-                priority = note.args[0]  # smaller wins, whatever the table says
-        if entry.priority is not None:
-            given = int(self._known(entry.priority, "a priority"))
-            priority = -given if largest_wins else given
-        return EntryInfo(match, self._action_call(decl, entry.action), priority, entry.location)
+    def _entry_infos(self, decl: s.TableDecl) -> tuple[EntryInfo, ...]:
+        return tuple(
+            EntryInfo(
+                tuple(self._match(item, key) for item, key in zip(entry.keyset, decl.keys, strict=True)),
+                self._action_call(decl, entry.action),
+                priority,
+                entry.location,
+                entry.const,
+            )
+            for entry, priority in zip(decl.entries, entry_priorities(decl, self._known), strict=True)
+        )
 
     def _match(self, item: s.Expr, key: s.KeyElement) -> Any:
         type_ = number_type(self.type_of(key.expr))

@@ -21,12 +21,15 @@ _SIMPLE_KINDS = {
     "error": Kind.ERROR,
     "void": Kind.VOID,
 }
-_RESERVED = frozenset(dir(values.Header)) | {"valid", "fill", "reset"}
+_RESERVED = frozenset([*dir(values.Header), *keyword.kwlist, "self"])
 
 
 def attribute(field: str) -> str:
-    """The Python attribute that holds a field."""
-    return f"{field}_" if field in _RESERVED or keyword.iskeyword(field) else field
+    """The Python attribute that holds a field; other fields have other attributes."""
+    if field.startswith("__"):
+        return f"{field}___"  # names that end with two underscores are not mangled
+    bare = field.rstrip("_")
+    return f"{field}_" if any(bare + "_" * more in _RESERVED for more in range(len(field) - len(bare) + 1)) else field
 
 
 def annotation_map(annotations: list[s.Annotation]) -> dict[str, tuple[Any, ...]]:

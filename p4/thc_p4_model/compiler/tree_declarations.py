@@ -214,4 +214,5 @@ class DeclarationBuilder(StatementBuilder):
         trees = [child for child in children if is_tree(child, "priority", "keyset", "action_ref")]
         priority = self.build(trees[0].children[-1]) if trees[0].data == "priority" else None
         annotations = self.annotations(children[-1])
-        return s.Entry(at, self.build_all(trees[-2].children), self.build(trees[-1]), priority, annotations)
+        const = _has_token(children, "CONST")
+        return s.Entry(at, self.build_all(trees[-2].children), self.build(trees[-1]), const, priority, annotations)

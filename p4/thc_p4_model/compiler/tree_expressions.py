@@ -55,7 +55,8 @@ class ExpressionBuilder:
 
     def build(self, tree: Any) -> Any:
         """The node of a tree."""
-        return getattr(self, tree.data)(tree, self.location(tree), tree.children)
+        # A plain str: at the recursion limit, Token's comparison would make this an AttributeError.
+        return getattr(self, str(tree.data))(tree, self.location(tree), tree.children)
 
     def build_all(self, items: list[Any]) -> list[Any]:
         """The nodes of the trees among the items."""

@@ -183,10 +183,10 @@ def _expect_gress(state: V1State, call: CallInfo, gress: str) -> None:
 
 
 def bind_truncate(state: V1State, _: CallInfo) -> Callable[[int], None]:
-    """`void truncate(in bit<32> length)`, in bytes."""
+    """`void truncate(in bit<32> length)`, in bytes; the least of several."""
 
     def truncate(length: int) -> None:
-        state.truncate_bytes = length
+        state.truncate_bytes = length if state.truncate_bytes is None else min(length, state.truncate_bytes)
 
     return truncate
 

@@ -13,7 +13,7 @@ import pytest
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.demo.namespaces import Namespaces, Plug, inside
-from byteps_thc.tools.demo.software_switch import choose_switch
+from byteps_thc.tools.demo.software_switch import SwitchChoice, choose_switches
 
 THC = str(Path(sys.executable).parent / "thc")
 
@@ -43,20 +43,20 @@ def test_trains_through_the_switch_program(tmp_path: Path, program: str) -> None
 
 def test_bmv2_runs_v1model_only() -> None:
     with pytest.raises(ConfigurationError, match="--program v1model"):
-        choose_switch("tna", "bmv2")
+        choose_switches("tna", "bmv2")
 
 
 def test_bmv2_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ConfigurationError, match="simple_switch, simple_switch_CLI, p4c-bm2-ss not on PATH"):
-        choose_switch("v1model", "bmv2")
-    assert choose_switch("v1model", "auto").target == "model"
+        choose_switches("v1model", "bmv2")
+    assert choose_switches("v1model", "auto") == [SwitchChoice("v1model", "model")]
 
 
 def test_the_model_needs_lark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lark", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'byteps_thc\[model\]'"):
-        choose_switch("tna", "auto")
+        choose_switches("tna", "auto")
 
 
 def test_namespaces_need_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def check_sums(joined: list[Session], config: ThcConfig, counts: list[int], step
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 def test_exact_sums(sharded_server: ParameterServer, bits: int, workers: int) -> None:
     config = ThcConfig(bits=bits)
     with ExitStack() as stack:
@@ -195,7 +195,9 @@ def test_different_table_is_refused(server: ParameterServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"seed": 2}, {"p": 1 / 16}, {"rotation_block": 4096}, {"partition_bytes": 1 << 20}], ids=str
+    "other",
+    [{"seed": 2}, {"p": 1 / 16}, {"rotation_block": 4096}, {"partition_bytes": 1 << 20}, {"rounding": "independent"}],
+    ids=str,
 )
 def test_different_settings_of_the_compression_are_refused(server: ParameterServer, other: dict[str, object]) -> None:
     job = next(_next_job)

@@ -94,10 +94,11 @@ class ActionRef(Node):
 
 @dataclass(eq=False)
 class Entry(Node):
-    """`priority = p: keyset : action(args) @annotations;`."""
+    """`const priority = p: keyset : action(args) @annotations;`."""
 
     keyset: list[Expr]
     action: ActionRef
+    const: bool
     priority: Expr | None
     annotations: list[Annotation]
 

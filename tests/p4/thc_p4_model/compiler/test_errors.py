@@ -23,6 +23,11 @@ package Top(P p, C c);
 """
 PARSER = "parser TestP(packet_in p, out s_t s) { state start { transition accept; } }\n"
 BOX = "Box<bit<8>>(3) b = { void act(inout bit<8> v) { } };"
+OWNER = """
+control Nothing();
+control Empty() { apply { } }
+extern Owner { Owner(bit<8> n); Owner(Nothing c, bit<8> n); void take(Nothing c); void any<T>(in T v); }
+"""
 AFTER = "\nTop(TestP(), TestC()) main;\n"
 
 
@@ -111,6 +116,46 @@ CASES = {
     ),
     "returned types": ("bit<8> f() {\nreturn 16w1;  #\n}" + control(""), "must be bit<8>, not bit<16>"),
     "headers of headers": ("header g_t {\nh_t h;  #\n}" + control(""), "a header cannot contain h_t"),
+    "control as an extern's constructor argument": (
+        OWNER + control("", "Empty() empty;\nOwner(empty, 1) owner;  #"),
+        "argument c of Owner is the control Empty: externs take",
+    ),
+    "control as an extern's argument": (
+        OWNER + control("owner.take(empty);  #", "Empty() empty; Owner(1) owner;"),
+        "empty cannot be used as a value",
+    ),
+    "table as an extern's argument": (
+        OWNER + control("owner.any(t);  #", "Owner(1) owner; table t { actions = { NoAction; } }"),
+        "argument v of Owner.any must be a value, not table t",
+    ),
+    "result of apply as an extern's argument": (
+        OWNER + control("owner.any(t.apply());  #", "Owner(1) owner; table t { actions = { NoAction; } }"),
+        r"argument v of Owner.any must be a value, not result of t.apply\(\)",
+    ),
+    "priorities in const entries": (
+        table("key = { s.x: ternary; }\nactions = { a; }\nconst entries = {\npriority = 1: 1: a(1);  #\n}"),
+        "const list .* cannot have priorities",
+    ),
+    "priorities of exact keys": (
+        table("key = { s.x: exact; }\nactions = { a; }\nentries = {\npriority = 1: 1: a(1);  #\n}"),
+        "exact and lpm keys only",
+    ),
+    "first priority": (
+        table("key = { s.x: ternary; }\nactions = { a; }\nentries = {\n1: a(1);  #\npriority = 9: 2: a(1);\n}"),
+        "the first entry needs a priority",
+    ),
+    "priority below zero": (
+        table("key = { s.x: ternary; }\nactions = { a; }\nentries = {\npriority = 0: 1: a(1);\n2: a(1);  #\n}"),
+        "the priority of this entry is -1",
+    ),
+    "priority delta": (
+        table("key = { s.x: ternary; }\nactions = { a; }\npriority_delta = 0;  #\nentries = { 1: a(1); }"),
+        "priority_delta must be positive, not 0",
+    ),
+    "priority order": (
+        table("key = { s.x: ternary; }\nactions = { a; }\nlargest_priority_wins = 1;  #\nentries = { 1: a(1); }"),
+        "largest_priority_wins must be bool, not int",
+    ),
     "match kinds": (table("key = {\ns.x: fuzzy;  #\n}\nactions = { a; }"), "unknown match kind fuzzy"),
     "table actions": (table("actions = {\nc;  #\n}"), "unknown action c"),
     "directed parameters": (table("actions = {\nb;  #\n}"), "needs 1 arguments here"),

@@ -171,3 +171,17 @@ def test_loops_that_advance_by_nothing_end(parse: Callable[..., Any]) -> None:
     with pytest.raises(ParserError) as raised:
         parse(states, "01 03 ff ff")
     assert raised.value.name == "PacketTooShort"
+
+
+def test_a_long_chain_of_states(parse: Callable[[str, str], Any]) -> None:
+    depth = 150  # Python's parser takes 100 levels of indentation, one per select
+    states = "".join(
+        f"state s{number} {{ h.count = {number}; transition select(h.first.v > {number}) "
+        f"{{ true: s{number + 1}; default: accept; }} }}"
+        for number in range(depth)
+    )
+    states = f"state start {{ p.extract(h.first); transition s0; }} {states} state s{depth} {{ transition reject; }}"
+    assert parse(states, "95").count == 149
+    assert parse(states, "05").count == 5
+    with pytest.raises(ParserError, match=r"^NoError$"):
+        parse(states, "96")

@@ -166,6 +166,32 @@ def test_long_expressions_and_chains(run_control: Any) -> None:
     assert (result["y"], result["w"]) == (150, 400 * 149 % 256)
 
 
+@pytest.mark.parametrize("x", [0, 1, 79, 80, 81, 150, 199, 200, 255])
+def test_deeply_nested_ifs(run_control: Any, x: int) -> None:
+    depth = 200  # Python's parser takes 100
+    code = "d.y = 255;"
+    for level in reversed(range(depth)):
+        code = f"if (d.x > {level}) {{ {code} }} else {{ d.y = {level}; }} d.z = d.z + 1;"
+    result = run_control("bit<8> x; bit<8> y; bit<8> z;", code, {"x": x})
+    assert (result["y"], result["z"]) == (x if x < depth else 255, min(x + 1, depth))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("if (d.x == 1) {\n" * 5000 + "d.x = 2;" + "}" * 5000, r":(?!1:)\d+: the program is nested too deeply here"),
+        ("d.x = \n" + "(" * 5000 + "d.x" + " + d.y)" * 5000 + ";", r":7: the program is nested too deeply here"),
+        (
+            "".join(f"for (bit<8> i{level} in 0 .. 1) {{" for level in range(30)) + "d.y = d.y + 1;" + "}" * 30,
+            r":6: loops, .*, are nested too deeply here",
+        ),
+    ],
+)
+def test_what_is_nested_too_deeply(run_control: Any, text: str, message: str) -> None:
+    with pytest.raises(P4Error, match=r"program\.p4" + message):
+        run_control("bit<8> x; bit<8> y;", text, {})
+
+
 @pytest.mark.parametrize("head", ["bit<8> i = 0; i <= 255; i = i + 1", "bit<32> i in 0 .. 70000"])
 def test_loops_that_do_not_end_are_errors(run_control: Any, head: str) -> None:
     with pytest.raises(P4Error, match=r"program.p4:\d+: this loop runs more than 65536 times"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from thc_p4_model.errors import ControlError
 from thc_p4_model.interfaces import ActionCall, P4Error
 
 PROGRAM = """
@@ -93,6 +94,71 @@ def test_given_priorities(program: Callable[..., Any]) -> None:
     entries = "entries = { priority = 1: 0x1 &&& 0x1: set(1); priority = 9: 0x3 &&& 0x3: set(2); }"
     _instance, run = program(f"table t {{ key = {{ d.x: ternary; }} actions = {{ set; }} {entries} }}", "t.apply();")
     assert [run(1), run(3)] == [1, 2]
+
+
+def priorities_of(program: Callable[..., Any], properties: str) -> list[int]:
+    """The priorities of a table's entries, first the entry that wins."""
+    table = f"table t {{ key = {{ d.x: ternary; }} actions = {{ set; }} {properties} }}"
+    instance, _run = program(table, "t.apply();")
+    entries = instance.table_infos["Outer.first.t"].entries
+    assert [entry.action.args[0] for entry in sorted(entries, key=lambda entry: entry.priority)] == sorted(
+        entry.action.args[0] for entry in entries
+    )
+    return sorted(entry.priority for entry in entries)
+
+
+def entries_of(*lines: str, before: str = "entries") -> str:
+    return f"{before} = {{ {' '.join(lines)} }}"
+
+
+# Expected: the comments of p4c's testdata/p4_16_samples/init-entries-bmv2.p4, t1, t2 and t5; where the largest wins,
+# 1 + largest - priority. The arguments of the actions are the order in which entries win.
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        (
+            "largest_priority_wins = false; priority_delta = 10;"
+            + entries_of(
+                "const priority = 11: 1: set(1); 2: set(2); 3: set(3); const 4: set(5);",
+                "priority = 40: 5 &&& 0xf: set(4); 6: set(6);",
+            ),
+            [11, 21, 31, 40, 41, 50],
+        ),
+        (
+            "priority_delta = 100;"
+            + entries_of(
+                "priority = 1000: 1: set(1); 2: set(3); 3: set(5); 4: set(6);", "priority = 901: 5: set(2); 6: set(4);"
+            ),
+            [1, 100, 101, 200, 201, 301],
+        ),
+        (entries_of("priority = 3: 1: set(2); 2: set(3); priority = 7: 3: set(1);"), [1, 5, 6]),
+        ("priority_delta = 7;" + entries_of("1: set(1); 2: set(2); 3: set(3);"), [1, 8, 15]),
+        ("priority_delta = 7;" + entries_of("1: set(1); 2: set(2);", before="const entries"), [1, 2]),
+        ("largest_priority_wins = false;" + entries_of("1: set(1); 2: set(2);"), [1, 2]),
+    ],
+)
+def test_priorities_that_are_not_given(program: Callable[..., Any], properties: str, expected: list[int]) -> None:
+    assert priorities_of(program, properties) == expected
+
+
+def test_entries_of_one_priority_match_in_order(program: Callable[..., Any]) -> None:
+    entries = entries_of("priority = 5: 1 &&& 1: set(1); priority = 5: _: set(2);")
+    _instance, run = program(f"table t {{ key = {{ d.x: ternary; }} actions = {{ set; }} {entries} }}", "t.apply();")
+    assert [run(1), run(2)] == [1, 2]
+
+
+def test_const_entries_among_others(program: Callable[..., Any]) -> None:
+    entries = entries_of("const 1: set(1); 2: set(2);")
+    instance, run = program(f"table t {{ key = {{ d.x: exact; }} actions = {{ set; }} {entries} }}", "t.apply();")
+    table = instance.tables["Outer.first.t"]
+    for change in (lambda: table.modify([1], "set", [9]), lambda: table.delete([1])):
+        with pytest.raises(ControlError, match=r"entry for .* is constant"):
+            change()
+    table.modify([2], "set", [9])
+    table.add([3], "set", [3])
+    assert [run(1), run(2), run(3)] == [1, 9, 3]
+    table.clear()
+    assert [run(1), run(2), run(3)] == [1, 0, 0]
 
 
 def test_lpm(program: Callable[..., Any]) -> None:

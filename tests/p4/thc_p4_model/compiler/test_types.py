@@ -75,6 +75,41 @@ def test_type_infos(compile_source: Callable[..., Any]) -> None:
     assert (pair.pack((5, True)), pair.unpack(0b1011)) == (0b1011, (5, True))
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("self", "self_", "self__"), ("copy", "valid", "valid_"), ("__x", "__x_", "__init__"), ("other", "value", "data")],
+)
+def test_fields_may_have_names_that_python_uses(instantiate: Callable[..., Any], names: tuple[str, ...]) -> None:
+    fields = "".join(f"bit<8> {name}; " for name in names)
+    members = "".join(f"one_h {name}; " for name in names)
+    numbers = ", ".join(str(number) for number in range(1, len(names) + 1))
+    moves = "".join(f"s.plain.{name} = s.header_.{name}; " for name in names)
+    block = instantiate(
+        f"""
+        header one_h {{ bit<8> x; }}
+        header all_h {{ {fields} }}
+        struct plain_t {{ {fields} }}
+        header_union any_u {{ {members} }}
+        struct all_t {{ all_h header_; plain_t plain; any_u union; }}
+        control C(inout all_t s);
+        package Top(C c);
+        control Test(inout all_t s) {{
+            apply {{
+                s.header_ = {{ {numbers} }}; {moves}
+                s.union.{names[0]}.setValid(); s.union.{names[1]}.setValid();
+            }}
+        }}
+        Top(Test()) main;
+        """
+    ).main.args["c"]
+    value = block.params[0].type.new()
+    block.apply(value)
+    assert value.copy().header_.dump() == bytes(range(1, len(names) + 1))
+    assert value.plain.pack() == value.header_.pack()
+    assert [getattr(value.union, member).valid for member in value.union.FIELDS] == [False, True, False]
+    assert [name for name, _type in dict(block.params[0].type.fields)["plain"].fields] == list(names)
+
+
 def test_the_generated_source_is_python(compile_source: Callable[..., Any]) -> None:
     source = compile_source(f"header h_t {{ bit<8> a; }} {ENDING}").source
     compile(source, "generated", "exec")

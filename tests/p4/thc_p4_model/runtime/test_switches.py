@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from thc_p4_model.errors import ControlError, PacketLoopError
 from thc_p4_model.externs.counters import Count
 
 PROGRAMS = Path(__file__).parent / "programs"
-FORWARD, MULTICAST, RECIRCULATE, REGISTER_ADD, DIGEST, EXCLUDE, TWICE = 0, 2, 3, 8, 9, 11, 12
-LOOP = 10  # v1model only
+FORWARD, MULTICAST, RECIRCULATE, RESUBMIT, REGISTER_ADD, DIGEST, EXCLUDE, TWICE = 0, 2, 3, 4, 8, 9, 11, 12
+CLONE_INGRESS, LOOP = 5, 10  # v1model only
 
 
 def frame(command: int, index: int = 1, value: int = 0, passes: int = 0) -> bytes:
@@ -106,6 +107,76 @@ def test_v1model_sends_the_last_digest_of_a_pass(tmp_path):
     assert switch.take_digests() == [(2, {"index": 3, "value": 77})]
 
 
+@pytest.mark.parametrize("command", [RECIRCULATE, RESUBMIT])
+def test_v1model_parses_the_clone_of_a_returned_packet_with_the_port_it_came_from(tmp_path, command):
+    # simple_switch.cpp, "INGRESS CLONING": ingress_port of the second parse is the Packet's, which recirculation and
+    # resubmission (clone_no_phv) keep; copy_field_list_and_set_type resets it before egress.
+    count = "packets.count("
+    program = compile_changed(
+        tmp_path,
+        "v1model_commands.p4",
+        ("transition accept;", "hdr.command.seen = (bit<8>)standard.ingress_port; transition accept;"),
+        (count, "if (standard.instance_type != 0) { clone_preserving_field_list(CloneType.I2E, 5, 1); } " + count),
+        ("hdr.command.seen = meta.kept;", "hdr.command.value = (bit<32>)standard.ingress_port;"),
+    )
+    switch = V1ModelSwitch(program)
+    switch.mirror_session_set(5, port=8)
+    clone = dict(switch.process(6, frame(command, passes=2)))[8]
+    assert (clone[3], value_of(clone)) == (6, 0)
+
+
+def test_v1model_preserves_fields_whose_names_python_uses(tmp_path):
+    changes = [("bit<8> kept;", "bit<8> copy;")] + [("meta.kept", "meta.copy")] * 7
+    switch = V1ModelSwitch(compile_changed(tmp_path, "v1model_commands.p4", *changes))
+    ((_port, sent),) = switch.process(6, frame(RESUBMIT))
+    assert sent[3] == 0x4B
+
+
+TRUNCATE_IN_INGRESS = "if (hdr.command.index == 1) { truncate(9); truncate(8); truncate(10); } packets.count("
+
+
+@pytest.mark.parametrize(
+    ("command", "group", "expected"),
+    [(FORWARD, [], [(0, 8)]), (MULTICAST, [(4, 1)], [(4, 10)]), (RECIRCULATE, [], [(0, 8)])],
+)
+def test_v1model_truncates_what_it_sends_itself(tmp_path, command, group, expected):
+    # packet.h: the least length counts, Packet::clone_* (multicast, recirculation) forget it.
+    program = compile_changed(tmp_path, "v1model_commands.p4", ("packets.count(", TRUNCATE_IN_INGRESS))
+    switch = V1ModelSwitch(program)
+    switch.multicast_group_create(7, group)
+    sent = switch.process(6, frame(command, passes=2))
+    assert [(port, len(data)) for port, data in sent] == expected
+
+
+def test_v1model_recirculates_whole_packets(tmp_path):
+    again = "hdr.command.passes = hdr.command.passes + 1;"
+    program = compile_changed(tmp_path, "v1model_commands.p4", (again, "truncate(8); " + again))
+    assert [len(data) for _port, data in V1ModelSwitch(program).process(6, frame(RECIRCULATE))] == [10]
+
+
+def test_v1model_timestamps(tmp_path):
+    # simple_switch.cpp sets the ingress timestamp in receive_ only: that of a recirculated packet is reset.
+    stamps = "hdr.command.value = standard.ingress_global_timestamp[15:0] ++ standard.enq_timestamp[15:0];"
+    program = compile_changed(
+        tmp_path,
+        "v1model_commands.p4",
+        ("if (standard.instance_type == 1 ||", stamps + "if (standard.instance_type == 1 ||"),
+    )
+    switch = V1ModelSwitch(program, clock_ns=itertools.count(0, 1_000_000).__next__)  # the next millisecond every time
+    assert [value_of(data) for _port, data in switch.process(6, frame(FORWARD))] == [1000 << 16 | 2000]
+    assert [value_of(data) for _port, data in switch.process(6, frame(RECIRCULATE, passes=2))] == [5000]
+
+
+def test_v1model_clones_to_a_group_and_a_port(tmp_path):
+    # multicast() of simple_switch.cpp leaves the last replication id in the packet that goes to the port.
+    rid = ("hdr.command.seen = meta.kept;", "hdr.command.seen = (bit<8>)standard.egress_rid;")
+    switch = V1ModelSwitch(compile_changed(tmp_path, "v1model_commands.p4", rid))
+    switch.multicast_group_create(9, [(4, 17), (5, 18)])
+    switch.mirror_session_set(5, port=8, group=9)
+    sent = switch.process(6, frame(CLONE_INGRESS))
+    assert [(port, data[3]) for port, data in sent] == [(4, 17), (5, 18), (8, 18), (0, 0)]
+
+
 def test_v1model_direct_and_indexed_counters(v1):
     v1.table_add("ports", {"index": 1}, "to_port", {"port": 2})
     v1.process(1, frame(FORWARD))
@@ -157,6 +228,34 @@ def test_each_pipe_recirculates_through_its_own_port(tna):
     ((port, sent),) = tna.process(128, frame(RECIRCULATE, value=68))
     assert (port, sent[2]) == (2, 3)
     assert tna.statistics.recirculated == 3
+
+
+TWO_PIPELINES = {
+    "named": "Pipeline(BLOCKS) pipe; Pipeline(BLOCKS) other; Switch(pipe, other) main;",
+    "nameless": "Switch(Pipeline(BLOCKS), Pipeline(BLOCKS)) main;",
+    "annotated": '@name("pipe") Pipeline(BLOCKS) one; @name("other") Pipeline(BLOCKS) two; Switch(one, two) main;',
+}
+
+
+@pytest.mark.parametrize(("pipelines", "names"), [*TWO_PIPELINES.items()])
+def test_two_pipelines_of_the_same_blocks(tmp_path, pipelines, names):
+    source = (PROGRAMS / "tna_commands.p4").read_text()
+    old = source[source.index("Pipeline(TestIngressParser") :]
+    blocks = old[old.index("(") + 1 : old.index(") pipe;")]
+    changed = compile_changed(tmp_path, "tna_commands.p4", (old, names.replace("BLOCKS", blocks)))
+    switch = TnaSwitch(changed, pipes=2)
+    first, second = ("pipe0", "pipe1") if pipelines == "nameless" else ("pipe", "other")
+    assert {name.split(".")[0] for name in switch.table_names()} == {first, second}
+    switch.table_add(f"{first}.TestIngress.ports", [1], "to_port", [2])
+    switch.table_add(f"{second}.TestIngress.ports", [1], "to_port", [128 + 3])
+    assert [port for port, _sent in switch.process(1, frame(FORWARD))] == [2]
+    assert [port for port, _sent in switch.process(129, frame(FORWARD))] == [128 + 3]
+    with pytest.raises(ControlError, match=r"'TestIngress\.ports' is ambiguous"):
+        switch.table_add("TestIngress.ports", [2], "to_port", [2])
+    for port in (1, 129):
+        switch.process(port, frame(REGISTER_ADD, value=port))
+    sums = [name for name in switch.register_names() if name.endswith("sums")]
+    assert [switch.register_read(name, 1, pipe) for pipe, name in enumerate(sums)] == [1, 129]
 
 
 def test_a_port_without_loopback_sends(tna):

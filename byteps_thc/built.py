@@ -1,0 +1,38 @@
+"""Whether the compiled modules are there, found out without loading them, and what to do when they are not."""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+COMPILED_MODULES = ("_core", "_comm")
+
+
+def check_built(package: Path) -> None:
+    """Raise ImportError when `package` is the source folder and nothing is built in it for this Python."""
+    if not (package / "csrc").is_dir():  # installed
+        return
+    missing = [name for name in COMPILED_MODULES if PathFinder.find_spec(name, [str(package)]) is None]
+    if missing:
+        raise ImportError(
+            f"{package} is byteps_thc's source folder, and {' and '.join(missing)} are not built in it for this "
+            f"Python, {sys.executable}. Run `make setup` in {package.parent}, and scripts with its .venv/bin/python. "
+            "Or, if byteps_thc is installed for this Python (pip install .), start it elsewhere: Python imports from "
+            "the folder of the script, or from the current one, before it imports what is installed.",
+            name="byteps_thc",
+            path=str(package),
+        )
+
+
+def explain(error: ImportError) -> ImportError:
+    """Return what to raise for an ImportError: one that says what to do if a compiled module of ours does not load."""
+    name = Path(error.path or "").name.partition(".")[0]
+    if name not in COMPILED_MODULES:
+        return error
+    return ImportError(
+        f"byteps_thc's compiled module {error.path} does not load: {error}. Install byteps_thc again, for this Python "
+        "and this host; `thc doctor` says what else is missing.",
+        name=error.name,
+        path=error.path,
+    )

@@ -1,0 +1,44 @@
+"""Does error feedback work? What is lost must be less than what was quantized, or it grows without end."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from byteps_thc.compressor import Partition
+
+#: Gradients of a partition between two looks at its residual. A look reads the residual once more, about a tenth of the
+#: time of encoding.
+GRADIENTS_PER_LOOK = 16
+
+_logger = logging.getLogger("byteps_thc")
+
+
+class ResidualGuard:
+    """Warns once, on the logger "byteps_thc", when a residual has outgrown what it was made of.
+
+    Compared are |residual|^2 after quantization and the energy of the maximum norms, those of gradient + residual on
+    the worker where they are largest. The table promises a ratio of cost + clamp_cost, which ThcConfig.resolve() keeps
+    below 1. Coordinates that are far from normal after the rotation may break that promise: a residual as large as
+    gradient and residual were together is larger than the gradient, and larger again after the next one.
+    """
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def look(self, partition: Partition) -> None:
+        """Check a partition that was just encoded."""
+        if self._warned or partition.residual is None or not partition.residual_kept:
+            return
+        lost = float(np.dot(partition.residual, partition.residual))
+        quantized = float(np.dot(partition.max_norms, partition.max_norms))
+        if lost > quantized:
+            self._warned = True
+            _logger.warning(
+                "the residual of %r has %.2g times the energy of gradient and residual before it was quantized: error "
+                "feedback diverges, and training will. Use more bits, or error_feedback=False; leave p and "
+                "rotation_block at their defaults",
+                partition.name,
+                lost / quantized if quantized else float("inf"),
+            )

@@ -1,0 +1,35 @@
+"""Checks of what runs that were killed have left on this host. The next run removes it, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from byteps_thc.tools.demo import leftover_namespaces
+from byteps_thc.tools.doctor.finding import Finding, State
+from byteps_thc.transport.byteps import leftover_memory
+
+
+def check_shared_memory(folder: Path = leftover_memory.FOLDER) -> Sequence[Finding]:
+    """Gradients of BytePS workers."""
+    name, sizes_bytes = "left-over gradients", []
+    for path in leftover_memory.find(folder):
+        try:
+            sizes_bytes.append(path.stat().st_size)
+        except OSError:  # gone meanwhile
+            continue
+    if not sizes_bytes:
+        return [Finding(name, State.OK, f"none of BytePS workers in {folder}")]
+    mib = sum(sizes_bytes) / (1 << 20)
+    meaning = f"{len(sizes_bytes)} files, {mib:.1f} MiB, in {folder}; the next bpslaunch removes them"
+    return [Finding(name, State.PROBLEM, meaning, f"python -m {leftover_memory.__name__}")]
+
+
+def check_namespaces() -> Sequence[Finding]:
+    """Network namespaces of thc demo-switch and of tests."""
+    name, names = "left-over namespaces", leftover_namespaces.find()
+    if not names:
+        return [Finding(name, State.OK, "none of thc demo-switch")]
+    meaning = f"{len(names)}, of thc demo-switch or tests; the next thc demo-switch removes them"
+    command = f"for name in {' '.join(names)}; do ip netns del $name; done"
+    return [Finding(name, State.PROBLEM, meaning, command)]

@@ -1,0 +1,61 @@
+// What became of jobs, from the packet thread that saw it to the thread that logs it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "counters.h"
+
+namespace thc::ps {
+
+enum class JobChange : std::uint8_t {
+  kStarted,  ///< its first worker joined
+  kLeft,     ///< it ended: all workers said GOODBYE
+  kIdle,     ///< it ended: nobody was heard of for the idle timeout
+};
+
+struct JobEvent {
+  std::uint16_t job = 0;
+  JobChange change{};
+  std::uint8_t workers = 0;  ///< num_workers of the job
+
+  bool started() const noexcept { return change == JobChange::kStarted; }
+};
+
+/// A queue of fixed size with one writer and one reader. What finds it full is only counted.
+class JobEvents {
+ public:
+  static constexpr std::size_t kCapacity = 256;
+
+  /// The packet thread.
+  void push(const JobEvent& event) noexcept {
+    const std::size_t written = written_.load(std::memory_order_relaxed);
+    if (written - read_.load(std::memory_order_acquire) == kCapacity)
+      return (event.started() ? lost_starts_ : lost_ends_).add();
+    events_[written % kCapacity] = event;
+    written_.store(written + 1, std::memory_order_release);
+  }
+
+  /// The logging thread. False when there is none.
+  bool pop(JobEvent& event) noexcept {
+    const std::size_t read = read_.load(std::memory_order_relaxed);
+    if (read == written_.load(std::memory_order_acquire)) return false;
+    event = events_[read % kCapacity];
+    read_.store(read + 1, std::memory_order_release);
+    return true;
+  }
+
+  /// Starts and ends so far that found the queue full. Any thread.
+  std::uint64_t lost_starts() const noexcept { return lost_starts_.get(); }
+  std::uint64_t lost_ends() const noexcept { return lost_ends_.get(); }
+
+ private:
+  std::array<JobEvent, kCapacity> events_{};
+  std::atomic<std::size_t> written_{0};
+  std::atomic<std::size_t> read_{0};
+  Counter lost_starts_, lost_ends_;
+};
+
+}  // namespace thc::ps

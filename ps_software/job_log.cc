@@ -1,0 +1,63 @@
+#include "job_log.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace thc::ps {
+namespace {
+
+std::string line_of(const JobEvent& event) {
+  const std::string job = "job " + std::to_string(event.job);
+  switch (event.change) {
+    case JobChange::kStarted:
+      return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers");
+    case JobChange::kLeft:
+      return job + " ended: all workers have left";
+    case JobChange::kIdle:
+      return job + " ended: nothing was heard of its workers for the idle timeout";
+  }
+  return job;
+}
+
+}  // namespace
+
+JobLog::JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now)
+    : events_(events), write_(std::move(write)), last_refill_(now), last_summary_(now - kSummaryInterval) {}
+
+void JobLog::update(Clock::time_point now) {
+  refill(now);
+  JobEvent event;
+  while (events_.pop(event)) {
+    if (budget_ == 0) {
+      ++(event.started() ? left_out_.started : left_out_.ended);
+      continue;
+    }
+    --budget_;
+    write_(line_of(event));
+  }
+  if (now - last_summary_ >= kSummaryInterval) summarize(now);
+}
+
+void JobLog::finish(Clock::time_point now) {
+  update(now);
+  summarize(now);
+}
+
+void JobLog::refill(Clock::time_point now) {
+  const auto lines = static_cast<std::uint64_t>((now - last_refill_) / kRefill);
+  last_refill_ += lines * kRefill;
+  budget_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(kBurst, budget_ + lines));
+}
+
+void JobLog::summarize(Clock::time_point now) {
+  const Numbers all{.started = left_out_.started + events_.lost_starts(),
+                    .ended = left_out_.ended + events_.lost_ends()};
+  const std::uint64_t started = all.started - told_.started, ended = all.ended - told_.ended;
+  if (started == 0 && ended == 0) return;
+  write_("too many jobs to log them all: " + std::to_string(started) + " more started, " + std::to_string(ended) +
+         " more ended");
+  told_ = all;
+  last_summary_ = now;
+}
+
+}  // namespace thc::ps

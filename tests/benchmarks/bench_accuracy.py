@@ -1,0 +1,112 @@
+"""Error of the average gradient: stratified rounding, with the tables chosen for it, against independent rounding.
+
+With rounding="independent" and 4-bit codes every bit is as before stratified rounding came. Both average the same
+gradients in one run, in one process, with as many bytes. NMSE: |average - exact average|^2 / |exact average|^2.
+
+    python tests/benchmarks/bench_accuracy.py [--json build/bench/accuracy.json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from byteps_thc import Compressor, ThcConfig, _core
+from byteps_thc.arrays import F32, value_dtype
+from byteps_thc.rounding import RoundingMode
+
+COORDINATES = 1 << 17
+#: Steps with error feedback: the residual has its size after a few; the rest are measured.
+STEPS, SETTLED = 16, 6
+#: NMSE, independent / stratified, by number of workers: of 4-bit codes and independent normal gradients.
+TARGETS = {4: 1.4, 8: 1.5, 17: 1.6}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Figures of one line. ratio: independent / stratified. target, met: None without one."""
+
+    what: str
+    workers: int
+    independent: float
+    stratified: float
+    ratio: float
+    target: float | None
+    met: bool | None
+
+
+def gradients(workers: int, step: int, correlation: float) -> list[F32]:
+    """Normal vectors of unit variance with that correlation between workers."""
+    random = np.random.default_rng([workers, step])
+    common = random.standard_normal(COORDINATES) * correlation**0.5
+    return [
+        (common + random.standard_normal(COORDINATES) * (1 - correlation) ** 0.5).astype(np.float32)
+        for _ in range(workers)
+    ]
+
+
+def errors(config: ThcConfig, workers: int, correlation: float) -> Iterator[float]:
+    """NMSE of the average in every step."""
+    compressors = [Compressor(config, workers=workers, worker=worker, threads=1) for worker in range(workers)]
+    partitions = [compressor.partition("gradient", COORDINATES) for compressor in compressors]
+    first = compressors[0]
+    for step in range(STEPS):
+        own = gradients(workers, step, correlation)
+        tasks = list(zip(compressors, partitions, own, strict=True))
+        norms = np.maximum.reduce([worker.measure(partition, x, round=step) for worker, partition, x in tasks])
+        sums = np.zeros(partitions[0].padded, value_dtype(first.resolved.value_bits))
+        for worker, partition, _ in tasks:
+            codes = worker.encode(partition, norms)
+            _core.lookup_sum(codes, first.table.array, sums, bits=config.bits, add=True)
+        average = np.zeros(COORDINATES, np.float32)
+        first.decode(partitions[0], sums, np.full(1, workers, np.uint8), average)
+        exact = np.mean(own, axis=0, dtype=np.float64)
+        yield float(np.sum(np.square(average - exact)) / np.sum(np.square(exact)))
+
+
+def compare(bits: int, workers: int, correlation: float = 0.0) -> list[Row]:
+    """The first step, when nothing is left over yet, and the mean of those with a residual."""
+
+    def figures(rounding: RoundingMode) -> tuple[float, float]:
+        all_steps = list(errors(ThcConfig(bits=bits, rounding=rounding), workers, correlation))
+        return all_steps[0], float(np.mean(all_steps[SETTLED:]))
+
+    rows = []
+    kind = f"{bits}-bit codes, {'independent' if not correlation else f'correlation {correlation}'}"
+    pairs = zip(("first step", "with feedback"), figures("independent"), figures("stratified"), strict=True)
+    for when, independent, stratified in pairs:
+        ratio = independent / stratified
+        target = TARGETS.get(workers) if bits == 4 and not correlation else None
+        met = None if target is None else ratio >= target
+        rows.append(Row(f"{kind}, {when}", workers, independent, stratified, ratio, target, met))
+    return rows
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    cases = [*((4, workers, 0.0) for workers in (2, 4, 8, 17)), (4, 4, 0.9), (4, 8, 0.9)]
+    cases += [(bits, 8, 0.0) for bits in (1, 2, 3, 8)]
+    rows = [row for case in cases for row in compare(*case)]
+    table = Table("what", "workers", "independent", "stratified", "ratio", "target", "met", title="NMSE of the average")
+    for row in rows:
+        target, met = "" if row.target is None else f">= {row.target}", {True: "yes", False: "NO", None: ""}[row.met]
+        cells = (f"{row.independent:.4e}", f"{row.stratified:.4e}", f"{row.ratio:.2f}")
+        table.add_row(row.what, str(row.workers), *cells, target, met)
+    Console(width=140).print(table)
+    if args.json is not None:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

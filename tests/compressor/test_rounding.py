@@ -1,0 +1,121 @@
+"""Stratified rounding: unbiased for every worker and every part of them, and the average errs less."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from byteps_thc import Compressor, ThcConfig, reference
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.reference import Key
+from byteps_thc.rounding import Rounding
+
+WORKERS = range(1, 65)
+TURN = 1 << 16
+
+
+def phases(workers: int) -> list[int]:
+    return [Rounding.of("stratified", worker, workers).phase for worker in range(workers)]
+
+
+def apart(first: int, second: int) -> int:
+    """Distance of two phases on the circle."""
+    return min((first - second) % TURN, (second - first) % TURN)
+
+
+def test_independent_workers_have_domains_of_their_own():
+    assert [Rounding.of("independent", worker, 3) for worker in range(3)] == [(1, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_stratified_workers_share_a_domain_and_cut_the_circle_evenly(workers):
+    assert {Rounding.of("stratified", worker, workers).domain for worker in range(workers)} == {1}
+    assert sorted(phases(workers)) == [position * TURN // workers for position in range(workers)]
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_neighbouring_ranks_are_far_apart_in_phase(workers):
+    """Of every aligned group of 2^k ranks, as of a host: no two closer than half of what an even spread would give."""
+    for size in (2, 4, 8):
+        for first in range(0, workers - size + 1, size):
+            group = phases(workers)[first : first + size]
+            closest = min(apart(*pair) for pair in itertools.combinations(group, 2))
+            assert closest >= TURN / size / 2, (size, group)
+
+
+def test_phases_of_powers_of_two_are_reversed_bits():
+    assert [phase * 8 // TURN for phase in phases(8)] == [0, 4, 2, 6, 1, 5, 3, 7]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 17, 64])
+def test_bits_of_every_worker_are_uniform(workers):
+    """A chi-squared test over 256 bins of a worker's own bits: they are another worker's, turned, so all pass alike."""
+    count = 1 << 16
+    for worker in {0, workers // 2, workers - 1}:
+        bits = reference.rounding_bits(count, Key(5, 6, 7), Rounding.of("stratified", worker, workers))
+        observed = np.bincount(bits >> 8, minlength=256)
+        statistic = ((observed - count / 256) ** 2 / (count / 256)).sum()
+        assert abs(statistic - 255) < 5 * (2 * 255) ** 0.5
+
+
+def test_all_16_bit_words_shifted_are_all_16_bit_words():
+    """The exact statement: adding a phase permutes the words, so uniform ones stay uniform."""
+    words = np.arange(TURN, dtype=np.uint16)
+    for phase in phases(17):
+        assert np.unique(words + np.uint16(phase)).size == TURN
+
+
+@pytest.mark.parametrize("contributing", [(0,), (3,), (0, 1), (1, 2, 4), (0, 1, 2, 3, 4)])
+def test_every_part_of_the_workers_is_unbiased(workers_of, contributing):
+    """Whoever contributes: the mean over many rounds tends to the mean of the gradients as 1 / sqrt(rounds)."""
+    rounds, size = 200, 2048
+    config = ThcConfig(granularity=15, p=1e-9, error_feedback=False)
+    workers = workers_of(config, 5)
+    random = np.random.default_rng(2)
+    gradients = [random.standard_normal(size).astype(np.float32) for _ in range(5)]
+    wanted = np.mean([gradients[worker] for worker in contributing], axis=0, dtype=np.float64)
+    total = np.zeros(size)
+    for round_ in range(rounds):
+        partitions = workers.encode(gradients, round=round_)
+        sums = workers.aggregate([partitions[worker] for worker in contributing])
+        total += workers.decode(partitions[0], sums, len(contributing))
+    error = total / rounds - wanted
+    energy = max(float(np.dot(gradient, gradient)) for gradient in gradients) / size
+    largest_variance = workers.compressors[0].table.cost * energy / len(contributing) / rounds  # of independent errors
+    assert np.dot(error, error) / size < 1.3 * largest_variance
+    assert abs(error.mean()) < 5 * (largest_variance / size) ** 0.5
+
+
+def averages_error(workers_of, rounding: str, gradients: list[np.ndarray]) -> float:
+    """Normalised squared error of an average without error feedback, with a table of equal gaps."""
+    workers = workers_of(ThcConfig(granularity=15, p=1e-4, error_feedback=False, rounding=rounding), len(gradients))
+    wanted = np.mean(gradients, axis=0)
+    error = workers.average(gradients) - wanted
+    return float(np.dot(error, error) / np.dot(wanted, wanted))
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8, 17])
+def test_the_average_of_independent_gradients_errs_less(workers_of, workers):
+    """(n + 1) / (2 n) as much, for equal gaps and almost no clamping (byteps_thc/rounding.py)."""
+    random = np.random.default_rng(workers)
+    gradients = [random.standard_normal(1 << 17).astype(np.float32) for _ in range(workers)]
+    ratio = averages_error(workers_of, "stratified", gradients) / averages_error(workers_of, "independent", gradients)
+    assert ratio == pytest.approx((workers + 1) / (2 * workers), rel=0.03)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8, 17])
+def test_the_average_of_equal_gradients_errs_least(workers_of, workers):
+    """1 / n as much: the workers' codes then are a stratified sample of one number."""
+    gradients = [np.random.default_rng(workers).standard_normal(1 << 17).astype(np.float32)] * workers
+    ratio = averages_error(workers_of, "stratified", gradients) / averages_error(workers_of, "independent", gradients)
+    assert ratio == pytest.approx(1 / workers, rel=0.05)
+
+
+def test_defaults_and_the_hash_of_shared_settings():
+    assert ThcConfig().rounding == ThcConfig.uniform().rounding == "stratified"
+    assert ThcConfig.paper().rounding == "independent"
+    assert ThcConfig.paper().resolve(4).shared_hash != ThcConfig.paper(rounding="stratified").resolve(4).shared_hash
+    assert Compressor(ThcConfig(), workers=4, worker=1).rounding == (1, TURN // 2)
+    assert Compressor(ThcConfig.paper(), workers=4, worker=1).rounding == (2, 0)
+    with pytest.raises(ConfigurationError, match="rounding"):
+        ThcConfig(rounding="nearest")

@@ -1,0 +1,80 @@
+"""Error feedback stays bounded at every width, for any number of workers, whatever gradients look like."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from byteps_thc import Compressor, LookupTable, ThcConfig
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.pipeline.statistics import ResidualGuard
+from byteps_thc.tables import CODE_BITS
+
+SIZE, STEPS = 1024, 60
+
+
+def gradients(kind: str, workers: int, random: np.random.Generator) -> list[np.ndarray]:
+    """All of about unit variance; "correlated": 0.99 between workers and between steps."""
+    if kind == "constant":
+        return [np.random.default_rng(worker).standard_normal(SIZE).astype(np.float32) for worker in range(workers)]
+    if kind == "random":
+        return [random.standard_normal(SIZE, np.float32) for _ in range(workers)]
+    common = np.random.default_rng(99).standard_normal(SIZE)
+    return [(0.99**0.5 * common + 0.1 * random.standard_normal(SIZE)).astype(np.float32) for _ in range(workers)]
+
+
+@pytest.mark.parametrize("kind", ["constant", "correlated", "random"])
+@pytest.mark.parametrize("workers", [1, 2, 8, 64])
+@pytest.mark.parametrize("bits", CODE_BITS)
+def test_residuals_stay_bounded(workers_of, bits, workers, kind):
+    """The mean energy of the last steps' residuals is that of the steps before, and below what the table's d allows.
+
+    |r'|^2 = d |g + r|^2: with r and g aligned, the worst case, |r| <= sqrt(d) / (1 - sqrt(d)) |g|. Blocks differ in
+    norm, and all are quantized with the largest: 1.5 allows for it.
+    """
+    random = np.random.default_rng(bits)
+    simulated = workers_of(ThcConfig(bits=bits, value_bits=16), workers)
+    table = simulated.compressors[0].table
+    energies = []
+    for step in range(STEPS):
+        simulated.encode(gradients(kind, workers, random), round=step)
+        residuals = [worker.residuals["w"] for worker in simulated.compressors]
+        energies.append(np.mean([np.dot(residual, residual) for residual in residuals]))
+    contraction = (table.cost + table.clamp_cost) ** 0.5
+    assert np.mean(energies[STEPS // 2 :]) ** 0.5 < 1.5 * contraction / (1 - contraction) * SIZE**0.5
+    assert np.mean(energies[STEPS // 2 :]) < 1.5 * np.mean(energies[STEPS // 4 : STEPS // 2])
+
+
+def look_after(config: ThcConfig | ResolvedConfig, steps: int, gradient: np.ndarray) -> None:
+    """What the guard says of a residual after so many steps."""
+    compressor = Compressor(config, workers=1, worker=0)
+    partition = compressor.partition("layer1.weight", gradient.size)
+    for step in range(steps):
+        compressor.encode(partition, compressor.measure(partition, gradient, round=step))
+    guard = ResidualGuard()
+    guard.look(partition)
+    guard.look(partition)
+
+
+def test_the_guard_reports_a_residual_that_grows(caplog):
+    """1 bit with a high clamp, as it was the default once: resolve() refuses it, a ready-made table does not."""
+    config = ThcConfig(bits=1)
+    diverging = ResolvedConfig(config, 1, LookupTable.uniform(1, 1 / 16), 8)
+    gradient = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
+    with caplog.at_level(logging.WARNING, logger="byteps_thc"):
+        look_after(diverging, 20, gradient)
+    assert len(caplog.records) == 1
+    assert "'layer1.weight'" in caplog.text
+    assert "error_feedback=False" in caplog.text
+
+
+@pytest.mark.parametrize("bits", CODE_BITS)
+@pytest.mark.parametrize("gradient", ["normal", "one coordinate", "zero", "huge"])
+def test_the_guard_is_silent_about_healthy_residuals(caplog, bits, gradient):
+    values = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
+    if gradient == "one coordinate":
+        values[1:] = 0
+    values *= {"zero": 0, "huge": 1e30}.get(gradient, 1)
+    with caplog.at_level(logging.WARNING, logger="byteps_thc"):
+        look_after(ThcConfig(bits=bits), 20, values)
+    assert not caplog.records

@@ -1,0 +1,28 @@
+"""The names that byteps_thc offers: imported when they are asked for, and known to type checkers."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import byteps_thc
+
+
+def test_type_checkers_see_the_names_that_exist() -> None:
+    tree = ast.parse(Path(byteps_thc.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = {name.name for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert imported == set(byteps_thc.__all__)
+    for name in byteps_thc.__all__:
+        assert name in dir(byteps_thc)
+        assert getattr(byteps_thc, name).__name__ == name
+
+
+def test_import_loads_nothing_that_is_not_asked_for() -> None:
+    code = "import byteps_thc, sys; byteps_thc.ThcError; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    modules = result.stdout.split()
+    assert "byteps_thc.errors" in modules
+    assert not {"byteps_thc._core", "byteps_thc._comm", "numpy", "torch"} & set(modules)

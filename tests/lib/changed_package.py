@@ -1,0 +1,42 @@
+"""Copies of the installed package in which something is broken or missing, for tests of what users are told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import byteps_thc
+from byteps_thc.tools.launch import find_thc_ps
+
+PACKAGE = Path(byteps_thc.__file__).parent
+DPDK_LIBRARY = "libthc_dpdk.so"
+
+
+class ChangedPackage:
+    """The package and thc-ps in a folder, laid out as pip install --target does it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.package = folder / "byteps_thc"
+        self.thc_ps = folder / "bin" / "thc-ps"
+        shutil.copytree(PACKAGE, self.package, ignore=shutil.ignore_patterns("__pycache__", "csrc"))
+        self.thc_ps.parent.mkdir()
+        shutil.copy2(find_thc_ps(), self.thc_ps)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of a Python that imports this copy."""
+        return os.environ | {"PYTHONPATH": str(self.package.parent)}
+
+    def compiled(self, name: str) -> Path:
+        """The file of a compiled module, or of the DPDK back end."""
+        (file,) = self.package.glob(f"{name}*.so")
+        return file
+
+    def rename_dependency(self, name: str, library: bytes, other: bytes) -> None:
+        """Let a compiled file need a library that no host has, as it would on a host without it."""
+        assert len(library) == len(other)
+        file = self.compiled(name)
+        content = file.read_bytes()
+        assert library in content
+        file.write_bytes(content.replace(library, other))

@@ -1,0 +1,95 @@
+#include "job_log.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace thc::ps {
+namespace {
+
+using namespace std::chrono_literals;
+
+using Lines = std::vector<std::string>;
+
+class JobLogTest : public ::testing::Test {
+ protected:
+  /// A job that starts and ends at once, as a stranger can make with two packets.
+  void flash(std::uint16_t job) {
+    events.push({.job = job, .change = JobChange::kStarted, .workers = 1});
+    events.push({.job = job, .change = JobChange::kLeft, .workers = 1});
+  }
+
+  Lines take() { return std::exchange(lines, {}); }
+
+  JobEvents events;
+  Lines lines;
+  JobLog::Clock::time_point now{std::chrono::hours(1)};
+  JobLog log{events, [this](const std::string& line) { lines.push_back(line); }, now};
+};
+
+TEST_F(JobLogTest, StartAndEndOfAShortJob) {
+  flash(7);
+  events.push({.job = 8, .change = JobChange::kStarted, .workers = 4});
+  events.push({.job = 8, .change = JobChange::kIdle, .workers = 4});
+  log.update(now);
+  EXPECT_EQ(take(), (Lines{"job 7 started: 1 worker", "job 7 ended: all workers have left", "job 8 started: 4 workers",
+                           "job 8 ended: nothing was heard of its workers for the idle timeout"}));
+  log.finish(now + 1s);
+  EXPECT_EQ(take(), Lines{});
+}
+
+TEST_F(JobLogTest, AFloodBecomesANumber) {
+  for (std::uint16_t job = 0; job < 100; ++job) flash(job);
+  log.update(now);
+  const auto first = take();
+  ASSERT_EQ(first.size(), JobLog::kBurst + 1);
+  EXPECT_EQ(first.back(), "too many jobs to log them all: 50 more started, 50 more ended");
+  for (std::uint16_t job = 0; job < 10; ++job) flash(job);
+  log.update(now + 1s);
+  EXPECT_EQ(take(), Lines{}) << "one summary in a minute";
+  log.update(now + JobLog::kSummaryInterval);
+  EXPECT_EQ(take(), Lines{"too many jobs to log them all: 10 more started, 10 more ended"});
+}
+
+TEST_F(JobLogTest, WhatFindsTheQueueFullIsCounted) {
+  for (int i = 0; i < 1000; ++i) flash(7);
+  log.finish(now);
+  const auto written = take();
+  ASSERT_EQ(written.size(), JobLog::kBurst + 1);
+  EXPECT_EQ(written.back(), "too many jobs to log them all: 950 more started, 950 more ended");
+}
+
+TEST_F(JobLogTest, AFloodThatGoesOnTakesSevenLinesAMinute) {
+  const auto start = now;
+  for (; now < start + 1h; now += 1s) {
+    for (int i = 0; i < 50; ++i) flash(7);
+    log.update(now);
+  }
+  EXPECT_LE(take().size(), JobLog::kBurst + 60 * 7);
+  flash(8);
+  log.update(now + JobLog::kBurst * JobLog::kRefill);
+  EXPECT_EQ(take().front(), "job 8 started: 1 worker") << "when it is over, jobs have lines again";
+}
+
+TEST_F(JobLogTest, TwoThreads) {
+  constexpr std::uint64_t kJobs = 20000;
+  std::thread packets([this] {
+    for (std::uint64_t i = 0; i < kJobs; ++i) flash(static_cast<std::uint16_t>(i));
+  });
+  JobEvent event;
+  std::uint64_t started = 0, ended = 0;
+  const auto take_all = [&] {
+    while (events.pop(event)) ++(event.started() ? started : ended);
+  };
+  while (started + ended + events.lost_starts() + events.lost_ends() < 2 * kJobs) take_all();
+  packets.join();
+  EXPECT_EQ(started + events.lost_starts(), kJobs);
+  EXPECT_EQ(ended + events.lost_ends(), kJobs);
+}
+
+}  // namespace
+}  // namespace thc::ps

@@ -1,0 +1,73 @@
+// Loads libthc_dpdk.so, which has the DPDK back end, when somebody asks for it.
+#include <dlfcn.h>
+
+#include <string>
+#include <string_view>
+
+#include "io/dpdk_io.h"
+#include "io/dpdk_module.h"
+#include "thc/errors.h"
+
+namespace thc::io {
+namespace {
+
+[[noreturn]] void throw_not_loaded(const std::string& why) {
+  if (why.starts_with(std::string(kDpdkLibrary) + ":")) {
+    throw DpdkUnavailableError(
+        "this build has no DPDK: install DPDK 22.11 or newer with its headers (Debian: apt install libdpdk-dev) and "
+        "build byteps_thc again, or use the kernel UDP back end");
+  }
+  throw DpdkUnavailableError("DPDK's libraries are not installed on this host (" + why +
+                             "): install the version that byteps_thc was built with (Debian: apt install dpdk "
+                             "librte-meta-net), or use the kernel UDP back end");
+}
+
+/// Looked for in the folders of the caller's RUNPATH (see the CMakeLists.txt of the programs and modules). Never
+/// unloaded: EAL cannot start twice.
+const DpdkModule& load() {
+  void* library = dlopen(kDpdkLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw_not_loaded(dlerror());
+  }
+  const auto* module = static_cast<const DpdkModule*>(dlsym(library, kDpdkModuleSymbol));
+  if (module == nullptr || std::string_view(module->version) != THC_VERSION) {
+    throw DpdkUnavailableError(std::string(kDpdkLibrary) + " is of another version than " THC_VERSION +
+                               ": install byteps_thc again");
+  }
+  return *module;
+}
+
+const DpdkModule& dpdk_module() {
+  static const DpdkModule& module = load();  // tried again when it throws
+  return module;
+}
+
+}  // namespace
+
+bool dpdk_available() noexcept {
+  try {
+    dpdk_module();
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config) {
+  DpdkFailure failure;
+  PacketIo* packet_io = dpdk_module().open(config, failure);
+  if (packet_io != nullptr) {
+    return std::unique_ptr<PacketIo>(packet_io);
+  }
+  switch (failure.kind) {
+    case DpdkFailure::Kind::kConfiguration:
+      throw ConfigurationError(failure.message);
+    case DpdkFailure::Kind::kUnavailable:
+      throw DpdkUnavailableError(failure.message);
+    case DpdkFailure::Kind::kTransport:
+      break;
+  }
+  throw TransportError(failure.message);
+}
+
+}  // namespace thc::io

@@ -1,0 +1,35 @@
+// What libthc_dpdk.so has: the DPDK back end, in a library of its own, so that the rest runs where DPDK is not
+// installed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "io/dpdk_io.h"
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+inline constexpr char kDpdkLibrary[] = "libthc_dpdk.so";
+inline constexpr char kDpdkModuleSymbol[] = "thc_dpdk_module";
+
+/// Why a back end did not open. Exceptions do not cross the border of a library that is loaded.
+struct DpdkFailure {
+  enum class Kind : std::uint8_t { kConfiguration, kUnavailable, kTransport };
+  Kind kind = Kind::kTransport;
+  std::string message;
+};
+
+/// The one symbol that the library exports, under the name kDpdkModuleSymbol.
+struct DpdkModule {
+  const char* version;  ///< of byteps_thc; the types above must be the same on both sides
+  /// A new back end that the caller deletes, or nullptr and why. What the virtual calls of PacketIo cost is what they
+  /// cost without a library.
+  PacketIo* (*open)(const DpdkConfig& config, DpdkFailure& failure) noexcept;
+};
+
+/// What make_dpdk_io() does, inside of the library.
+std::unique_ptr<PacketIo> open_dpdk_io(const DpdkConfig& config);
+
+}  // namespace thc::io
