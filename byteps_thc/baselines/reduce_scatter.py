@@ -94,38 +94,22 @@ class BaselineReduceScatter(RowEngine):
             rows = self._rows[matrix.key] = _Rows.of(matrix, self.worker)
         exact, exact_sum = self._start_exact(matrix, gradient)
         context = EncodeContext(self.worker, self._state.next_round(), self._state.step - self.policy.warmup_steps)
-        spec = rows.parameters.spec
-        state = self._memory.compensate(rows.parameters.take(gradient), spec, compressed=True)
-        sizes = [codec.payload_bytes(row, context.step) if row.size else 0 for row in rows.specs]
-        source = torch.zeros(self.workers, max(sizes), dtype=torch.uint8)
-        for payload, row, vector, size in zip(source, rows.specs, rows.split(state.vector), sizes, strict=True):
-            if size:
-                payload[:size] = codec.encode(vector, row, context)
+        state = self._memory.compensate(rows.parameters.take(gradient), rows.parameters.spec, compressed=True)
+        payloads = rows.encode(codec, state.vector, context)
         encoded = perf_counter()
-        received = self._exchange(source.view(-1)).view(self.workers, -1)[:, : sizes[self.worker]]
+        received = self._exchange(payloads.view(-1)).view_as(payloads)
         arrived = perf_counter()
-        output.zero_()  # padding
-        finite = True
-        if sizes[self.worker]:
-            own = rows.specs[self.worker]
-            average = codec.combine([codec.decode(payload, own, context.step) for payload in received])
-            rows.own.put(average, output)
-            finite = is_finite(average)
-        sent = [
-            codec.decode(payload[:size], row, context.step)
-            for payload, row, size in zip(source, rows.specs, sizes, strict=True)
-            if size
-        ]
+        finite = rows.write_average(codec, received, output, context.step)
         residual = state.kept.get("residual")
         if self._all_finite(finite):
-            self._memory.keep(state, torch.cat(sent))
+            self._memory.keep(state, rows.decode(codec, payloads, context.step))
         else:
             residual = None
             self._memory.rollback.request()
         self._finish_exact(exact, exact_sum, output)
-        self._recorder.add_gradient(compressed=spec.size)
+        self._recorder.add_gradient(compressed=rows.parameters.spec.size)
         self._recorder.add_quantization(
-            coordinates=spec.size,
+            coordinates=rows.parameters.spec.size,
             clamped=0,
             energy=float(torch.dot(state.vector, state.vector)),
             lost_energy=None if residual is None else float(torch.dot(residual, residual)),
@@ -152,11 +136,16 @@ class BaselineReduceScatter(RowEngine):
 
 @dataclass(frozen=True)
 class _Rows:
-    """What of a matrix is compressed. parameters: of all rows, one after another; own: of this rank's, in its row."""
+    """What of a matrix is compressed.
+
+    parameters: of all rows, one after another. specs: of every row; a row may be empty. own: this rank's parameters, in
+    its row, which is number `worker`.
+    """
 
     parameters: PackedParameters
     specs: tuple[VectorSpec, ...]
     own: PackedParameters
+    worker: int
 
     @classmethod
     def of(cls, matrix: ShardMatrix, worker: int) -> _Rows:
@@ -165,8 +154,36 @@ class _Rows:
             row, start = divmod(part.start, matrix.columns)
             rows[row].append(ParameterSlice(part.name, start, start + part.size))
         specs = tuple(VectorSpec.packing(f"{matrix.key}[{row}]", parts) for row, parts in enumerate(rows))
-        return cls(PackedParameters(matrix.key, matrix.compressed), specs, PackedParameters("own", rows[worker]))
+        return cls(
+            PackedParameters(matrix.key, matrix.compressed), specs, PackedParameters("own", rows[worker]), worker
+        )
 
-    def split(self, vector: Tensor) -> tuple[Tensor, ...]:
-        """Return the part of every row."""
-        return torch.split(vector, [spec.size for spec in self.specs])
+    def encode(self, codec: Codec, vector: Tensor, context: EncodeContext) -> Tensor:
+        """Return the payload of every row, uint8[rows, bytes of the longest]."""
+        sizes = self._payload_bytes(codec, context.step)
+        payloads = torch.zeros(len(sizes), max(sizes), dtype=torch.uint8)
+        parts = torch.split(vector, [spec.size for spec in self.specs])
+        for payload, spec, part, size in zip(payloads, self.specs, parts, sizes, strict=True):
+            if size:
+                payload[:size] = codec.encode(part, spec, context)
+        return payloads
+
+    def decode(self, codec: Codec, payloads: Tensor, step: int) -> Tensor:
+        """Return what the payloads of all rows say."""
+        sizes = self._payload_bytes(codec, step)
+        rows = zip(payloads, self.specs, sizes, strict=True)
+        return torch.cat([codec.decode(payload[:size], spec, step) for payload, spec, size in rows if size])
+
+    def write_average(self, codec: Codec, received: Tensor, output: Tensor, step: int) -> bool:
+        """Write the average of the ranks' payloads, and zeros to padding; return whether it is finite."""
+        output.zero_()
+        size = self._payload_bytes(codec, step)[self.worker]
+        if not size:
+            return True
+        spec = self.specs[self.worker]
+        average = codec.combine([codec.decode(payload[:size], spec, step) for payload in received])
+        self.own.put(average, output)
+        return is_finite(average)
+
+    def _payload_bytes(self, codec: Codec, step: int) -> list[int]:
+        return [codec.payload_bytes(spec, step) if spec.size else 0 for spec in self.specs]
