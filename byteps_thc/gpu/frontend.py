@@ -1,0 +1,146 @@
+"""One source, two front ends of Triton.
+
+Gluon, with explicit layouts of registers, lanes and warps, for NVIDIA GPUs. Plain Triton, where layouts vanish, for AMD
+GPUs and for the interpreter (TRITON_INTERPRET=1, kernels on CPU tensors). Chosen once, when this module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+#: Whether kernels are plain Triton. BYTEPS_THC_PLAIN_KERNELS=1 compiles them for AMD on a machine without such a GPU.
+PLAIN = (
+    os.environ.get("TRITON_INTERPRET") == "1"
+    or os.environ.get("BYTEPS_THC_PLAIN_KERNELS") == "1"
+    or torch.version.hip is not None
+)
+
+jit: Any
+L: Any
+constexpr_function: Any = triton.constexpr_function
+
+if PLAIN:
+    jit, L = triton.jit, tl
+
+    @jit
+    def arange(N: tl.constexpr, layout: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        """0 .. N - 1, int32[N]."""
+        return tl.arange(0, N)
+
+    @jit
+    def conv(x, layout: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        """x, in another layout."""
+        return x
+
+    @jit
+    def cast(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+        """x, float32, in another format, rounded to nearest even."""
+        if dtype == tl.bfloat16:  # the interpreter would cut bits off
+            bits = x.to(tl.uint32, bitcast=True)
+            rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+            rounded = tl.where(x == x, rounded, (bits >> 16) | 0x40)
+            return rounded.to(tl.uint16).to(tl.bfloat16, bitcast=True)
+        else:
+            return x.to(dtype)
+
+    @jit
+    def choose(a, b, low, high, count):  # type: ignore[no-untyped-def]
+        """(high, count + 256) where a < b, else (low, count)."""
+        less = a < b
+        return tl.where(less, high, low), count + (less.to(tl.int32) << 8)
+
+    @jit
+    def lowest_byte(word):  # type: ignore[no-untyped-def]
+        """The lowest byte of a word, as float32."""
+        return (word & 0xFF).to(tl.float32)
+
+    @jit
+    def magic_lower(word):  # type: ignore[no-untyped-def]
+        """2^23 + the lower half of a word, as float32."""
+        return ((word & 0xFFFF) | 0x4B000000).to(tl.float32, bitcast=True)
+
+    @jit
+    def magic_upper(word):  # type: ignore[no-untyped-def]
+        """2^23 + the upper half of a word, as float32."""
+        return ((word >> 16) | 0x4B000000).to(tl.float32, bitcast=True)
+
+    @jit
+    def permute_bytes(a, b, selector):  # type: ignore[no-untyped-def]
+        """Byte k of the result: byte (nibble k of selector) of the eight of a and b; nibbles are below 8."""
+        both = (b.to(tl.uint64) << 32) | a.to(tl.uint64)
+        result = a * 0
+        for k in tl.static_range(4):
+            at = ((selector >> (4 * k)) & 7).to(tl.uint64) * 8
+            result |= ((both >> at) & 0xFF).to(tl.uint32) << (8 * k)
+        return result
+
+else:
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+
+    jit, L = gluon.jit, gl
+
+    @jit
+    def arange(N: gl.constexpr, layout: gl.constexpr):  # type: ignore[no-untyped-def]
+        """0 .. N - 1, int32[N]."""
+        return gl.arange(0, N, layout=layout)
+
+    @jit
+    def conv(x, layout: gl.constexpr):  # type: ignore[no-untyped-def]
+        """x, in another layout."""
+        return gl.convert_layout(x, layout)
+
+    @jit
+    def cast(x, dtype: gl.constexpr):  # type: ignore[no-untyped-def]
+        """x, float32, in another format, rounded to nearest even."""
+        return x.to(dtype)
+
+    # PTX where the compiler takes an instruction more.
+
+    @jit
+    def choose(a, b, low, high, count):  # type: ignore[no-untyped-def]
+        """(high, count + 256) where a < b, else (low, count)."""
+        return gl.inline_asm_elementwise(
+            "{ .reg .pred p; setp.lt.f32 p, $2, $3; selp.f32 $0, $5, $4, p; @p add.u32 $1, $1, 256; }",
+            "=f,=r,f,f,f,f,1",
+            [a, b, low, high, count],
+            dtype=(gl.float32, gl.int32),
+            is_pure=True,
+            pack=1,
+        )
+
+    @jit
+    def lowest_byte(word):  # type: ignore[no-untyped-def]
+        """The lowest byte of a word, as float32."""
+        return gl.inline_asm_elementwise(
+            "cvt.rn.f32.u8 $0, $1;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
+        )
+
+    @jit
+    def magic_lower(word):  # type: ignore[no-untyped-def]
+        """2^23 + the lower half of a word, as float32."""
+        return gl.inline_asm_elementwise(
+            "prmt.b32 $0, $1, 0x4B000000, 0x7410;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
+        )
+
+    @jit
+    def magic_upper(word):  # type: ignore[no-untyped-def]
+        """2^23 + the upper half of a word, as float32."""
+        return gl.inline_asm_elementwise(
+            "prmt.b32 $0, $1, 0x4B000000, 0x7432;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
+        )
+
+    @jit
+    def permute_bytes(a, b, selector):  # type: ignore[no-untyped-def]
+        """Byte k of the result: byte (nibble k of selector) of the eight of a and b; nibbles are below 8."""
+        return gl.inline_asm_elementwise(
+            "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, selector], dtype=gl.uint32, is_pure=True, pack=1
+        )
+
+
+constexpr = L.constexpr

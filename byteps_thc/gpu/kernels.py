@@ -1,0 +1,179 @@
+"""The kernels as plain functions on tensors; shapes and dtypes as in _core.pyi. Nothing here waits for the device.
+
+Sizes: n coordinates, P padded, B rotation blocks. Tensors are contiguous, of any alignment, all on one device: a GPU,
+or the CPU with TRITON_INTERPRET=1. `key`: keys.device_key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.gpu import lookup_sum as sums_of
+from byteps_thc.gpu import packing
+from byteps_thc.gpu.decode import decode_kernel
+from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
+from byteps_thc.gpu.frontend import PLAIN
+from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, warps
+from byteps_thc.gpu.norms import norms_kernel
+from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
+
+#: Registers a thread, so that two tiles of 8192 share a multiprocessor.
+_REGISTERS = 128
+
+
+def block_norms(gradient: Tensor, residual: Tensor | None, norms: Tensor, *, rotation_block: int) -> None:
+    """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
+    carried = gradient if residual is None else residual
+    _for_tiles(norms_kernel, gradient.numel(), rotation_block, (gradient, carried, norms), ADD=residual is not None)
+
+
+def clamp_ranges(
+    norms: Tensor,
+    max_norms: Tensor,
+    ranges: Tensor,
+    keep: Tensor,
+    clamped: Tensor,
+    energy: Tensor,
+    *,
+    table: DeviceTable,
+    largest_norm: float,
+) -> None:
+    """What encode needs to know of a partition, see encode.ranges_kernel: ranges[B, 4], keep, clamped and energy [1]."""
+    scalars = (table.threshold, float(table.granularity), largest_norm, norms.numel())
+    ranges_kernel[(1,)](
+        norms, max_norms, ranges, keep, clamped, energy, *scalars, num_warps=RANGES_WARPS.value, **_options()
+    )
+
+
+def encode(
+    gradient: Tensor,
+    residual: Tensor | None,
+    ranges: Tensor,
+    codes: Tensor,
+    keep: Tensor,
+    clamped: Tensor,
+    *,
+    rotation_block: int,
+    table: DeviceTable,
+    key: Tensor,
+    keep_error: bool,
+) -> None:
+    """codes[code_bytes(P, bits)] of gradient[n] + residual[n]; with keep_error and where keep[0] != 0 the new residual.
+
+    ranges, keep: of clamp_ranges. clamped: int64[1], to which the clamped coordinates are added.
+    """
+    carried = gradient if residual is None else residual
+    _for_tiles(
+        encode_kernel,
+        gradient.numel(),
+        rotation_block,
+        (gradient, carried, codes, ranges, table.entries, table.values, key, keep, clamped),
+        BITS=table.bits,
+        WIDE=table.wide,
+        ADD=residual is not None,
+        KEEP=keep_error,
+        **_register_limit(),
+    )
+
+
+def decode(
+    aggregate: Tensor,
+    contributions: Tensor,
+    max_norms: Tensor,
+    out: Tensor,
+    *,
+    codes_per_chunk: int,
+    rotation_block: int,
+    granularity: int,
+    threshold: float,
+    key: Tensor,
+    value_bits: int,
+    sum_bits: int | None = None,
+) -> None:
+    """out[n] = average gradient of aggregate[P], uint8 or uint16 as value_bits says.
+
+    sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)].
+    """
+    scalars = (threshold, float(granularity), codes_per_chunk)
+    _for_tiles(
+        decode_kernel,
+        out.numel(),
+        rotation_block,
+        (aggregate, contributions, max_norms, out, key, *scalars),
+        SUM_BITS=sum_bits or 0,
+        EXACT=value_bits == 8,
+        CHUNKED=contributions.numel() > 1,
+        **_register_limit(),
+    )
+
+
+def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
+    """sums[count], uint8 or uint16 = sums over the shards of table values; codes: uint8[shards, code_bytes(count)]."""
+    shards, stride = codes.shape
+    count = sums.numel()
+    aligned = codes.data_ptr() % 4 == 0 and sums.data_ptr() % 4 == 0 and stride % 4 == 0 and count % 8 == 0
+    if table.packed is not None and aligned:
+        words = count // 8
+        wide = sums.dtype != torch.uint8
+        unrolled = shards if shards <= sums_of.UNROLLED else sums_of.UNROLLED + 1
+        sums_of.lookup_words_kernel[(-(-words // sums_of.WORDS),)](
+            codes.view(torch.int32), table.packed, sums.view(torch.int32), words, stride // 4, shards,
+            SHARDS=unrolled, WIDE=wide, num_warps=sums_of.WARPS, **_options(),
+        )  # fmt: skip
+        return
+    sums_of.lookup_sum_kernel[(-(-count // sums_of.TILE),)](
+        codes, table.integers, sums, count, stride, shards, BITS=table.bits, num_warps=sums_of.WARPS, **_options()
+    )
+
+
+def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
+    """packed[code_bytes(count, bits)] = numbers[count], uint8 or uint16, as a bit stream, most significant bit first."""
+    word = 4 if packed.numel() % 4 == 0 and packed.data_ptr() % 4 == 0 else 1
+    size = packed.numel() // word
+    packing.pack_kernel[(-(-size // packing.TILE),)](
+        numbers, packed.view(torch.int32) if word == 4 else packed, numbers.numel(), size,
+        BITS=bits, WORD=word, num_warps=packing.WARPS, **_options(),
+    )  # fmt: skip
+
+
+def unpack(packed: Tensor, numbers: Tensor, *, bits: int) -> None:
+    """Inverse of pack."""
+    count = numbers.numel()
+    packing.unpack_kernel[(-(-count // packing.TILE),)](
+        packed, numbers, count, BITS=bits, num_warps=packing.WARPS, **_options()
+    )
+
+
+def check_rotation_block(rotation_block: int) -> None:
+    """Raise ConfigurationError for blocks that do not fit a tile."""
+    if rotation_block > MAX_TILE:
+        raise ConfigurationError(
+            f"rotation_block {rotation_block} is too large for the GPU kernels: use at most {MAX_TILE}"
+        )
+
+
+def _for_tiles(kernel: Any, coordinates: int, rotation_block: int, arguments: tuple[Any, ...], **options: Any) -> None:
+    """Launch a kernel for the full tiles of a partition, and once more for what is behind them."""
+    check_rotation_block(rotation_block)
+    tile = max(MIN_TILE, rotation_block)
+    padded = -(-coordinates // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
+    full = coordinates // tile
+    options |= {"LOG": rotation_block.bit_length() - 1, "T": tile, "num_warps": warps(tile), **_options()}
+    if full:
+        kernel[(full,)](*arguments, 0, coordinates, padded, TAIL=False, **options)
+    if coordinates % tile:
+        kernel[(1,)](*arguments, full, coordinates, padded, TAIL=True, **options)
+
+
+def _options() -> dict[str, Any]:
+    """Compiler options of all kernels: the CPU rounds after every operation."""
+    return {"enable_fp_fusion": False}
+
+
+def _register_limit() -> dict[str, Any]:
+    return {} if PLAIN else {"maxnreg": _REGISTERS}

@@ -1,0 +1,54 @@
+"""Euclidean norms of rotation blocks. reference.norm is the oracle, but for the order of additions.
+
+Squares of floats are exact in double, and sums of doubles err in the sixteenth digit: the norm is the CPU's unless it
+lies that close to the middle between two floats. Ranks use the shared maximum, so such a difference does no harm.
+"""
+
+from __future__ import annotations
+
+from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
+from byteps_thc.gpu.layouts import spread, streamed, warps
+
+
+@jit(do_not_specialize=["first_tile", "coordinates", "padded"])
+def norms_kernel(
+    gradient, residual, norms, first_tile, coordinates, padded,
+    LOG: constexpr, T: constexpr, ADD: constexpr, TAIL: constexpr,
+):  # fmt: skip
+    """norms[blocks of a tile] of gradient (+ residual, with ADD). See encode_kernel for the rest."""
+    tile = L.program_id(0).to(L.int64) + first_tile
+    first = tile * T
+    i = arange(T, streamed(T, warps(T), 4))
+    BLOCKS: constexpr = T >> LOG
+    at = norms + tile * BLOCKS
+    if TAIL:
+        inside = i < coordinates - first
+        x = L.load(gradient + first + i, inside, 0.0).to(L.float32)
+        if ADD:
+            x += L.load(residual + first + i, inside, 0.0)
+    else:
+        x = L.load(gradient + first + i).to(L.float32)
+        if ADD:
+            x += L.load(residual + first + i)
+    wide = x.to(L.float64)
+    squares = wide * wide
+    if BLOCKS == 1 and not TAIL:
+        L.store(at, L.sqrt(L.sum(squares, 0)).to(L.float32))
+    else:
+        groups = conv(L.sum(L.reshape(squares, [T // 64, 64]), 1), spread(T // 64, warps(T)))
+        blocks: constexpr = spread(BLOCKS, warps(T))
+        sums = conv(L.sum(L.reshape(groups, [BLOCKS, (1 << LOG) // 64]), 1), blocks)
+        block = arange(BLOCKS, blocks)
+        full = (padded - first) >> LOG if TAIL else BLOCKS
+        L.store(at + block, L.sqrt(sums).to(L.float32), block < full)
+        if TAIL:  # the binary digits of what is behind the full blocks
+            rest = (padded - first).to(L.int32)
+            at += full
+            position = arange(T // 64, spread(T // 64, warps(T))) * 64
+            for digit in L.static_range(LOG - 6):
+                k: constexpr = LOG - 1 - digit
+                end = (rest >> k) << k
+                there = ((rest >> k) & 1) == 1
+                mine = (position >= end - (1 << k)) & (position < end)
+                L.store(at, L.sqrt(L.sum(L.where(mine, groups, 0.0), 0)).to(L.float32), there)
+                at += there.to(L.int32)

@@ -1,0 +1,62 @@
+"""A lookup table in device memory, as the kernels take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc.tables import LookupTable
+
+#: Largest granularity whose values fit a byte of an entry.
+_NARROW = 255
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """entries: int64[g + 1], one for each cell of the grid, what encode needs of the interval around it.
+
+    The lower half of an entry is 2^16 / gap as float32. The upper half has, from its lowest byte: the lower table value,
+    the code, and the upper table value as bfloat16; for g > 255 only the code, and values are looked up in `values`.
+    values: float32[2^bits]. integers: int32[2^bits]. packed: int32[4], 16 values of a byte each; None if they are not.
+    """
+
+    bits: int
+    granularity: int
+    threshold: float
+    entries: Tensor
+    values: Tensor
+    integers: Tensor
+    packed: Tensor | None
+
+    @classmethod
+    def of(cls, table: LookupTable, device: torch.device) -> DeviceTable:
+        """Return the table on a device."""
+        values = table.array.astype(np.float32)
+        code = np.repeat(np.arange(len(values) - 1), np.diff(table.array))
+        code = np.append(code, len(values) - 2)  # g itself ends the last interval
+        gap_inverse = np.float32(2**16) / np.diff(values)
+        words = code.astype(np.uint64) << np.uint64(8)
+        if table.granularity <= _NARROW:
+            upper = values[code + 1].view(np.uint32).astype(np.uint64)  # the lower half of these floats is zero
+            words |= table.array[code].astype(np.uint64) | upper
+        entries = gap_inverse[code].view(np.uint32).astype(np.uint64) | words << np.uint64(32)
+        packed = None
+        if table.bits == 4 and table.granularity <= _NARROW:
+            packed = torch.from_numpy(table.array.astype(np.uint8).view(np.int32)).to(device)
+        return cls(
+            table.bits,
+            table.granularity,
+            float(np.float32(table.threshold)),
+            torch.from_numpy(entries.view(np.int64)).to(device),
+            torch.from_numpy(values).to(device),
+            torch.from_numpy(table.array.astype(np.int32)).to(device),
+            packed,
+        )
+
+    @property
+    def wide(self) -> bool:
+        """Whether entries are without table values."""
+        return self.granularity > _NARROW

@@ -1,0 +1,264 @@
+"""Every GPU kernel against the CPU's bits. On the CPU with TRITON_INTERPRET=1, else on the GPU: python kernel_bits.py
+
+Prints a line for each case and ends with 1 where one differs. --large: sizes for a GPU. The oracle is byteps_thc._core
+where it is built, else byteps_thc.reference, which has the same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc import reference
+from byteps_thc.gpu import kernels
+from byteps_thc.gpu.keys import device_key
+from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.tables import LookupTable
+
+KEY = reference.Key(0xF23456789ABCDEF0, 3_000_000_007, 2_900_000_000)
+LARGEST_NORM = 2.0**96
+FLOATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A partition to encode and decode."""
+
+    coordinates: int
+    block: int = 8192
+    bits: int = 4
+    granularity: int = 30
+    floats: str = "fp32"
+    scale: float = 1.0
+    feedback: bool = True
+    domain: int = 3
+    phase: int = 0
+    broken_block: int | None = None  # whose max norm is infinite
+    offset: int = 0  # elements by which arrays are not aligned
+    value_bits: int = 8
+    workers: int = 4
+    chunk: int | None = None
+    sum_bits: int | None = None
+
+
+class Mismatch(Exception):
+    """Bits differ."""
+
+
+def same(what: str, got: Tensor, wanted: np.ndarray[Any, Any]) -> None:
+    mine = got.detach().cpu()
+    array = (mine.view(torch.uint16) if mine.dtype == torch.bfloat16 else mine).numpy().reshape(-1)
+    wanted = wanted.reshape(-1)
+    both_nan = np.isnan(array) & np.isnan(wanted) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
+    if mine.dtype == torch.bfloat16:
+        both_nan = torch.isnan(mine.reshape(-1)).numpy() & ((wanted & 0x7FFF) > 0x7F80)
+    word = f"u{array.dtype.itemsize}"
+    differ = (array.view(word) != wanted.astype(array.dtype, copy=False).view(word)) & ~both_nan
+    if differ.any():
+        j = int(np.argmax(differ))
+        raise Mismatch(f"{what}: {int(differ.sum())} of {differ.size} differ, first [{j}]: {array[j]!r}, not {wanted[j]!r}")
+
+
+def to_bfloat16(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return torch.from_numpy(np.ascontiguousarray(x)).to(torch.bfloat16).view(torch.uint16).numpy()
+
+
+def place(values: Tensor, device: str, offset: int) -> Tensor:
+    """A copy on the device that begins `offset` elements into its memory."""
+    room = torch.empty(values.numel() + offset, dtype=values.dtype, device=device)[offset:]
+    return room.copy_(values.reshape(-1))
+
+
+def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
+    table = LookupTable.solve(case.bits, case.granularity, 1 / 32)
+    on_device = DeviceTable.of(table, torch.device(device))
+    n, d = case.coordinates, case.block
+    sizes = reference.block_sizes(n, d)
+    gradient = torch.from_numpy((rng.standard_normal(n) * case.scale).astype(np.float32)).to(FLOATS[case.floats])
+    residual = (rng.standard_normal(n) * 0.1 * case.scale).astype(np.float32)
+    rotated, norms = reference.rotate(gradient.float().numpy(), residual if case.feedback else None, d, KEY)
+    maxima = norms * np.float32(1.1)
+    if case.broken_block is not None:
+        maxima[case.broken_block] = np.inf
+    keep = case.feedback and case.broken_block is None
+    shifted = replace_rounding(case, len(rotated))
+    quantized = reference.quantize(rotated, maxima, n, d, table.values, table.threshold, KEY, shifted)
+    carried = reference.inverse_rotate(quantized.error, n, d, KEY) if keep else residual
+
+    g = place(gradient, device, case.offset)
+    r = place(torch.from_numpy(residual), device, case.offset)
+    key = device_key(torch.device(device), seed=KEY.seed, tensor=KEY.tensor, round=KEY.round, domain=case.domain, phase=case.phase)
+    mine = torch.full((len(sizes),), torch.nan, device=device)
+    kernels.block_norms(g, r if case.feedback else None, mine, rotation_block=d)
+    same("norms", mine, norms)
+    ranges = torch.full((len(sizes), 4), torch.nan, device=device)
+    flags = torch.full((1,), 7, dtype=torch.int32, device=device)
+    clamped = torch.full((1,), 7, dtype=torch.int64, device=device)
+    energy = torch.full((1,), torch.nan, dtype=torch.float64, device=device)
+    top = torch.from_numpy(maxima).to(device)
+    kernels.clamp_ranges(mine, top, ranges, flags, clamped, energy, table=on_device, largest_norm=LARGEST_NORM)
+    same("keep", flags, np.array([case.broken_block is None], np.int32))
+    if abs(float(energy) / float(np.square(norms, dtype=np.float64).sum()) - 1) > 1e-9:
+        raise Mismatch("energy")
+    packed = reference.pack(quantized.codes, case.bits)
+    codes = place(torch.full((len(packed),), 0xA5, dtype=torch.uint8), device, case.offset)
+    kernels.encode(
+        g, r if case.feedback else None, ranges, codes, flags, clamped,
+        rotation_block=d, table=on_device, key=key, keep_error=case.feedback,
+    )  # fmt: skip
+    same("codes", codes, packed)
+    same("residual", r, carried)
+    same("clamped", clamped, np.array([quantized.clamped], np.int64))
+
+
+def replace_rounding(case: Case, count: int) -> int:
+    """The worker whose domain the case names; its phase is put into the oracle's rounding bits."""
+    original = _ROUNDING_BITS
+    reference.rounding_bits = lambda n, key, worker: original(n, key, worker) + np.uint16(case.phase)
+    return case.domain - 1
+
+
+_ROUNDING_BITS = reference.rounding_bits
+
+
+def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
+    n, d = case.coordinates, case.block
+    sizes = reference.block_sizes(n, d)
+    padded = sum(sizes)
+    threshold = float(np.float32(2.1538))
+    dtype = np.uint8 if case.value_bits == 8 else np.uint16
+    top = case.granularity * case.workers
+    if case.sum_bits is not None:
+        top = min(top, (1 << case.sum_bits) - 1)
+    sums = rng.integers(0, top + 1, padded).astype(dtype)
+    maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
+    if case.broken_block is not None:
+        maxima[case.broken_block] = np.nan
+    chunk = case.chunk or max(padded, 64)
+    contributions = np.full(-(-padded // chunk), case.workers, np.uint8)
+    if case.chunk:
+        contributions[rng.random(len(contributions)) < 0.2] = case.workers - 1
+        contributions[-1] = 0
+    wanted = reference.decode(sums, contributions, maxima, n, chunk, d, case.granularity, threshold, KEY)
+    if case.floats == "fp16":
+        with np.errstate(over="ignore"):
+            wanted = wanted.astype(np.float16)
+    elif case.floats == "bf16":
+        wanted = to_bfloat16(wanted)
+    key = device_key(torch.device(device), seed=KEY.seed, tensor=KEY.tensor, round=KEY.round)
+    aggregate = torch.from_numpy(sums if case.sum_bits is None else reference.pack(sums, case.sum_bits))
+    out = place(torch.full((n,), 7.0, dtype=FLOATS[case.floats]), device, case.offset)
+    kernels.decode(
+        place(aggregate, device, case.offset), torch.from_numpy(contributions).to(device),
+        torch.from_numpy(maxima).to(device), out, codes_per_chunk=chunk, rotation_block=d,
+        granularity=case.granularity, threshold=threshold, key=key, value_bits=case.value_bits, sum_bits=case.sum_bits,
+    )  # fmt: skip
+    same("average", out, wanted)
+
+
+def check_lookup_sum(case: Case, device: str, rng: np.random.Generator) -> None:
+    table = LookupTable.solve(case.bits, case.granularity, 1 / 32)
+    on_device = DeviceTable.of(table, torch.device(device))
+    codes = [rng.integers(0, 1 << case.bits, case.coordinates).astype(np.uint8) for _ in range(case.workers)]
+    wanted = reference.lookup_sum(codes, table.values)
+    packed = torch.from_numpy(np.stack([reference.pack(worker, case.bits) for worker in codes]))
+    dtype = torch.uint8 if case.value_bits == 8 else torch.uint16
+    sums = place(torch.full((case.coordinates,), 0xA5, dtype=dtype), device, case.offset)
+    kernels.lookup_sum(place(packed, device, case.offset).view(packed.shape), sums, table=on_device)
+    same("sums", sums, wanted.astype(np.uint8 if case.value_bits == 8 else np.uint16))
+
+
+def check_packing(case: Case, device: str, rng: np.random.Generator) -> None:
+    bits = case.bits
+    dtype = np.uint8 if case.value_bits == 8 else np.uint16
+    numbers = rng.integers(0, 1 << bits, case.coordinates).astype(dtype)
+    wanted = reference.pack(numbers, bits)
+    packed = place(torch.full((len(wanted),), 0xA5, dtype=torch.uint8), device, case.offset)
+    kernels.pack(place(torch.from_numpy(numbers), device, case.offset), packed, bits=bits)
+    same("packed", packed, wanted)
+    back = place(torch.from_numpy(np.full(len(numbers), 0xA5, dtype)), device, case.offset)
+    kernels.unpack(packed, back, bits=bits)
+    same("unpacked", back, numbers)
+
+
+def small_cases() -> Iterator[tuple[Any, Case]]:
+    base = Case(8192 + 4096 + 64 + 5)
+    yield check_encode, Case(2 * 8192)
+    yield check_encode, replace(base, floats="fp16", phase=40_000)
+    yield check_encode, replace(base, block=1024, floats="bf16", bits=3, granularity=21, offset=1)
+    yield check_encode, Case(70, block=64, bits=1, granularity=1, feedback=False)
+    yield check_encode, Case(16384 + 100, block=16384, bits=2, granularity=9, scale=1e-30)
+    yield check_encode, Case(9000, bits=8, granularity=300, broken_block=1)
+    yield check_encode, Case(3 * 256 + 17, block=256, bits=8, granularity=255)
+    yield check_decode, Case(2 * 8192)
+    yield check_decode, replace(base, floats="fp16", offset=1, sum_bits=7)
+    yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
+    yield check_decode, replace(base, block=512, chunk=128, broken_block=3)
+    yield check_decode, Case(16384, block=16384, sum_bits=11, value_bits=16, workers=50)
+    yield check_lookup_sum, Case(9000)
+    yield check_lookup_sum, Case(8999, offset=1, bits=3, granularity=12)
+    yield check_lookup_sum, Case(4096 + 8, workers=20, value_bits=16)
+    for bits in (1, 3, 7, 8, 12, 16):
+        yield check_packing, Case(5003, bits=bits, value_bits=8 if bits <= 8 else 16, offset=bits % 2)
+
+
+def large_cases() -> Iterator[tuple[Any, Case]]:
+    yield from small_cases()
+    for floats in FLOATS:
+        for bits, granularity in ((1, 3), (2, 9), (3, 12), (4, 30), (8, 255), (4, 600)):
+            yield check_encode, Case(5 * 8192 + 777, bits=bits, granularity=granularity, floats=floats)
+    for log in range(6, 15):
+        for offset in (0, 1):
+            case = Case(3 * 16384 + 8192 + 1999, block=1 << log, offset=offset)
+            yield check_encode, case
+            yield check_decode, case
+            yield check_decode, replace(case, chunk=1024, value_bits=16, workers=60)
+            yield check_decode, replace(case, chunk=64)
+    for n in (1, 63, 64, 65, 8191, 8192, 8193, 1 << 20):
+        yield check_encode, Case(n, phase=12345)
+        yield check_decode, Case(n)
+    for scale in (1e-38, 1e-20, 1e20):
+        yield check_encode, Case(20_000, scale=scale)
+        yield check_decode, Case(20_000, scale=scale)
+    for bits in range(1, 17):
+        width = 8 if bits <= 8 else 16
+        yield check_packing, Case(100_003, bits=bits, value_bits=width, offset=bits % 3)
+        yield check_packing, Case(1 << 17, bits=bits, value_bits=16)
+        yield check_decode, Case(30_000, sum_bits=bits, value_bits=width, workers=60 if bits > 10 else 4)
+    for bits, granularity in ((1, 1), (2, 5), (3, 12), (4, 15), (8, 255)):
+        for workers in (1, 4, 33):
+            yield check_lookup_sum, Case(100_003, bits=bits, granularity=granularity, workers=workers, value_bits=16)
+    yield check_lookup_sum, Case(1 << 17, workers=8)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    failed = count = 0
+    for check, case in large_cases() if arguments.large else small_cases():
+        if arguments.only not in check.__name__:
+            continue
+        count += 1
+        try:
+            check(case, arguments.device, np.random.default_rng(count))
+            if not arguments.large:
+                print(f"same bits: {check.__name__} {case}", flush=True)
+        except Mismatch as error:
+            failed += 1
+            print(f"DIFFERENT: {check.__name__} {case}: {error}", flush=True)
+    print(f"{count - failed} of {count} cases have the same bits")
+    return 1 if failed or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
