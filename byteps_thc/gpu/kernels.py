@@ -43,7 +43,7 @@ def clamp_ranges(
     table: DeviceTable,
     largest_norm: float,
 ) -> None:
-    """What encode needs to know of a partition, see encode.ranges_kernel: ranges[B, 4], keep, clamped and energy [1]."""
+    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel."""
     scalars = (table.threshold, float(table.granularity), largest_norm, norms.numel())
     ranges_kernel[(1,)](
         norms, max_norms, ranges, keep, clamped, energy, *scalars, num_warps=RANGES_WARPS.value, **_options()
@@ -77,7 +77,7 @@ def encode(
         WIDE=table.wide,
         ADD=residual is not None,
         KEEP=keep_error,
-        **_register_limit(),
+        **register_limit(),
     )
 
 
@@ -108,7 +108,7 @@ def decode(
         SUM_BITS=sum_bits or 0,
         EXACT=value_bits == 8,
         CHUNKED=contributions.numel() > 1,
-        **_register_limit(),
+        **register_limit(),
     )
 
 
@@ -132,7 +132,7 @@ def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
 
 
 def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
-    """packed[code_bytes(count, bits)] = numbers[count], uint8 or uint16, as a bit stream, most significant bit first."""
+    """packed[code_bytes(count, bits)] = numbers[count], uint8 or uint16, as a stream, most significant bit first."""
     word = 4 if packed.numel() % 4 == 0 and packed.data_ptr() % 4 == 0 else 1
     size = packed.numel() // word
     packing.pack_kernel[(-(-size // packing.TILE),)](
@@ -175,5 +175,6 @@ def _options() -> dict[str, Any]:
     return {"enable_fp_fusion": False}
 
 
-def _register_limit() -> dict[str, Any]:
+def register_limit() -> dict[str, Any]:
+    """Option of the kernels that would take more registers than occupancy allows."""
     return {} if PLAIN else {"maxnreg": _REGISTERS}
