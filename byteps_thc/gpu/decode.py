@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
 from byteps_thc.gpu.layouts import flat, last_part, of_columns, of_rows, rows, warps
-from byteps_thc.gpu.packing import below, load_number
+from byteps_thc.gpu.packing import below, load_number, load_rows
 from byteps_thc.gpu.random_bits import flip, sign_words
 from byteps_thc.gpu.rotation import begins_block, block_of, block_sums, hadamard
 
@@ -41,13 +41,15 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
 def decode_kernel(
     aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk,
     first_tile, coordinates, padded,
-    LOG: constexpr, T: constexpr, SUM_BITS: constexpr, EXACT: constexpr, CHUNKED: constexpr, TAIL: constexpr,
+    LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
+    TAIL: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
-    aggregate: sums, uint8 or uint16[padded], or uint8 with SUM_BITS: a bit stream of them. EXACT: transform sums before
-    they are mapped where a block allows it. contributions: uint8, of each chunk of codes_per_chunk coordinates; without
-    CHUNKED there is one. out: float32, float16 or bfloat16[coordinates]. See encode_kernel for the rest.
+    aggregate: sums, uint8 or uint16[padded], or with SUM_BITS a bit stream of them, uint8, or int32 with WORDS.
+    EXACT: transform sums before they are mapped where a block allows it. contributions: uint8, of each chunk of
+    codes_per_chunk coordinates; without CHUNKED there is one. out: float32, float16 or bfloat16[coordinates]. See
+    encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
@@ -57,15 +59,19 @@ def decode_kernel(
     there = rest
     if ONE_MAP:
         after, limit, there = _exact_map(L.load(max_norms + tile), L.load(contributions), threshold, granularity, T)
+    inner: constexpr = rows(T, 0, 32)
     if SUM_BITS == 0:
         j = arange(T, flat(T, 0))
         sums = L.load(aggregate + first + j, j < there, 0)
+    elif WORDS:
+        line = arange(T // 32, of_rows(inner))
+        sums = load_rows(aggregate + first // 32 * SUM_BITS, line, there // 32, SUM_BITS, T // 32)
+        sums = L.reshape(sums, [T])
     else:
         j = arange(T, flat(T, LAST))
         size = below((padded - first) // 8 * SUM_BITS, T // 8 * SUM_BITS + 8)
         sums = load_number(aggregate + first // 8 * SUM_BITS, j, there, size, SUM_BITS)
     sums = conv(sums, flat(T, 0)).to(L.float32)
-    inner: constexpr = rows(T, 0, 32)
     if ONE_MAP:
         x = sums
     else:

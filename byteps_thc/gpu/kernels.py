@@ -100,12 +100,16 @@ def decode(
     sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)].
     """
     scalars = (threshold, float(granularity), codes_per_chunk)
+    words = sum_bits is not None and aggregate.data_ptr() % 4 == 0
+    if words:
+        aggregate = aggregate.view(torch.int32)
     _for_tiles(
         decode_kernel,
         out.numel(),
         rotation_block,
         (aggregate, contributions, max_norms, out, key, *scalars),
         SUM_BITS=sum_bits or 0,
+        WORDS=words,
         EXACT=value_bits == 8,
         CHUNKED=contributions.numel() > 1,
         **register_limit(),
@@ -133,6 +137,15 @@ def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
 
 def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
     """packed[code_bytes(count, bits)] = numbers[count], uint8 or uint16, as a stream, most significant bit first."""
+    rows = numbers.numel() // 32 if packed.data_ptr() % 4 == 0 else 0
+    if rows:
+        packing.pack_rows_kernel[(-(-rows // packing.ROWS),)](
+            numbers, packed[: rows * 4 * bits].view(torch.int32), rows,
+            BITS=bits, PADDED=1 << (bits - 1).bit_length(), num_warps=packing.WARPS, **_options(),
+        )  # fmt: skip
+        packed, numbers = packed[rows * 4 * bits :], numbers[rows * 32 :]
+    if not numbers.numel():
+        return
     word = 4 if packed.numel() % 4 == 0 and packed.data_ptr() % 4 == 0 else 1
     size = packed.numel() // word
     packing.pack_kernel[(-(-size // packing.TILE),)](
@@ -144,6 +157,15 @@ def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
 def unpack(packed: Tensor, numbers: Tensor, *, bits: int) -> None:
     """Inverse of pack."""
     count = numbers.numel()
+    rows = count // 32 if packed.data_ptr() % 4 == 0 else 0
+    if rows:
+        packing.unpack_rows_kernel[(-(-rows // packing.ROWS),)](
+            packed[: rows * 4 * bits].view(torch.int32), numbers, rows,
+            BITS=bits, num_warps=packing.WARPS, **_options(),
+        )  # fmt: skip
+        packed, numbers, count = packed[rows * 4 * bits :], numbers[rows * 32 :], count % 32
+    if not count:
+        return
     packing.unpack_kernel[(-(-count // packing.TILE),)](
         packed, numbers, count, BITS=bits, num_warps=packing.WARPS, **_options()
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from byteps_thc.gpu.frontend import L, arange, constexpr, jit, permute_bytes
-from byteps_thc.gpu.layouts import streamed
+from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit, permute_bytes
+from byteps_thc.gpu.layouts import grid, of_columns, of_rows, streamed
 
 #: Numbers, or words of the stream, of a program.
 TILE = 1024
 #: Warps of a program.
 WARPS = 4
+#: Rows of 32 numbers of a program of unpack_rows_kernel, one a thread.
+ROWS = 128
+_ROWS = constexpr(ROWS)
 _TILE, _WARPS = constexpr(TILE), constexpr(WARPS)
 
 
@@ -24,6 +27,105 @@ def load_number(stream, i, count, size, BITS: constexpr):
     if BITS > 9:
         window |= L.load(stream + at + 2, there & (at + 2 < size), 0).to(L.int32)
     return (window >> (24 - BITS - (bit & 7))) & ((1 << BITS) - 1)
+
+
+@jit
+def _number(words, at: constexpr, BITS: constexpr):
+    """Number `at` of a row of 32, whose stream is BITS words."""
+    word: constexpr = at * BITS // 32
+    end: constexpr = at * BITS % 32 + BITS
+    if end <= 32:
+        number = words[word] >> (32 - end)
+    else:
+        number = (words[word] << (end - 32)) | (words[word + 1] >> (64 - end))
+    return number & ((1 << BITS) - 1)
+
+
+@jit
+def _numbers(words, FIRST: constexpr, STEP: constexpr, BITS: constexpr):
+    """Numbers FIRST, FIRST + STEP, .. of rows, [R, 2, 2, ..]; STEP: a power of two."""
+    if STEP == 16:
+        return L.join(_number(words, FIRST, BITS), _number(words, FIRST + 16, BITS))
+    else:
+        return L.join(_numbers(words, FIRST, 2 * STEP, BITS), _numbers(words, FIRST + STEP, 2 * STEP, BITS))
+
+
+@jit
+def load_rows(stream, row, count, BITS: constexpr, ROWS: constexpr):
+    """Rows of 32 numbers, uint32[ROWS, 32], 0 from row `count` on; stream: int32, its bytes in order; row: int32."""
+    words = ()
+    for k in L.static_range(BITS):
+        word = L.load(stream + row * BITS + k, row < count, 0).to(L.uint32, bitcast=True)
+        words = words + (permute_bytes(word, word * 0, (row * 0 + 0x0123).to(L.uint32)),)
+    return L.reshape(_numbers(words, 0, 1, BITS), [ROWS, 32])
+
+
+@jit
+def unpack_rows_kernel(packed, numbers, rows, BITS: constexpr):
+    """unpack_kernel for whole rows of 32 numbers; packed: int32."""
+    first = L.program_id(0).to(L.int64) * _ROWS
+    row = arange(_ROWS, streamed(_ROWS, _WARPS, 1))
+    value = load_rows(packed + first * BITS, row, below(rows - first, _ROWS), BITS, _ROWS)
+    layout: constexpr = streamed(32 * _ROWS, _WARPS, 128 // numbers.dtype.element_ty.primitive_bitwidth)
+    i = arange(32 * _ROWS, layout)
+    value = conv(L.reshape(value, [32 * _ROWS]), layout).to(numbers.dtype.element_ty)
+    L.store(numbers + first * 32 + i, value, i < below((rows - first) * 32, 32 * _ROWS))
+
+
+@jit
+def _columns(x, ROWS: constexpr, COUNT: constexpr):
+    """The columns of x, [ROWS, COUNT], each [ROWS]."""
+    first, second = L.split(L.permute(L.reshape(x, [ROWS, 2, COUNT // 2]), (0, 2, 1)))
+    if COUNT == 2:
+        return (L.reshape(first, [ROWS]), L.reshape(second, [ROWS]))
+    else:
+        return _columns(first, ROWS, COUNT // 2) + _columns(second, ROWS, COUNT // 2)
+
+
+@jit
+def _put(word, number, end: constexpr, BITS: constexpr):
+    """`word` with a number that ends behind its first `end` bits, as far as it is in the word."""
+    if end > 0 and end <= 32:
+        word |= number << (32 - end)
+    elif end > 32 and end < 32 + BITS:
+        word |= number >> (end - 32)
+    return word
+
+
+@jit
+def _word(numbers, k: constexpr, BITS: constexpr):
+    """Word k of the stream of a row of 32 numbers."""
+    word = numbers[0] * 0
+    for at in L.static_range(32):
+        word = _put(word, numbers[at], at * BITS + BITS - 32 * k, BITS)
+    return word
+
+
+@jit
+def _words(numbers, FIRST: constexpr, STEP: constexpr, COUNT: constexpr, BITS: constexpr):
+    """Words FIRST, FIRST + STEP, .. below COUNT of rows, [R, 2, 2, ..]; those beyond the stream are 0."""
+    if STEP == COUNT:
+        return _word(numbers, FIRST, BITS)
+    else:
+        return L.join(
+            _words(numbers, FIRST, 2 * STEP, COUNT, BITS), _words(numbers, FIRST + STEP, 2 * STEP, COUNT, BITS)
+        )
+
+
+@jit
+def pack_rows_kernel(numbers, packed, rows, BITS: constexpr, PADDED: constexpr):
+    """pack_kernel for whole rows of 32 numbers; packed: int32, BITS a row. PADDED: a power of two from BITS on."""
+    first = L.program_id(0).to(L.int64) * _ROWS
+    i = arange(32 * _ROWS, streamed(32 * _ROWS, _WARPS, 32))
+    x = L.load(numbers + first * 32 + i, i < below((rows - first) * 32, 32 * _ROWS), 0).to(L.uint32)
+    words = _words(_columns(L.reshape(x, [_ROWS, 32]), _ROWS, 32), 0, 1, PADDED, BITS)
+    layout: constexpr = grid(PADDED, _WARPS)
+    words = conv(L.reshape(words, [_ROWS, PADDED]), layout)
+    row = L.expand_dims(arange(_ROWS, of_rows(layout)), 1)
+    k = L.expand_dims(arange(PADDED, of_columns(layout)), 0)
+    zero = words * 0
+    value = permute_bytes(words, zero, zero + 0x0123).to(L.int32, bitcast=True)
+    L.store(packed + first * BITS + row * BITS + k, value, (row < below(rows - first, _ROWS)) & (k < BITS))
 
 
 @jit

@@ -73,11 +73,12 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     }  # fmt: skip
     code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True}
     bare = code | {"ADD": False, "KEEP": False}
-    average = {"SUM_BITS": 0, "EXACT": True, "CHUNKED": False}
+    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False}
     words = {"codes": "*i32", "values": "*i32", "sums": "*i32", "words": "i32", "stride": "i32", "shards": "i32"}
     looked_up = {"codes": "*u8", "values": "*i32", "sums": "*u8", "count": "i32", "stride": "i32", "shards": "i32"}
     packs = {"numbers": "*u8", "packed": "*i32", "count": "i32", "size": "i32"}
     unpacks = {"packed": "*u8", "numbers": "*u8", "count": "i32"}
+    unpacked = {"packed": "*u8", "numbers": "*u8", "rows": "i32"}
     tile = 8192
     return [
         Kernel("norms", norms_kernel, measured, {**_TILE, "ADD": True}, 8, tile),
@@ -90,8 +91,13 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("pack, 7 bits", packing.pack_kernel, packs, {"BITS": 7, "WORD": 4}, packing.WARPS,
                packing.TILE * 32 // 7),
         Kernel("unpack, 7 bits", packing.unpack_kernel, unpacks, {"BITS": 7}, packing.WARPS, packing.TILE),
+        Kernel("unpack, rows of 7 bits", packing.unpack_rows_kernel, unpacked | {"packed": "*i32"}, {"BITS": 7},
+               packing.WARPS, 32 * packing.ROWS),
+        Kernel("pack, rows of 7 bits", packing.pack_rows_kernel, unpacked | {"packed": "*i32"},
+               {"BITS": 7, "PADDED": 8}, packing.WARPS, 32 * packing.ROWS),
         Kernel("decode", decode_kernel, _AVERAGE, _TILE | average, 8, tile, True),
-        Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE, _TILE | average | {"SUM_BITS": 7}, 8, tile, True),
+        Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
+               _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
     ]  # fmt: skip
 
 

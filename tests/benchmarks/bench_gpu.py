@@ -2,7 +2,8 @@
 
     python tests/benchmarks/bench_gpu.py [--json build/bench/gpu.json]
 
-make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py). Times are medians of triton.testing.do_bench, which clears the cache between runs.
+make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py). Times are medians of
+triton.testing.do_bench, which clears the cache between runs.
 """
 
 from __future__ import annotations

@@ -79,8 +79,9 @@ def place(values: Tensor, device: str, offset: int) -> Tensor:
     return room.copy_(values.reshape(-1))
 
 
-def key_of(device: str, **rounding: int) -> Tensor:
-    return device_key(torch.device(device), seed=KEY.seed, tensor=KEY.tensor, round=KEY.round, **rounding)
+def key_of(device: str, domain: int = 1, phase: int = 0) -> Tensor:
+    words = {"seed": KEY.seed, "tensor": KEY.tensor, "round": KEY.round}
+    return device_key(torch.device(device), **words, domain=domain, phase=phase)
 
 
 @contextmanager
