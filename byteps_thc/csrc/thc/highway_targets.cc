@@ -77,9 +77,9 @@ std::atomic<std::int64_t> wanted_targets{0};
 namespace hwy {
 
 std::int64_t SupportedTargets() {
-  static const std::int64_t kMachine = machine_targets();
+  static const std::int64_t machine = machine_targets();
   const std::int64_t wanted = wanted_targets.load();
-  const std::int64_t targets = wanted != 0 ? wanted : kMachine;
+  const std::int64_t targets = wanted != 0 ? wanted : machine;
   return targets != 0 ? targets : HWY_STATIC_TARGET;
 }
 
