@@ -25,6 +25,7 @@ from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.keys import device_key, set_round
 from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.rounding import Rounding
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 _GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
@@ -58,8 +59,8 @@ class DevicePartition:
 class GpuCompressor:
     """Compresses one worker's gradients on `device`, and decodes the averages.
 
-    config, workers, worker: see byteps_thc.Compressor. domain, phase: of the rounding bits (keys.device_key); None: the
-    worker's own. Raises ConfigurationError for settings that cannot work, rotation blocks above 16384 among them.
+    config, workers, worker: see byteps_thc.Compressor. Raises ConfigurationError for settings that cannot work, among
+    them rotation blocks above 16384 and codes of 5 and 6 bits.
     """
 
     def __init__(
@@ -69,8 +70,6 @@ class GpuCompressor:
         workers: int,
         worker: int,
         device: torch.device | str = "cuda",
-        domain: int | None = None,
-        phase: int = 0,
     ) -> None:
         if not 0 <= worker < workers:
             raise ConfigurationError(f"worker must be in 0 .. {workers - 1}, not {worker}")
@@ -79,12 +78,12 @@ class GpuCompressor:
             raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
         self.config = self.resolved.config
         kernels.check_rotation_block(self.config.rotation_block)
+        kernels.check_bits(self.config.bits)
         self.device = torch.device(device)
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.workers = workers
         self.worker = worker
-        self._domain = 1 + worker if domain is None else domain
-        self._phase = phase
+        self.rounding = Rounding.of(self.config.rounding, worker, workers)
         self._everybody = torch.full((1,), workers, dtype=torch.uint8, device=self.device)
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
@@ -120,7 +119,7 @@ class GpuCompressor:
             norms=zeros(blocks),
             max_norms=zeros(blocks),
             codes=zeros(_core.code_bytes(padded, self.config.bits), dtype=torch.uint8),
-            key=device_key(self.device, seed=self.config.seed, tensor=key, domain=self._domain, phase=self._phase),
+            key=device_key(self.device, seed=self.config.seed, tensor=key, rounding=self.rounding),
             ranges=zeros(blocks, 4),
             keep=zeros(1, dtype=torch.int32),
             clamped=zeros(1, dtype=torch.int64),

@@ -187,7 +187,6 @@ def encode_kernel(
     phase = key_word(key, 5)
     entries += L.load(key + 6)  # from memory, so that the address stays in registers
     tables, clamp = (entries, values), (limit, step, scale, half, factor)
-    entries += L.load(key + 6)
     codes0, even0, odd0, beyond0 = _quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE)
     codes1, even1, odd1, beyond1 = _quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE)
     codes2, even2, odd2, beyond2 = _quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE)

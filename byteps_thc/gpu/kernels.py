@@ -22,6 +22,8 @@ from byteps_thc.gpu.norms import norms_kernel
 from byteps_thc.gpu.tables import DeviceTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
+#: Widths of codes.
+_BITS = (1, 2, 3, 4, 8)
 #: Registers a thread, so that two tiles of 8192 share a multiprocessor.
 _REGISTERS = 128
 
@@ -177,6 +179,12 @@ def check_rotation_block(rotation_block: int) -> None:
         raise ConfigurationError(
             f"rotation_block {rotation_block} is too large for the GPU kernels: use at most {MAX_TILE}"
         )
+
+
+def check_bits(bits: int) -> None:
+    """Raise ConfigurationError for widths of codes that no kernel packs."""
+    if bits not in _BITS:
+        raise ConfigurationError(f"the GPU kernels have no codes of {bits} bits: use {_BITS}")
 
 
 def _for_tiles(kernel: Any, coordinates: int, rotation_block: int, arguments: tuple[Any, ...], **options: Any) -> None:

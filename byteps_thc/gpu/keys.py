@@ -6,22 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from byteps_thc.rounding import Rounding
+
 #: Words of a key: seed (lower, upper half), tensor, round, domain and phase of the rounding bits, two zeros.
 KEY_WORDS = 8
 #: Where the round is.
 ROUND = 3
 
+_FIRST = Rounding(1, 0)
 
-def device_key(
-    device: torch.device, *, seed: int, tensor: int, round: int = 0, domain: int = 1, phase: int = 0
-) -> Tensor:
+
+def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, rounding: Rounding = _FIRST) -> Tensor:
     """Return a key, int32[8].
 
-    seed: 64 bits. tensor, round, domain: 32 bits. phase: 16 bits. The rounding bits of a coordinate are (u + phase) mod
-    2^16 with u of Philox domain `domain`: 1 + worker, where every worker rounds on its own. Signs have domain 0.
-    Word 6: where encode's entries of the table begin, 0.
+    seed: 64 bits. tensor, round: 32 bits. rounding: of the worker (byteps_thc/rounding.py); signs need none. Word 6:
+    where encode's entries of the table begin, 0.
     """
-    words = [seed & 0xFFFFFFFF, seed >> 32, tensor, round, domain, phase, 0, 0]
+    words = [seed & 0xFFFFFFFF, seed >> 32, tensor, round, *rounding, 0, 0]
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +20,12 @@ from byteps_thc import reference
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.keys import device_key
 from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
 
 KEY = reference.Key(0xF23456789ABCDEF0, 3_000_000_007, 2_900_000_000)
 LARGEST_NORM = 2.0**96
+FIRST, THIRD = (Rounding.of("independent", worker, 3) for worker in (0, 2))
 FLOATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -39,8 +40,7 @@ class Case:
     floats: str = "fp32"
     scale: float = 1.0
     feedback: bool = True
-    domain: int = 3
-    phase: int = 0
+    rounding: Rounding = THIRD
     infinite: bool = False  # a coordinate of the gradient
     broken_block: int | None = None  # whose max norm is infinite
     offset: int = 0  # elements by which arrays are not aligned
@@ -79,20 +79,9 @@ def place(values: Tensor, device: str, offset: int) -> Tensor:
     return room.copy_(values.reshape(-1))
 
 
-def key_of(device: str, domain: int = 1, phase: int = 0) -> Tensor:
+def key_of(device: str, rounding: Rounding = FIRST) -> Tensor:
     words = {"seed": KEY.seed, "tensor": KEY.tensor, "round": KEY.round}
-    return device_key(torch.device(device), **words, domain=domain, phase=phase)
-
-
-@contextmanager
-def rounding_phase(phase: int) -> Iterator[None]:
-    """Within, the oracle adds the phase to its rounding bits."""
-    original = reference.rounding_bits
-    reference.rounding_bits = lambda *arguments: original(*arguments) + np.uint16(phase)
-    try:
-        yield
-    finally:
-        reference.rounding_bits = original
+    return device_key(torch.device(device), **words, rounding=rounding)
 
 
 def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
@@ -110,13 +99,12 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
     keep = case.feedback and case.broken_block is None
-    with rounding_phase(case.phase):
-        quantized = reference.quantize(rotated, maxima, n, d, table.values, table.threshold, KEY, case.domain - 1)
+    quantized = reference.quantize(rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding)
     carried = reference.inverse_rotate(quantized.error, n, d, KEY) if keep else residual
 
     g = place(gradient, device, case.offset)
     r = place(torch.from_numpy(residual), device, case.offset)
-    key = key_of(device, domain=case.domain, phase=case.phase)
+    key = key_of(device, case.rounding)
     mine = torch.full((len(sizes),), torch.nan, device=device)
     kernels.block_norms(g, r if case.feedback else None, mine, rotation_block=d)
     same("norms", mine, norms)
@@ -203,7 +191,7 @@ def check_packing(case: Case, device: str, rng: np.random.Generator) -> None:
 def small_cases() -> Iterator[tuple[Any, Case]]:
     base = Case(8192 + 4096 + 64 + 5)
     yield check_encode, Case(2 * 8192)
-    yield check_encode, replace(base, floats="fp16", phase=40_000)
+    yield check_encode, replace(base, floats="fp16", rounding=Rounding(1, 40_000))
     yield check_encode, replace(base, block=1024, floats="bf16", bits=3, granularity=21, offset=1)
     yield check_encode, Case(70, block=64, bits=1, granularity=1, feedback=False)
     yield check_encode, Case(16384 + 100, block=16384, bits=2, granularity=9, scale=1e-30)
@@ -235,7 +223,7 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
             yield check_decode, replace(case, chunk=1024, value_bits=16, workers=60)
             yield check_decode, replace(case, chunk=64)
     for n in (1, 63, 64, 65, 8191, 8192, 8193, 1 << 20):
-        yield check_encode, Case(n, phase=12345)
+        yield check_encode, Case(n, rounding=Rounding(1, 12345))
         yield check_decode, Case(n)
     for scale in (1e-38, 1e-20, 1e20):
         yield check_encode, Case(20_000, scale=scale)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from kernel_bits import KEY, LARGEST_NORM, key_of, same, to_bfloat16
+from kernel_bits import FIRST, KEY, LARGEST_NORM, key_of, same, to_bfloat16
 from torch import Tensor
 
 from byteps_thc import reference
@@ -93,7 +93,7 @@ def check_far_offsets() -> None:
         last = gradient[start:].float().cpu().numpy()
         rotated, norms = reference.rotate(last, None, BLOCK, KEY)
         same("far norms", mine.norms[start // BLOCK :], norms)
-        coded = reference.quantize(rotated, norms, tail, BLOCK, TABLE.values, TABLE.threshold, KEY, 0)
+        coded = reference.quantize(rotated, norms, tail, BLOCK, TABLE.values, TABLE.threshold, KEY, FIRST)
         same("far codes", mine.codes[start // 2 :], reference.pack(coded.codes, 4))
         same("far residual", mine.residual[start:], reference.inverse_rotate(coded.error, tail, BLOCK, KEY))
         sums = np.array(TABLE.values, np.uint8)[coded.codes]
