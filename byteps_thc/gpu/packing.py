@@ -59,7 +59,7 @@ def load_rows(stream, row, count, BITS: constexpr, ROWS: constexpr):
     words = ()
     for k in L.static_range(BITS):
         word = L.load(stream + row * BITS + k, row < count, 0).to(L.uint32, bitcast=True)
-        words = words + (permute_bytes(word, word * 0, (row * 0 + 0x0123).to(L.uint32)),)
+        words = words + (permute_bytes(word, word * 0, (row * 0 + 0x0123).to(L.uint32)),)  # type: ignore[assignment]
     return L.reshape(_numbers(words, 0, 1, BITS), [ROWS, 32])
 
 
