@@ -7,7 +7,8 @@ What counts is the error of the average of n workers. It errs by the quantizatio
   independent as long as error feedback returns them, as their gradients' noise is. What is never returned is a bias:
   it hits the same coordinates with the same sign on workers with similar gradients, and averaging does not help.
 
-    with error feedback      minimise  (average_cost(n) + clamp_cost) / (1 - d),  d = cost + clamp_cost < 1
+    with error feedback      minimise  (average_cost(n) + clamp_cost) / (1 - d),  d = cost + clamp_cost < 1,
+                             and p >= 1/64 up to 4 bits
     without error feedback   minimise  average_cost(n) / n + clamp_cost,  and p <= 1/256 from 4 workers on
 
 With error feedback a worker quantizes gradient + residual. Rotations are fresh every step, so the residual's energy R
@@ -43,6 +44,10 @@ from byteps_thc.wire.layout import MAX_WORKERS
 
 #: Without error feedback, and from this many workers on, p is at most CLAMP_LIMIT_P.
 CLAMP_LIMIT_WORKERS, CLAMP_LIMIT_P = 4, 1 / 256
+#: With error feedback, p of codes of up to 4 bits is at least this. Where workers' gradients are not alike, the largest
+#: norm says more than a worker's coordinates have: 1/128 errs 1.5 % less on normal vectors, but 3 to 7 % more on
+#: gradients of a GPT and a CNN (docs/benchmarks.md, "Where the error comes from").
+FEEDBACK_P, FEEDBACK_P_BITS = 1 / 64, 4
 #: Granularities and p of widths without committed tables, which are solved when they are wanted. 1 bit needs a low
 #: clamp to contract. 6-bit sums of more than 4 workers have 16 bits anyway, and a grid three times as fine errs a third
 #: less. 8 bits lose little by a high clamp.
@@ -91,9 +96,7 @@ def candidates(
     largest = ((1 << value_bits) - 1) // workers
     if largest < (granularity or smallest):
         raise ConfigurationError(overflow_message(bits, granularity or smallest, workers, value_bits))
-    limited = not error_feedback and workers >= CLAMP_LIMIT_WORKERS
-    grid_p = SOLVED_P.get(bits, GRID_P)
-    fractions = [p] if p else [value for value in grid_p if value <= CLAMP_LIMIT_P or not limited]
+    fractions = [p] if p else _fractions(bits, workers, error_feedback)
     if granularity:
         return tuple(solve_grid([bits], [granularity], fractions))
     if bits not in GRID_BITS:
@@ -101,6 +104,14 @@ def candidates(
     if p:
         return tuple(solve_grid([bits], range(smallest, min(GRID_MAX_GRANULARITY, largest) + 1), fractions))
     return tuple(table for table in committed(bits) if table.granularity <= largest and table.p in fractions)
+
+
+def _fractions(bits: int, workers: int, error_feedback: bool) -> list[float]:
+    """Return the p to choose from."""
+    grid = SOLVED_P.get(bits, GRID_P)
+    if error_feedback:
+        return [p for p in grid if p >= FEEDBACK_P or bits > FEEDBACK_P_BITS]
+    return [p for p in grid if p <= CLAMP_LIMIT_P or workers < CLAMP_LIMIT_WORKERS]
 
 
 def best_table(
