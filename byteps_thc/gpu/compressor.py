@@ -23,6 +23,7 @@ from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.frontend import INTERPRETED
 from byteps_thc.gpu.keys import device_key, set_round
 from byteps_thc.gpu.tables import DeviceTable
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
@@ -58,6 +59,7 @@ class DevicePartition:
 class GpuCompressor:
     """Compresses one worker's gradients on `device`, and decodes the averages.
 
+    device: a GPU, which must be the current one when methods are called; for tests, the CPU with TRITON_INTERPRET=1.
     config, workers, worker: see byteps_thc.Compressor. domain, phase: of the rounding bits (keys.device_key); None: the
     worker's own. Raises ConfigurationError for settings that cannot work, rotation blocks above 16384 among them.
     """
@@ -80,6 +82,8 @@ class GpuCompressor:
         self.config = self.resolved.config
         kernels.check_rotation_block(self.config.rotation_block)
         self.device = torch.device(device)
+        if self.device.type == "cpu" and not INTERPRETED:
+            raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.workers = workers
         self.worker = worker
