@@ -23,6 +23,7 @@ from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.frontend import INTERPRETED
 from byteps_thc.gpu.keys import device_key, set_round
 from byteps_thc.gpu.tables import DeviceTable
 from byteps_thc.rounding import Rounding
@@ -59,6 +60,7 @@ class DevicePartition:
 class GpuCompressor:
     """Compresses one worker's gradients on `device`, and decodes the averages.
 
+    device: a GPU, which must be the current one when methods are called; for tests, the CPU with TRITON_INTERPRET=1.
     config, workers, worker: see byteps_thc.Compressor. Raises ConfigurationError for settings that cannot work, among
     them rotation blocks above 16384 and codes of 5 and 6 bits.
     """
@@ -80,6 +82,8 @@ class GpuCompressor:
         kernels.check_rotation_block(self.config.rotation_block)
         kernels.check_bits(self.config.bits)
         self.device = torch.device(device)
+        if self.device.type == "cpu" and not INTERPRETED:
+            raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.workers = workers
         self.worker = worker

@@ -13,12 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
+#: Whether kernels run on CPU tensors.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Whether kernels are plain Triton. BYTEPS_THC_PLAIN_KERNELS=1 compiles them for AMD on a machine without such a GPU.
-PLAIN = (
-    os.environ.get("TRITON_INTERPRET") == "1"
-    or os.environ.get("BYTEPS_THC_PLAIN_KERNELS") == "1"
-    or torch.version.hip is not None
-)
+PLAIN = INTERPRETED or os.environ.get("BYTEPS_THC_PLAIN_KERNELS") == "1" or torch.version.hip is not None
 
 jit: Any
 L: Any

@@ -26,3 +26,20 @@ def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callab
 @pytest.mark.parametrize("part", range(8))
 def test_odd_sizes_blocks_formats_and_alignments(interpret: Callable[..., str], part: int) -> None:
     assert "DIFFERENT" not in interpret("kernel_bits.py", "--large", "--part", f"{part}/8")
+
+
+def test_cpu_tensors_need_the_interpreter(run_python: Callable[..., str]) -> None:
+    program = """
+from byteps_thc import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.gpu import GpuCompressor
+
+for config, device in ((ThcConfig(), "cpu"), (ThcConfig(rotation_block=32768), "cuda")):
+    try:
+        GpuCompressor(config, workers=2, worker=0, device=device)
+    except ConfigurationError as error:
+        print(error)
+"""
+    cpu, block = run_python("-c", program, TRITON_INTERPRET="0").splitlines()
+    assert "use byteps_thc.Compressor" in cpu
+    assert "use at most 16384" in block
