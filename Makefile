@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-switch byteps test test-all lint format bench docs clean
+.PHONY: help setup demo demo-switch byteps test test-all lint format bench bench-gpu docs clean
 
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
@@ -55,6 +55,10 @@ format: ## rewrite sources in the project's style
 bench: ## benchmarks; writes docs/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python scripts/bench.py $(ARGS)
+
+bench-gpu: ## on a GPU: the kernels' bits, then their bandwidth; writes docs/benchmarks.md
+	@scripts/setup.sh all
+	@$(BIN)/python scripts/bench.py gpu
 
 docs: ## API reference from the docstrings, into build/docs
 	@scripts/setup.sh all

@@ -221,6 +221,15 @@ def kernels_section() -> list[str]:
     return markdown("Kernels, one thread unless stated", command, rows_of("bench_kernels.py", "kernels"))
 
 
+def gpu_section() -> list[str]:
+    """The GPU kernels, after their bits: a section of its own, because most machines have no GPU."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests/gpu")}
+    run([sys.executable, "-P", str(ROOT / "tests/gpu/kernel_bits.py"), "--large"], env=environment)
+    run([sys.executable, "-P", str(ROOT / "tests/gpu/on_device.py")], env=environment)
+    rows = rows_of("bench_gpu.py", "gpu")
+    return [f"{rows[0]['device']}.", "", *markdown("GPU kernels", f"{PYTHON} tests/benchmarks/bench_gpu.py", rows)]
+
+
 def p4_model_section() -> list[str]:
     """The P4 programs in the model."""
     command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_p4_model.py"
@@ -245,6 +254,8 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "p4_model": p4_model_section,
     "memif": memif_section,
 }
+#: Only when they are named.
+NAMED_SECTIONS: dict[str, Callable[[], list[str]]] = {"gpu": gpu_section}
 
 
 def write(name: str) -> None:
@@ -255,16 +266,18 @@ def write(name: str) -> None:
         sys.exit(f"{DOCUMENT.relative_to(ROOT)} has no {begin}")
     _, _, after = rest.partition(end)
     # Written after every section: an interrupted run keeps what it has measured.
-    lines = [machine(), "", *SECTIONS[name]()]
+    lines = [machine(), "", *(SECTIONS | NAMED_SECTIONS)[name]()]
     DOCUMENT.write_text(before + "\n".join([begin, "", *lines]) + end + after)
     print(f"wrote {name} into {DOCUMENT.relative_to(ROOT)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"all when none is given: {', '.join(SECTIONS)}")
+    parser.add_argument(
+        "sections", nargs="*", metavar="SECTION", help=f"all when none is given: {', '.join(SECTIONS)}; gpu"
+    )
     args = parser.parse_args()
-    if unknown := set(args.sections) - set(SECTIONS):
+    if unknown := set(args.sections) - set(SECTIONS | NAMED_SECTIONS):
         parser.error(f"unknown sections: {', '.join(sorted(unknown))}")
     for name in args.sections or SECTIONS:
         write(name)

@@ -80,7 +80,8 @@ install_packages() {
 }
 
 sources_digest() {
-  find byteps_thc p4 worker_dpdk ps_software tables cmake CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt \
+  find byteps_thc p4 worker_dpdk ps_software tables cmake \
+    CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt \
     -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
 from byteps_thc.gpu.layouts import flat, last_part, of_columns, of_rows, rows, warps
-from byteps_thc.gpu.packing import load_number
+from byteps_thc.gpu.packing import below, load_number, load_rows
 from byteps_thc.gpu.random_bits import flip, sign_words
 from byteps_thc.gpu.rotation import begins_block, block_of, block_sums, hadamard
 
@@ -29,38 +29,54 @@ def _affine_map(max_norm, workers, factor, uniform, threshold, granularity):
     return before, shift, L.where(exact, slope, 1.0), L.where(exact, limit, 0.0)
 
 
+@jit
+def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
+    """(slope, limit, sums to load) of a block of T that is transformed exactly, or of which no sum counts."""
+    before, _, after, limit = _affine_map(max_norm, workers, 1.0 / T, True, threshold, granularity)
+    exact = before == 1.0
+    return L.where(exact, after, before * 0.0 + 1.0), limit, L.where(exact, T, 0)
+
+
 @jit(do_not_specialize=["first_tile", "coordinates", "padded"])
 def decode_kernel(
     aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk,
     first_tile, coordinates, padded,
-    LOG: constexpr, T: constexpr, SUM_BITS: constexpr, EXACT: constexpr, CHUNKED: constexpr, TAIL: constexpr,
+    LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
+    TAIL: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
-    aggregate: sums, uint8 or uint16[padded], or uint8 with SUM_BITS: a bit stream of them. EXACT: transform sums before
-    they are mapped where a block allows it. contributions: uint8, of each chunk of codes_per_chunk coordinates; without
-    CHUNKED there is one. out: float32, float16 or bfloat16[coordinates]. See encode_kernel for the rest.
+    aggregate: sums, uint8 or uint16[padded], or with SUM_BITS a bit stream of them, uint8, or int32 with WORDS.
+    EXACT: transform sums before they are mapped where a block allows it. contributions: uint8, of each chunk of
+    codes_per_chunk coordinates; without CHUNKED there is one. out: float32, float16 or bfloat16[coordinates]. See
+    encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
     rest = (padded - first).to(L.int32) if TAIL else T
     LAST: constexpr = last_part(T)
+    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED
+    there = rest
+    if ONE_MAP:
+        after, limit, there = _exact_map(L.load(max_norms + tile), L.load(contributions), threshold, granularity, T)
+    inner: constexpr = rows(T, 0, 32)
     if SUM_BITS == 0:
         j = arange(T, flat(T, 0))
-        sums = L.load(aggregate + first + j, j < rest, 0) if TAIL else L.load(aggregate + first + j)
+        sums = L.load(aggregate + first + j, j < there, 0)
+    elif WORDS:
+        line = arange(T // 32, of_rows(inner))
+        sums = load_rows(aggregate + first // 32 * SUM_BITS, line, there // 32, SUM_BITS, T // 32)
+        sums = L.reshape(sums, [T])
     else:
         j = arange(T, flat(T, LAST))
-        sums = load_number(aggregate + first // 8 * SUM_BITS, j, rest, (padded - first) // 8 * SUM_BITS, SUM_BITS, TAIL)
+        size = below((padded - first) // 8 * SUM_BITS, T // 8 * SUM_BITS + 8)
+        sums = load_number(aggregate + first // 8 * SUM_BITS, j, there, size, SUM_BITS)
     sums = conv(sums, flat(T, 0)).to(L.float32)
-    inner: constexpr = rows(T, 0, 32)
-    if (1 << LOG) == T and not TAIL and not CHUNKED:
-        before, shift, after, limit = _affine_map(
-            L.load(max_norms + tile), L.load(contributions), 1.0 / T, EXACT, threshold, granularity
-        )
-        x = sums * before - shift
+    if ONE_MAP:
+        x = sums
     else:
         row = arange(T // 32, of_rows(inner)) * 32
-        block, factor = block_of(row, rest, LOG, T, TAIL)
+        block, factor = block_of(row, rest, LOG, TAIL)
         inside = row < rest
         norm = L.load(max_norms + tile * (T >> LOG) + block, inside, 0.0)
         if CHUNKED:
@@ -74,18 +90,20 @@ def decode_kernel(
             workers = row * 0 + L.load(contributions).to(L.int32)
             uniform = (row >= 0) & EXACT
         before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)
-        x = L.reshape(conv(L.reshape(sums, [T // 32, 32]), inner) * L.expand_dims(before, 1) - L.expand_dims(shift, 1), [T])
+        x = L.reshape(
+            conv(L.reshape(sums, [T // 32, 32]), inner) * L.expand_dims(before, 1) - L.expand_dims(shift, 1), [T]
+        )
     x = hadamard(x, rest, LOG, T, TAIL)
     outer: constexpr = rows(T, LAST, 32)
     x = conv(L.reshape(x, [T // 32, 32]), outer)
     column = L.expand_dims(arange(32, of_columns(outer)), 0)
-    if (1 << LOG) == T and not TAIL and not CHUNKED:
+    if ONE_MAP:
         x = x * after
         line = L.expand_dims(arange(T // 32, of_rows(outer)), 1)
         x = L.where((column == 0) & (line == 0), x - limit, x)
     else:
         x = x * L.expand_dims(conv(after, of_rows(outer)), 1)
-        begins = conv(begins_block(row, rest, LOG, T, TAIL), of_rows(outer))
+        begins = conv(begins_block(row, rest, LOG, TAIL), of_rows(outer))
         x = L.where((column == 0) & L.expand_dims(begins, 1), x - L.expand_dims(conv(limit, of_rows(outer)), 1), x)
     x = conv(L.reshape(flip(x, sign_words(key, first, T, warps(T)), T, LAST), [T]), flat(T, LAST))
     i = arange(T, flat(T, LAST))

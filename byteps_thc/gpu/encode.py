@@ -5,10 +5,22 @@ reference.py (rotate, quantize, pack, inverse_rotate) is the oracle, to the bit.
 
 from __future__ import annotations
 
-from byteps_thc.gpu.frontend import L, arange, choose, constexpr, conv, jit, lowest_byte, magic_lower, magic_upper
+from byteps_thc.gpu.frontend import (
+    L,
+    arange,
+    choose,
+    constexpr,
+    conv,
+    exceeds,
+    jit,
+    lowest_byte,
+    magic_lower,
+    magic_upper,
+)
 from byteps_thc.gpu.layouts import consecutive, flat, last_part, of_rows, rows, streamed, warps
 from byteps_thc.gpu.random_bits import flip, key_word, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
+
 #: Warps of ranges_kernel, and blocks that it takes at a time.
 RANGES_WARPS = constexpr(8)
 _BLOCKS = constexpr(2048)
@@ -46,7 +58,7 @@ def ranges_kernel(norms, max_norms, ranges, keep, clamped, energy, threshold, gr
 
 @jit
 def _interval(entries, values, cell, WIDE: constexpr):
-    """(2^16 / gap, lower value, upper value, code << 8) of the interval of a grid cell; other bits of the code differ."""
+    """(2^16 / gap, lower value, upper value, code << 8) of a grid cell's interval; other bits of the code differ."""
     entry = L.load(entries + cell.to(L.uint32))
     inverse_gap = entry.to(L.int32).to(L.float32, bitcast=True)
     word = (entry >> 32).to(L.int32)
@@ -56,28 +68,24 @@ def _interval(entries, values, cell, WIDE: constexpr):
 
 
 @jit
-def _quantize(x, chance, entries, values, limit, step, scale, half, factor, WIDE: constexpr):
+def _quantize(x, chance, tables, clamp, WIDE: constexpr):
     """(code << 8 in a word, factor * error) of rotated coordinates; chance: 2^23 + 16 rounding bits, float32."""
+    limit, step, scale, half, factor = clamp
     u = L.minimum(L.maximum(x * scale + half, 0.0), half + half)
-    inverse_gap, lower, upper, code = _interval(entries, values, u.to(L.int32), WIDE)
+    inverse_gap, lower, upper, code = _interval(tables[0], tables[1], u.to(L.int32), WIDE)
     value, code = choose(chance - 8388607.5, (u - lower) * inverse_gap, lower, upper, code)
     return code, (x - (value * step - limit)) * factor
 
 
 @jit
-def _quantize_pairs(even, odd, bits, phase, entries, values, limit, step, scale, half, factor, BITS: constexpr, WIDE: constexpr):
-    """(codes of pairs, most significant first, errors of even and odd, number of clamped ones) of a quarter."""
-    beyond = _sign(limit - L.abs(even)) + _sign(limit - L.abs(odd))
-    code0, even = _quantize(even, magic_lower(bits + phase), entries, values, limit, step, scale, half, factor, WIDE)
-    code1, odd = _quantize(odd, magic_upper(bits + (phase << 16)), entries, values, limit, step, scale, half, factor, WIDE)
+def _quantize_pairs(even, odd, bits, phase, tables, clamp, BITS: constexpr, WIDE: constexpr):
+    """(codes of pairs << 8, most significant first, errors of even and odd, clamped ones) of a quarter."""
+    limit = clamp[0]
+    beyond = exceeds(even, limit) + exceeds(odd, limit)
+    code0, even = _quantize(even, magic_lower(bits + phase), tables, clamp, WIDE)
+    code1, odd = _quantize(odd, magic_upper(bits + (phase << 16)), tables, clamp, WIDE)
     most: constexpr = ((1 << BITS) - 1) << 8
     return ((code0 & most) << BITS) | (code1 & most), even, odd, beyond
-
-
-@jit
-def _sign(x):
-    """1 where the sign bit is set, uint32."""
-    return x.to(L.uint32, bitcast=True) >> 31
 
 
 @jit
@@ -138,8 +146,9 @@ def encode_kernel(
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
 
-    ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. clamped: int64, counts coordinates beyond the clamp.
-    Tile `first_tile` + program; TAIL: what is behind the last full tile. coordinates: of the partition, padded: to 64.
+    ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. clamped: int64, counts coordinates
+    beyond the clamp. Tile `first_tile` + program; TAIL: what is behind the last full tile. coordinates: of the
+    partition; padded: to a multiple of 64.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
@@ -165,7 +174,7 @@ def encode_kernel(
         limit, step, scale, half = L.load(at), L.load(at + 1), L.load(at + 2), L.load(at + 3)
     else:
         row = arange(T // 32, of_rows(pairs)) * 32
-        block, factor = block_of(row, rest, LOG, T, TAIL)
+        block, factor = block_of(row, rest, LOG, TAIL)
         at = L.expand_dims(ranges + tile * ((T >> LOG) * 4) + block * 4, 1)
         used = L.expand_dims(row < rest, 1)
         factor = L.expand_dims(factor, 1)
@@ -176,12 +185,13 @@ def encode_kernel(
     even0, even1, even2, even3 = _quarters(even, T)
     odd0, odd1, odd2, odd3 = _quarters(odd, T)
     phase = key_word(key, 5)
-    entries += L.load(key + 6)  # read from memory, so that the address stays in registers
+    entries += L.load(key + 6)  # from memory, so that the address stays in registers
+    tables, clamp = (entries, values), (limit, step, scale, half, factor)
     entries += L.load(key + 6)
-    codes0, even0, odd0, beyond0 = _quantize_pairs(even0, odd0, bits0, phase, entries, values, limit, step, scale, half, factor, BITS, WIDE)
-    codes1, even1, odd1, beyond1 = _quantize_pairs(even1, odd1, bits1, phase, entries, values, limit, step, scale, half, factor, BITS, WIDE)
-    codes2, even2, odd2, beyond2 = _quantize_pairs(even2, odd2, bits2, phase, entries, values, limit, step, scale, half, factor, BITS, WIDE)
-    codes3, even3, odd3, beyond3 = _quantize_pairs(even3, odd3, bits3, phase, entries, values, limit, step, scale, half, factor, BITS, WIDE)
+    codes0, even0, odd0, beyond0 = _quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE)
+    codes1, even1, odd1, beyond1 = _quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE)
+    codes2, even2, odd2, beyond2 = _quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE)
+    codes3, even3, odd3, beyond3 = _quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE)
     L.atomic_add(clamped, L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64))
     _store_codes(_whole(codes0, codes1, codes2, codes3, T), codes, first, rest, T, BITS, TAIL)
     even = _whole(even0, even1, even2, even3, T)

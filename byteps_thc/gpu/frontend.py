@@ -28,49 +28,53 @@ if PLAIN:
     jit, L = triton.jit, tl
 
     @jit
-    def arange(N: tl.constexpr, layout: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def arange(N: tl.constexpr, layout: tl.constexpr):  # noqa: ARG001
         """0 .. N - 1, int32[N]."""
         return tl.arange(0, N)
 
     @jit
-    def conv(x, layout: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def conv(x, layout: tl.constexpr):  # noqa: ARG001
         """x, in another layout."""
         return x
 
     @jit
-    def cast(x, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+    def cast(x, dtype: tl.constexpr):
         """x, float32, in another format, rounded to nearest even."""
         if dtype == tl.bfloat16:  # the interpreter would cut bits off
             bits = x.to(tl.uint32, bitcast=True)
             rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
             rounded = tl.where(x == x, rounded, (bits >> 16) | 0x40)
             return rounded.to(tl.uint16).to(tl.bfloat16, bitcast=True)
-        else:
-            return x.to(dtype)
+        return x.to(dtype)
 
     @jit
-    def choose(a, b, low, high, count):  # type: ignore[no-untyped-def]
+    def choose(a, b, low, high, count):
         """(high, count + 256) where a < b, else (low, count)."""
         less = a < b
         return tl.where(less, high, low), count + (less.to(tl.int32) << 8)
 
     @jit
-    def lowest_byte(word):  # type: ignore[no-untyped-def]
+    def exceeds(x, limit):
+        """1 where |x| > limit, else 0, uint32."""
+        return (tl.abs(x) > limit).to(tl.uint32)
+
+    @jit
+    def lowest_byte(word):
         """The lowest byte of a word, as float32."""
         return (word & 0xFF).to(tl.float32)
 
     @jit
-    def magic_lower(word):  # type: ignore[no-untyped-def]
+    def magic_lower(word):
         """2^23 + the lower half of a word, as float32."""
         return ((word & 0xFFFF) | 0x4B000000).to(tl.float32, bitcast=True)
 
     @jit
-    def magic_upper(word):  # type: ignore[no-untyped-def]
+    def magic_upper(word):
         """2^23 + the upper half of a word, as float32."""
         return ((word >> 16) | 0x4B000000).to(tl.float32, bitcast=True)
 
     @jit
-    def permute_bytes(a, b, selector):  # type: ignore[no-untyped-def]
+    def permute_bytes(a, b, selector):
         """Byte k of the result: byte (nibble k of selector) of the eight of a and b; nibbles are below 8."""
         both = (b.to(tl.uint64) << 32) | a.to(tl.uint64)
         result = a * 0
@@ -86,24 +90,24 @@ else:
     jit, L = gluon.jit, gl
 
     @jit
-    def arange(N: gl.constexpr, layout: gl.constexpr):  # type: ignore[no-untyped-def]
+    def arange(N: gl.constexpr, layout: gl.constexpr):
         """0 .. N - 1, int32[N]."""
         return gl.arange(0, N, layout=layout)
 
     @jit
-    def conv(x, layout: gl.constexpr):  # type: ignore[no-untyped-def]
+    def conv(x, layout: gl.constexpr):
         """x, in another layout."""
         return gl.convert_layout(x, layout)
 
     @jit
-    def cast(x, dtype: gl.constexpr):  # type: ignore[no-untyped-def]
+    def cast(x, dtype: gl.constexpr):
         """x, float32, in another format, rounded to nearest even."""
         return x.to(dtype)
 
     # PTX where the compiler takes an instruction more.
 
     @jit
-    def choose(a, b, low, high, count):  # type: ignore[no-untyped-def]
+    def choose(a, b, low, high, count):
         """(high, count + 256) where a < b, else (low, count)."""
         return gl.inline_asm_elementwise(
             "{ .reg .pred p; setp.lt.f32 p, $2, $3; selp.f32 $0, $5, $4, p; @p add.u32 $1, $1, 256; }",
@@ -115,28 +119,33 @@ else:
         )
 
     @jit
-    def lowest_byte(word):  # type: ignore[no-untyped-def]
+    def exceeds(x, limit):
+        """1 where |x| > limit, else 0, uint32: a sign bit; that of the NaN which arithmetic gives here is not set."""
+        return (limit - gl.abs(x)).to(gl.uint32, bitcast=True) >> 31
+
+    @jit
+    def lowest_byte(word):
         """The lowest byte of a word, as float32."""
         return gl.inline_asm_elementwise(
             "cvt.rn.f32.u8 $0, $1;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
         )
 
     @jit
-    def magic_lower(word):  # type: ignore[no-untyped-def]
+    def magic_lower(word):
         """2^23 + the lower half of a word, as float32."""
         return gl.inline_asm_elementwise(
             "prmt.b32 $0, $1, 0x4B000000, 0x7410;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
         )
 
     @jit
-    def magic_upper(word):  # type: ignore[no-untyped-def]
+    def magic_upper(word):
         """2^23 + the upper half of a word, as float32."""
         return gl.inline_asm_elementwise(
             "prmt.b32 $0, $1, 0x4B000000, 0x7432;", "=f,r", [word], dtype=gl.float32, is_pure=True, pack=1
         )
 
     @jit
-    def permute_bytes(a, b, selector):  # type: ignore[no-untyped-def]
+    def permute_bytes(a, b, selector):
         """Byte k of the result: byte (nibble k of selector) of the eight of a and b; nibbles are below 8."""
         return gl.inline_asm_elementwise(
             "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", [a, b, selector], dtype=gl.uint32, is_pure=True, pack=1

@@ -43,7 +43,7 @@ def clamp_ranges(
     table: DeviceTable,
     largest_norm: float,
 ) -> None:
-    """What encode needs to know of a partition, see encode.ranges_kernel: ranges[B, 4], keep, clamped and energy [1]."""
+    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel."""
     scalars = (table.threshold, float(table.granularity), largest_norm, norms.numel())
     ranges_kernel[(1,)](
         norms, max_norms, ranges, keep, clamped, energy, *scalars, num_warps=RANGES_WARPS.value, **_options()
@@ -77,7 +77,7 @@ def encode(
         WIDE=table.wide,
         ADD=residual is not None,
         KEEP=keep_error,
-        **_register_limit(),
+        **register_limit(),
     )
 
 
@@ -100,15 +100,19 @@ def decode(
     sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)].
     """
     scalars = (threshold, float(granularity), codes_per_chunk)
+    words = sum_bits is not None and aggregate.data_ptr() % 4 == 0
+    if words:
+        aggregate = aggregate.view(torch.int32)
     _for_tiles(
         decode_kernel,
         out.numel(),
         rotation_block,
         (aggregate, contributions, max_norms, out, key, *scalars),
         SUM_BITS=sum_bits or 0,
+        WORDS=words,
         EXACT=value_bits == 8,
         CHUNKED=contributions.numel() > 1,
-        **_register_limit(),
+        **register_limit(),
     )
 
 
@@ -132,7 +136,16 @@ def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
 
 
 def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
-    """packed[code_bytes(count, bits)] = numbers[count], uint8 or uint16, as a bit stream, most significant bit first."""
+    """packed[code_bytes(count, bits)] = numbers[count], uint8 or uint16, as a stream, most significant bit first."""
+    rows = numbers.numel() // 32 if packed.data_ptr() % 4 == 0 else 0
+    if rows:
+        packing.pack_rows_kernel[(-(-rows // packing.ROWS),)](
+            numbers, packed[: rows * 4 * bits].view(torch.int32), rows,
+            BITS=bits, PADDED=1 << (bits - 1).bit_length(), num_warps=packing.WARPS, **_options(),
+        )  # fmt: skip
+        packed, numbers = packed[rows * 4 * bits :], numbers[rows * 32 :]
+    if not numbers.numel():
+        return
     word = 4 if packed.numel() % 4 == 0 and packed.data_ptr() % 4 == 0 else 1
     size = packed.numel() // word
     packing.pack_kernel[(-(-size // packing.TILE),)](
@@ -144,6 +157,15 @@ def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
 def unpack(packed: Tensor, numbers: Tensor, *, bits: int) -> None:
     """Inverse of pack."""
     count = numbers.numel()
+    rows = count // 32 if packed.data_ptr() % 4 == 0 else 0
+    if rows:
+        packing.unpack_rows_kernel[(-(-rows // packing.ROWS),)](
+            packed[: rows * 4 * bits].view(torch.int32), numbers, rows,
+            BITS=bits, num_warps=packing.WARPS, **_options(),
+        )  # fmt: skip
+        packed, numbers, count = packed[rows * 4 * bits :], numbers[rows * 32 :], count % 32
+    if not count:
+        return
     packing.unpack_kernel[(-(-count // packing.TILE),)](
         packed, numbers, count, BITS=bits, num_warps=packing.WARPS, **_options()
     )
@@ -175,5 +197,6 @@ def _options() -> dict[str, Any]:
     return {"enable_fp_fusion": False}
 
 
-def _register_limit() -> dict[str, Any]:
+def register_limit() -> dict[str, Any]:
+    """Option of the kernels that would take more registers than occupancy allows."""
     return {} if PLAIN else {"maxnreg": _REGISTERS}

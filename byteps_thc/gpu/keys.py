@@ -18,14 +18,15 @@ def device_key(
     """Return a key, int32[8].
 
     seed: 64 bits. tensor, round, domain: 32 bits. phase: 16 bits. The rounding bits of a coordinate are (u + phase) mod
-    2^16 with u of Philox domain `domain`, which is 1 + worker where every worker rounds on its own; signs have domain 0.
+    2^16 with u of Philox domain `domain`: 1 + worker, where every worker rounds on its own. Signs have domain 0.
+    Word 6: where encode's entries of the table begin, 0.
     """
     words = [seed & 0xFFFFFFFF, seed >> 32, tensor, round, domain, phase, 0, 0]
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
 
 
 def set_round(key: Tensor, round: int | Tensor) -> None:
-    """Change the round of a key, in stream order; a tensor, int32[1] on the device, is read when the stream gets there."""
+    """Change the round of a key, in stream order; a tensor, int32[1] on the device, is read then."""
     if isinstance(round, Tensor):
         key[ROUND : ROUND + 1].copy_(round)
     else:

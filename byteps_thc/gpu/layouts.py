@@ -3,15 +3,16 @@
 A tile is T = 2^LOG coordinates in T / 1024 warps: every thread holds 32 of them, so five bits of a coordinate's index
 are register bits. A stage of the Hadamard transform of distance 2^s costs no exchange where bit s is a register bit:
 
-    part 0   {0, 1, 2, 3, 4}      a thread has 32 consecutive coordinates: one word of signs, whole bytes of codes
-    part k   {0, 1} + the next 3  ({0} + the next 4 with SHARED = 1)
+    part 0   {0, 1, 2, 3, 4}   a thread has 32 consecutive coordinates: one word of signs, whole bytes of codes
+    part 1   {0, 5, 6, 7, 8}
+    part 2   {0, 9, 10, 11, 12}, and so on
 
-Neighbouring parts share the lowest bits, so that shared memory is accessed 16 (8) bytes at a time.
+All parts share the lowest bit, so that shared memory is accessed 8 bytes at a time. On an H100 this was faster than
+sharing two bits (16 bytes at a time, a part more), and than loading gradients in the layout of part 0.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ MIN_TILE = 8192
 #: The largest tile, and so the largest rotation block.
 MAX_TILE = 16384
 #: Lowest index bits that all parts hold in registers.
-SHARED = int(os.environ.get("THC_SHARED", "2"))
+SHARED = 1
 
 
 @constexpr_function
@@ -71,19 +72,19 @@ def _first_stage(part: int) -> int:
 
 
 @constexpr_function
-def first_stage(part):  # type: ignore[no-untyped-def]
+def first_stage(part):
     """The first stage that is done in a part."""
     return _first_stage(part)
 
 
 @constexpr_function
-def end_stage(part, LOG):  # type: ignore[no-untyped-def]
+def end_stage(part, LOG):
     """The stage after the last one of a part, in a transform of 2^LOG."""
     return min(_first_stage(part + 1), LOG)
 
 
 @constexpr_function
-def flat(T, part):  # type: ignore[no-untyped-def]
+def flat(T, part):
     """Layout of [T] in a part."""
     if PLAIN:
         return None
@@ -100,13 +101,13 @@ def _last_part(log: int) -> int:
 
 
 @constexpr_function
-def last_part(T):  # type: ignore[no-untyped-def]
-    """The part of the last stages: it also suits accesses to device memory, 16 bytes a thread."""
+def last_part(T):
+    """The part of the last stages: it also suits accesses to device memory."""
     return _last_part(_log(T))
 
 
 @constexpr_function
-def rows(T, part, columns):  # type: ignore[no-untyped-def]
+def rows(T, part, columns):
     """Layout of [T / 32, columns] where that is [T] (columns = 32) or its pairs (16) in a part."""
     if PLAIN:
         return None
@@ -120,7 +121,7 @@ def rows(T, part, columns):  # type: ignore[no-untyped-def]
 
 
 @constexpr_function
-def consecutive(T, N):  # type: ignore[no-untyped-def]
+def consecutive(T, N):
     """Layout of [N], made of what a thread has in part 0: N / threads consecutive ones."""
     if PLAIN:
         return None
@@ -130,19 +131,19 @@ def consecutive(T, N):  # type: ignore[no-untyped-def]
 
 
 @constexpr_function
-def of_rows(parent):  # type: ignore[no-untyped-def]
+def of_rows(parent):
     """Layout of [T / 32]: one element for each row of a layout of rows()."""
     return None if PLAIN else L.SliceLayout(1, parent)
 
 
 @constexpr_function
-def of_columns(parent):  # type: ignore[no-untyped-def]
+def of_columns(parent):
     """Layout of [columns]."""
     return None if PLAIN else L.SliceLayout(0, parent)
 
 
 @constexpr_function
-def spread(N, num_warps):  # type: ignore[no-untyped-def]
+def spread(N, num_warps):
     """Layout of [N] with as few elements a thread as possible."""
     if PLAIN:
         return None
@@ -152,18 +153,28 @@ def spread(N, num_warps):  # type: ignore[no-untyped-def]
 
 
 @constexpr_function
-def rounding(T):  # type: ignore[no-untyped-def]
+def rounding(T):
     """Layout of [T / 64, 8], the Philox blocks of rounding bits: four a thread, neighbours in a row.
 
-    Rows are in other warps than in rows(), so that words go there through shared memory: shuffles take more instructions."""
+    Rows are in other warps than in rows(), so that words go there through shared memory: shuffles take more
+    instructions.
+    """
     if PLAIN:
         return None
     log = _log(T) - 3
     threads = list(range(2, log))
-    return _linear([0, 1], threads[-5:] + threads[:-5], lambda bit: [0, 1 << bit] if bit < 3 else [1 << (bit - 3), 0], [T // 64, 8])
+    return _linear(
+        [0, 1], threads[-5:] + threads[:-5], lambda bit: [0, 1 << bit] if bit < 3 else [1 << (bit - 3), 0], [T // 64, 8]
+    )
 
 
 @constexpr_function
-def streamed(N, num_warps, elements):  # type: ignore[no-untyped-def]
+def grid(columns, num_warps):
+    """Layout of [N, columns], columns <= 32: neighbours in a row are in neighbouring lanes."""
+    return None if PLAIN else L.BlockedLayout([1, 1], [32 // columns, columns], [num_warps, 1], [1, 0])
+
+
+@constexpr_function
+def streamed(N, num_warps, elements):  # noqa: ARG001
     """Layout of [N]: `elements` consecutive ones a thread at a time."""
     return None if PLAIN else L.BlockedLayout([elements], [32], [num_warps], [0])

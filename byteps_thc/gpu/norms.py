@@ -45,8 +45,7 @@ def norms_kernel(
             rest = (padded - first).to(L.int32)
             at += full
             position = arange(T // 64, spread(T // 64, warps(T))) * 64
-            for digit in L.static_range(LOG - 6):
-                k: constexpr = LOG - 1 - digit
+            for k in L.static_range(LOG - 1, 5, -1):
                 end = (rest >> k) << k
                 there = ((rest >> k) & 1) == 1
                 mine = (position >= end - (1 << k)) & (position < end)

@@ -32,7 +32,7 @@ def hadamard(x, rest, LOG: constexpr, T: constexpr, TAIL: constexpr):
 
 
 @jit
-def block_of(position, rest, LOG: constexpr, T: constexpr, TAIL: constexpr):
+def block_of(position, rest, LOG: constexpr, TAIL: constexpr):
     """(block, factor) of coordinate `position` of a tile: its block's number in the tile and one over its size.
 
     position: int32 tensor, multiples of 32, whose layout the results have.
@@ -46,12 +46,14 @@ def block_of(position, rest, LOG: constexpr, T: constexpr, TAIL: constexpr):
             end = (rest >> k) << k  # of the block of 2^k, if there is one
             is_digit = ((rest >> k) & 1) == 1
             block += (is_digit & (position >= end)).to(L.int32)
-            size = L.where(is_digit & (position >= full) & (position < end) & (position >= end - (1 << k)), 1 << k, size)
+            size = L.where(
+                is_digit & (position >= full) & (position < end) & (position >= end - (1 << k)), 1 << k, size
+            )
     return block, L.div_rn(1.0, size.to(L.float32))
 
 
 @jit
-def begins_block(position, rest, LOG: constexpr, T: constexpr, TAIL: constexpr):
+def begins_block(position, rest, LOG: constexpr, TAIL: constexpr):
     """Whether coordinates `position` of a tile, as in block_of(), are the first of their blocks."""
     begins = (position & ((1 << LOG) - 1)) == 0
     if TAIL:

@@ -18,8 +18,8 @@ _NARROW = 255
 class DeviceTable:
     """entries: int64[g + 1], one for each cell of the grid, what encode needs of the interval around it.
 
-    The lower half of an entry is 2^16 / gap as float32. The upper half has, from its lowest byte: the lower table value,
-    the code, and the upper table value as bfloat16; for g > 255 only the code, and values are looked up in `values`.
+    The lower half of an entry is 2^16 / gap as float32. The upper half has, from its lowest byte, the lower table
+    value, the code and the upper table value as bfloat16; for g > 255 the code alone: values are looked up in `values`.
     values: float32[2^bits]. integers: int32[2^bits]. packed: int32[4], 16 values of a byte each; None if they are not.
     """
 

@@ -19,7 +19,7 @@ namespace {
   }
   throw DpdkUnavailableError("DPDK's libraries are not installed on this host (" + why +
                              "): install the version that byteps_thc was built with (Debian: apt install dpdk "
-                             "librte-meta-net), or use the kernel UDP back end");
+                             "librte-meta-net librte-meta-mempool), or use the kernel UDP back end");
 }
 
 /// Looked for in the folders of the caller's RUNPATH (see the CMakeLists.txt of the programs and modules). Never

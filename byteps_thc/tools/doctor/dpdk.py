@@ -28,7 +28,7 @@ def check_dpdk() -> Sequence[Finding]:
     missing = _missing_libraries()
     if missing:
         meaning = f"is built in, and its libraries are not installed ({', '.join(missing)}); kernel UDP works"
-        return [Finding("DPDK", State.OPTIONAL, meaning, "apt-get install dpdk librte-meta-net")]
+        return [Finding("DPDK", State.OPTIONAL, meaning, "apt-get install dpdk librte-meta-net librte-meta-mempool")]
     if why_not_loaded("_comm"):
         return [Finding("DPDK", State.OPTIONAL, "is built in, and byteps_thc._comm, which loads it, does not load")]
     try:

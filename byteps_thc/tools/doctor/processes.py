@@ -75,8 +75,16 @@ def why_not_loaded(module: str) -> str:
 def run_probe(name: str, deadline_s: float) -> dict[str, Any]:
     """Run byteps_thc.tools.doctor.probes.<name> in a Python of its own and return what it answers; ProbeError."""
     outcome = run_command([sys.executable, "-P", "-m", f"byteps_thc.tools.doctor.probes.{name}"], deadline_s)
-    lines = outcome.output.splitlines()
-    if outcome.code != 0 or not lines:
+    answer = answer_in(outcome.output)
+    if outcome.code != 0 or answer is None:
         raise ProbeError(outcome.reason)
-    answer: dict[str, Any] = json.loads(lines[-1])
     return answer
+
+
+def answer_in(output: str) -> dict[str, Any] | None:
+    """Return a probe's answer: its last line of JSON. C libraries write what they have buffered after it, or before."""
+    for line in reversed(output.splitlines()):
+        if line.startswith("{"):
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+    return None

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.doctor.finding import Finding, State, run_check
 from byteps_thc.tools.doctor.installation import check_thc_ps
-from byteps_thc.tools.doctor.processes import run_command
+from byteps_thc.tools.doctor.processes import answer_in, run_command
 from byteps_thc.transport.session import has_dpdk
 
 
@@ -62,6 +62,11 @@ def test_findings_of_this_host_and_a_server_that_is_not_there() -> None:
     assert "gloo" in findings["torch"]["meaning"]
     assert findings["UDP GSO and GRO"]["state"] == "ok"
     assert findings["DPDK"]["state"] == ("ok" if has_dpdk() else "optional")
+
+
+def test_answer_of_a_probe_among_the_messages_of_libraries() -> None:
+    assert answer_in('EAL: starts\n{"error": "no"}\nUsage: thc [options]\n') == {"error": "no"}
+    assert answer_in("Usage: thc [options]\n") is None
 
 
 def test_without_torch(tmp_path: Path) -> None:

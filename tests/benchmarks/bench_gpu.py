@@ -1,0 +1,175 @@
+"""GPU kernels against a device memcpy of as many bytes, and encode + decode against plain torch operations.
+
+    python tests/benchmarks/bench_gpu.py [--json build/bench/gpu.json]
+
+make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py). Times are medians of
+triton.testing.do_bench, which clears the cache between runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch_baseline
+import triton
+from torch import Tensor
+
+from byteps_thc.gpu import kernels
+from byteps_thc.gpu.keys import device_key
+from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.tables import LookupTable
+
+BLOCK = 8192
+COORDINATES = 1 << 27
+TARGET_BANDWIDTH = 0.8
+TARGET_SPEEDUP = 8.0
+GPU = torch.device("cuda")
+
+
+def time_us(run: Callable[[], object]) -> float:
+    """Median."""
+    return float(triton.testing.do_bench(run, warmup=50, rep=200, return_mode="median")) * 1e3
+
+
+class Partition:
+    """What the kernels take, for one gradient of n coordinates."""
+
+    def __init__(self, n: int, dtype: torch.dtype) -> None:
+        self.table = LookupTable.paper()
+        self.on_device = DeviceTable.of(self.table, GPU)
+        self.gradient = torch.randn(n, device=GPU).to(dtype)
+        self.residual = 0.1 * torch.randn(n, device=GPU)
+        self.norms = torch.empty(n // BLOCK, device=GPU)
+        self.ranges = torch.empty(n // BLOCK, 4, device=GPU)
+        self.codes = torch.empty(n // 2, dtype=torch.uint8, device=GPU)
+        self.keep = torch.ones(1, dtype=torch.int32, device=GPU)
+        self.clamped = torch.zeros(1, dtype=torch.int64, device=GPU)
+        self.energy = torch.zeros(1, dtype=torch.float64, device=GPU)
+        self.key = device_key(GPU, seed=1, tensor=2, round=3)
+        self.contributions = torch.full((1,), 4, dtype=torch.uint8, device=GPU)
+        self.sums = torch.randint(0, 121, (n,), dtype=torch.uint8, device=GPU)
+        self.measure()
+        self.prepare()
+
+    def measure(self, feedback: bool = True) -> None:
+        kernels.block_norms(self.gradient, self.residual if feedback else None, self.norms, rotation_block=BLOCK)
+
+    def prepare(self) -> None:
+        kernels.clamp_ranges(
+            self.norms, self.norms, self.ranges, self.keep, self.clamped, self.energy,
+            table=self.on_device, largest_norm=2.0**96,
+        )  # fmt: skip
+
+    def encode(self, feedback: bool = True) -> None:
+        kernels.encode(
+            self.gradient, self.residual if feedback else None, self.ranges, self.codes, self.keep, self.clamped,
+            rotation_block=BLOCK, table=self.on_device, key=self.key, keep_error=feedback,
+        )  # fmt: skip
+
+    def decode(self, aggregate: Tensor, out: Tensor, value_bits: int = 8, sum_bits: int | None = None) -> None:
+        kernels.decode(
+            aggregate, self.contributions, self.norms, out, codes_per_chunk=out.numel(), rotation_block=BLOCK,
+            granularity=self.table.granularity, threshold=self.on_device.threshold, key=self.key,
+            value_bits=value_bits, sum_bits=sum_bits,
+        )  # fmt: skip
+
+
+def bandwidth_rows(n: int) -> list[dict[str, Any]]:
+    """Each kernel; bytes: what it must read and write."""
+    full, half = Partition(n, torch.float32), Partition(n, torch.bfloat16)
+    copy_us = time_us(lambda: full.residual.copy_(full.gradient))
+    us_per_byte = copy_us / (8 * n)
+    rows = []
+
+    def add(what: str, bytes_each: float, run: Callable[[], object]) -> None:
+        own_us, peer_us = time_us(run), us_per_byte * bytes_each * n
+        ratio = peer_us / own_us
+        rows.append(
+            {"what": what, "own_us": own_us, "peer": f"memcpy of {bytes_each:g} bytes a coordinate", "peer_us": peer_us,
+             "target": f">= {TARGET_BANDWIDTH:.0%} of its bandwidth", "ratio": ratio, "met": ratio >= TARGET_BANDWIDTH}
+        )  # fmt: skip
+        print(f"{what:45} {own_us:9.1f} us {ratio:6.1%} of memcpy", flush=True)
+
+    add("norms, fp32, residual", 8, full.measure)
+    add("norms, bf16, residual", 6, half.measure)
+    add("norms, fp32", 4, lambda: full.measure(False))
+    add("encode, fp32, error feedback", 12.5, full.encode)
+    add("encode, bf16, error feedback", 10.5, half.encode)
+    add("encode, fp32", 4.5, lambda: full.encode(False))
+    sums, table = full.sums, full.on_device
+    for workers in (2, 4, 8):
+        codes = torch.randint(0, 256, (workers, n // 2), dtype=torch.uint8, device=GPU)
+        add(f"lookup_sum, {workers} workers", workers / 2 + 1, lambda c=codes: kernels.lookup_sum(c, sums, table=table))
+    wide = torch.empty(n, dtype=torch.uint16, device=GPU)
+    add("lookup_sum, 8 workers, 16-bit sums", 6, lambda: kernels.lookup_sum(codes, wide, table=table))
+    packed = {bits: torch.empty(n // 8 * bits, dtype=torch.uint8, device=GPU) for bits in (5, 7, 11)}
+    for bits, numbers in ((5, sums), (7, sums), (11, wide)):
+        width = numbers.element_size()
+        kernels.pack(numbers, packed[bits], bits=bits)
+        add(f"pack, {bits} bits", width + bits / 8, lambda b=bits, x=numbers: kernels.pack(x, packed[b], bits=b))
+        add(f"unpack, {bits} bits", width + bits / 8, lambda b=bits, x=numbers: kernels.unpack(packed[b], x, bits=b))
+    full.sums.random_(0, 121)
+    wide.copy_(torch.randint(0, 1201, (n,), device=GPU))
+    kernels.pack(full.sums, packed[7], bits=7)
+    out, half_out = full.residual, half.gradient
+    add("decode, 8-bit sums, fp32", 5, lambda: full.decode(full.sums, out))
+    add("decode, 8-bit sums, bf16", 3, lambda: full.decode(full.sums, half_out))
+    add("decode, 16-bit sums, fp32", 6, lambda: full.decode(wide, out, value_bits=16))
+    add("decode, sums of 7 bits, fp32", 4.875, lambda: full.decode(packed[7], out, sum_bits=7))
+    return rows
+
+
+def speedup_row(n: int) -> dict[str, Any]:
+    """Encode + decode of one partition, without error feedback, as the peer has none."""
+    own = Partition(n, torch.float32)
+    signs = torch.where(torch.rand(n, device=GPU) < 0.5, -1.0, 1.0)
+    table = own.on_device.values
+    out = torch.empty(n, device=GPU)
+
+    def ours() -> None:
+        own.measure(False)
+        own.prepare()
+        own.encode(False)
+        own.decode(own.sums, out)
+
+    def theirs() -> None:
+        _, norms = torch_baseline.encode(own.gradient, signs, table, own.on_device.threshold, BLOCK)
+        torch_baseline.decode(own.sums, 4, norms, signs, float(table[-1]), own.on_device.threshold, BLOCK)
+
+    own_us, peer_us = time_us(ours), time_us(theirs)
+    ratio = peer_us / own_us
+    print(
+        f"encode + decode of 2^{n.bit_length() - 1}: {own_us:.0f} us, torch {peer_us:.0f} us, {ratio:.1f}x", flush=True
+    )
+    return {
+        "what": f"norms, encode + decode, 2^{n.bit_length() - 1} floats", "own_us": own_us,
+        "peer": "plain torch CUDA operations", "peer_us": peer_us, "target": f">= {TARGET_SPEEDUP:g}x faster",
+        "ratio": ratio, "met": ratio >= TARGET_SPEEDUP,
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--log-coordinates", type=int, default=27)
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("bench_gpu: torch sees no GPU here")
+    n = 1 << arguments.log_coordinates
+    device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}"
+    print(device, flush=True)
+    rows = [row | {"device": device} for row in (*bandwidth_rows(n), speedup_row(n // 8), speedup_row(1 << 20))]
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

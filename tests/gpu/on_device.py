@@ -1,0 +1,112 @@
+"""What only a GPU can show: kernels in a CUDA graph, and offsets beyond 2^31. Part of make bench-gpu.
+
+Fails with a MismatchError of kernel_bits.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from kernel_bits import KEY, LARGEST_NORM, key_of, same, to_bfloat16
+from torch import Tensor
+
+from byteps_thc import reference
+from byteps_thc.gpu import kernels
+from byteps_thc.gpu.keys import ROUND, set_round
+from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.tables import LookupTable
+
+BLOCK = 8192
+GPU = torch.device("cuda")
+TABLE = LookupTable.paper()
+
+
+class Buffers:
+    """One partition, encoded and decoded as if it were the only worker's."""
+
+    def __init__(self, gradient: Tensor, residual: Tensor) -> None:
+        n = gradient.numel()
+        padded = -(-n // 64) * 64
+        blocks = padded // BLOCK + (padded % BLOCK).bit_count()
+        self.table = DeviceTable.of(TABLE, GPU)
+        self.gradient, self.residual = gradient, residual
+        self.key = key_of("cuda")
+        self.norms = torch.zeros(blocks, device=GPU)
+        self.ranges = torch.zeros(blocks, 4, device=GPU)
+        self.codes = torch.zeros(padded // 2, dtype=torch.uint8, device=GPU)
+        self.keep = torch.zeros(1, dtype=torch.int32, device=GPU)
+        self.clamped = torch.zeros(1, dtype=torch.int64, device=GPU)
+        self.energy = torch.zeros(1, dtype=torch.float64, device=GPU)
+        self.sums = torch.zeros(padded, dtype=torch.uint8, device=GPU)
+        self.one = torch.ones(1, dtype=torch.uint8, device=GPU)
+        self.out = torch.zeros_like(gradient)
+
+    def go(self) -> None:
+        kernels.block_norms(self.gradient, self.residual, self.norms, rotation_block=BLOCK)
+        kernels.clamp_ranges(
+            self.norms, self.norms, self.ranges, self.keep, self.clamped, self.energy,
+            table=self.table, largest_norm=LARGEST_NORM,
+        )  # fmt: skip
+        kernels.encode(
+            self.gradient, self.residual, self.ranges, self.codes, self.keep, self.clamped,
+            rotation_block=BLOCK, table=self.table, key=self.key, keep_error=True,
+        )  # fmt: skip
+        kernels.lookup_sum(self.codes.view(1, -1), self.sums, table=self.table)
+        kernels.decode(
+            self.sums, self.one, self.norms, self.out, codes_per_chunk=self.sums.numel(), rotation_block=BLOCK,
+            granularity=TABLE.granularity, threshold=self.table.threshold, key=self.key, value_bits=8,
+        )  # fmt: skip
+
+
+def check_graph() -> None:
+    """Rounds replayed from a graph, whose key counts on in device memory, are those of calls one by one."""
+    gradient = torch.randn(5 * BLOCK + 1000, device=GPU)
+    direct = Buffers(gradient, torch.zeros_like(gradient))
+    replayed = Buffers(gradient, torch.zeros_like(gradient))
+    warm = Buffers(gradient, torch.zeros_like(gradient))
+    warm.go()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        replayed.go()
+        replayed.key[ROUND] += 1
+    for round in range(3):
+        set_round(direct.key, KEY.round + round)
+        direct.go()
+        graph.replay()
+        for name in ("codes", "residual", "out", "clamped"):
+            same(f"{name} in round {round}", getattr(replayed, name), getattr(direct, name).cpu().numpy())
+
+
+def check_far_offsets() -> None:
+    """The last blocks of 2^31 coordinates and a bit."""
+    start = 1 << 31
+    tail = 3 * BLOCK + 77
+    gradient = torch.randn(start + tail, device=GPU, dtype=torch.bfloat16)
+    mine = Buffers(gradient, torch.zeros(start + tail, device=GPU))
+    mine.go()
+    original = reference.philox
+    reference.philox = lambda blocks, domain, key, rounds: original(
+        blocks + np.uint64(start // 8 if domain else start // 128), domain, key, rounds
+    )
+    try:
+        last = gradient[start:].float().cpu().numpy()
+        rotated, norms = reference.rotate(last, None, BLOCK, KEY)
+        same("far norms", mine.norms[start // BLOCK :], norms)
+        coded = reference.quantize(rotated, norms, tail, BLOCK, TABLE.values, TABLE.threshold, KEY, 0)
+        same("far codes", mine.codes[start // 2 :], reference.pack(coded.codes, 4))
+        same("far residual", mine.residual[start:], reference.inverse_rotate(coded.error, tail, BLOCK, KEY))
+        sums = np.array(TABLE.values, np.uint8)[coded.codes]
+        same("far sums", mine.sums[start:], sums)
+        one = np.ones(1, np.uint8)
+        average = reference.decode(sums, one, norms, tail, 1 << 20, BLOCK, TABLE.granularity, mine.table.threshold, KEY)
+        same("far average", mine.out[start:], to_bfloat16(average))
+    finally:
+        reference.philox = original
+
+
+if __name__ == "__main__":
+    check_graph()
+    print("same bits: rounds replayed from a CUDA graph")
+    check_far_offsets()
+    print("same bits: offsets beyond 2^31")

@@ -1,0 +1,61 @@
+"""What compilers make of the kernels, without a GPU: registers, stack, instructions, and no contracted arithmetic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+MAX_REGISTERS = 128
+MAX_INSTRUCTIONS = 80
+_CONTRACTED = """
+import re, sys
+from byteps_thc.gpu import resources
+kernels = [kernel for kernel in resources.kernels() if kernel.name in ("encode", "decode")]
+for kernel in kernels:
+    ptx = resources.compile_kernel(kernel, "sm_90").asm["ptx"]
+    assert "add.f32" in ptx or "add.rn.f32" in ptx
+    print(kernel.name, len(re.findall(r"fma\\.[a-z.]*f32|\\.ftz", ptx)))
+"""
+
+
+def resources_of(
+    run_python: Callable[..., str], arch: str, kernel: str = "", **environment: str
+) -> list[dict[str, float]]:
+    printed = run_python("-m", "byteps_thc.gpu.resources", "--arch", arch, "--kernel", kernel, "--json", **environment)
+    rows: list[dict[str, float]] = json.loads(printed)
+    assert rows
+    return rows
+
+
+@pytest.mark.timeout(600)
+def test_encode_fits_registers_and_instructions(run_python: Callable[..., str]) -> None:
+    encode, *_ = resources_of(run_python, "sm_90", "encode")
+    assert encode["kernel"] == "encode"
+    assert encode["registers"] <= MAX_REGISTERS
+    assert encode["stack_bytes"] == 0
+    assert encode["instructions_per_coordinate"] <= MAX_INSTRUCTIONS
+
+
+@pytest.mark.timeout(600)
+def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
+    assert run_python("-c", _CONTRACTED).splitlines() == ["encode 0", "decode 0"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_120"])
+def test_no_kernel_needs_a_stack(run_python: Callable[..., str], arch: str) -> None:
+    for row in resources_of(run_python, arch):
+        assert row["stack_bytes"] == 0, row
+        assert row["registers"] <= MAX_REGISTERS, row
+        if row["kernel"].startswith(("encode", "decode")):
+            assert row["instructions_per_coordinate"] <= 95, row
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_plain_kernels_compile_for_amd(run_python: Callable[..., str]) -> None:
+    rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
+    assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
