@@ -1,8 +1,9 @@
 # Enables C++, looks for everything else that the build needs, and names all that is missing in one message. Included once,
-# by the project's CMakeLists.txt. Makes the targets thc_highway, thc_fmt, thc_logging (spdlog), thc_toml and thc_cli11, and
-# PkgConfig::DPDK when THC_HAVE_DPDK.
+# by the project's CMakeLists.txt. Makes the targets thc_highway, thc_prometheus, thc_fmt, thc_logging (spdlog), thc_toml and
+# thc_cli11, and PkgConfig::DPDK when THC_HAVE_DPDK.
 #
-# The libraries are used by their headers alone, so that what is built runs where none of them is installed.
+# What is built runs where none of these libraries is installed: those that can are used by their headers alone, Highway and
+# prometheus-cpp go into the wheel (THC_BUNDLED).
 include(CheckLanguage)
 
 set(missing "")
@@ -25,6 +26,18 @@ macro(thc_need_header target header what package)
   target_include_directories(${target} SYSTEM INTERFACE ${${target}_INCLUDE_DIR})
 endmacro()
 
+# thc_need_library(TARGET HEADER LIBRARIES WHAT PACKAGE): the same of a library that is linked with.
+macro(thc_need_library target header libraries what package)
+  thc_need_header(${target} ${header} ${what} ${package})
+  if(${target}_INCLUDE_DIR AND CMAKE_CXX_COMPILER)
+    foreach(library IN ITEMS ${libraries})
+      find_library(${target}_${library} ${library} REQUIRED)
+      mark_as_advanced(${target}_${library})
+      target_link_libraries(${target} INTERFACE ${${target}_${library}})
+    endforeach()
+  endif()
+endmacro()
+
 check_language(CXX)
 thc_need(CMAKE_CXX_COMPILER "a C++20 compiler" g++)
 if(CMAKE_CXX_COMPILER)
@@ -33,7 +46,9 @@ if(CMAKE_CXX_COMPILER)
 else()
   list(APPEND CMAKE_PREFIX_PATH /usr/local /usr)  # what a compiler tells CMake
 endif()
-thc_need_header(thc_highway hwy/highway.h "Highway" libhwy-dev)
+thc_need_library(thc_highway hwy/highway.h hwy "Highway" libhwy-dev)
+thc_need_library(
+  thc_prometheus prometheus/exposer.h "prometheus-cpp-pull;prometheus-cpp-core" "prometheus-cpp" prometheus-cpp-dev)
 thc_need_header(thc_fmt fmt/core.h "fmt" libfmt-dev)
 thc_need_header(thc_logging spdlog/spdlog.h "spdlog" libspdlog-dev)
 thc_need_header(thc_toml toml++/toml.h "toml++" libtomlplusplus-dev)
@@ -82,6 +97,7 @@ if(missing)
   message(FATAL_ERROR "byteps_thc cannot be built here. Missing:\n${missing}\n${mend}")
 endif()
 
+set(THC_BUNDLED "libhwy|libprometheus-cpp-|libcivetweb")  # file names begin so; the last is prometheus-cpp's HTTP server
 target_compile_definitions(thc_fmt INTERFACE FMT_HEADER_ONLY=1)
 target_compile_definitions(thc_logging INTERFACE SPDLOG_FMT_EXTERNAL)
 target_compile_definitions(thc_toml INTERFACE TOML_HEADER_ONLY=1)

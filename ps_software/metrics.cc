@@ -1,7 +1,5 @@
 #include "metrics.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -11,45 +9,37 @@
 namespace thc::ps {
 namespace {
 
-using Labels = std::vector<std::pair<const char*, std::string>>;
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
 
-/// One family in Prometheus's text format, version 0.0.4; adds up values of equal labels (the shares of the shards).
-/// Values of labels are numbers and the names in our tables, so nothing in them needs escapes.
+/// Builds one family, adding up values of equal labels (the shares of the shards).
 class Family {
  public:
-  Family(const char* name, const char* help, const char* type) : name_(name), help_(help), type_(type) {}
+  Family(std::string name, std::string help, MetricType type)
+      : family_{.name = std::move(name), .help = std::move(help), .type = type, .metric = {}} {}
 
-  void add(const Labels& labels, double value) {
-    std::string key;
-    for (const auto& [label, text] : labels) {
-      key += fmt::format("{}{}=\"{}\"", key.empty() ? "" : ",", label, text);
+  void add(Labels labels, double value) {
+    for (ClientMetric& metric : family_.metric) {
+      if (metric.label == labels) return set(metric, get(metric) + value);
     }
-    for (auto& [known, sum] : values_) {
-      if (known == key) {
-        sum += value;
-        return;
-      }
-    }
-    values_.emplace_back(std::move(key), value);
+    ClientMetric& metric = family_.metric.emplace_back();
+    metric.label = std::move(labels);
+    set(metric, value);
   }
 
-  void write(std::string& text) const {
-    text += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name_, help_, name_, type_);
-    for (const auto& [labels, value] : values_) {
-      text +=
-          labels.empty() ? fmt::format("{} {}\n", name_, value) : fmt::format("{}{{{}}} {}\n", name_, labels, value);
-    }
-  }
+  MetricFamily take() && { return std::move(family_); }
 
  private:
-  const char* name_;
-  const char* help_;
-  const char* type_;
-  std::vector<std::pair<std::string, double>> values_;
-};
+  bool is_counter() const { return family_.type == MetricType::Counter; }
+  double get(const ClientMetric& metric) const { return is_counter() ? metric.counter.value : metric.gauge.value; }
+  void set(ClientMetric& metric, double value) const {
+    (is_counter() ? metric.counter.value : metric.gauge.value) = value;
+  }
 
-constexpr const char* kCounter = "counter";
-constexpr const char* kGauge = "gauge";
+  MetricFamily family_;
+};
 
 struct PacketMetric {
   const char* name;
@@ -117,26 +107,26 @@ void add_reasons(Family& family, const std::string& job, const Names& names, con
   }
 }
 
-void collect_packets(const std::vector<const Shard*>& shards, std::string& text) {
+void collect_packets(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
   for (const PacketMetric& metric : kPacketMetrics) {
-    Family family(metric.name, metric.help, kCounter);
+    Family family(metric.name, metric.help, MetricType::Counter);
     for_each_packet_counters(shards, [&](const std::string& job, const PacketCounters& counters) {
       family.add({{"job", job}}, static_cast<double>((counters.*metric.counter).get()));
     });
-    family.write(text);
+    families.push_back(std::move(family).take());
   }
   Family drops("thc_ps_dropped_packets_total", "Packets dropped without effect, malformed ones by what is wrong.",
-               kCounter);
-  Family errors("thc_ps_errors_sent_total", "ERROR messages sent.", kCounter);
+               MetricType::Counter);
+  Family errors("thc_ps_errors_sent_total", "ERROR messages sent.", MetricType::Counter);
   for_each_packet_counters(shards, [&](const std::string& job, const PacketCounters& counters) {
     add_reasons(drops, job, kDropNames, counters.drops);
     add_reasons(errors, job, wire::kErrorReasonNames, counters.errors);
   });
-  drops.write(text);
-  errors.write(text);
+  families.push_back(std::move(drops).take());
+  families.push_back(std::move(errors).take());
 }
 
-void collect_jobs(const std::vector<const Shard*>& shards, std::string& text) {
+void collect_jobs(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
   std::map<std::uint64_t, std::uint64_t> workers;  // by job, the most on any shard
   for (const Shard* shard : shards) {
     for (const JobCounters& job : shard->jobs()) {
@@ -144,32 +134,32 @@ void collect_jobs(const std::vector<const Shard*>& shards, std::string& text) {
       if (id != 0) workers[id - 1] = std::max(workers[id - 1], job.workers.get());
     }
   }
-  Family jobs("thc_ps_jobs", "Jobs at this moment.", kGauge);
+  Family jobs("thc_ps_jobs", "Jobs at this moment.", MetricType::Gauge);
   jobs.add({}, static_cast<double>(workers.size()));
-  jobs.write(text);
-  Family joined("thc_ps_workers", "Workers that joined the job.", kGauge);
+  families.push_back(std::move(jobs).take());
+  Family joined("thc_ps_workers", "Workers that joined the job.", MetricType::Gauge);
   for (const auto& [id, count] : workers) joined.add({{"job", std::to_string(id)}}, static_cast<double>(count));
-  joined.write(text);
+  families.push_back(std::move(joined).take());
   for (const JobMetric& metric : kJobMetrics) {
-    Family family(metric.name, metric.help, kGauge);
+    Family family(metric.name, metric.help, MetricType::Gauge);
     for (const Shard* shard : shards) {
       for (const JobCounters& job : shard->jobs()) {
         const std::uint64_t id = job.job_plus_one.get();
         if (id != 0) family.add({{"job", std::to_string(id - 1)}}, static_cast<double>((job.*metric.gauge).get()));
       }
     }
-    family.write(text);
+    families.push_back(std::move(family).take());
   }
 }
 
-void collect_io(const std::vector<const Shard*>& shards, std::string& text) {
+void collect_io(const std::vector<const Shard*>& shards, std::vector<MetricFamily>& families) {
   for (const IoMetric& metric : kIoMetrics) {
-    Family family(metric.name, metric.help, kCounter);
+    Family family(metric.name, metric.help, MetricType::Counter);
     for (std::size_t i = 0; i < shards.size(); ++i) {
       const IoTotals& totals = shards[i]->io_totals();
       family.add({{"shard", std::to_string(i)}}, static_cast<double>((totals.*metric.counter).get()));
     }
-    family.write(text);
+    families.push_back(std::move(family).take());
   }
 }
 
@@ -178,16 +168,16 @@ void collect_io(const std::vector<const Shard*>& shards, std::string& text) {
 MetricsCollector::MetricsCollector(std::vector<const Shard*> shards)
     : shards_(std::move(shards)), started_(std::chrono::steady_clock::now()) {}
 
-std::string MetricsCollector::text() const {
-  std::string text;
-  Family uptime("thc_ps_uptime_seconds", "Time since the start.", kGauge);
+std::vector<MetricFamily> MetricsCollector::Collect() const {
+  std::vector<MetricFamily> families;
+  Family uptime("thc_ps_uptime_seconds", "Time since the start.", MetricType::Gauge);
   const std::chrono::duration<double> up = std::chrono::steady_clock::now() - started_;
   uptime.add({}, up.count());
-  uptime.write(text);
-  collect_jobs(shards_, text);
-  collect_packets(shards_, text);
-  collect_io(shards_, text);
-  return text;
+  families.push_back(std::move(uptime).take());
+  collect_jobs(shards_, families);
+  collect_packets(shards_, families);
+  collect_io(shards_, families);
+  return families;
 }
 
 }  // namespace thc::ps

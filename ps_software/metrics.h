@@ -1,21 +1,22 @@
 // What the Prometheus endpoint shows. Reads the shards' counters without stopping them.
 #pragma once
 
+#include <prometheus/collectable.h>
+#include <prometheus/metric_family.h>
+
 #include <chrono>
-#include <string>
 #include <vector>
 
 #include "shard.h"
 
 namespace thc::ps {
 
-class MetricsCollector {
+class MetricsCollector final : public prometheus::Collectable {
  public:
   /// The shards outlive the collector.
   explicit MetricsCollector(std::vector<const Shard*> shards);
 
-  /// All metrics in Prometheus's text format. Called by any thread.
-  std::string text() const;
+  std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   std::vector<const Shard*> shards_;

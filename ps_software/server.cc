@@ -8,7 +8,6 @@
 #include <string>
 
 #include "front_end.h"
-#include "io/address.h"
 #include "thc/errors.h"
 
 namespace thc::ps {
@@ -17,6 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTimerInterval{50};
+constexpr std::size_t kMetricsThreads = 4;  // a client that sends nothing keeps one of them for a while
 
 steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
@@ -66,10 +66,16 @@ void Server::start_metrics(const Options& options) {
   if (options.metrics_port == 0) return;
   std::vector<const Shard*> shards;
   for (const auto& shard : shards_) shards.push_back(shard.get());
-  collector_ = std::make_unique<MetricsCollector>(std::move(shards));
-  const io::Endpoint listen{.ip = io::parse_ipv4(options.metrics_listen), .port = options.metrics_port};
-  metrics_endpoint_ = std::make_unique<MetricsEndpoint>(listen, [this] { return collector_->text(); });
-  spdlog::info("metrics on http://{}/metrics", io::to_string(listen));
+  collector_ = std::make_shared<MetricsCollector>(std::move(shards));
+  const std::string address = options.metrics_listen + ":" + std::to_string(options.metrics_port);
+  try {
+    exposer_ = std::make_unique<prometheus::Exposer>(address, kMetricsThreads);
+  } catch (const std::exception&) {
+    throw TransportError("cannot serve metrics on " + address +
+                         ": is the port in use? (choose another --metrics-port)");
+  }
+  exposer_->RegisterCollectable(collector_);
+  spdlog::info("metrics on http://{}/metrics", address);
 }
 
 void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {

@@ -1,6 +1,8 @@
 // Packet threads, each with its shard, and the metrics endpoint.
 #pragma once
 
+#include <prometheus/exposer.h>
+
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -10,7 +12,6 @@
 #include "io/packet_io.h"
 #include "job_log.h"
 #include "metrics.h"
-#include "metrics_endpoint.h"
 #include "options.h"
 #include "shard.h"
 
@@ -43,8 +44,8 @@ class Server {
 
   std::vector<std::unique_ptr<io::PacketIo>> ios_;
   std::vector<std::unique_ptr<Shard>> shards_;
-  std::unique_ptr<MetricsCollector> collector_;
-  std::unique_ptr<MetricsEndpoint> metrics_endpoint_;
+  std::shared_ptr<MetricsCollector> collector_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
   std::chrono::steady_clock::duration drain_timeout_;
   std::atomic<bool> draining_{false};
   std::optional<JobLog> job_log_;      // of shard 0, which has all jobs

@@ -198,29 +198,6 @@ def scrape(port: int) -> str:
         return str(response.read().decode())
 
 
-@pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        (b"GET /metrics?a=b HTTP/1.0\r\n\r\n", b"200 OK"),
-        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found"),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed"),
-        (b"GET\r\n\r\n", b"405 Method Not Allowed"),
-        (b"GET /metrics HTTP/1.1", b"400 Bad Request"),
-        (b"x" * 10000, b"400 Bad Request"),
-    ],
-)
-def test_metrics_endpoint_answers_what_is_no_scrape(request_: bytes, status: bytes) -> None:
-    port = free_tcp_port()
-    with (
-        ParameterServer(["--metrics-port", str(port)]),
-        socket.create_connection(("127.0.0.1", port), SOON_S) as connection,
-    ):
-        connection.sendall(request_)
-        connection.shutdown(socket.SHUT_WR)
-        answer = connection.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
-
-
 def test_a_silent_client_holds_up_neither_scrapes_nor_the_end() -> None:
     port = free_tcp_port()
     with ParameterServer(["--metrics-port", str(port)]), socket.create_connection(("127.0.0.1", port), SOON_S):
