@@ -35,7 +35,7 @@ class ThcConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bits: Literal[1, 2, 3, 4, 8] = 4
+    bits: Literal[1, 2, 3, 4, 5, 6, 8] = 4
     """b, bits of a code"""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
     """g, the largest table value; at least 2^bits - 1"""

@@ -14,8 +14,9 @@ from typing import Any
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables.lookup_table import LookupTable
 
-#: The paper's grid: granularities up to 51 (appendix on the lookup table), p from 1/16 to 1/1024; and 1/8, for 2 bits.
-GRID_BITS = (2, 3, 4)
+#: The paper's grid: granularities up to 51 (appendix on the lookup table), p from 1/16 to 1/1024;
+#: and 1/8, for 2 bits.
+GRID_BITS = (2, 3, 4, 5)
 GRID_MAX_GRANULARITY = 51
 GRID_P = tuple(1 / (1 << k) for k in range(3, 11))
 

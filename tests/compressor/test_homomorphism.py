@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byteps_thc import ThcConfig, reference
+from byteps_thc.tables import CODE_BITS
 
 SETTINGS = settings(max_examples=30, deadline=None)
 THC = [ThcConfig(), ThcConfig.paper(), ThcConfig(bits=2), ThcConfig(bits=3), ThcConfig.paper(value_bits=16)]
-UNIFORM = [ThcConfig.uniform(bits) for bits in (1, 2, 3, 4, 8)]
+UNIFORM = [ThcConfig.uniform(bits) for bits in CODE_BITS]
 
 
 def gradients(workers: int, size: int, seed: int, spread: float = 1.0) -> list[np.ndarray]:

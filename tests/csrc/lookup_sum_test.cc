@@ -31,7 +31,7 @@ void check_sums(const LookupTable& table, std::size_t count, std::size_t misalig
 
 TEST_P(LookupSum, AddsTableValues) {
   use_instruction_set(GetParam());
-  for (const unsigned bits : {1U, 2U, 3U, 4U, 8U}) {
+  for (const unsigned bits : {1U, 2U, 3U, 4U, 5U, 6U, 8U}) {
     for (const std::size_t count : kSizes) {
       for (const std::size_t misalignment : {0UL, 1UL, 7UL}) {
         SCOPED_TRACE(std::to_string(bits) + " bits, count " + std::to_string(count));

@@ -15,7 +15,7 @@ SIZES = [0, 1, 63, 8191, 8192, 100_001, 1_000_003]
 #: kernels divide calls of half a million coordinates or more, or of a few millions: block_norms and pack at 2^20
 DIVIDED = 1_200_003
 KEY = {"seed": 2**63 + 5, "tensor": 3, "round": 2**31}
-TABLES = {bits: LookupTable.uniform(bits) for bits in (1, 2, 3, 8)} | {4: LookupTable.paper()}
+TABLES = {bits: LookupTable.uniform(bits) for bits in (1, 2, 3, 5, 6, 8)} | {4: LookupTable.paper()}
 FORMATS = ["float32", "float16", "bfloat16"]
 CODES_PER_CHUNK = 11 * 64  # chunks do not end where the threads' ranges do
 Arrays = list[np.ndarray | int]

@@ -12,6 +12,7 @@ from byteps_thc import LookupTable, _core, reference
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.reference import Key
 from byteps_thc.rounding import Rounding
+from byteps_thc.tables import CODE_BITS
 
 SETS = _core.instruction_sets()
 SIZES = st.one_of(st.integers(0, 300), st.integers(0, 20000), st.sampled_from([64, 1024, 8192, 16384, 8193]))
@@ -21,7 +22,8 @@ ROUNDINGS = st.builds(Rounding, st.integers(1, 64), st.integers(0, 65535))
 SETTINGS = settings(max_examples=40, deadline=None)
 TABLES = st.sampled_from(
     [LookupTable.paper(), LookupTable.solve(4, 51, 1 / 256), LookupTable.solve(3, 20, 1 / 64)]
-    + [LookupTable.uniform(bits) for bits in (1, 2, 3, 4, 8)]
+    + [LookupTable.uniform(bits) for bits in CODE_BITS]
+    + [LookupTable.solve(5, 51, 1 / 128)]
     + [LookupTable.solve(4, 300, 1 / 32), LookupTable.solve(2, 9, 1 / 16)]
 )
 

@@ -2,7 +2,7 @@ import pytest
 
 from byteps_thc import _core
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tables import LookupTable
+from byteps_thc.tables import CODE_BITS, LookupTable
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_invalid_tables_are_refused(values, cost, reason):
         LookupTable(2, 4, 1 / 32, values, cost)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("bits", CODE_BITS)
 def test_uniform_tables_are_the_identity(bits):
     table = LookupTable.uniform(bits)
     assert table.values == tuple(range(1 << bits))

@@ -19,7 +19,7 @@ def test_committed_tables_are_up_to_date():
 
 def test_the_grid_is_complete():
     tables = [table for bits in store.GRID_BITS for table in store.committed(bits)]
-    assert len(tables) == 8 * (49 + 45 + 37)
+    assert len(tables) == 8 * (49 + 45 + 37 + 21)
     assert len({(table.bits, table.granularity, table.p) for table in tables}) == len(tables)
 
 

@@ -21,6 +21,13 @@ struct PhiloxLanes {
   V64 word[4];
 };
 
+/// The same words, two to a lane: word 0 of block `first + l` is in the upper half of lane l of `pair[0]`, word 1 in
+/// its lower half, words 2 and 3 are in `pair[1]`.
+template <class V64>
+struct PhiloxPairs {
+  V64 pair[2];
+};
+
 /// The counters and keys of a stream, prepared once: only the block index changes from call to call.
 template <int kRounds>
 class PhiloxStream {
@@ -32,38 +39,68 @@ class PhiloxStream {
       keys_[2 * i] = key0;
       keys_[2 * i + 1] = key1;
     }
+    for (int i = 0; i < 2; ++i) {
+      upper_keys_[i] = keys_[2 * (kRounds - 1) + i] << 32;
+    }
     for (std::uint64_t lane = 0; lane < kMaxLanes; ++lane) {
       lane_[lane] = lane;
     }
   }
 
+  /// Indices first_index .. first_index + Lanes(d) - 1.
+  template <class D64>
+  HWY_INLINE hn::Vec<D64> indices(D64 d, std::uint32_t first_index) const {
+    return hn::Add(hn::Load(d, lane_), hn::Set(d, first_index));
+  }
+
   /// Philox blocks first_index .. first_index + Lanes(d) - 1.
   template <class D64>
   HWY_INLINE PhiloxLanes<hn::Vec<D64>> blocks(D64 d, std::uint32_t first_index) const {
-    using V = hn::Vec<D64>;
-    const hn::Repartition<std::uint32_t, D64> d32;
-    const V multiplier0 = hn::Set(d, kPhiloxMultiplier0);
-    const V multiplier1 = hn::Set(d, kPhiloxMultiplier1);
-    V c0 = hn::Add(hn::Load(d, lane_), hn::Set(d, first_index));
-    V c1 = hn::Set(d, domain_);
-    V c2 = hn::Set(d, tensor_);
-    V c3 = hn::Set(d, round_);
-#pragma GCC unroll 10
-    for (int i = 0; i < kRounds; ++i) {
-      const V product0 = hn::MulEven(hn::BitCast(d32, multiplier0), hn::BitCast(d32, c0));
-      const V product1 = hn::MulEven(hn::BitCast(d32, multiplier1), hn::BitCast(d32, c2));
-      c0 = hn::Xor3(hn::ShiftRight<32>(product1), c1, hn::Set(d, keys_[2 * i]));
-      c1 = product1;
-      c2 = hn::Xor3(hn::ShiftRight<32>(product0), c3, hn::Set(d, keys_[2 * i + 1]));
-      c3 = product0;
-    }
-    return {{c0, c1, c2, c3}};
+    return rounds<kRounds>(d, indices(d, first_index));
+  }
+
+  /// The Philox blocks of these indices, modulo 2^32. Joining the words takes no instruction more than the last round
+  /// has anyway.
+  template <class D64>
+  HWY_INLINE PhiloxPairs<hn::Vec<D64>> pairs(D64 d, hn::Vec<D64> index) const {
+    const auto last = rounds<kRounds - 1>(d, index);
+    const auto [product0, product1] = products(d, last);
+    return {{hn::Xor3(product1, hn::ShiftLeft<32>(last.word[1]), hn::Set(d, upper_keys_[0])),
+             hn::Xor3(product0, hn::ShiftLeft<32>(last.word[3]), hn::Set(d, upper_keys_[1]))}};
   }
 
  private:
+  template <class V64>
+  struct Products {
+    V64 product0;
+    V64 product1;
+  };
+
+  template <class D64>
+  HWY_INLINE Products<hn::Vec<D64>> products(D64 d, const PhiloxLanes<hn::Vec<D64>>& c) const {
+    const hn::Repartition<std::uint32_t, D64> d32;
+    const auto multiplier0 = hn::BitCast(d32, hn::Set(d, kPhiloxMultiplier0));
+    const auto multiplier1 = hn::BitCast(d32, hn::Set(d, kPhiloxMultiplier1));
+    return {hn::MulEven(multiplier0, hn::BitCast(d32, c.word[0])),
+            hn::MulEven(multiplier1, hn::BitCast(d32, c.word[2]))};
+  }
+
+  template <int kCount, class D64>
+  HWY_INLINE PhiloxLanes<hn::Vec<D64>> rounds(D64 d, hn::Vec<D64> index) const {
+    PhiloxLanes<hn::Vec<D64>> c{{index, hn::Set(d, domain_), hn::Set(d, tensor_), hn::Set(d, round_)}};
+#pragma GCC unroll 10
+    for (int i = 0; i < kCount; ++i) {
+      const auto [product0, product1] = products(d, c);
+      c = {{hn::Xor3(hn::ShiftRight<32>(product1), c.word[1], hn::Set(d, keys_[2 * i])), product1,
+            hn::Xor3(hn::ShiftRight<32>(product0), c.word[3], hn::Set(d, keys_[2 * i + 1])), product0}};
+    }
+    return c;
+  }
+
   static constexpr std::size_t kMaxLanes = 8;
   alignas(64) std::uint64_t lane_[kMaxLanes];
   std::uint64_t keys_[2 * kRounds];  // in memory, so that instructions broadcast them as they load
+  std::uint64_t upper_keys_[2];      // of the last round
   std::uint64_t domain_;
   std::uint64_t tensor_;
   std::uint64_t round_;

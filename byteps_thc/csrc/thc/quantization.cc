@@ -117,24 +117,28 @@ class GatherLookup {
   const IntervalTable& table_;
 };
 
-/// r + 0.5 for 16 random bits r per lane; even lanes take the lower bits of each 64-bit lane, odd ones the next.
-HWY_INLINE VF uniform_from(hn::Vec<D64> word) {
+/// r + 0.5 for 16 random bits r per lane; even lanes take the lower bits of a half of each 64-bit lane, odd ones the
+/// next.
+template <bool kUpperHalf>
+HWY_INLINE VF uniform_from(hn::Vec<D64> pair) {
   constexpr std::uint8_t kZero = 0x80;
-  alignas(16) static constexpr std::uint8_t kBytes[16] = {0, 1, kZero, kZero, 2,  3,  kZero, kZero,
-                                                          8, 9, kZero, kZero, 10, 11, kZero, kZero};
+  constexpr std::uint8_t kFirst = kUpperHalf ? 4 : 0;
+  alignas(16) static constexpr std::uint8_t kBytes[16] = {
+      kFirst,     kFirst + 1, kZero, kZero, kFirst + 2,  kFirst + 3,  kZero, kZero,
+      kFirst + 8, kFirst + 9, kZero, kZero, kFirst + 10, kFirst + 11, kZero, kZero};
   const hn::Repartition<std::uint8_t, D64> d8;
   const auto bytes = hn::LoadDup128(d8, kBytes);
   // As the low mantissa bits of 2^23 + r, from which subtracting leaves no rounding error.
   const auto exponent = hn::Set(DU(), 0x4b000000);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  const auto bits = hn::Vec<DU>{_mm512_mask_shuffle_epi8(exponent.raw, 0x3333333333333333, word.raw, bytes.raw)};
+  const auto bits = hn::Vec<DU>{_mm512_mask_shuffle_epi8(exponent.raw, 0x3333333333333333, pair.raw, bytes.raw)};
 #else
-  const auto bits = hn::Or(hn::BitCast(DU(), hn::TableLookupBytesOr0(hn::BitCast(d8, word), bytes)), exponent);
+  const auto bits = hn::Or(hn::BitCast(DU(), hn::TableLookupBytesOr0(hn::BitCast(d8, pair), bytes)), exponent);
 #endif
   return hn::Sub(hn::BitCast(DF(), bits), hn::Set(DF(), 0x1p23F - 0.5F));
 }
 
-/// Codes of the coordinates that one call of PhiloxStream::blocks() serves: word w holds coordinates from 16 w.
+/// Codes of the coordinates that one call of PhiloxStream::pairs() serves: word w holds coordinates from 16 w.
 struct CodeWords {
   VI word[4];
 };
@@ -173,14 +177,16 @@ class BlockQuantizer {
   HWY_INLINE BlockQuantizer(const IntervalTable& table, const ClampRange& range)
       : lookup_(table), range_(range), granularity_(table.granularity()) {}
 
-  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKeepError.
-  HWY_INLINE VI operator()(float* at, hn::Vec<D64> random) {
+  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKeepError. random: rounding bits, in one
+  /// half of every lane.
+  template <bool kUpperHalf>
+  HWY_INLINE VI quantize(float* at, hn::Vec<D64> random) {
     const DF d;
     const VF x = hn::LoadU(d, at);
     const VF u = clamped_position(x);
     const VI z = lookup_.interval(integer_part(u));
     const VF fraction = hn::Mul(hn::Sub(u, lookup_.value(z)), lookup_.inverse_gap(z));
-    const auto up = hn::RebindMask(DI(), hn::Lt(uniform_from(random), fraction));
+    const auto up = hn::RebindMask(DI(), hn::Lt(uniform_from<kUpperHalf>(random), fraction));
     const VI code = hn::IfThenElse(up, hn::Add(z, hn::Set(DI(), 1)), z);
     if constexpr (kKeepError) {
       const VF quantized = hn::Sub(hn::Mul(lookup_.value(code), hn::Set(d, range_.step)), hn::Set(d, range_.limit));
@@ -243,9 +249,10 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
   const PhiloxStream<kRoundingRounds> stream(options.key, options.rounding.domain);
   const auto phase = hn::Set(D16(), options.rounding.phase);
-  auto index = static_cast<std::uint32_t>((options.key.first + block.offset) / 8);
+  auto index = stream.indices(d64, static_cast<std::uint32_t>((options.key.first + block.offset) / 8));
+  const auto step = hn::Set(d64, kPhiloxLanes);
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
-  auto next = stream.blocks(d64, index);
+  auto next = stream.pairs(d64, index);
   const float* next_gradient = options.next_gradient == nullptr ? block.x : options.next_gradient + block.offset;
   const float* next_residual = options.next_residual == nullptr ? block.x : options.next_residual + block.offset;
   for (std::size_t group = 0; group < block.size; group += kGroup) {
@@ -253,13 +260,15 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
     prefetch_group(next_residual + group);
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
       const auto random = next;
-      index += static_cast<std::uint32_t>(kPhiloxLanes);
-      next = stream.blocks(d64, index);
+      index = hn::Add(index, step);
+      next = stream.pairs(d64, index);
       CodeWords codes;
-#pragma GCC unroll 4
-      for (std::size_t w = 0; w < 4; ++w) {
-        const auto bits = hn::BitCast(d64, hn::Add(hn::BitCast(D16(), random.word[w]), phase));
-        codes.word[w] = quantizer(block.x + group + 16 * w + 2 * part, bits);
+#pragma GCC unroll 2
+      for (std::size_t p = 0; p < 2; ++p) {
+        const auto bits = hn::BitCast(d64, hn::Add(hn::BitCast(D16(), random.pair[p]), phase));
+        float* x = block.x + group + 32 * p + 2 * part;
+        codes.word[2 * p] = quantizer.template quantize<true>(x, bits);
+        codes.word[2 * p + 1] = quantizer.template quantize<false>(x + 16, bits);
       }
       store(group + 2 * part, codes);
     }

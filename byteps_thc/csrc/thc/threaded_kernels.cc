@@ -19,7 +19,7 @@ constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
 constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
 constexpr std::size_t kLeastToPack = std::size_t{1} << 19;
 constexpr std::size_t kLeastToSum = std::size_t{1} << 21;
-constexpr std::size_t kLeastToSumOneByOne = std::size_t{1} << 16;  // 1, 3 and 8 bits, which have no vector code
+constexpr std::size_t kLeastToSumOneByOne = std::size_t{1} << 16;  // other than 2 and 4 bits, which have no vector code
 
 /// Ranges of one call per thread: more than one, so that a thread that comes late or is interrupted gets fewer.
 constexpr std::size_t kRangesPerThread = 4;

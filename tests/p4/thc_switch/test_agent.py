@@ -91,6 +91,7 @@ def test_a_repeated_hello_resets_nothing(site: Site) -> None:
     [
         ({"num_workers": 4, "quorum": 4}, ConfigField.NUM_WORKERS, 3),
         ({"table": LookupTable.uniform(3)}, ConfigField.CODE_BITS, 4),
+        ({"table": LookupTable.uniform(6)}, ConfigField.CODE_BITS, 4),
         ({"value_bits": 16}, ConfigField.VALUE_BITS, 8),
         ({"table": LookupTable.solve(4, 30, 1 / 32)}, ConfigField.GRANULARITY, 15),
         ({"codes_per_packet": 2048}, ConfigField.CODES_PER_PACKET, 1024),
@@ -139,7 +140,7 @@ def test_slots_asked_for(site: Site, asked: int, slots: int, norm_slots: int) ->
 @pytest.mark.parametrize(
     ("changes", "reason", "field"),
     [
-        ({"code_bits": 5}, ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS),
+        ({"code_bits": 7}, ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS),
         ({"num_workers": 0}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS),
         ({"num_workers": 65}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS),
         ({"worker_id": 3}, ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID),

@@ -120,7 +120,7 @@ def check_sums(joined: list[Session], config: ThcConfig, counts: list[int], step
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 def test_exact_sums(sharded_server: ParameterServer, bits: int, workers: int) -> None:
     config = ThcConfig(bits=bits)
     with ExitStack() as stack:
