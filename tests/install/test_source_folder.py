@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: Debian packages that a build without DPDK and Python needs, and g++.
-PACKAGES = {"g++", "libhwy-dev", "libfmt-dev", "libspdlog-dev", "libtomlplusplus-dev", "libcli11-dev", "prometheus-cpp-dev"}
+LIBRARIES = ("libhwy", "libfmt", "libspdlog", "libtomlplusplus", "libcli11", "prometheus-cpp")
+PACKAGES = {"g++", *(f"{library}-dev" for library in LIBRARIES)}
 
 
 def configure(folder: Path, *settings: str) -> str:
