@@ -1,8 +1,5 @@
 """Numbers of 1 to 16 bits as one bit stream, most significant bit first. reference.pack and unpack are the oracles."""
 
-# Tuples grow in unrolled loops, each time of another type:
-# mypy: disable-error-code="assignment"
-
 from __future__ import annotations
 
 from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit, permute_bytes
