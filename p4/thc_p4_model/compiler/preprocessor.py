@@ -71,7 +71,7 @@ class Preprocessor:
     def _file(self, path: Path, depth: int) -> None:
         shown = os.path.relpath(path) if path.is_absolute() and path.is_relative_to(Path.cwd()) else str(path)
         self._files.add(path.name)
-        lines = _logical_lines(path.read_text(encoding="utf-8"), shown)
+        lines = _logical_lines(_text(path, shown), shown)
         conditionals: list[_Conditional] = []
         index = 0
         while index < len(lines):
@@ -175,6 +175,15 @@ class Preprocessor:
                 return
         searched = ", ".join(str(place) for place in places) or "nowhere: no include folder given"
         raise P4Error(location, f"cannot find {match[1] or match[2]} (searched {searched})")
+
+
+def _text(path: Path, shown: str) -> str:
+    data = path.read_bytes()
+    try:
+        return data.decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        line = 1 + data[: error.start].count(b"\n")
+        raise P4Error(Location(shown, line), f"byte {data[error.start]:#x} is not UTF-8: convert the file") from None
 
 
 def _logical_lines(source: str, path: str) -> list[tuple[str, int]]:

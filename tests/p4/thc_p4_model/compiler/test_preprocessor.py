@@ -75,3 +75,10 @@ def test_errors_say_where(tmp_path: Path, source: str, line: int, message: str) 
     with pytest.raises(P4Error, match=message) as error:
         run(tmp_path, source)
     assert (Path(error.value.path).name, error.value.line) == ("main.p4", line)
+
+
+def test_text_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "program.p4"
+    path.write_bytes("// Größe\n// café\n".encode() + "// café\n".encode("latin-1"))
+    with pytest.raises(P4Error, match=r"program\.p4:3: byte 0xe9 is not UTF-8"):
+        Preprocessor([], {}).run(path)
