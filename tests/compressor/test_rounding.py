@@ -114,7 +114,9 @@ def test_the_average_of_equal_gradients_errs_least(workers_of, workers):
 def test_defaults_and_the_hash_of_shared_settings():
     assert ThcConfig().rounding == ThcConfig.uniform().rounding == "stratified"
     assert ThcConfig.paper().rounding == "independent"
-    assert ThcConfig.paper().resolve(4).shared_hash != ThcConfig.paper(rounding="stratified").resolve(4).shared_hash
+    papers_table = ThcConfig(granularity=30, p=1 / 32)
+    assert papers_table.resolve(4).table == ThcConfig.paper().resolve(4).table
+    assert papers_table.resolve(4).shared_hash != ThcConfig.paper().resolve(4).shared_hash
     assert Compressor(ThcConfig(), workers=4, worker=1).rounding == (1, TURN // 2)
     assert Compressor(ThcConfig.paper(), workers=4, worker=1).rounding == (2, 0)
     with pytest.raises(ConfigurationError, match="rounding"):
