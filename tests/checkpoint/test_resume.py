@@ -11,7 +11,7 @@ from ranks import run_ranks
 from torch import Tensor
 
 # Ranks are launched twice for the first test, and both launches may take as long as they are given.
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(540)
 
 PROGRAM = Path(__file__).with_name("training_rank.py")
 Reports = list[dict[str, Any]]
@@ -22,7 +22,7 @@ def launch(directory: Path, ranks: int, **runs: dict[str, Any]) -> dict[str, Rep
     """Return every rank's report of each run."""
     defaults = {"load": None, "first": 0, "steps": 0, "save": None, "more": 0, "full_disk": None}
     settings = {"runs": {name: defaults | run for name, run in runs.items()}}
-    everyone = run_ranks(PROGRAM, ranks, directory, settings=settings, timeout_s=110)
+    everyone = run_ranks(PROGRAM, ranks, directory, settings=settings, timeout_s=260)
     return {name: [report[name] for report in everyone] for name in runs}
 
 
