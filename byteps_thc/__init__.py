@@ -5,6 +5,7 @@ modules are private and may change.
 """
 
 import importlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ check_built(Path(__file__).parent)
 if TYPE_CHECKING:
     from byteps_thc.averager import GradientAverager
     from byteps_thc.compressor import Compressor, Partition
-    from byteps_thc.config import ResolvedConfig, ThcConfig, ThcSettings
+    from byteps_thc.config import Bits, ResolvedConfig, ThcConfig, ThcSettings
     from byteps_thc.errors import (
         CheckpointError,
         ConfigurationError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from byteps_thc.pipeline.policy import CompressionPolicy
     from byteps_thc.pipeline.statistics import CompressionStats, StatsWriter
     from byteps_thc.reducer import ThcReducer
+    from byteps_thc.rounding import RoundingMode
     from byteps_thc.tables import LookupTable
     from byteps_thc.transport.servers import NetworkConfig
     from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
@@ -69,6 +71,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Bits",
     "CheckpointError",
     "CompressionPolicy",
     "CompressionStats",
@@ -85,6 +88,7 @@ __all__ = [
     "Partition",
     "ResolvedConfig",
     "RestartError",
+    "RoundingMode",
     "ServerRefusedError",
     "Session",
     "StatsWriter",
@@ -96,3 +100,5 @@ __all__ = [
     "TransportError",
     "UdpConfig",
 ]
+if find_spec("torch") is None:
+    __all__.remove("ThcReducer")  # so that import * works

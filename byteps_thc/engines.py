@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch.distributed as dist
 
 from byteps_thc.baselines import BaselineConfig, BaselineEngine
@@ -13,6 +15,7 @@ from byteps_thc.pipeline.factory import collective_engine, network_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
 from byteps_thc.pipeline.row_engine import RowEngine
+from byteps_thc.pipeline.statistics import require_log_interval
 from byteps_thc.settings import describe
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -22,6 +25,9 @@ def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | Baseline
 
     config: None, a ThcConfig or a baseline; anything else, or settings beside it, is a ConfigurationError.
     """
+    for name in settings:
+        if name in CompressionPolicy.model_fields:
+            raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
         return ThcConfig(**settings)
     if not isinstance(config, ThcConfig | BaselineConfig):
@@ -31,6 +37,23 @@ def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | Baseline
         name = type(config).__name__
         raise ConfigurationError(f"{', '.join(settings)}: write settings into the {name}(...) that is given")
     return config
+
+
+def choose_policy(
+    policy: object, *, network: object = None, grad_scaler: object = None, log_every: object = 0
+) -> CompressionPolicy:
+    """Return `policy`, or the default one for None; ConfigurationError when one of a front end's options is not one."""
+    _require("policy", policy, CompressionPolicy, "CompressionPolicy(warmup_steps=100)")
+    _require("network", network, NetworkConfig, 'NetworkConfig(["10.0.0.1"]), which has the servers\' addresses')
+    if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
+        raise ConfigurationError(f"grad_scaler is {describe(grad_scaler)}: give the GradScaler of the training")
+    require_log_interval(log_every)
+    return CompressionPolicy() if policy is None else cast(CompressionPolicy, policy)
+
+
+def _require(name: str, value: object, kind: type, example: str) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise ConfigurationError(f"{name} is {describe(value)}: give {example}")
 
 
 def make_engine(

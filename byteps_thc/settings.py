@@ -20,7 +20,11 @@ class Settings(BaseModel, frozen=True):
 
     if not TYPE_CHECKING:  # type checkers and editors make a signature of the fields, as long as they see no __init__
 
-        def __init__(self, **settings):
+        def __init__(self, *values, **settings):
+            if values:
+                name = type(self).__name__
+                example = f"{name}({next(iter(type(self).model_fields))}={values[0]!r})"
+                raise ConfigurationError(f"{name} takes its settings by name: {example}")
             try:
                 super().__init__(**settings)
             except ValidationError as error:
@@ -35,7 +39,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         setting = str(detail["loc"][0]) if detail["loc"] else ""
         message = detail["msg"].removeprefix("Value error, ")
         if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
-            message = f"{model.__name__} has no such setting{_similar(setting, model.model_fields)}"
+            elsewhere = getattr(model, "elsewhere", {}).get(setting)
+            message = f"{model.__name__} has no such setting{elsewhere or _similar(setting, model.model_fields)}"
         given = f" (given: {detail['input']!r})" if setting else ""
         first = message if message.startswith(model.__name__) else message[:1].lower() + message[1:]
         lines.setdefault((setting, given), []).append(first)

@@ -5,6 +5,7 @@ docs/plugins.md has a table of what works where.
 Uniform THC, also compared with in the paper, is ThcConfig.uniform().
 """
 
+import byteps_thc.needs_torch  # noqa: F401
 from byteps_thc.baselines.compare import Comparison, compare
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.baselines.dense import Bf16, Fp16, NoCompression

@@ -9,6 +9,7 @@
 residuals when the number of ranks changes.
 """
 
+import byteps_thc.needs_torch  # noqa: F401
 from byteps_thc.checkpoint.entries import CompressionState
 from byteps_thc.checkpoint.loading import load
 from byteps_thc.checkpoint.saving import checkpointable

@@ -1,5 +1,6 @@
 """THC for DistributedDataParallel, in one call: state = compress(ddp, bits=4)."""
 
+import byteps_thc.needs_torch  # noqa: F401
 from byteps_thc.ddp.compress import compress
 from byteps_thc.ddp.hook import thc_hook
 from byteps_thc.ddp.state import ThcState

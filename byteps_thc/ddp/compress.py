@@ -55,5 +55,9 @@ def compress(
         grad_scaler=grad_scaler,
         log_every=log_every,
     )
-    wrapped.register_comm_hook(state, thc_hook)
+    try:
+        wrapped.register_comm_hook(state, thc_hook)
+    except RuntimeError:  # torch knows of more that keeps a hook out, such as a built-in one
+        state.close()
+        raise
     return state

@@ -14,13 +14,13 @@ from byteps_thc.baselines import BaselineConfig, PowerSgd, PowerSgdEngine
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
 from byteps_thc.ddp.operator import Averager, register_averager
-from byteps_thc.engines import choose_scheme, make_engine, require_no_network
+from byteps_thc.engines import choose_policy, choose_scheme, make_engine, require_no_network
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, require_log_interval
+from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.transport.groups import choose_process_group
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -54,8 +54,8 @@ class ThcState(Averager):
         grad_scaler: LossScale | None = None,
         log_every: int = 0,
     ) -> None:
-        require_log_interval(log_every)
-        scheme, policy = choose_scheme(config, {}), policy or CompressionPolicy()
+        policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
+        scheme = choose_scheme(config, {})
         group = choose_process_group(process_group, "ThcState")
         self.engine: Engine | PowerSgdEngine
         if isinstance(scheme, PowerSgd):

@@ -1,5 +1,6 @@
 """FSDP2 (torch.distributed.fsdp.fully_shard): compressed reduce-scatter, and compressed replicas (HSDP)."""
 
+import byteps_thc.needs_torch  # noqa: F401
 from byteps_thc.fsdp.compressed_reduce_scatter import CompressedReduceScatter, compress_reduce_scatter
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.replicas import compress_replicas

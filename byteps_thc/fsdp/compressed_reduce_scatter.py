@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_scheme, make_row_engine
+from byteps_thc.engines import choose_policy, choose_scheme, make_row_engine
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_matrix
@@ -21,7 +21,6 @@ from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.row_engine import RowEngine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
-from byteps_thc.pipeline.statistics import require_log_interval
 
 
 def compress_reduce_scatter(
@@ -47,8 +46,8 @@ def compress_reduce_scatter(
     Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
     already, or when ranks have different settings. Errors of the network come out of backward().
     """
-    require_log_interval(log_every)
-    scheme, policy = choose_scheme(config, settings), policy or CompressionPolicy()
+    policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
+    scheme = choose_scheme(config, settings)
     groups = parameter_groups(model)
     if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
         raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")

@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.settings import describe
 
 #: Modules that wrap the one that they are named after.
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
@@ -90,6 +91,8 @@ def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
 
     Raises ConfigurationError when there are none, or when gradients do not go one way that can be compressed.
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(f"the first argument is the model, not {describe(model)}")
     groups = list(_groups(model))
     if not groups:
         raise ConfigurationError("the model has no FSDP2 modules: call torch.distributed.fsdp.fully_shard on it first")

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_scheme, make_engine
+from byteps_thc.engines import choose_policy, choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
@@ -20,7 +20,7 @@ from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.statistics import require_log_interval
+from byteps_thc.settings import describe
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -51,8 +51,8 @@ def compress_replicas(
     A rank keeps residuals of its own shards, 4 bytes per element. Replicas must begin with the same
     parameters, and then stay bit-identical. Other arguments and errors: as compress_reduce_scatter.
     """
-    require_log_interval(log_every)
-    scheme, policy = choose_scheme(config, settings), policy or CompressionPolicy()
+    policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
+    scheme = choose_scheme(config, settings)
     groups = parameter_groups(model)
     replicas = _process_group(mesh, dim)
     _require_crossing(groups[0].process_group, replicas)
@@ -100,7 +100,9 @@ class _ReplicaAverage:
         self._engine.all_reduce(own_shard(self._group, trained, shard)).wait()
 
 
-def _process_group(mesh: DeviceMesh, dim: str | None) -> dist.ProcessGroup:
+def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:
+    if not isinstance(mesh, DeviceMesh):
+        raise ConfigurationError(f'the second argument is the mesh, not {describe(mesh)}: give mesh["replicate"]')
     names = mesh.mesh_dim_names or ()
     if dim is None and mesh.ndim != 1:
         raise ConfigurationError(f"the mesh has dimensions {names}: say which one to compress (dim=...)")

@@ -24,7 +24,7 @@ from torch.futures import Future
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_scheme, make_engine
+from byteps_thc.engines import choose_policy, choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
@@ -32,7 +32,7 @@ from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.stage_threads import StageThreads
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, require_log_interval
+from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement, ServersAgreement
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
@@ -83,7 +83,7 @@ class ThcReducer:
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
-        require_log_interval(log_every)
+        policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
         self._engine, self._agreement = _engine_and_agreement(where, scheme, policy, worker, workers)
         self._grad_scaler = grad_scaler
@@ -271,7 +271,7 @@ def _words(signature: Signature) -> str:
 def _engine_and_agreement(
     where: dist.ProcessGroup | NetworkConfig | None,
     config: ThcConfig | BaselineConfig,
-    policy: CompressionPolicy | None,
+    policy: CompressionPolicy,
     worker: int | None,
     workers: int | None,
 ) -> tuple[Engine, Agreement]:
@@ -287,7 +287,6 @@ def _engine_and_agreement(
     group = choose_process_group(where if network is None else None, "ThcReducer")
     if worker is not None or workers is not None:
         raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
-    policy = policy or CompressionPolicy()
     engine = make_engine(group, config, policy, network)
     if engine.workers == 1:
         return engine, NoAgreement()

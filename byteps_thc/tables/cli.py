@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 from rich import box
@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from byteps_thc.config import Bits as CodeBits
+from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import chart, store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
-from byteps_thc.tables.selection import best_table, candidates, expected_error, total_bits
+from byteps_thc.tables.selection import candidates, expected_error, total_bits
 
 app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
 
@@ -43,7 +45,10 @@ def solve(
 def auto(
     workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose table values are added.")],
     bits: Bits = PAPER_BITS,
-    value_bits: Annotated[int, typer.Option(help="Bits of a coordinate of the aggregate: 8 or 16.")] = 8,
+    value_bits: Annotated[
+        Literal["8", "16", "auto"],
+        typer.Option(help="Bits of a coordinate of the aggregate; auto: 8 when the sums of codes fit, else 16."),
+    ] = "auto",
     error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = True,
     rounding: Rounding = "stratified",
     engine: Annotated[
@@ -55,18 +60,28 @@ def auto(
     """Choose granularity and clamp for a number of workers."""
     packed_sums = engine == "collective"
     try:
-        table = best_table(bits, workers, value_bits, error_feedback, packed_sums=packed_sums, rounding=rounding)
-        others = candidates(bits, workers, value_bits, error_feedback)
+        config = ThcConfig(
+            bits=cast(CodeBits, bits),  # ThcConfig checks it
+            value_bits="auto" if value_bits == "auto" else 16 if value_bits == "16" else 8,
+            error_feedback=error_feedback,
+            rounding=rounding,
+        )
+        resolved = config.resolve(workers, packed_sums=packed_sums)
     except ThcError as error:
         raise _usage(error) from error
+    table = resolved.table
     _print(table, json, workers, rounding)
     if not json:
         if packed_sums:
+            others = candidates(bits, workers, resolved.value_bits, error_feedback)
             _print_widths(
                 table, {other: expected_error(other, workers, error_feedback, rounding) for other in others}, workers
             )
         error_expected = expected_error(table, workers, error_feedback, rounding)
-        Console().print(f"criterion {error_expected:.4e}; good for up to {table.max_workers(value_bits)} workers")
+        Console().print(
+            f"criterion {error_expected:.4e}; good for up to {table.max_workers(resolved.value_bits)} workers with "
+            f"{resolved.value_bits}-bit sums"
+        )
 
 
 @app.command("list")
@@ -104,14 +119,17 @@ def list_tables(
 @app.command()
 def show(
     bits: Bits = PAPER_BITS,
-    granularity: Granularity = PAPER_GRANULARITY,
+    granularity: Annotated[
+        int | None,
+        typer.Option("--granularity", "-g", help="Largest table value; 30, or 2^bits - 1 if more, unless given."),
+    ] = None,
     p: ClampFraction = "1/32",
     workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose average's error is shown.", min=1)] = 4,
     rounding: Rounding = "stratified",
     png: Annotated[Path | None, typer.Option(help="Also write the chart to this file (needs matplotlib).")] = None,
 ) -> None:
     """Draw the quantization values of a table over the normal density."""
-    table = _solved(bits, granularity, p)
+    table = _solved(bits, granularity or max(PAPER_GRANULARITY, (1 << bits) - 1), p)
     _print(table, as_json=False, workers=workers, rounding=rounding)
     console = Console()
     console.print(

@@ -7,13 +7,14 @@ What counts is the error of the average of n workers. It errs by the quantizatio
   independent as long as error feedback returns them, as their gradients' noise is. What is never returned is a bias:
   it hits the same coordinates with the same sign on workers with similar gradients, and averaging does not help.
 
-    with error feedback      minimise  (average_cost(n) + clamp_cost) / (1 - d),  d = cost + clamp_cost < 1,
+    with error feedback      minimise  (average_cost(n) + clamp_cost) / (1 - d),  d = cost + clamp_cost <= 0.9,
                              and p >= 1/64 up to 4 bits
-    without error feedback   minimise  average_cost(n) / n + clamp_cost,  and p <= 1/256 from 4 workers on
+    without error feedback   minimise  average_cost(n) / n + clamp_cost
 
 With error feedback a worker quantizes gradient + residual. Rotations are fresh every step, so the residual's energy R
 adds to the gradient's, 1: R = d (1 + R), and all errors are 1 + R = 1 / (1 - d) times as large. A table with d >= 1
-does not contract: the residual grows without end (1-bit codes with p <= 1/5), and such tables are not taken.
+does not contract: the residual grows without end (1-bit codes with p <= 1/5). Tables with d > 0.9, whose residuals
+would have the energy of 9 gradients and more, are not taken.
 
 The solver minimises one worker's cost for each (granularity, p). Tables solved for the average's cost (its shared part
 is the square of a sum over intervals, so that a multiplier is searched around the same dynamic program) were tried for
@@ -42,8 +43,6 @@ from byteps_thc.tables.lookup_table import LookupTable, check_parameters, solve_
 from byteps_thc.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, committed
 from byteps_thc.wire.layout import MAX_WORKERS
 
-#: Without error feedback, and from this many workers on, p is at most CLAMP_LIMIT_P.
-CLAMP_LIMIT_WORKERS, CLAMP_LIMIT_P = 4, 1 / 256
 #: With error feedback, p of codes of up to 4 bits is at least this. Where workers' gradients are not alike, the largest
 #: norm says more than a worker's coordinates have: 1/128 errs 1.5 % less on normal vectors, but 3 to 7 % more on
 #: gradients of a GPT and a CNN (docs/benchmarks.md, "Where the error comes from").
@@ -57,6 +56,8 @@ SOLVED_P = {
     6: tuple(1 / (1 << k) for k in range(8, 14)),
     8: tuple(1 / (1 << k) for k in range(10, 15)),
 }
+#: With error feedback: the most of a gradient's energy that a table may leave to the residual.
+MOST_LOST = 0.9
 #: How much of a percent the error must fall for a percent of bytes, where sums are packed.
 BYTES_WEIGHT = 2 / 3
 
@@ -68,8 +69,8 @@ def expected_error(
     noise = table.average_cost(workers, rounding)
     if not error_feedback:
         return noise / workers + table.clamp_cost
-    left = 1 - table.cost - table.clamp_cost
-    return (noise + table.clamp_cost) / left if left > 0 else math.inf
+    lost = table.cost + table.clamp_cost
+    return (noise + table.clamp_cost) / (1 - lost) if lost <= MOST_LOST else math.inf
 
 
 @lru_cache
@@ -96,7 +97,7 @@ def candidates(
     largest = ((1 << value_bits) - 1) // workers
     if largest < (granularity or smallest):
         raise ConfigurationError(overflow_message(bits, granularity or smallest, workers, value_bits))
-    fractions = [p] if p else _fractions(bits, workers, error_feedback)
+    fractions = [p] if p else _fractions(bits, error_feedback)
     if granularity:
         return tuple(solve_grid([bits], [granularity], fractions))
     if bits not in GRID_BITS:
@@ -106,12 +107,10 @@ def candidates(
     return tuple(table for table in committed(bits) if table.granularity <= largest and table.p in fractions)
 
 
-def _fractions(bits: int, workers: int, error_feedback: bool) -> list[float]:
+def _fractions(bits: int, error_feedback: bool) -> list[float]:
     """Return the p to choose from."""
     grid = SOLVED_P.get(bits, GRID_P)
-    if error_feedback:
-        return [p for p in grid if p >= FEEDBACK_P or bits > FEEDBACK_P_BITS]
-    return [p for p in grid if p <= CLAMP_LIMIT_P or workers < CLAMP_LIMIT_WORKERS]
+    return [p for p in grid if p >= FEEDBACK_P or bits > FEEDBACK_P_BITS or not error_feedback]
 
 
 def best_table(
@@ -145,10 +144,12 @@ def total_bits(table: LookupTable, workers: int) -> int:
 def diverges_message(tables: Sequence[LookupTable]) -> str:
     """Return what to do about tables none of which contracts."""
     table = min(tables, key=lambda table: table.cost + table.clamp_cost)
+    lost = table.cost + table.clamp_cost
+    end = "without end" if lost >= 1 else f"to {lost / (1 - lost):.0f} times the gradient's energy"
     return (
-        f"{table.bits}-bit codes with granularity {table.granularity} and p = 1/{1 / table.p:g} lose "
-        f"{table.cost + table.clamp_cost:.2f} times the energy of a gradient, which error feedback would add to the "
-        'next: residuals grow without end. Use p="auto", a larger p, more bits, or error_feedback=False'
+        f"{table.bits}-bit codes with granularity {table.granularity} and p = {table.p:.4g} lose {lost:.2f} times the "
+        f"energy of a gradient, which error feedback would add to the next: residuals would grow {end}. Use "
+        'p="auto", another p, more bits, or error_feedback=False'
     )
 
 

@@ -11,6 +11,7 @@
 Started by bpslaunch, as every BytePS training. Needs torch, and BytePS built into the same Python (make byteps).
 """
 
+import byteps_thc.needs_torch  # noqa: F401
 from byteps_thc.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
 from byteps_thc.torch.compression import Compression
 from byteps_thc.torch.operations import init, push_pull, push_pull_async, push_pull_inplace

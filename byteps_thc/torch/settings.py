@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -36,6 +36,11 @@ class ThcCompression(Settings):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    #: Words of errors about settings that are not here.
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        name: f": give Compression.thc(ThcConfig({name}=...))" for name in ThcConfig.model_fields
+    } | {name: f": give policy=CompressionPolicy({name}=...)" for name in CompressionPolicy.model_fields}
 
     config: ThcConfig = Field(default_factory=ThcConfig, kw_only=False)
     """quantization, error feedback, partitions"""

@@ -8,9 +8,11 @@ import torch
 from gradient_study.averaging import Averager, Scheme, Table, average_partition, hadamard
 
 from byteps_thc import reference
+from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
 
 WORKERS, COORDINATES = 4, 5000
+ROUNDINGS = [Rounding.of("independent", worker, WORKERS) for worker in range(WORKERS)]
 TABLE = LookupTable.solve(4, 38, 1 / 64)
 
 
@@ -23,8 +25,8 @@ def test_average_and_residuals_are_the_reference_s(rotation_block: int) -> None:
     rotated, norms = zip(*(reference.rotate(g, None, rotation_block, key) for g in gradients), strict=True)
     maxima, padded = reference.max_norms(list(norms)), len(rotated[0])
     quantized = [
-        reference.quantize(r, maxima, COORDINATES, rotation_block, TABLE.values, TABLE.threshold, key, worker)
-        for worker, r in enumerate(rotated)
+        reference.quantize(r, maxima, COORDINATES, rotation_block, TABLE.values, TABLE.threshold, key, rounding)
+        for rounding, r in zip(ROUNDINGS, rotated, strict=True)
     ]
     sums = reference.lookup_sum([q.codes for q in quantized], TABLE.values).astype(np.uint8)
     contributions = np.full(-(-padded // 1024), WORKERS, np.uint8)
@@ -32,7 +34,7 @@ def test_average_and_residuals_are_the_reference_s(rotation_block: int) -> None:
     expected = reference.decode(sums, contributions, maxima, *shape, key)
     residuals = [reference.inverse_rotate(q.error, COORDINATES, rotation_block, key) for q in quantized]
 
-    bits = np.stack([reference.rounding_bits(padded, key, worker) for worker in range(WORKERS)]).astype(np.int32)
+    bits = np.stack([reference.rounding_bits(padded, key, rounding) for rounding in ROUNDINGS]).astype(np.int32)
     average, lost = average_partition(
         torch.from_numpy(gradients),
         Scheme(Table.of(TABLE), rotation_block),

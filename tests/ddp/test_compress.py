@@ -27,6 +27,16 @@ WHAT_TO_WRITE = {
     "compress: twice": "has a communication hook already",
     "compress: config and settings": "bits: write settings into the ThcConfig(...) that is given",
     "compress: unknown setting": "bit: ThcConfig has no such setting, did you mean bits?",
+    "compress: policy's setting": "a setting of the policy: policy=CompressionPolicy(warmup_steps=...)",
+    "compress: policy": "policy is a dict: give CompressionPolicy(warmup_steps=100)",
+    "compress: network": 'network is a str: give NetworkConfig(["10.0.0.1"])',
+    "compress: grad_scaler": "grad_scaler is a bool: give the GradScaler of the training",
+    "compress: log_every": "log_every must be 0 (never) or a number of steps, not 'often'",
+    "reducer: policy": "policy is an int: give CompressionPolicy(",
+    "fsdp: policy": "policy is a dict: give CompressionPolicy(",
+    "fsdp: model": "the first argument is the model, not None",
+    "hsdp: mesh": 'the second argument is the mesh, not a ThcConfig: give mesh["replicate"]',
+    "config: positional": "ThcConfig takes its settings by name: ThcConfig(bits=4)",
     "fsdp: config and settings": "bits: write settings into the TopK(...) that is given",
 }
 

@@ -14,12 +14,13 @@ from ranks import joined_rank
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import CompressionPolicy, ThcConfig, ThcReducer
 from byteps_thc.baselines import TopK
 from byteps_thc.ddp import ThcState, compress, thc_hook
-from byteps_thc.fsdp import compress_reduce_scatter
+from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 
 
 def model() -> DistributedDataParallel:
@@ -104,6 +105,16 @@ def main() -> None:
             "compress: twice": compressed_twice,
             "compress: config and settings": lambda: compress(model(), ThcConfig(), bits=2),
             "compress: unknown setting": lambda: compress(model(), bit=2),
+            "compress: policy's setting": lambda: compress(model(), warmup_steps=3),
+            "compress: policy": lambda: compress(model(), policy={"warmup_steps": 3}),
+            "compress: network": lambda: compress(model(), network="10.0.0.1"),
+            "compress: grad_scaler": lambda: compress(model(), grad_scaler=True),
+            "compress: log_every": lambda: compress(model(), log_every="often"),
+            "reducer: policy": lambda: ThcReducer(policy=5),
+            "fsdp: policy": lambda: compress_reduce_scatter(nn.Linear(2, 2), policy={}),
+            "fsdp: model": lambda: compress_reduce_scatter(None),
+            "hsdp: mesh": lambda: compress_replicas(fully_shard(nn.Linear(2, 2)), ThcConfig()),
+            "config: positional": lambda: ThcConfig(4),
             "fsdp: config and settings": lambda: compress_reduce_scatter(nn.Linear(2, 2), TopK(), bits=2),
         }
         rank.report({"same": the_same(), "said": {name: said(call) for name, call in calls.items()}})

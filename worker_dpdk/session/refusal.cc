@@ -13,7 +13,7 @@ std::string name_of(wire::ConfigField field) {
   if (field == wire::ConfigField::kNone || value >= wire::kConfigFieldNames.size()) {
     return "configuration";
   }
-  return field == wire::ConfigField::kSettings ? "seed, p, rotation_block or partition_bytes"
+  return field == wire::ConfigField::kSettings ? "seed, p, rotation_block, partition_bytes or rounding"
                                                : wire::kConfigFieldNames[value];
 }
 

@@ -10,10 +10,10 @@ from byteps_thc.pipeline.statistics.stats import CompressionStats
 _logger = logging.getLogger("byteps_thc")
 
 
-def require_log_interval(every: int) -> None:
+def require_log_interval(every: object) -> None:
     """Raise ConfigurationError unless `every` is one for RankZeroLog."""
-    if every < 0:
-        raise ConfigurationError(f"log_every must be 0 (never) or a number of steps, not {every}")
+    if not isinstance(every, int) or every < 0:
+        raise ConfigurationError(f"log_every must be 0 (never) or a number of steps, not {every!r}")
 
 
 class RankZeroLog:

@@ -11,12 +11,14 @@ from byteps_thc.compressor import Partition
 #: Gradients of a partition between two looks at its residual. A look reads the residual once more, about a tenth of the
 #: time of encoding.
 GRADIENTS_PER_LOOK = 16
+#: What counts as growth: chance takes some tables that contract a little above 1.
+OUTGROWN = 1.1
 
 _logger = logging.getLogger("byteps_thc")
 
 
 class ResidualGuard:
-    """Warns once, on the logger "byteps_thc", when a residual has outgrown what it was made of.
+    """Warns once, on the logger "byteps_thc", when a residual has outgrown what it was made of at two looks in a row.
 
     Compared are |residual|^2 after quantization and the energy of the maximum norms, those of gradient + residual on
     the worker where they are largest. The table promises a ratio of cost + clamp_cost, which ThcConfig.resolve() keeps
@@ -26,6 +28,7 @@ class ResidualGuard:
 
     def __init__(self) -> None:
         self._warned = False
+        self._outgrown = False  # at the last look
 
     def look(self, partition: Partition) -> None:
         """Check a partition that was just encoded."""
@@ -33,10 +36,11 @@ class ResidualGuard:
             return
         lost = float(np.dot(partition.residual, partition.residual))
         quantized = float(np.dot(partition.max_norms, partition.max_norms))
-        if lost > quantized:
+        before, self._outgrown = self._outgrown, lost > OUTGROWN * quantized
+        if before and self._outgrown:
             self._warned = True
             _logger.warning(
-                "the residual of %r has %.2g times the energy of gradient and residual before it was quantized: error "
+                "the residual of %r has %.3g times the energy of gradient and residual before it was quantized: error "
                 "feedback diverges, and training will. Use more bits, or error_feedback=False; leave p and "
                 "rotation_block at their defaults",
                 partition.name,

@@ -13,13 +13,14 @@ _DELETE_TIMEOUT_S = 10.0
 #: Of /proc/PID/stat, from behind the command's name: the state, and when the process was started, in clock ticks.
 _STATE, _START = 0, 19
 
-#: Number of the process, and when it was started: a number is given again to a later process.
-_NAME = re.compile(r"thc(?P<pid>\d{1,9})(\.(?P<start>\d+))?-.+")
+#: Number of the process; when it was started, because a number is given again to a later process; and which host or
+#: container numbers it so, because containers may share namespaces' names.
+_NAME = re.compile(r"thc(?P<pid>\d{1,9})\.(?P<start>\d+)\.(?P<pids>\d+)-.+")
 
 
 def name_prefix() -> str:
     """What the names of this process's namespaces begin with."""
-    return f"thc{os.getpid()}.{_start_ticks()}-"
+    return f"thc{os.getpid()}.{_start_ticks()}.{_pid_namespace()}-"
 
 
 def find(folder: Path = FOLDER) -> list[str]:
@@ -28,7 +29,8 @@ def find(folder: Path = FOLDER) -> list[str]:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:  # this host never had any
         return []
-    return [name for name in names if (match := _NAME.fullmatch(name)) and not _alive(match["pid"], match["start"])]
+    ours = [match for name in names if (match := _NAME.fullmatch(name)) and match["pids"] == _pid_namespace()]
+    return [match[0] for match in ours if not _alive(match["pid"], match["start"])]
 
 
 def remove() -> list[str]:
@@ -44,7 +46,7 @@ def delete(name: str) -> None:
     subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=_DELETE_TIMEOUT_S, check=False)
 
 
-def _alive(pid: str, start_ticks: str | None) -> bool:
+def _alive(pid: str, start_ticks: str) -> bool:
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
@@ -56,7 +58,11 @@ def _alive(pid: str, start_ticks: str | None) -> bool:
     except OSError:
         return True
     fields = stat.rpartition(")")[2].split()
-    return fields[_STATE] not in "ZX" and start_ticks in (None, fields[_START])
+    return fields[_STATE] not in "ZX" and start_ticks == fields[_START]
+
+
+def _pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").stat().st_ino)
 
 
 def _start_ticks() -> str:

@@ -50,7 +50,7 @@ def refusal(make: Callable[[], object]) -> str:
             f"makes 8192 packets of a partition; the switch numbers 4096: use at most {16 << 20}",
         ),
         ({"granularity": 14}, "granularity must be at least 15"),
-        ({"rotation": 1}, "rotation: extra inputs are not permitted"),
+        ({"rotation": 1}, "rotation: ThcConfig has no such setting, did you mean rotation_block?"),
     ],
 )
 def test_settings_a_switch_cannot_do(describe: Describe, a_job: MakeFields, thc: Fields, message: str) -> None:

@@ -114,7 +114,7 @@ def test_ps_returns_the_exit_code_of_thc_ps() -> None:
         (["--servers", "17"], "--servers must be in 1 .. 16"),
         (["--out", "/proc/demo-out"], "cannot write to --out /proc/demo-out"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
-        (["--bits", "5"], "bits"),
+        (["--bits", "7"], "bits"),
         (["--workers", "65"], "workers must be in 1 .. 64"),
         (["--granularity", "3"], "granularity must be at least 15"),
         (["--loss-tolerant", "--granularity", "x"], "an integer or 'auto'"),

@@ -137,8 +137,16 @@ def test_names_of_living_and_dead_processes(tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     own = leftover_namespaces.name_prefix()
-    living = [f"{own}a", f"thc{os.getpid()}-a", "thc", "thcx-a", f"other{ended.pid}-a"]
-    dead = [f"thc{os.getpid()}.1-a", f"thc{ended.pid}-a", f"thc{ended.pid}.5-b"]
+    pids = own.rpartition(".")[2]  # with a hyphen
+    others = [
+        f"thc{ended.pid}.5.1-another-container",
+        f"thc{ended.pid}-somebody-s",
+        f"thc{ended.pid}.5-a",
+        "thc",
+        "thcx-a",
+    ]
+    living = [f"{own}a", *others, f"other{ended.pid}.5.{pids}a"]
+    dead = [f"thc{os.getpid()}.1.{pids}a", f"thc{ended.pid}.5.{pids}b"]
     for name in living + dead:
         (tmp_path / name).touch()
     assert leftover_namespaces.find(tmp_path) == sorted(dead)
