@@ -5,7 +5,6 @@ modules are private and may change.
 """
 
 import importlib
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,5 +99,3 @@ __all__ = [
     "TransportError",
     "UdpConfig",
 ]
-if find_spec("torch") is None:
-    __all__.remove("ThcReducer")  # so that import * works

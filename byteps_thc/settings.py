@@ -20,11 +20,7 @@ class Settings(BaseModel, frozen=True):
 
     if not TYPE_CHECKING:  # type checkers and editors make a signature of the fields, as long as they see no __init__
 
-        def __init__(self, *values, **settings):
-            if values:
-                name = type(self).__name__
-                example = f"{name}({next(iter(type(self).model_fields))}={values[0]!r})"
-                raise ConfigurationError(f"{name} takes its settings by name: {example}")
+        def __init__(self, **settings):
             try:
                 super().__init__(**settings)
             except ValidationError as error:

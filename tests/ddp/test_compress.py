@@ -36,7 +36,6 @@ WHAT_TO_WRITE = {
     "fsdp: policy": "policy is a dict: give CompressionPolicy(",
     "fsdp: model": "the first argument is the model, not None",
     "hsdp: mesh": 'the second argument is the mesh, not a ThcConfig: give mesh["replicate"]',
-    "config: positional": "ThcConfig takes its settings by name: ThcConfig(bits=4)",
     "fsdp: config and settings": "bits: write settings into the TopK(...) that is given",
 }
 

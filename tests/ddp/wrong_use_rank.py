@@ -114,7 +114,6 @@ def main() -> None:
             "fsdp: policy": lambda: compress_reduce_scatter(nn.Linear(2, 2), policy={}),
             "fsdp: model": lambda: compress_reduce_scatter(None),
             "hsdp: mesh": lambda: compress_replicas(fully_shard(nn.Linear(2, 2)), ThcConfig()),
-            "config: positional": lambda: ThcConfig(4),
             "fsdp: config and settings": lambda: compress_reduce_scatter(nn.Linear(2, 2), TopK(), bits=2),
         }
         rank.report({"same": the_same(), "said": {name: said(call) for name, call in calls.items()}})

@@ -77,7 +77,7 @@ def test_chart_marks_every_quantization_value(width):
     [
         ("solve", "-g", "3"),
         ("solve", "-p", "x"),
-        ("auto", "-n", "18"),
+        ("auto", "-n", "18", "--value-bits", "8"),
         ("auto", "-n", "0"),
         ("auto", "-n", "4", "--value-bits", "7"),
         ("list", "-b", "8"),
