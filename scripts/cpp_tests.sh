@@ -16,4 +16,6 @@ cmake --preset "$preset" --log-level=WARNING >/dev/null
 cmake --build --preset "$preset" --parallel "$jobs"
 # Tests that wait for sockets share the cores with those that compute: a test has its own deadline, so run few at once.
 # The limit ends one that hangs; the longest that computes takes half a minute of a fast core under ThreadSanitizer.
+# A sanitizer's dlopen() does not look into the RUNPATH of who calls it.
+export LD_LIBRARY_PATH=$PWD/build/$preset/lib
 ctest --preset "$preset" --parallel "$jobs" --timeout 900
