@@ -18,6 +18,8 @@ from byteps_thc.tools.demo.settings import DemoSettings, Failure, Progress, RunR
 #: After one worker failed the others are given this long to say more (the first failure may be a consequence).
 FAILURE_GRACE_S = 1.0
 END_TIMEOUT_S = 5.0
+#: Of a worker that is done: torch takes long to leave a process on a busy host.
+EXIT_TIMEOUT_S = 60.0
 
 
 class DemoError(ThcError):
@@ -124,7 +126,7 @@ def receive(channel: Connection, open_channels: dict[Connection, BaseProcess]) -
     except (EOFError, OSError):
         worker = open_channels.pop(channel)
         channel.close()
-        worker.join(END_TIMEOUT_S)
+        worker.join(EXIT_TIMEOUT_S)
         if worker.exitcode == 0:
             return None
         code = worker.exitcode
