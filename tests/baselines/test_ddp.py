@@ -6,24 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from baseline_schemes import SCHEMES as BASELINES
+from baseline_schemes import TRAINING
 from ranks import run_ranks
 
 RANKS, STEPS, POISONED_STEP = 2, 20, 7
-TRAINING = {"lr": 0.1, "momentum": 0.9}
-#: scheme -> name, options, training
-SCHEMES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
-    "NoCompression": ("NoCompression", {}, TRAINING),
-    "Fp16": ("Fp16", {}, TRAINING),
-    "Bf16": ("Bf16", {}, TRAINING),
-    "TopK": ("TopK", {"ratio": 0.1}, TRAINING),
-    "Dgc": ("Dgc", {"ratio": 0.1, "momentum": 0.9}, TRAINING | {"momentum": 0.0}),
-    "TernGrad": ("TernGrad", {}, {"lr": 0.4, "momentum": 0.0}),
-    "Qsgd": ("Qsgd", {}, TRAINING),
-    "SignSgd": ("SignSgd", {}, TRAINING),
-    "majority": ("SignSgd", {"variant": "majority"}, {"lr": 0.003, "momentum": 0.0}),
-    "PowerSgd": ("PowerSgd", {"rank": 2}, TRAINING),
-    "UniformThc": ("UniformThc", {}, TRAINING),
-}
+SCHEMES = BASELINES | {"UniformThc": ("UniformThc", {}, TRAINING)}
 RESTORED = ["Dgc", "PowerSgd"]
 Reports = list[dict[str, dict[str, Any]]]
 

@@ -8,25 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_schemes import SCHEMES
 from known_gradients import all_shapes, gradients
 from ranks import run_ranks
 from torch import Tensor
 
 RANKS, STEPS = 2, 20
-TRAINING = {"lr": 0.1, "momentum": 0.9}
-#: as in the guide's table -> name, options, training
-SCHEMES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
-    "NoCompression": ("NoCompression", {}, TRAINING),
-    "Fp16": ("Fp16", {}, TRAINING),
-    "Bf16": ("Bf16", {}, TRAINING),
-    "TopK": ("TopK", {"ratio": 0.1}, TRAINING),
-    "Dgc": ("Dgc", {"ratio": 0.1, "momentum": 0.9}, TRAINING | {"momentum": 0.0}),
-    "TernGrad": ("TernGrad", {}, {"lr": 0.4, "momentum": 0.0}),
-    "Qsgd": ("Qsgd", {}, TRAINING),
-    "SignSgd": ("SignSgd", {}, TRAINING),
-    "SignSgd majority": ("SignSgd", {"variant": "majority"}, {"lr": 0.003, "momentum": 0.0}),
-    "PowerSgd": ("PowerSgd", {"rank": 2}, TRAINING),
-}
 #: columns of the guide's table
 PLUGINS = {
     "DDP": "ddp",
