@@ -18,6 +18,7 @@ from byteps_thc.gpu.frontend import (
     magic_upper,
 )
 from byteps_thc.gpu.layouts import consecutive, flat, last_part, of_rows, rows, streamed, warps
+from byteps_thc.gpu.norms import load_carried
 from byteps_thc.gpu.random_bits import flip, key_word, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
 
@@ -156,14 +157,7 @@ def encode_kernel(
     LAST: constexpr = last_part(T)
     i = arange(T, flat(T, LAST))
     inside = i < coordinates - first
-    if TAIL:
-        x = L.load(gradient + first + i, inside, 0.0).to(L.float32)
-        if ADD:
-            x += L.load(residual + first + i, inside, 0.0)
-    else:
-        x = L.load(gradient + first + i).to(L.float32)
-        if ADD:
-            x += L.load(residual + first + i)
+    x = load_carried(gradient + first + i, residual + first + i, inside, ADD, TAIL)
     words = sign_words(key, first, T, warps(T))
     x = conv(L.reshape(conv(x, flat(T, 0)), [T // 32, 32]), rows(T, 0, 32))
     x = hadamard(L.reshape(flip(x, words, T, 0), [T]), rest, LOG, T, TAIL)

@@ -10,6 +10,20 @@ from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
 from byteps_thc.gpu.layouts import spread, streamed, warps
 
 
+@jit
+def load_carried(gradient, residual, inside, ADD: constexpr, TAIL: constexpr):
+    """Coordinates at those addresses as float32, with ADD the residual's on top; TAIL: 0 where not `inside`."""
+    if TAIL:
+        x = L.load(gradient, inside, 0.0).to(L.float32)
+        if ADD:
+            x += L.load(residual, inside, 0.0)
+    else:
+        x = L.load(gradient).to(L.float32)
+        if ADD:
+            x += L.load(residual)
+    return x
+
+
 @jit(do_not_specialize=["first_tile", "coordinates", "padded"])
 def norms_kernel(
     gradient, residual, norms, first_tile, coordinates, padded,
@@ -21,15 +35,7 @@ def norms_kernel(
     i = arange(T, streamed(T, warps(T), 4))
     BLOCKS: constexpr = T >> LOG
     at = norms + tile * BLOCKS
-    if TAIL:
-        inside = i < coordinates - first
-        x = L.load(gradient + first + i, inside, 0.0).to(L.float32)
-        if ADD:
-            x += L.load(residual + first + i, inside, 0.0)
-    else:
-        x = L.load(gradient + first + i).to(L.float32)
-        if ADD:
-            x += L.load(residual + first + i)
+    x = load_carried(gradient + first + i, residual + first + i, i < coordinates - first, ADD, TAIL)
     wide = x.to(L.float64)
     squares = wide * wide
     if BLOCKS == 1 and not TAIL:
