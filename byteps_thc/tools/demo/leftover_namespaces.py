@@ -29,7 +29,8 @@ def find(folder: Path = FOLDER) -> list[str]:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:  # this host never had any
         return []
-    ours = [match for name in names if (match := _NAME.fullmatch(name)) and match["pids"] == _pid_namespace()]
+    pids = _pid_namespace()
+    ours = [match for name in names if (match := _NAME.fullmatch(name)) and match["pids"] == pids]
     return [match[0] for match in ours if not _alive(match["pid"], match["start"])]
 
 
