@@ -13,8 +13,14 @@ std::string name_of(wire::ConfigField field) {
   if (field == wire::ConfigField::kNone || value >= wire::kConfigFieldNames.size()) {
     return "configuration";
   }
-  return field == wire::ConfigField::kSettings ? "seed, p, rotation_block, partition_bytes or rounding"
-                                               : wire::kConfigFieldNames[value];
+  switch (field) {
+    case wire::ConfigField::kSettings:
+      return "seed, p, rotation_block, partition_bytes or rounding";
+    case wire::ConfigField::kTable:
+      return "the lookup table (by p, granularity or uniform_table)";
+    default:
+      return wire::kConfigFieldNames[value];
+  }
 }
 
 /// What this worker has in `field`; nothing for fields that are no number.
