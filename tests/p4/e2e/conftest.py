@@ -21,7 +21,7 @@ V1MODEL, TNA = SwitchChoice("v1model", "model"), SwitchChoice("tna", "model")
 BMV2 = SwitchChoice("v1model", "bmv2")
 
 MakeSite = Callable[[Work], Site]
-StartSwitch = Callable[[Site], SoftwareSwitch]
+StartSwitch = Callable[..., SoftwareSwitch]
 
 
 @pytest.fixture(params=[V1MODEL, TNA, BMV2], ids=lambda choice: f"{choice.program}-{choice.target}")
@@ -35,24 +35,30 @@ def choice(request: pytest.FixtureRequest) -> SwitchChoice:
 
 
 @pytest.fixture
-def make_site() -> Iterator[MakeSite]:
-    """Namespaces and cables for the workers of some work and a switch."""
+def namespaces() -> Iterator[Namespaces]:
+    """For hosts; removed in the end."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     with ExitStack() as stack:
         try:
-            namespaces = stack.enter_context(Namespaces())
-            switch = namespaces.add("switch")
+            made = stack.enter_context(Namespaces())
+            made.add("probe")
         except ConfigurationError as error:
             pytest.skip(f"no network namespaces here: {error}")
+        yield made
 
-        def make(work: Work) -> Site:
-            workers = tuple(namespaces.add(f"worker{worker}") for worker in range(len(work.backends)))
-            site = Site(1, switch, workers)
-            site.connect(namespaces, {worker for worker, kind in enumerate(work.backends) if kind == "dpdk"})
-            return site
 
-        yield make
+@pytest.fixture
+def make_site(namespaces: Namespaces) -> MakeSite:
+    """Namespaces and cables for the workers of some work and a switch."""
+
+    def make(work: Work) -> Site:
+        workers = tuple(namespaces.add(f"worker{worker}") for worker in range(len(work.backends)))
+        site = Site(1, namespaces.add("switch"), workers)
+        site.connect(namespaces, {worker for worker, kind in enumerate(work.backends) if kind == "dpdk"})
+        return site
+
+    return make
 
 
 @pytest.fixture
@@ -60,8 +66,8 @@ def start_switch(choice: SwitchChoice, tmp_path: Path) -> Iterator[StartSwitch]:
     """Start a switch with the workers' job; may be called again when it was stopped."""
     with ExitStack() as stack:
 
-        def start(site: Site) -> SoftwareSwitch:
-            deployment = describe(site, choice.program, JOB, ThcConfig())
+        def start(site: Site, config: ThcConfig | None = None) -> SoftwareSwitch:
+            deployment = describe(site, choice.program, JOB, config or ThcConfig())
             switch = SoftwareSwitch(site, choice, deployment, tmp_path)
             stack.callback(switch.stop)
             switch.wait_until_ready()
