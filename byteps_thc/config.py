@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self, TypedDict, Unpack
+from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
 
+from byteps_thc.environment import settings_from_environment
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
@@ -101,6 +102,15 @@ class ThcConfig(Settings):
     ) -> Self:
         """Return Uniform THC with codes of `bits` bits (section 4)."""
         return cls(bits=bits, uniform_table=True, p=p, rounding=rounding, **settings)
+
+    @classmethod
+    def from_environment(cls, **settings: Unpack[ThcSettings]) -> Self:
+        """Return the settings of $THC_CONFIG (environment.py) with those given here, which go first.
+
+        What all front ends use when they are given no ThcConfig.
+        """
+        merged: dict[str, Any] = settings_from_environment() | settings
+        return cls(**merged)
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:

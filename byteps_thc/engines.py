@@ -21,7 +21,8 @@ from byteps_thc.transport.servers import NetworkConfig
 
 
 def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | BaselineConfig:
-    """Return what compresses: `config`, or the ThcConfig of `settings`, the keyword arguments of a front end.
+    """Return what compresses: `config`, or the ThcConfig of `settings`, the keyword arguments of a front end, and of
+    $THC_CONFIG.
 
     config: None, a ThcConfig or a baseline; anything else, or settings beside it, is a ConfigurationError.
     """
@@ -29,7 +30,7 @@ def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | Baseline
         if name in CompressionPolicy.model_fields:
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
-        return ThcConfig(**settings)
+        return ThcConfig.from_environment(**settings)
     if not isinstance(config, ThcConfig | BaselineConfig):
         right = "ThcConfig(...) or one of byteps_thc.baselines, such as TopK(...)"
         raise ConfigurationError(f"config is {describe(config)}: give {right}")

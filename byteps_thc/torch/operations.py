@@ -27,7 +27,7 @@ def init(lazy: bool = True) -> None:
     DeadlineError when others are not there within THC_DEADLINE_S, or 600, seconds.
     """
     with suppress(ConfigurationError):  # the servers route checks the environment when it is chosen
-        prepare_environment(ThcConfig().resolve(int(os.environ.get("DMLC_NUM_WORKER", "1"))))
+        prepare_environment(ThcConfig.from_environment().resolve(int(os.environ.get("DMLC_NUM_WORKER", "1"))))
     process.init(lazy)
 
 

@@ -30,9 +30,11 @@ def _from_list(value: object) -> object:
 class ThcCompression(Settings):
     """Settings of Compression.thc(config, ...), the same on all workers. Raises ConfigurationError.
 
-    An argument that is not given is taken from the environment variable THC_<NAME> (THC_ROUTE, THC_SERVERS, THC_JOB,
-    THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT, THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS and
-    THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL and THC_EAL_ARGS for the back end), then from the default.
+    An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
+    ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
+    THC_LOG_EVERY;
+    THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL and
+    THC_EAL_ARGS for the back end), then from the default.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -42,7 +44,7 @@ class ThcCompression(Settings):
         name: f": give Compression.thc(ThcConfig({name}=...))" for name in ThcConfig.model_fields
     } | {name: f": give policy=CompressionPolicy({name}=...)" for name in CompressionPolicy.model_fields}
 
-    config: ThcConfig = Field(default_factory=ThcConfig, kw_only=False)
+    config: ThcConfig = Field(default_factory=ThcConfig.from_environment, kw_only=False)
     """quantization, error feedback, partitions"""
     route: Literal["network", "servers"] = "network"
     """network: thc-ps or a switch, beside BytePS; servers: BytePS's own servers and vans"""

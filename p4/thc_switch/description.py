@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -189,6 +189,10 @@ class WorkerDescription(_Description):
     port: PortNumber
     """switch port it is reached at"""
 
+    def of_lane(self, lane: int) -> WorkerDescription:
+        """The same worker's socket for a lane."""
+        return WorkerDescription(ip=self.ip, mac=self.mac, udp_port=self.udp_port + lane, port=self.port)
+
 
 class JobDescription(_Description):
     """One training job. Workers are numbered in the order they are listed."""
@@ -200,6 +204,8 @@ class JobDescription(_Description):
     """None: after the jobs before it"""
     quorum: int | None = None
     """workers that complete a sum; None: all"""
+    lanes: int = Field(default=1, ge=1, le=16)
+    """of a BytePS training (THC_LANES): lane k is job job_id + k with as many slots, from the UDP port k above"""
     thc: ThcConfig = ThcConfig()
 
     @model_validator(mode="after")
@@ -248,6 +254,18 @@ class JobDescription(_Description):
         if self.thc.value_bits not in ("auto", limits.VALUE_BITS):
             raise ValueError(f"thc.value_bits is {self.thc.value_bits}; the switch sums in {limits.VALUE_BITS} bits")
 
+    def of_lanes(self) -> Iterator[JobDescription]:
+        """The job of each lane."""
+        for lane in range(self.lanes):
+            yield JobDescription(
+                job_id=self.job_id + lane,
+                workers=tuple(worker.of_lane(lane) for worker in self.workers),
+                slots=self.slots,
+                first_slot=None if self.first_slot is None else self.first_slot + lane * self.slots,
+                quorum=self.quorum,
+                thc=self.thc,
+            )
+
     @property
     def contributions(self) -> int:
         """Workers that complete a sum."""
@@ -269,6 +287,7 @@ class Deployment(_Description):
 
     switch: SwitchDescription
     jobs: tuple[JobDescription, ...] = ()
+    """those of lanes included, each on its own"""
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -281,6 +300,11 @@ class Deployment(_Description):
             return cls(**fields)
         except ConfigurationError as error:
             raise ConfigurationError(f"{path}: {error}") from error
+
+    @field_validator("jobs")
+    @classmethod
+    def _take_lanes(cls, jobs: tuple[JobDescription, ...]) -> tuple[JobDescription, ...]:
+        return tuple(lane for job in jobs for lane in job.of_lanes())
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -25,11 +25,13 @@ def test_the_environment_chooses_the_route(monkeypatch):
         "WARMUP_STEPS": "5",
         "DEADLINE_S": "2.5",
         "LOG_EVERY": "10",
+        "CONFIG": "granularity=30,p=1/32",
     }.items():
         monkeypatch.setenv(f"THC_{name}", value)
     settings = Compression.thc()
     assert (settings.route, settings.job, settings.lanes, settings.log_every) == ("servers", 7, 3, 10)
     assert settings.policy == CompressionPolicy(warmup_steps=5, deadline_s=2.5)
+    assert settings.config == ThcConfig(granularity=30, p=1 / 32)
 
 
 def test_arguments_win(monkeypatch):

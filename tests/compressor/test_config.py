@@ -79,3 +79,30 @@ def test_config_is_frozen_and_round_trips():
     assert ThcConfig(**config.model_dump()) == config
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 1
+
+
+def test_settings_from_the_environment(monkeypatch, tmp_path):
+    assert ThcConfig.from_environment() == ThcConfig()
+    monkeypatch.setenv("THC_CONFIG", "bits=4, granularity=30,p=1/32,rounding=independent")
+    assert ThcConfig.from_environment() == ThcConfig.paper()
+    assert ThcConfig.from_environment(granularity=40).granularity == 40
+    file = tmp_path / "thc.toml"
+    file.write_text("bits = 2\nerror_feedback = false\n")
+    monkeypatch.setenv("THC_CONFIG", str(file))
+    assert ThcConfig.from_environment() == ThcConfig(bits=2, error_feedback=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("bits", "'bits' is not setting=value; write THC_CONFIG=bits=4,granularity=30,p=1/32"),
+        ("bits=4,bits=3", "bits is there twice"),
+        ("p=1/0", "p: .*'1/0'"),
+        ("bit=4", "ThcConfig has no such setting, did you mean bits"),
+        ("absent.toml", "No such file"),
+    ],
+)
+def test_mistakes_in_the_environment_are_named(monkeypatch, text, reason):
+    monkeypatch.setenv("THC_CONFIG", text)
+    with pytest.raises(ConfigurationError, match=reason):
+        ThcConfig.from_environment()

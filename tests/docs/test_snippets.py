@@ -69,7 +69,7 @@ def test_what_is_appended_is_said_to_be(document: Path) -> None:
             assert whole != ("appended to" in text_before(document, snippet)), snippet
 
 
-@pytest.mark.parametrize("place", ["elsewhere", "in the clone"])
+@pytest.mark.parametrize("place", ["elsewhere", pytest.param("in the clone", marks=pytest.mark.slow)])
 def test_snippets_average_gradients(place: str, tmp_path: Path) -> None:
     in_clone = place == "in the clone"
     scripts = write_scripts(tmp_path)

@@ -70,7 +70,8 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
   switch (static_cast<wire::ErrorReason>(std::uint16_t{error.reason})) {
     case wire::ErrorReason::kUnknownJob:
       return {Failure::Kind::kRefused,
-              who + "there is no such job; a switch sums for the jobs of its description only"};
+              who + "there is no such job; a switch sums for the jobs of its description only (a BytePS training has one for "
+                    "each of its lanes: THC_LANES=1, or `lanes` in the description)"};
     case wire::ErrorReason::kStaleEpoch:
       return {Failure::Kind::kRestart, who + "the job was started anew by another worker; restart this one as well"};
     case wire::ErrorReason::kDuplicateWorker:
@@ -82,7 +83,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kConfigMismatch:
       return {Failure::Kind::kRefused, who + name_of(field) + " of " + worker + " differs from the job's" +
                                            both_values(field, error.job_value, config) +
-                                           "; start all workers with the same settings"};
+                                           "; give all workers the same ThcConfig, or THC_CONFIG, and the job description of a switch the same [jobs.thc]"};
     case wire::ErrorReason::kOverflow:
       return {Failure::Kind::kRefused, who + "granularity times workers overflows value_bits"};
     case wire::ErrorReason::kTooManyJobs:

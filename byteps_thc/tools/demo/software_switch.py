@@ -73,8 +73,8 @@ def choose_switches(program: Program, target: Target | Literal["auto"]) -> list[
     return [SwitchChoice(program, "bmv2"), model] if bmv2 else [model]
 
 
-def describe(site: Site, program: Program, job: int, config: ThcConfig) -> Deployment:
-    """Description of a switch with one job of all workers of the site."""
+def describe(site: Site, program: Program, job: int, config: ThcConfig, lanes: int = 1) -> Deployment:
+    """Description of a switch with one job of all workers of the site, or one for each lane."""
     workers = tuple(
         WorkerDescription(
             ip=IPv4Address(site.worker_ip(worker)),
@@ -91,7 +91,8 @@ def describe(site: Site, program: Program, job: int, config: ThcConfig) -> Deplo
         cpu_port=CPU_PORT,
         recirculation=(RecirculationPort(port=RECIRCULATION_PORT),),
     )
-    return Deployment(switch=switch, jobs=(JobDescription(job_id=job, workers=workers, slots=SLOTS, thc=config),))
+    described = JobDescription(job_id=job, workers=workers, slots=SLOTS, lanes=lanes, thc=config)
+    return Deployment(switch=switch, jobs=(described,))
 
 
 class SoftwareSwitch:

@@ -38,9 +38,7 @@ class ControlNetwork:
     @property
     def homes(self) -> list[Home]:
         """Where the workers run."""
-        return [
-            Home(tuple(command_inside(home)), f"10.78.{worker}.1") for worker, home in enumerate(self._workers)
-        ]
+        return [Home(tuple(command_inside(home)), f"10.78.{worker}.1") for worker, home in enumerate(self._workers)]
 
 
 def _ip(namespace: str, *arguments: str) -> None:

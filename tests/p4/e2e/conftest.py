@@ -66,8 +66,8 @@ def start_switch(choice: SwitchChoice, tmp_path: Path) -> Iterator[StartSwitch]:
     """Start a switch with the workers' job; may be called again when it was stopped."""
     with ExitStack() as stack:
 
-        def start(site: Site, config: ThcConfig | None = None) -> SoftwareSwitch:
-            deployment = describe(site, choice.program, JOB, config or ThcConfig())
+        def start(site: Site, config: ThcConfig | None = None, lanes: int = 1) -> SoftwareSwitch:
+            deployment = describe(site, choice.program, JOB, config or ThcConfig(), lanes)
             switch = SoftwareSwitch(site, choice, deployment, tmp_path)
             stack.callback(switch.stop)
             switch.wait_until_ready()

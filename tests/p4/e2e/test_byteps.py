@@ -16,14 +16,26 @@ from e2e.workers import EAL, JOB, Work
 
 from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.demo.site import Site
+from byteps_thc.tools.demo.software_switch import SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import has_dpdk
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
-    pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK"),
     pytest.mark.timeout(300),
 ]
+needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
+#: A program's sums are test_sums.py's subject; here one is enough for every run of the tests.
+some_or_slow = pytest.mark.parametrize(
+    "choice",
+    [
+        SwitchChoice("v1model", "model"),
+        pytest.param(SwitchChoice("tna", "model"), marks=pytest.mark.slow),
+        pytest.param(SwitchChoice("v1model", "bmv2"), marks=pytest.mark.slow),
+    ],
+    indirect=True,
+    ids=lambda choice: f"{choice.program}-{choice.target}",
+)
 PROGRAM = Path(__file__).parent / "programs/byteps_worker.py"
 WORKERS = 3
 STEPS = 3
@@ -39,36 +51,44 @@ def digests(lab: BytepsLab, deadline_s: float = 240.0) -> set[str]:
 
 
 @functools.cache
-def digests_of_thc_ps() -> set[str]:
+def digests_of_thc_ps(lanes: int) -> set[str]:
     """The same training through thc-ps and kernel UDP, on loopback."""
     with tempfile.TemporaryDirectory() as folder, ParameterServer() as thc_ps:
-        network = {"THC_SERVERS": thc_ps.address, "THC_JOB": str(JOB), "THC_LANES": "1"}
+        network = {"THC_SERVERS": thc_ps.address, "THC_JOB": str(JOB), "THC_LANES": str(lanes)}
         with BytepsLab(Path(folder), workers=WORKERS) as lab:
             lab.start(PROGRAM, str(STEPS), environment=network)
             return digests(lab)
 
 
-def environment_of(site: Site, worker: int) -> dict[str, str]:
-    """A worker that sends through DPDK."""
+def environment_of(site: Site, worker: int, backend: str) -> dict[str, str]:
+    """What a worker is told about the switch. With DPDK it has one lane, else two, which is the default."""
+    shared = {"THC_SERVERS": site.server, "THC_JOB": str(JOB), "THC_LOCAL": site.worker_local(worker)}
+    if backend == "udp":
+        return shared
     device = f"--vdev=net_af_packet0,iface={site.worker_interface}"
-    return {
-        "THC_SERVERS": site.server,
-        "THC_JOB": str(JOB),
-        "THC_BACKEND": "dpdk",
-        "THC_LOCAL": site.worker_local(worker),
-        "THC_EAL_ARGS": " ".join([*EAL, f"--file-prefix={site.workers[worker]}", device]),
-    }
+    eal = [*EAL, f"--file-prefix={site.workers[worker]}", device]
+    return shared | {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": " ".join(eal)}
 
 
+@pytest.mark.parametrize(
+    ("backend", "lanes"),
+    [pytest.param("dpdk", 1, marks=needs_dpdk), pytest.param("udp", 2, marks=pytest.mark.slow)],
+)
+@some_or_slow
 def test_parameters_are_those_of_thc_ps(
-    tmp_path: Path, namespaces: Namespaces, make_site: Callable[..., Any], start_switch: Callable[..., Any]
+    tmp_path: Path,
+    namespaces: Namespaces,
+    make_site: Callable[..., Any],
+    start_switch: Callable[..., Any],
+    backend: str,
+    lanes: int,
 ) -> None:
-    site = make_site(Work(("dpdk",) * WORKERS))
+    site = make_site(Work((backend,) * WORKERS))
     control = ControlNetwork(namespaces, site)
-    start_switch(site, CONFIG)
+    start_switch(site, CONFIG, lanes)
     with BytepsLab(tmp_path, workers=WORKERS, hub=control.hub, homes=control.homes) as lab:
         for worker in range(WORKERS):
-            lab.start_worker(worker, PROGRAM, str(STEPS), environment=environment_of(site, worker))
+            lab.start_worker(worker, PROGRAM, str(STEPS), environment=environment_of(site, worker, backend))
         through_switch = digests(lab)
-    assert through_switch == digests_of_thc_ps()
+    assert through_switch == digests_of_thc_ps(lanes)
     assert len(through_switch) == 1

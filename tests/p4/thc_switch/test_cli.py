@@ -115,5 +115,5 @@ def test_describe() -> None:
 
 def test_a_wrong_description_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
-    path.write_text(EXAMPLE.read_text().replace("granularity = 30", "granularity = 100"))
+    path.write_text(EXAMPLE.read_text().replace("[jobs.thc]", "[jobs.thc]\ngranularity = 100"))
     assert "use thc.granularity 85 or less" in failure("plan", path)

@@ -256,6 +256,23 @@ def test_sizes_are_those_of_the_programs() -> None:
     assert int(defined["THC_MAC_ENTRIES"]) == limits.MAC_ENTRIES
 
 
+def test_lanes_are_jobs_of_their_own(describe: Describe, a_job: MakeFields) -> None:
+    deployment = describe([a_job(1, lanes=2, slots=64), a_job(7)])
+    assert [job.job_id for job in deployment.jobs] == [1, 2, 7]
+    first, second, _ = deployment.jobs
+    assert [allocation.first_slot for allocation in allocate(deployment)] == [0, 64, 128]
+    assert second.resolved == first.resolved
+    for ours, theirs in zip(first.workers, second.workers, strict=True):
+        assert (theirs.ip, theirs.mac, theirs.port) == (ours.ip, ours.mac, ours.port)
+        assert theirs.udp_port == ours.udp_port + 1
+    assert "job_id 2 is there twice" in refusal(lambda: describe([a_job(1, lanes=2), a_job(2)]))
+
+
+def test_the_example_agrees_with_workers_that_set_nothing() -> None:
+    (job,) = Deployment.load(Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml").jobs
+    assert job.resolved == ThcConfig().resolve(len(job.workers))
+
+
 def test_the_example_is_valid() -> None:
     deployment = Deployment.load(Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml")
     assert len(allocate(deployment)) == 1
