@@ -69,9 +69,11 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
   const std::string worker = "worker " + std::to_string(config.worker_id);
   switch (static_cast<wire::ErrorReason>(std::uint16_t{error.reason})) {
     case wire::ErrorReason::kUnknownJob:
-      return {Failure::Kind::kRefused,
-              who + "there is no such job; a switch sums for the jobs of its description only (a BytePS training has one for "
-                    "each of its lanes: THC_LANES=1, or `lanes` in the description)"};
+      return {
+          Failure::Kind::kRefused,
+          who +
+              "there is no such job; a switch sums for the jobs of its description only (a BytePS training has one for "
+              "each of its lanes: THC_LANES=1, or `lanes` in the description)"};
     case wire::ErrorReason::kStaleEpoch:
       return {Failure::Kind::kRestart, who + "the job was started anew by another worker; restart this one as well"};
     case wire::ErrorReason::kDuplicateWorker:
@@ -83,7 +85,8 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kConfigMismatch:
       return {Failure::Kind::kRefused, who + name_of(field) + " of " + worker + " differs from the job's" +
                                            both_values(field, error.job_value, config) +
-                                           "; give all workers the same ThcConfig, or THC_CONFIG, and the job description of a switch the same [jobs.thc]"};
+                                           "; give all workers the same ThcConfig, or THC_CONFIG, and the job "
+                                           "description of a switch the same [jobs.thc]"};
     case wire::ErrorReason::kOverflow:
       return {Failure::Kind::kRefused, who + "granularity times workers overflows value_bits"};
     case wire::ErrorReason::kTooManyJobs:
