@@ -14,11 +14,12 @@ from byteps_training import CONFIG
 from e2e.control_network import ControlNetwork
 from e2e.workers import EAL, JOB, Work
 
-from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.demo.namespaces import Namespaces, command_inside
 from byteps_thc.tools.demo.site import Site
 from byteps_thc.tools.demo.software_switch import SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import has_dpdk
+from byteps_thc.wire.layout import UDP_PORT
 
 pytestmark = [
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
@@ -70,6 +71,14 @@ def environment_of(site: Site, worker: int, backend: str) -> dict[str, str]:
     return shared | {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": " ".join(eal)}
 
 
+def train_at(site: Site, control: ControlNetwork, folder: Path, backend: str) -> set[str]:
+    """What the workers print after training with what is at the other end of their cables."""
+    with BytepsLab(folder, workers=WORKERS, hub=control.hub, homes=control.homes) as lab:
+        for worker in range(WORKERS):
+            lab.start_worker(worker, PROGRAM, str(STEPS), environment=environment_of(site, worker, backend))
+        return digests(lab)
+
+
 @pytest.mark.parametrize(
     ("backend", "lanes"),
     [pytest.param("dpdk", 1, marks=needs_dpdk), pytest.param("udp", 2, marks=pytest.mark.slow)],
@@ -84,11 +93,19 @@ def test_parameters_are_those_of_thc_ps(
     lanes: int,
 ) -> None:
     site = make_site(Work((backend,) * WORKERS))
-    control = ControlNetwork(namespaces, site)
     start_switch(site, CONFIG, lanes)
-    with BytepsLab(tmp_path, workers=WORKERS, hub=control.hub, homes=control.homes) as lab:
-        for worker in range(WORKERS):
-            lab.start_worker(worker, PROGRAM, str(STEPS), environment=environment_of(site, worker, backend))
-        through_switch = digests(lab)
+    through_switch = train_at(site, ControlNetwork(namespaces, site), tmp_path, backend)
     assert through_switch == digests_of_thc_ps(lanes)
     assert len(through_switch) == 1
+
+
+@needs_dpdk
+@pytest.mark.slow
+def test_thc_ps_over_dpdk(tmp_path: Path, namespaces: Namespaces, make_site: Callable[..., Any]) -> None:
+    site = make_site(Work(("dpdk",) * WORKERS))
+    devices = [f"--vdev=net_af_packet{w},iface={site.switch_interface(w)}" for w in range(WORKERS)]
+    eal = [*EAL, f"--file-prefix={site.switch}", *devices]
+    options = ["--dpdk", "--eal-args", " ".join(eal)]
+    with ParameterServer(options, prefix=command_inside(site.switch), ip=site.switch_ip, port=UDP_PORT):
+        through_dpdk = train_at(site, ControlNetwork(namespaces, site), tmp_path, "dpdk")
+    assert through_dpdk == digests_of_thc_ps(lanes=1)

@@ -2,90 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-import time
-from ipaddress import IPv4Address
-
 import pytest
+from e2e.udp_switch import HOST, SERVER, free_udp_ports, job_of, udp_switch
 from e2e.workers import JOB, Work, Workers, digest_of_thc_ps
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.wire.layout import UDP_PORT
-from thc_p4_model import compile_program
-from thc_p4_model.architectures import new_switch
-from thc_p4_model.port_loop import PortLoop
-from thc_p4_model.ports import FunctionPort, UdpPort
-from thc_switch.agent import SwitchAgent
-from thc_switch.description import (
-    Deployment,
-    JobDescription,
-    RecirculationPort,
-    SwitchDescription,
-    WorkerDescription,
-)
-from thc_switch.planner import plan
-from thc_switch.programs import INCLUDE_FOLDER, program_path
-from thc_switch.targets.model import ModelControl
 
-HOST = "127.0.0.1"
-#: The programs know the aggregator's packets by their UDP port, so the address must be this test's own.
-SWITCH_IP = f"127.77.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF | 1}"
-SWITCH_MAC = "02:00:00:00:00:01"
-FRONT_PORT, CPU_PORT, RECIRCULATION_PORT = 1, 64, 68
 WORK = Work(backends=("udp", "udp"), counts=(3 * 1024 + 300, 3), steps=2)
-
-
-def free_udp_ports(count: int) -> list[int]:
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    for each in sockets:
-        each.bind((HOST, 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
-def describe(program: str, worker_ports: list[int]) -> Deployment:
-    workers = tuple(
-        WorkerDescription(ip=IPv4Address(HOST), mac="02:00:7f:00:00:01", udp_port=port, port=FRONT_PORT)
-        for port in worker_ports
-    )
-    switch = SwitchDescription(
-        architecture="v1model" if program == "v1model" else "tofino1",
-        ip=IPv4Address(SWITCH_IP),
-        mac=SWITCH_MAC,
-        cpu_port=CPU_PORT,
-        recirculation=(RecirculationPort(port=RECIRCULATION_PORT),),
-    )
-    return Deployment(switch=switch, jobs=(JobDescription(job_id=JOB, workers=workers, slots=64, thc=ThcConfig()),))
 
 
 @pytest.mark.parametrize("program", ["v1model", "tna"])
 def test_workers_on_udp_sockets_get_the_sums_of_thc_ps(program):
-    front = UdpPort(SWITCH_IP, UDP_PORT, bytes.fromhex(SWITCH_MAC.replace(":", "")))
-    worker_ports = free_udp_ports(2)
-    deployment = describe(program, worker_ports)
-    switch = new_switch(compile_program(program_path(program), [INCLUDE_FOLDER]))
-    control = ModelControl(switch)
-    control.install(plan(deployment))
-    agent = SwitchAgent(deployment, control)
-    cpu = FunctionPort(lambda frame: agent.handle(frame, time.monotonic()))
-    stop = threading.Event()
-    loop = PortLoop(switch, {FRONT_PORT: front, CPU_PORT: cpu})
-    thread = threading.Thread(target=loop.run, args=(stop,), daemon=True)
-    thread.start()
-    server = f"{SWITCH_IP}:{UDP_PORT}"
+    ports = free_udp_ports(2)
     settings = [
-        WORK.settings(worker, server, {"udp": {"local": f"{HOST}:{port}"}}) for worker, port in enumerate(worker_ports)
+        WORK.settings(worker, SERVER, {"udp": {"local": f"{HOST}:{port}"}}) for worker, port in enumerate(ports)
     ]
-    try:
-        with Workers(settings) as workers:
-            digests = {outcome["digest"] for outcome in workers.outcomes()}
-    finally:
-        stop.set()
-        thread.join(timeout=10)
-        front.close()
+    with udp_switch(program, job_of(JOB, ports, ThcConfig())) as front, Workers(settings) as workers:
+        digests = {outcome["digest"] for outcome in workers.outcomes()}
     assert digests == {digest_of_thc_ps(2, WORK.counts, WORK.steps)}
     assert front.statistics.send_errors == 0

@@ -1,0 +1,85 @@
+"""A P4 program in this process on a UDP socket of loopback, for workers without network interfaces of their own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from ipaddress import IPv4Address
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.wire.layout import UDP_PORT
+from thc_p4_model import compile_program
+from thc_p4_model.architectures import new_switch
+from thc_p4_model.port_loop import PortLoop
+from thc_p4_model.ports import FunctionPort, UdpPort
+from thc_switch.agent import SwitchAgent
+from thc_switch.description import (
+    Deployment,
+    JobDescription,
+    RecirculationPort,
+    SwitchDescription,
+    WorkerDescription,
+)
+from thc_switch.planner import plan
+from thc_switch.programs import INCLUDE_FOLDER, program_path
+from thc_switch.targets.model import ModelControl
+
+HOST = "127.0.0.1"
+#: The programs know the aggregator's packets by their UDP port, so the address must be this test's own.
+SWITCH_IP = f"127.77.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF | 1}"
+SERVER = f"{SWITCH_IP}:{UDP_PORT}"
+SWITCH_MAC = "02:00:00:00:00:01"
+FRONT_PORT, CPU_PORT, RECIRCULATION_PORT = 1, 64, 68
+
+
+def free_udp_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody has."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    for each in sockets:
+        each.bind((HOST, 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def job_of(job_id: int, udp_ports: Sequence[int], config: ThcConfig) -> JobDescription:
+    """A job whose workers have these ports."""
+    workers = tuple(
+        WorkerDescription(ip=IPv4Address(HOST), mac="02:00:7f:00:00:01", udp_port=port, port=FRONT_PORT)
+        for port in udp_ports
+    )
+    return JobDescription(job_id=job_id, workers=workers, slots=64, thc=config)
+
+
+@contextmanager
+def udp_switch(program: str, *jobs: JobDescription) -> Iterator[UdpPort]:
+    """Run the program with the jobs behind SERVER."""
+    description = SwitchDescription(
+        architecture="v1model" if program == "v1model" else "tofino1",
+        ip=IPv4Address(SWITCH_IP),
+        mac=SWITCH_MAC,
+        cpu_port=CPU_PORT,
+        recirculation=(RecirculationPort(port=RECIRCULATION_PORT),),
+    )
+    deployment = Deployment(switch=description, jobs=jobs)
+    front = UdpPort(SWITCH_IP, UDP_PORT, bytes.fromhex(SWITCH_MAC.replace(":", "")))
+    switch = new_switch(compile_program(program_path(program), [INCLUDE_FOLDER]))
+    control = ModelControl(switch)
+    control.install(plan(deployment))
+    agent = SwitchAgent(deployment, control)
+    cpu = FunctionPort(lambda frame: agent.handle(frame, time.monotonic()))
+    stop = threading.Event()
+    loop = PortLoop(switch, {FRONT_PORT: front, CPU_PORT: cpu})
+    thread = threading.Thread(target=loop.run, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        yield front
+    finally:
+        stop.set()
+        thread.join(timeout=10)
+        front.close()
