@@ -7,6 +7,8 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
 BIN := .venv/bin
+# Tests wait for processes and deadlines as often as they compute; files stay whole, for the fixtures of their modules.
+PYTEST = $(BIN)/pytest -n $(JOBS) --dist loadfile
 BUILD_BYTEPS := nice $(BIN)/python scripts/byteps/build.py
 WITHOUT_BYTEPS := echo "make: BytePS was not built; tests that need it are skipped" >&2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -35,14 +37,14 @@ test: ## C++ and Python tests, with BytePS where it can be built; a few minutes
 	@scripts/setup.sh test
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@scripts/cpp_tests.sh release $(JOBS)
-	@$(BIN)/pytest -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: ## test, slow tests, sanitizers and a minute of fuzzing
 	@scripts/setup.sh all
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@for preset in $(PRESETS); do scripts/cpp_tests.sh $$preset $(JOBS); done
 	@scripts/fuzz.sh
-	@$(BIN)/pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 lint: ## all static checks, without network
 	@scripts/setup.sh all

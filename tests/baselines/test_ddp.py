@@ -27,7 +27,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
         "restored": RESTORED,
     }
     program = Path(__file__).with_name("ddp_rank.py")
-    return run_ranks(program, RANKS, tmp_path_factory.mktemp("ranks") / "ddp", settings=settings, timeout_s=110)
+    return run_ranks(program, RANKS, tmp_path_factory.mktemp("ranks") / "ddp", settings=settings, timeout_s=200)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -42,7 +42,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     policy = {"bypass_elements": BYPASS, "deadline_s": 20.0}
     settings = {"schemes": SCHEMES, "steps": STEPS, "policy": policy}
     program = Path(__file__).with_name("engine_rank.py")
-    return run_ranks(program, RANKS, tmp_path_factory.mktemp("ranks") / "engine", settings=settings, timeout_s=110)
+    return run_ranks(program, RANKS, tmp_path_factory.mktemp("ranks") / "engine", settings=settings, timeout_s=200)
 
 
 def parameters(key: str, buffer: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ WHAT_TO_WRITE = {
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     program = Path(__file__).with_name("wrong_use_rank.py")
-    return run_ranks(program, 2, tmp_path_factory.mktemp("ranks") / "wrong", timeout_s=110)
+    return run_ranks(program, 2, tmp_path_factory.mktemp("ranks") / "wrong", timeout_s=200)
 
 
 def test_all_ways_to_compress_give_the_same_bits(reports: list[dict[str, Any]]) -> None:

@@ -75,7 +75,7 @@ def test_snippets_average_gradients(place: str, tmp_path: Path) -> None:
     scripts = write_scripts(tmp_path)
     settings = {"scripts": scripts, "package": str(ROOT / "byteps_thc") if in_clone else sysconfig.get_path("platlib")}
     environment = imports_from_the_clone() if in_clone else {}
-    reports = run_ranks(PROGRAM, 2, tmp_path / "ranks", settings=settings, timeout_s=110, environment=environment)
+    reports = run_ranks(PROGRAM, 2, tmp_path / "ranks", settings=settings, timeout_s=200, environment=environment)
     assert reports == [list(scripts)] * 2
 
 
@@ -89,7 +89,7 @@ def test_the_first_snippet_runs_with_the_command_that_the_readme_shows(tmp_path:
         env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=200,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr

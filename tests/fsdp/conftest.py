@@ -1,4 +1,4 @@
-"""Ranks that went through all cases: one launch of each number of ranks for all tests."""
+"""Ranks that went through all cases: one launch of each kind for all tests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,19 @@ Reports = list[dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two") / "ranks", settings={"cases": None})
+    settings = {"replicas": False, "cases": None}
+    return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("two") / "ranks", settings=settings)
 
 
 @pytest.fixture(scope="session")
 def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    settings = {"replicas": False, "cases": None}
+    return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("four") / "ranks", settings=settings, timeout_s=200)
+
+
+@pytest.fixture(scope="session")
+def two_replicas(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    """Of two ranks each."""
     with ParameterServer() as server:
-        settings = {"cases": None, "servers": [server.address]}
-        return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("four") / "ranks", settings=settings, timeout_s=110)
+        settings = {"replicas": True, "cases": None, "servers": [server.address]}
+        return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("replicas") / "ranks", settings=settings, timeout_s=200)

@@ -1,7 +1,7 @@
-"""A rank that goes through the cases of fsdp_cases.py, and of hsdp_cases.py when there are 4, and reports all results.
+"""A rank that goes through the cases of fsdp_cases.py or hsdp_cases.py, and reports all results.
 
-One program, because every process takes seconds to import torch's FSDP. settings: cases (their names; null: all but
-the slow ones); servers (thc-ps, with 4 ranks).
+One program for all, because every process takes seconds to import torch's FSDP. settings: replicas (hsdp_cases.py, as 2
+replicas x 2 shards); cases (their names; null: all but the slow ones); servers (thc-ps, for replicas).
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ SLOW = {"training"}
 
 def main() -> None:
     with joined_rank() as rank:
-        mesh = init_device_mesh("cpu", (rank.ranks,))
-        report = {"fsdp": run(fsdp_cases.CASES, rank, mesh)}
-        if rank.ranks == 4:
+        if rank.settings["replicas"]:
             mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-            report["hsdp"] = run(hsdp_cases.CASES, rank, mesh)
-        rank.report(report)
+            rank.report(run(hsdp_cases.CASES, rank, mesh))
+        else:
+            rank.report(run(fsdp_cases.CASES, rank, init_device_mesh("cpu", (rank.ranks,))))
 
 
 def run(cases: list[Case], rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from ranks import run_ranks
 
 @pytest.mark.slow
 def test_compiled_models_train_to_the_same_parameters(tmp_path: Path) -> None:
-    report, _ = run_ranks(Path(__file__).with_name("compiled_rank.py"), 2, tmp_path / "ranks", timeout_s=110)
+    report, _ = run_ranks(Path(__file__).with_name("compiled_rank.py"), 2, tmp_path / "ranks", timeout_s=200)
     for kind in ("in place", "blocks", "wrapped"):
         for parameter, wanted in zip(report[kind], report["no"], strict=True):
             torch.testing.assert_close(parameter, wanted)

@@ -18,8 +18,8 @@ Reports = list[dict[str, Any]]
 
 
 @pytest.fixture
-def reports(four_ranks: Reports) -> Reports:
-    return [report["hsdp"] for report in four_ranks]
+def reports(two_replicas: Reports) -> Reports:
+    return two_replicas
 
 
 def means(step: int = 0) -> dict[str, Tensor]:

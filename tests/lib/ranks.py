@@ -45,7 +45,7 @@ class Ranks:
         directory: Path,
         *,
         settings: Mapping[str, Any] | None = None,
-        timeout_s: float = 90.0,
+        timeout_s: float = 180.0,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from switch_lab.targets.kinds import KINDS, Kind
 from switch_lab.targets.target import Target
 
 TESTS_ON: Counter[str] = Counter()
+#: Name of the property with which a test says its aggregator: it may run in another process than the summary.
+RAN_ON = "aggregator"
 
 
 @cache
@@ -36,7 +38,6 @@ def target_of() -> Iterator[Callable[[Kind], Target]]:
     def make(kind: Kind) -> Target:
         if kind.name not in targets:
             targets[kind.name] = kind.make()
-        TESTS_ON[kind.name] += 1
         return targets[kind.name]
 
     yield make
@@ -46,11 +47,13 @@ def target_of() -> Iterator[Callable[[Kind], Target]]:
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest, target_of: Callable[[Kind], Target]) -> Target:
+    request.node.user_properties.append((RAN_ON, request.param.name))
     return target_of(request.param)
 
 
 @pytest.fixture
 def switch(request: pytest.FixtureRequest, target_of: Callable[[Kind], Target]) -> Target:
+    request.node.user_properties.append((RAN_ON, request.param.name))
     return target_of(request.param)
 
 
@@ -58,6 +61,11 @@ def switch(request: pytest.FixtureRequest, target_of: Callable[[Kind], Target]) 
 def lab(target: Target) -> Lab:
     """A job of four workers that have joined."""
     return Lab(target, [Job.make(1, 4, target.front_ports)])
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call":
+        TESTS_ON.update(value for name, value in report.user_properties if name == RAN_ON)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,7 +22,7 @@ Reports = list[dict[str, Any]]
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     with ParameterServer() as server:
         settings = {"servers": [server.address]}
-        return run_ranks(PROGRAM, RANKS, tmp_path_factory.mktemp("reducer"), settings=settings, timeout_s=110)
+        return run_ranks(PROGRAM, RANKS, tmp_path_factory.mktemp("reducer"), settings=settings, timeout_s=200)
 
 
 def test_torch_is_imported_when_somebody_asks_for_the_reducer() -> None:

@@ -27,7 +27,7 @@ def test_mypy_finds_the_wrong_lines_and_no_others(tmp_path: Path) -> None:
     script.write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
     command = [sys.executable, "-P", "-m", "mypy", "--config-file", str(configuration), script.name]
     # In a folder without byteps_thc, so that mypy reads the installed package.
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
     found = {int(line) for line in re.findall(rf"^{script.name}:(\d+): error", result.stdout, re.MULTILINE)}
     lines = enumerate(SCRIPT.read_text(encoding="utf-8").splitlines(), 1)
     wrong = {number for number, line in lines if line.endswith("# wrong")}

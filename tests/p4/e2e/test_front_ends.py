@@ -26,10 +26,10 @@ def test_averages_are_those_of_thc_ps(tmp_path: Path) -> None:
     jobs = (job_of(5, ddp, CONFIG), job_of(7, hsdp[0::2], CONFIG), job_of(8, hsdp[1::2], CONFIG))
     settings = {"server": SERVER, "ddp_ports": ddp, "hsdp_ports": hsdp}
     with udp_switch("v1model", *jobs):
-        through_switch = run_ranks(PROGRAM, RANKS, tmp_path / "switch", settings=settings, timeout_s=110)
+        through_switch = run_ranks(PROGRAM, RANKS, tmp_path / "switch", settings=settings, timeout_s=200)
     with ParameterServer() as thc_ps:
         settings = {"server": thc_ps.address, "ddp_ports": [], "hsdp_ports": []}
-        through_thc_ps = run_ranks(PROGRAM, RANKS, tmp_path / "thc_ps", settings=settings, timeout_s=110)
+        through_thc_ps = run_ranks(PROGRAM, RANKS, tmp_path / "thc_ps", settings=settings, timeout_s=200)
     for ours, theirs in zip(through_switch, through_thc_ps, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours["ddp"], theirs["ddp"], strict=True))
         for step, other in zip(ours["hsdp"], theirs["hsdp"], strict=True):

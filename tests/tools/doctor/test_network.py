@@ -224,7 +224,7 @@ def test_a_server_whose_mtu_is_too_small_for_the_default() -> None:
 def test_a_switch_answers_with_a_refusal() -> None:
     script = Path(__file__).with_name("switch_server.py")
     result = subprocess.run(
-        [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=110, check=True
+        [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=200, check=True
     )
     assert "lets no unknown job in (unknown_job)" in result.stdout, result.stdout
     assert "State.OK" in result.stdout
