@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from byteps_thc.pipeline.statistics import CompressionStats, StatsWriter
     from byteps_thc.reducer import ThcReducer
     from byteps_thc.rounding import RoundingMode
+    from byteps_thc.synchronization import ParameterSynchronizer, synchronize_parameters
     from byteps_thc.tables import LookupTable
     from byteps_thc.transport.servers import NetworkConfig
     from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
 
-#: Where the names below are, in the order in which they are looked for; only the last needs torch.
+#: Where the names below are, in the order in which they are looked for; only the last two need torch.
 _HOMES = (
     "errors",
     "config",
@@ -47,6 +48,7 @@ _HOMES = (
     "compressor",
     "averager",
     "reducer",
+    "synchronization",
 )
 
 
@@ -84,6 +86,7 @@ __all__ = [
     "InputError",
     "LookupTable",
     "NetworkConfig",
+    "ParameterSynchronizer",
     "Partition",
     "ResolvedConfig",
     "RestartError",
@@ -98,4 +101,5 @@ __all__ = [
     "Timeouts",
     "TransportError",
     "UdpConfig",
+    "synchronize_parameters",
 ]

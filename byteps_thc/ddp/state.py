@@ -22,6 +22,7 @@ from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.transport.groups import choose_process_group
+from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -63,6 +64,8 @@ class ThcState(Averager):
             self.engine = PowerSgdEngine(group, scheme, policy)
         else:
             self.engine = make_engine(group, scheme, policy, network)
+        #: the ranks that average their gradients
+        self.replicas: Replicas = RankReplicas(group, policy.deadline_s)
         self._buckets = BucketBuffers(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
         self._scaling = LossScaling(grad_scaler, [self.engine])

@@ -10,6 +10,7 @@ from torch import Tensor
 from byteps_thc.fsdp.parameters import ShardedParameter
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.transport.replicas import Replicas
 
 
 class ShardedEngine(Protocol):
@@ -42,12 +43,15 @@ class FsdpCompression:
         reordered: Mapping[str, ShardedParameter],
         scope: str | None,
         uninstall: Callable[[], None],
+        replicas: Replicas | None = None,
     ) -> None:
         self._engine = engine
         self._steps = steps
         self._reordered = reordered
         self._scope = scope
         self._uninstall = uninstall
+        #: the ranks that have the same shards; None where each has its own
+        self.replicas = replicas
         #: elements that a residual has, by parameter name
         self.parameter_sizes = sizes
 

@@ -21,6 +21,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
+from byteps_thc.transport.replicas import RankReplicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -49,7 +50,8 @@ def compress_replicas(
     shard s has the number network.job + s.
 
     A rank keeps residuals of its own shards, 4 bytes per element. Replicas must begin with the same
-    parameters, and then stay bit-identical. Other arguments and errors: as compress_reduce_scatter.
+    parameters, and then stay bit-identical; where `network` is loss-tolerant or has a quorum, a ParameterSynchronizer
+    makes them so. Other arguments and errors: as compress_reduce_scatter.
     """
     policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
     scheme = choose_scheme(config, settings)
@@ -79,6 +81,7 @@ def compress_replicas(
         reordered={},
         scope=f"shard{shard.rank()}of{shard.size()}",
         uninstall=uninstall,
+        replicas=RankReplicas(replicas, policy.deadline_s),
     )
 
 

@@ -61,7 +61,7 @@ def network_engine(
     workers, worker = process_group.size(), process_group.rank()
     exact = open_communicator(process_group, policy.deadline_s)
     settings = {"engine": "network"} | config.model_dump() | policy.shared_settings()
-    require_same_settings(exact, workers, settings | network.shared_settings())
+    require_same_settings(exact, workers, settings | network.shared_settings(workers))
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     recorder = StatsRecorder()
     session = network.open_session(config, worker, workers, policy.deadline_s)

@@ -37,6 +37,7 @@ from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement,
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
 from byteps_thc.transport.groups import choose_process_group, open_communicator
+from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -85,7 +86,9 @@ class ThcReducer:
     ) -> None:
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
-        self._engine, self._agreement = _engine_and_agreement(where, scheme, policy, worker, workers)
+        self._engine, self._agreement, group = _engine_and_agreement(where, scheme, policy, worker, workers)
+        #: the ranks that average; None without a process group
+        self.replicas: Replicas | None = None if group is None else RankReplicas(group, policy.deadline_s)
         self._grad_scaler = grad_scaler
         # A call may have some of the gradients only, so the engine may not see why a step is skipped.
         self._scaling = LossScaling(grad_scaler, [self._engine], sees_all=False)
@@ -274,7 +277,7 @@ def _engine_and_agreement(
     policy: CompressionPolicy,
     worker: int | None,
     workers: int | None,
-) -> tuple[Engine, Agreement]:
+) -> tuple[Engine, Agreement, dist.ProcessGroup | None]:
     network = where if isinstance(where, NetworkConfig) else None
     if network is not None and dist.group.WORLD is None:
         if worker is None or workers is None:
@@ -283,11 +286,11 @@ def _engine_and_agreement(
                 "call torch.distributed.init_process_group() before"
             )
         engine, transport = make_server_engine(network, config, policy, worker, workers)
-        return engine, ServersAgreement(transport)
+        return engine, ServersAgreement(transport), None
     group = choose_process_group(where if network is None else None, "ThcReducer")
     if worker is not None or workers is not None:
         raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
     engine = make_engine(group, config, policy, network)
     if engine.workers == 1:
-        return engine, NoAgreement()
-    return engine, RanksAgreement(open_communicator(group, policy.deadline_s), engine.workers)
+        return engine, NoAgreement(), group
+    return engine, RanksAgreement(open_communicator(group, policy.deadline_s), engine.workers), group

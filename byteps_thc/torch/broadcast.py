@@ -6,18 +6,20 @@ bfloat16 and bool arrive as they left.
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from byteps_thc.errors import InputError
+from byteps_thc.synchronization.optimizer_state import broadcast_optimizer
 from byteps_thc.torch.operations import push_pull_inplace
 from byteps_thc.transport.byteps import process
 from byteps_thc.transport.byteps.push_pull import Handle, push_pull_async_inplace, synchronize
+from byteps_thc.transport.replicas import Replicas, put_bytes
 
 _TENSORS_IN_FLIGHT = 16
 _CHUNK_BYTES = 4 << 20
@@ -43,19 +45,47 @@ def broadcast_parameters(params: Mapping[str, Any] | Iterable[Any], root_rank: i
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, prefix: str = "Parameter.") -> None:
-    """Give every process the optimizer state and hyperparameters of the process `root_rank`.
+    """Give every process the optimizer state and hyperparameters of the process `root_rank`, bit for bit.
 
     Any torch optimizer: tensors, numbers, tuples and None are kept as they are. The parameter groups must be the same
     in all processes.
     """
-    data = b""
-    if process.rank() == root_rank:
-        buffer = io.BytesIO()
-        torch.save(optimizer.state_dict(), buffer)
-        data = buffer.getvalue()
-    data = _broadcast_bytes(data, root_rank, f"{prefix}optimizer_state")
-    if process.rank() != root_rank:
-        optimizer.load_state_dict(torch.load(io.BytesIO(data), map_location="cpu", weights_only=True))
+    broadcast_optimizer(optimizer, BytepsReplicas(root_rank, prefix))
+
+
+class BytepsReplicas(Replicas):
+    """All processes of a BytePS job, of which `root_rank` is the root. prefix: of the names that are pushed."""
+
+    def __init__(self, root_rank: int = 0, prefix: str = "Parameter.") -> None:
+        self.rank, self.size = process.rank(), process.size()
+        self.is_root = self.rank == root_rank
+        self._root_rank, self._prefix = root_rank, prefix
+
+    @override
+    def gather(self, text: bytes) -> list[bytes]:
+        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths[self.rank] = len(text)
+        if self.size > 1:
+            push_pull_inplace(lengths, average=False, name=f"{self._prefix}gather.sizes")
+        # Of few sizes, because BytePS keeps memory for each.
+        length = max(_SMALLEST_CHUNK_BYTES, 1 << (int(lengths.max()) - 1).bit_length())
+        texts = torch.zeros(self.size, length, dtype=torch.uint8)
+        texts[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        if self.size > 1:
+            push_pull_inplace(texts.view(-1), average=False, name=f"{self._prefix}gather.{length}")
+        sizes = lengths.tolist()
+        return [row[:size].numpy().tobytes() for row, size in zip(texts, sizes, strict=True)]
+
+    @override
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        if self.size > 1:
+            broadcast_parameters(tensors, self._root_rank, self._prefix)
+
+    @override
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        if self.size == 1:
+            return data
+        return _broadcast_bytes(data if self.is_root else b"", self._root_rank, f"{self._prefix}optimizer_state")
 
 
 def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
@@ -78,8 +108,7 @@ def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
 
 def _take(tensor: Tensor, handle: Handle) -> None:
     data = synchronize(handle)
-    with torch.no_grad():
-        tensor.copy_(data.view(tensor.dtype).view(tensor.shape))
+    put_bytes(data, tensor)
 
 
 def _named_tensors(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, Tensor]]:

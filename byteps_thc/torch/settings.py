@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -14,9 +14,10 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import Settings
+from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
-from byteps_thc.wire.layout import MAX_JOB_ID
+from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
 
 _DEFAULT_LANES = 2
 
@@ -25,6 +26,14 @@ def _from_list(value: object) -> object:
     if isinstance(value, str):
         return tuple(item.strip() for item in value.split(",") if item.strip())
     return tuple(value) if isinstance(value, Sequence) else value
+
+
+def _checked_quorum(value: object) -> object:
+    """The number of workers is not known yet, so only what is wrong for any is refused here."""
+    if isinstance(value, str):
+        value = float(value) if "." in value else int(value)
+    resolve_quorum(cast(Quorum, value), MAX_WORKERS)
+    return value
 
 
 class ThcCompression(Settings):
@@ -55,11 +64,11 @@ class ThcCompression(Settings):
     """streams of gradients, each in a fixed order; layers that are needed first have their own. None: 2, with DPDK 1"""
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     """network: kernel UDP or DPDK. Lane k binds k ports above the port given. A DPDK device serves one lane"""
-    quorum: int | None = Field(default=None, ge=1)
-    """network: workers that complete a sum; None: all"""
+    quorum: Annotated[Quorum, BeforeValidator(_checked_quorum)] = None
+    """network: workers that complete a sum, or their share (0.9: the paper's 90 %); None: all"""
     loss_tolerant: bool = False
-    """network: give lost packets up instead of repeating them. Workers may then get different averages: broadcast the
-    parameters every epoch"""
+    """network: give lost packets up instead of repeating them. Workers may then get different averages: use a
+    ParameterSynchronizer"""
     timeouts: Timeouts | None = None
     """network: None: an operation takes at most policy.deadline_s"""
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)

@@ -44,6 +44,9 @@ class Communicator(Protocol):
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         """Start concatenating every rank's `source` in `output`. uint8."""
 
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        """Start replacing the tensor by that of rank 0. uint8."""
+
 
 def translate(error: RuntimeError) -> ThcError:
     """What a back end's exception means: another rank was too late, or is gone."""
@@ -65,6 +68,14 @@ def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
 def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
     """Volume (recorder.moved_bytes) of GlooCommunicator.max_(); NCCL's ring moves no more."""
     return tensor_bytes * (ranks if is_exchanged(tensor_bytes, ranks) else 2)
+
+
+def from_rank_zero() -> dist.BroadcastOptions:
+    """Options of a broadcast."""
+    options = dist.BroadcastOptions()
+    options.rootRank = 0
+    options.rootTensor = 0
+    return options
 
 
 def reduction(operation: Any) -> dist.AllreduceOptions:

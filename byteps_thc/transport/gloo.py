@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.transport.communicator import Communicator, Waitable, is_exchanged, reduction, translate
+from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, is_exchanged, reduction, translate
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
 _TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
@@ -51,6 +51,10 @@ class GlooCommunicator(Communicator):
     @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         return self._exchange(output.view(self._size, -1), source)
+
+    @override
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        return self._work(lambda: [self._group.broadcast([tensor], from_rank_zero())])
 
     def _exchange(self, received: Tensor, sent: Tensor, then: Callable[[], object] = lambda: None) -> _GlooWork:
         """Start sending a tensor to all ranks; received[r] is what rank r sends, and then `then` is called."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,11 @@ def require_same_settings(communicator: Communicator, ranks: int, settings: Mapp
 
     settings: plain values. TransportError or DeadlineError when other ranks do not answer.
     """
-    everyone = [json.loads(text) for text in gather_texts(communicator, ranks, json.dumps(dict(settings)).encode())]
+    require_equal([json.loads(t) for t in gather_texts(communicator, ranks, json.dumps(dict(settings)).encode())])
+
+
+def require_equal(everyone: Sequence[Mapping[str, Any]]) -> None:
+    """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: those of rank r."""
     differences = []
     for name in sorted({name for theirs in everyone for name in theirs}):
         values = [theirs.get(name) for theirs in everyone]

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import PrefixStore
 from typing_extensions import override
 
 from byteps_thc.errors import DeadlineError
-from byteps_thc.transport.communicator import Communicator, Waitable, reduction, translate
+from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
 
 _POLL_S = 50e-6
 
@@ -49,6 +49,14 @@ class NcclCommunicator(Communicator):
     @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         return self._run(output, source, lambda out, mine: self._group._allgather_base(out, mine))
+
+    @override
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        def collective(out: Tensor, mine: Tensor) -> Any:
+            out.copy_(mine)
+            return self._group.broadcast([out], from_rank_zero())
+
+        return self._run(tensor, tensor, collective)
 
     def _reduce(self, tensor: Tensor, operation: Any) -> Waitable:
         def collective(out: Tensor, mine: Tensor) -> Any:

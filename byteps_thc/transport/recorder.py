@@ -24,3 +24,6 @@ class TrafficRecorder(Protocol):
 
     def add_losses(self, *, retransmissions: int = 0, lost_chunks: int = 0) -> None:
         """Count packets that were repeated, and packets given up."""
+
+    def add_contributions(self, *, expected: int, arrived: int) -> None:
+        """Count contributions of workers to packets of sums: what would be in them without losses, and what is."""

@@ -13,6 +13,7 @@ from byteps_thc import _comm, _core
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
 from byteps_thc.transport.transport import Transfer, Transport
@@ -23,14 +24,14 @@ from byteps_thc.wire.layout import MAX_PARTITIONS
 class NetworkConfig:
     """Where the servers are, and how to talk to them: see Session for all of it.
 
-    timeouts: None: Session's, with operations limited to CompressionPolicy.deadline_s. With loss_tolerant or a quorum
-    ranks may get different sums, so that their parameters drift apart: broadcast them from one rank every epoch, as the
-    paper does.
+    quorum: a number of workers or a share of them, 0.9 for the paper's 90 %. timeouts: None: Session's, with operations
+    limited to CompressionPolicy.deadline_s. With loss_tolerant or a quorum ranks may get different sums, so that their
+    parameters drift apart: use a ParameterSynchronizer, as the paper synchronises every epoch.
     """
 
     servers: Sequence[str]
     job: int = 1
-    quorum: int | None = None
+    quorum: Quorum = None
     slots: int = 0
     window_bytes: int = 0
     loss_tolerant: bool = False
@@ -38,12 +39,12 @@ class NetworkConfig:
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     faults: FaultConfig | None = None
 
-    def shared_settings(self) -> dict[str, Any]:
-        """Return what must be the same on all workers: not addresses of their own."""
+    def shared_settings(self, workers: int) -> dict[str, Any]:
+        """Return what must be the same on all `workers` workers: not addresses of their own."""
         return {
             "servers": list(self.servers),
             "job": self.job,
-            "quorum": self.quorum,
+            "quorum": resolve_quorum(self.quorum, workers),
             "loss_tolerant": self.loss_tolerant,
         }
 
@@ -128,8 +129,11 @@ class ServersTransfer(Transfer):
     @override
     def wait_sums(self) -> None:
         self._transport.session.wait(self._code_stage)
-        lost_chunks = len(self._contributions) - int(np.count_nonzero(self._contributions))
-        self._transport.recorder.add_losses(lost_chunks=lost_chunks)
+        chunks, recorder = len(self._contributions), self._transport.recorder
+        recorder.add_losses(lost_chunks=chunks - int(np.count_nonzero(self._contributions)))
+        recorder.add_contributions(
+            expected=chunks * self._transport.session.workers, arrived=int(self._contributions.sum(dtype=np.int64))
+        )
         self._transport.count()
 
     @override

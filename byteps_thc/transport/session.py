@@ -24,6 +24,7 @@ from byteps_thc import _comm
 from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
+from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.wire.layout import MAX_PARTITIONS
 
 
@@ -88,10 +89,11 @@ class Session:
 
     servers: "IP" or "IP:PORT" each; partition p goes to servers[p mod len(servers)]. job: 16 bits, the same for all
     workers and different from other jobs on the servers. worker: 0 .. workers - 1. config: the same on all workers.
-    quorum: workers that complete a sum, None for all; the rest is left behind. slots, window_bytes: limits of what
-    is in flight, 0 for the server's. loss_tolerant: codes are not repeated but given up after timeouts.loss_s and
-    count as zero (section 6 of the paper); norms are always repeated, because workers that quantize with different
-    norms add up wrong sums. backend: kernel UDP or DPDK with its settings. faults: for tests.
+    quorum: workers that complete a sum, as a number or as a share of them below 1 (0.9 is the paper's), None for all;
+    the rest is left behind. slots, window_bytes: limits of what is in flight, 0 for the server's. loss_tolerant: codes
+    are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are always
+    repeated, because workers that quantize with different norms add up wrong sums. backend: kernel UDP or DPDK with its
+    settings. faults: for tests.
 
     Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
     a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
@@ -109,7 +111,7 @@ class Session:
         worker: int,
         workers: int,
         config: ThcConfig,
-        quorum: int | None = None,
+        quorum: Quorum = None,
         slots: int = 0,
         window_bytes: int = 0,
         loss_tolerant: bool = False,
@@ -120,13 +122,13 @@ class Session:
         if isinstance(servers, str):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{servers!r}], not one string")
         integers = {"job": job, "worker": worker, "workers": workers, "slots": slots, "window_bytes": window_bytes}
-        for name, value in (integers | {"quorum": quorum or 0}).items():
+        for name, value in integers.items():
             _check_integer(name, value, 1 << 63, ConfigurationError)
         require_thc(config, "Session")
         resolved = config.resolve(workers)
         settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
         settings.set_servers(list(servers))
-        settings.set_job(job=job, worker=worker, workers=workers, quorum=quorum or 0)
+        settings.set_job(job=job, worker=worker, workers=workers, quorum=resolve_quorum(quorum, workers))
         settings.value_bits = resolved.value_bits
         settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
         settings.slots = slots

@@ -27,6 +27,8 @@ class StatsRecorder(TrafficRecorder):
         self._received_bytes = 0
         self._retransmissions = 0
         self._lost_chunks = 0
+        self._expected_contributions = 0
+        self._missing_contributions = 0
         self._clear_step()
 
     def step_began(self) -> None:
@@ -82,6 +84,12 @@ class StatsRecorder(TrafficRecorder):
             self._retransmissions += retransmissions
             self._lost_chunks += lost_chunks
 
+    def add_contributions(self, *, expected: int, arrived: int) -> None:
+        """Count contributions of workers to packets of sums: what would be in them without losses, and what is."""
+        with self._lock:
+            self._expected_contributions += expected
+            self._missing_contributions += expected - arrived
+
     def snapshot(self) -> CompressionStats:
         """Return the figures as they are now."""
         with self._lock:
@@ -100,6 +108,8 @@ class StatsRecorder(TrafficRecorder):
                 decode_ms=self._decode_ms,
                 retransmissions=self._retransmissions,
                 lost_chunks=self._lost_chunks,
+                expected_contributions=self._expected_contributions,
+                missing_contributions=self._missing_contributions,
             )
 
     def _clear_step(self) -> None:

@@ -38,6 +38,11 @@ class CompressionStats:
     """packets sent again (network engine)"""
     lost_chunks: int = 0
     """packets whose coordinates were given up and count as zero (network engine)"""
+    expected_contributions: int = 0
+    """of all workers to all packets of sums (network engine)"""
+    missing_contributions: int = 0
+    """those that are not in the sums which this rank has: lost on their way up, with the packet of sums, or too late
+    for the quorum"""
 
     def __str__(self) -> str:
         """One line for people."""

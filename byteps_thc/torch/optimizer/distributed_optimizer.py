@@ -12,6 +12,7 @@ from torch import Tensor
 
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.torch.broadcast import BytepsReplicas
 from byteps_thc.torch.compression import Compression, GradientCompression
 from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks
 from byteps_thc.torch.parameters import NamedParameter, name_parameters
@@ -20,6 +21,7 @@ from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.byteps import process
+from byteps_thc.transport.replicas import Replicas
 
 
 class _DistributedMethods:
@@ -98,6 +100,11 @@ class _DistributedMethods:
     def compression_stats(self) -> CompressionStats:
         """Return what compression did and what it cost; all zero with one worker."""
         return CompressionStats() if self._reducer is None else self._reducer.statistics()
+
+    @property
+    def replicas(self) -> Replicas:
+        """All processes, for ParameterSynchronizer and synchronize_parameters."""
+        return BytepsReplicas()
 
     def close_compression(self) -> None:
         """Leave the network, before shutdown() or suspend(). Gradients are not averaged any more."""

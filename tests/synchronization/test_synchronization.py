@@ -1,0 +1,165 @@
+"""Two real ranks, and a thc-ps whose packets get lost: replicas drift, and are made identical again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+from torch import Tensor
+
+from byteps_thc.tools.launch import ParameterServer
+
+PROGRAM = Path(__file__).with_name("synchronization_rank.py")
+Reports = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    with ParameterServer() as server:
+        settings = {"servers": [server.address]}
+        return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("ranks"), settings=settings, timeout_s=240)
+
+
+def of(reports: Reports, case: str) -> tuple[Any, Any]:
+    return reports[0][case], reports[1][case]
+
+
+def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert tensor.dtype == theirs[name].dtype
+        assert torch.equal(tensor, theirs[name]), name
+
+
+@pytest.mark.timeout(300)
+def test_replicas_that_drift_are_made_identical(reports: Reports) -> None:
+    first, second = of(reports, "losses")
+    different = [name for name in first["before"] if not torch.equal(first["before"][name], second["before"][name])]
+    assert any("weight" in name for name in different)
+    assert any("exp_avg" in name for name in different)
+    assert any("running_mean" in name for name in different)
+    assert_same(first["before"], first["after"])
+    assert_same(first["after"], second["after"])
+    assert first["residuals kept"]
+    assert second["residuals kept"]
+    assert any(not torch.equal(first["residuals"][name], second["residuals"][name]) for name in first["residuals"])
+
+
+def test_drift_is_seen_on_all_ranks(reports: Reports) -> None:
+    first, second = of(reports, "losses")
+    begin, apart, after = first["drifts"]
+    assert begin == 0
+    assert apart > 1e-4
+    assert after == 0
+    assert first["drifts"] == second["drifts"]
+
+
+def test_missing_contributions_are_counted(reports: Reports) -> None:
+    for report in of(reports, "losses"):
+        # A contribution arrives when neither it nor the sum is lost: 19 % do not, of some 100 packets of two workers.
+        assert report["expected"] >= 2 * 6 * 90
+        assert 0.02 < report["missing"] / report["expected"] < 0.5
+
+
+def test_synchronize_every(reports: Reports) -> None:
+    first, second = of(reports, "counted")
+    assert first["done"] == second["done"] == [False, True, False, True, False] + [True, False]
+    assert [drift == 0 for drift in first["drifts"]] == [False, True, False, True, False]
+    lines = [line for line in first["lines"] if "synchronised" in line]
+    assert len(lines) == 2
+    assert "step 2: parameters synchronised (every 2 steps)" in lines[0]
+    assert not [line for line in second["lines"] if "synchronised" in line]
+
+
+def test_loss_rate_synchronises(reports: Reports) -> None:
+    for done in of(reports, "loss_rate"):
+        assert done == {"lossy": [False, True] * 2, "sound": [False] * 4, "allowed": [False] * 4}
+
+
+def test_drift_synchronises(reports: Reports) -> None:
+    first, second = of(reports, "drift")
+    assert first["measured"] == second["measured"]
+    assert first["measured"][0] == 0
+    for measured, exact in zip(first["measured"][1:], second["exact"][1:], strict=True):
+        assert 0.8 < measured / exact < 1.25
+    assert first["done"] == second["done"] == [False, False, False, True]
+    assert first["nan"] == second["nan"] == float("inf")
+
+
+def test_tensors_of_all_kinds(reports: Reports) -> None:
+    first, second = of(reports, "kinds")
+    assert not torch.equal(first["before"]["turned"], second["before"]["turned"])
+    for name in ("turned", "short", "special", "scalar", "empty", "big", "count", "mask", "spectrum"):
+        assert torch.equal(first["before"][name], first["after"][name]), name
+        assert torch.equal(first["after"][name], second["after"][name]), name
+    assert first["in place"]
+    assert second["in place"]
+
+
+def assert_same_values(ours: Any, theirs: Any) -> None:
+    assert type(ours) is type(theirs)
+    if isinstance(ours, Tensor):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            assert_same_values(ours[key], theirs[key])
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same_values(one, other)
+    else:
+        assert ours == theirs
+
+
+def test_optimizer_states(reports: Reports) -> None:
+    first, second = of(reports, "optimizers")
+    assert len(first) == 8
+    for name, report in first.items():
+        assert_same_values(report["root"], report["state"])
+        assert_same_values(report["state"], second[name]["state"])
+        assert bool(report["state"]["state"]) == name.endswith("root"), name
+
+
+def test_state_keeps_its_dtype(reports: Reports) -> None:
+    first, second = of(reports, "states_that_keep_their_dtype")
+    assert first["master"].dtype == torch.float32
+    assert_same_values(first, second)
+    assert first["extra"] == {"numbers": [1, 2.5, None, (True, "text")], 3: 0}
+
+
+def test_grad_scaler(reports: Reports) -> None:
+    assert [report["scale"] for report in of(reports, "scaler")] == [32.0, 32.0]
+
+
+def test_reducer(reports: Reports) -> None:
+    first, second = of(reports, "reducer")
+    assert not torch.equal(first["before"]["weight"], second["before"]["weight"])
+    assert_same(first["before"], second["after"])
+
+
+def test_refusals_are_the_same_on_all_ranks(reports: Reports) -> None:
+    first, second = of(reports, "refusals")
+    for name, text in first.items():
+        assert text.startswith("ConfigurationError: "), (name, text)
+        assert second[name].startswith("ConfigurationError: "), (name, second[name])
+    for report in (first, second):
+        assert "synchronize_every is 3 on rank 0, 4 on rank 1" in report["every"]
+        assert "max_drift is None on rank 0, 0.1 on rank 1" in report["drift"]
+        assert "steps is 8 on rank 0, 7 on rank 1" in report["steps"]
+        assert "weight: torch.float32 [40, 40] on rank 0, weight: torch.float32 [41, 40] on rank 1" in report["model"]
+        assert "groups: [2] on rank 0, parameters of the optimizer's groups: [1, 1] on rank 1" in report["groups"]
+        assert "none on rank 0, parameters of the optimizer's groups: [2] on rank 1" in report["optimizer on one"]
+        assert "the state of MasterWeights cannot be copied to other ranks: it has an object" in report["object"]
+        assert "synchronize_every, max_drift or max_loss_rate" in report["nothing"]
+        assert "synchronize_every: input should be greater than or equal to 1" in report["zero"]
+        assert "max_drift" in report["tiny drift"]
+        assert "compression=" in report["no statistics"]
+        assert "the model, not a dict" in report["not a model"]
+        assert "optimizer is a Linear" in report["not an optimizer"]
+        assert "compression is a ThcConfig" in report["not a handle"]
+        assert '{"steps": a number}' in report["not a state"]
