@@ -11,10 +11,11 @@ import torch.distributed.checkpoint as dcp
 from known_gradients import all_shapes, full_gradients, gradients, sharded_model
 from log_lines import log_lines
 from ranks import Rank
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
-from byteps_thc import ThcConfig
+from byteps_thc import ParameterSynchronizer, ThcConfig, synchronize_parameters
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
@@ -112,15 +113,55 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     }
 
 
+def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Replicas whose shards have drifted apart; one of them has no optimizer state yet."""
+    model = sharded_model(mesh["shard"])
+    model.register_buffer("seen", torch.tensor(float(rank.rank)))
+    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    synchronizer = ParameterSynchronizer(model, optimizer, compression=handle, max_drift=0.5, check_every=1)
+    model(gradients(rank.rank, 0, all_shapes())).backward()
+    if rank.rank < 2:
+        optimizer.step()
+    random = torch.Generator().manual_seed(rank.rank)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            shard = parameter.to_local()
+            shard += torch.randn(shard.shape, generator=random)
+    model.eval()
+    with torch.no_grad():
+        model(gradients(rank.rank, 0, all_shapes()))  # leaves whole parameters of the root where shards belong
+    before = _shards(model, optimizer)
+    done = [synchronizer.step() for _ in range(2)]
+    after = _shards(model, optimizer)
+    optimizer.zero_grad()
+    model(gradients(rank.rank, 1, all_shapes())).backward()
+    optimizer.step()
+    return {"before": before, "after": after, "done": done, "next": _shards(model, optimizer)}
+
+
+def _shards(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Copies of what this rank has."""
+    model.reshard()
+    tensors = {"seen": model.seen} | {name: p.to_local() for name, p in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{key} of {name}"] = value.to_local() if hasattr(value, "to_local") else value
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
 def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     twice = sharded_model(mesh["shard"])
     compress_replicas(twice, mesh, CONFIG, dim="replicate")
+    sharded = sharded_model(mesh["shard"])
     makers: dict[str, Callable[[], object]] = {
         "which": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG),
         "unknown": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG, dim="rack"),
         "same": lambda: compress_replicas(sharded_model(mesh["shard"]), mesh, CONFIG, dim="shard"),
         "native": lambda: compress_replicas(sharded_model(mesh), mesh, CONFIG, dim="replicate"),
         "twice": lambda: compress_replicas(twice, mesh, CONFIG, dim="replicate"),
+        "no handle": lambda: synchronize_parameters(twice),
+        "no replicas": lambda: synchronize_parameters(sharded, compression=compress_reduce_scatter(sharded, CONFIG)),
     }
     return {name: _refusal(make) for name, make in makers.items()}
 
@@ -141,5 +182,6 @@ CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
     resuming,
     unused,
     not_finite,
+    synchronized,
     refusals,
 ]

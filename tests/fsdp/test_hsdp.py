@@ -119,6 +119,21 @@ def test_gradients_that_are_not_finite(reports: Reports) -> None:
         assert report["not_finite"]["residuals_unchanged"]
 
 
+def test_replicas_are_synchronized_shard_by_shard(reports: Reports) -> None:
+    synchronized = [report["synchronized"] for report in reports]
+    assert [report["done"] for report in synchronized] == [[True, False]] * 4
+    for rank, report in enumerate(synchronized):
+        first = synchronized[rank % 2]  # of the same shard
+        assert report["after"].keys() == first["before"].keys()
+        assert len(first["before"]) > 3 * 6
+        for name, tensor in report["after"].items():
+            assert torch.equal(tensor, first["before"][name]), name
+        for name, tensor in report["next"].items():
+            assert torch.equal(tensor, first["next"][name]), name
+    assert not torch.equal(synchronized[0]["before"]["first.weight"], synchronized[2]["before"]["first.weight"])
+    assert "exp_avg of head" not in synchronized[2]["before"]
+
+
 def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
     for report in reports:
         refusals = report["refusals"]
@@ -127,3 +142,5 @@ def test_what_cannot_be_compressed_is_refused(reports: Reports) -> None:
         assert "shards and replicas of one another" in refusals["same"]
         assert 'fully_shard(module, mesh=mesh["shard"])' in refusals["native"]
         assert "hook already" in refusals["twice"]
+        assert "what compress_replicas() has returned" in refusals["no handle"]
+        assert "the shards of compress_reduce_scatter() are on one rank each" in refusals["no replicas"]
