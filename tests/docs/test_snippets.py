@@ -32,6 +32,7 @@ SCRIPTS = {
     "hsdp": PLUGINS["HSDP"],
     "baseline": PLUGINS["Baselines"],
     "checkpoints": [DDP, *PLUGINS["Checkpoints"]],
+    "synchronisation": [DDP, *PLUGINS["Loss tolerance and quorum"]],
     "statistics": [DDP, *PLUGINS["Statistics"]],
     "reducer": [REDUCER],
     "fragments": [REDUCER, FRAGMENTS],
