@@ -17,6 +17,7 @@ from byteps_thc.ddp.operator import Averager, register_averager
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine, require_no_network
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -66,6 +67,7 @@ class ThcState(Averager):
             self.engine = make_engine(group, scheme, policy, network)
         #: the ranks that average their gradients
         self.replicas: Replicas = RankReplicas(group, policy.deadline_s)
+        self._drift_warning = DriftWarning(network, group.size(), self.replicas)
         self._buckets = BucketBuffers(model)
         self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
         self._scaling = LossScaling(grad_scaler, [self.engine])
@@ -130,6 +132,7 @@ class ThcState(Averager):
     def _start_step(self) -> None:
         self._log_step()
         self._steps += 1
+        self._drift_warning.step_began()
         self._scaling.begin_backward()
         self.engine.start_step()
 

@@ -17,6 +17,7 @@ from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
+from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -64,7 +65,10 @@ def compress_replicas(
     if network is not None:
         network = replace(network, job=network.job + shard.rank())
     engine = make_engine(replicas, scheme, policy, network)
-    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
+    same_shards = RankReplicas(replicas, policy.deadline_s)
+    # Of the first replicas of all shards only one warns.
+    drift_warning = DriftWarning(network, replicas.size(), same_shards) if dist.get_rank() == 0 else None
+    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), drift_warning)
     for group in groups:
         group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps))
 
@@ -81,7 +85,7 @@ def compress_replicas(
         reordered={},
         scope=f"shard{shard.rank()}of{shard.size()}",
         uninstall=uninstall,
-        replicas=RankReplicas(replicas, policy.deadline_s),
+        replicas=same_shards,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import torch
 
+from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, ScaledEngine
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 
@@ -30,11 +31,19 @@ class BackwardSteps:
     checkpoint(use_reentrant=True) nests one per module in it, and pipeline schedules reduce outside of any. Within one
     backward pass a group may come several times, once for every forward pass of its module.
 
-    grad_scaler: see LossScaling. log_every: steps per log line of rank 0; 0: none.
+    grad_scaler: see LossScaling. log_every: steps per log line of rank 0; 0: none. drift_warning: None: there is none.
     """
 
-    def __init__(self, engine: SteppedEngine, grad_scaler: LossScale | None, log_every: int, rank: int) -> None:
+    def __init__(
+        self,
+        engine: SteppedEngine,
+        grad_scaler: LossScale | None,
+        log_every: int,
+        rank: int,
+        drift_warning: DriftWarning | None = None,
+    ) -> None:
         self._engine = engine
+        self._drift_warning = drift_warning
         self.scaling = LossScaling(grad_scaler, [engine], sees_all=False)
         self._log = RankZeroLog(every=log_every, rank=rank)
         self._backward = _NO_BACKWARD  # of the last gradient
@@ -55,5 +64,7 @@ class BackwardSteps:
         if self._log.due(self._steps):
             self._log.update(self._engine.statistics())  # of the steps before
         self._steps += 1
+        if self._drift_warning is not None:
+            self._drift_warning.step_began()
         self._reduced.clear()
         self._engine.start_step()

@@ -27,6 +27,7 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
@@ -89,6 +90,8 @@ class ThcReducer:
         self._engine, self._agreement, group = _engine_and_agreement(where, scheme, policy, worker, workers)
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = None if group is None else RankReplicas(group, policy.deadline_s)
+        network = where if isinstance(where, NetworkConfig) else None
+        self._drift_warning = DriftWarning(network, self._engine.workers, self.replicas)
         self._grad_scaler = grad_scaler
         # A call may have some of the gradients only, so the engine may not see why a step is skipped.
         self._scaling = LossScaling(grad_scaler, [self._engine], sees_all=False)
@@ -220,6 +223,7 @@ class ThcReducer:
         self._known |= {now[0]: now for now in call.packing.signature}
         self._log_step()
         self._steps += 1
+        self._drift_warning.step_began()
         self._engine.start_step()
         # The engine begins with what the current streams, which are this thread's, have done by then.
         for device, event in zip(call.packing.cuda_devices, call.ready, strict=True):

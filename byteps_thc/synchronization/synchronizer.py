@@ -102,6 +102,7 @@ class ParameterSynchronizer:
         if max_loss_rate is not None and self._handle is None:
             raise ConfigurationError("max_loss_rate needs compression=..., whose statistics have the losses")
         self._replicas = choose_replicas(model, self._handle)
+        self._replicas.synchronized = True
         self._steps = 0
         self._contributions = self._counted_contributions()
         self._compare_ranks()

@@ -32,6 +32,8 @@ class Replicas(Protocol):
     """whether this one's tensors are copied to the others"""
     size: int
     """number of ranks"""
+    synchronized: bool = False
+    """whether there is, or was, somebody to synchronise them"""
 
     def gather(self, text: bytes) -> list[bytes]:
         """Return the texts of all ranks, without the spaces that they end with."""

@@ -48,6 +48,10 @@ class NetworkConfig:
             "loss_tolerant": self.loss_tolerant,
         }
 
+    def may_drift(self, workers: int) -> bool:
+        """Whether workers may get different sums."""
+        return self.loss_tolerant or resolve_quorum(self.quorum, workers) < workers
+
     def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
         """Join the servers' job; raises what Session raises."""
         return Session(

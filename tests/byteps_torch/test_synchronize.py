@@ -28,7 +28,10 @@ def test_workers_are_made_identical(tmp_path):
     assert_same(first["after"], second["after"])
     for report in (first, second):
         assert "synchronize_every is 2 on rank 0, 3 on rank 1" in report["errors"]["every"]
-        assert "weight: torch.float32 [4, 4] on rank 0, weight: torch.float32 [5, 4] on rank 1" in report["errors"]["model"]
+        assert (
+            "weight: torch.float32 [4, 4] on rank 0, weight: torch.float32 [5, 4] on rank 1"
+            in report["errors"]["model"]
+        )
 
 
 def assert_same(ours, theirs):

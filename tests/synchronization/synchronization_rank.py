@@ -43,9 +43,7 @@ def lossy(rank: Rank, job: int, drop: float = 0.1) -> NetworkConfig:
     )
 
 
-def new_training(
-    rank: Rank, network: NetworkConfig
-) -> tuple[DistributedDataParallel, ThcState, torch.optim.Optimizer]:
+def new_training(rank: Rank, network: NetworkConfig) -> tuple[DistributedDataParallel, ThcState, torch.optim.Optimizer]:
     """Ranks begin with the same parameters, as DDP has it."""
     ddp = DistributedDataParallel(nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 7)))
     state = compress(ddp, CONFIG, network=network, policy=POLICY)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.torch.broadcast import BytepsReplicas
 from byteps_thc.torch.compression import Compression, GradientCompression
@@ -30,6 +31,9 @@ class _DistributedMethods:
     _hooks: GradientHooks
     _reducer: GradientReducer | None
     _synchronizes: bool
+    _drift_warning: DriftWarning
+    #: all processes, for ParameterSynchronizer and synchronize_parameters
+    replicas: Replicas
 
     def synchronize(self) -> None:
         """Wait until all gradients are averages over the workers; to clip or unscale them before step().
@@ -59,6 +63,7 @@ class _DistributedMethods:
                 self.synchronize()
             loss = super().step()  # type: ignore[misc]
         self._hooks.step_taken()
+        self._drift_warning.step_began()
         return loss
 
     # The optimizer's own step() runs the step hooks; torch would wrap this one again after load_state_dict().
@@ -101,11 +106,6 @@ class _DistributedMethods:
         """Return what compression did and what it cost; all zero with one worker."""
         return CompressionStats() if self._reducer is None else self._reducer.statistics()
 
-    @property
-    def replicas(self) -> Replicas:
-        """All processes, for ParameterSynchronizer and synchronize_parameters."""
-        return BytepsReplicas()
-
     def close_compression(self) -> None:
         """Leave the network, before shutdown() or suspend(). Gradients are not averaged any more."""
         self._hooks.close()
@@ -147,6 +147,10 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
     wrapped._reducer = reducer
     wrapped._hooks = GradientHooks(parameters, reducer, backward_passes_per_step)
     wrapped._synchronizes = True
+    wrapped.replicas = BytepsReplicas()
+    travels = isinstance(reducer, CompressedReducer) and isinstance(compression, ThcCompression)
+    network = compression.network_of_lane(0) if travels and compression.route == "network" else None
+    wrapped._drift_warning = DriftWarning(network, process.workers(), wrapped.replicas)
     return wrapped
 
 
