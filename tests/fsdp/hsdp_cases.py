@@ -19,6 +19,7 @@ from byteps_thc import ParameterSynchronizer, ThcConfig, synchronize_parameters
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import NetworkConfig, compress_reduce_scatter, compress_replicas
+from byteps_thc.pipeline import drift_warning
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
@@ -113,6 +114,20 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     }
 
 
+def warning(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Replicas that may drift apart, and that nobody synchronises: after three steps here, a thousand for users."""
+    patience, drift_warning.PATIENCE_STEPS = drift_warning.PATIENCE_STEPS, 3
+    model = sharded_model(mesh["shard"])
+    servers = NetworkConfig(rank.settings["servers"], job=17, quorum=0.5)
+    with log_lines() as lines:
+        handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL, network=servers)
+        for step in range(5):
+            model(gradients(rank.rank, step, all_shapes())).backward()
+        handle.close()
+    drift_warning.PATIENCE_STEPS = patience
+    return {"lines": lines}
+
+
 def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Replicas whose shards have drifted apart; one of them has no optimizer state yet."""
     model = sharded_model(mesh["shard"])
@@ -182,6 +197,7 @@ CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
     resuming,
     unused,
     not_finite,
+    warning,
     synchronized,
     refusals,
 ]

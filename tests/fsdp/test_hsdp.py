@@ -119,6 +119,11 @@ def test_gradients_that_are_not_finite(reports: Reports) -> None:
         assert report["not_finite"]["residuals_unchanged"]
 
 
+def test_warning_where_nobody_synchronises(reports: Reports) -> None:
+    lines = [[line for line in report["warning"]["lines"] if "ParameterSynchronizer" in line] for report in reports]
+    assert [len(own) for own in lines] == [1, 0, 0, 0]
+
+
 def test_replicas_are_synchronized_shard_by_shard(reports: Reports) -> None:
     synchronized = [report["synchronized"] for report in reports]
     assert [report["done"] for report in synchronized] == [[True, False]] * 4

@@ -1,4 +1,4 @@
-"""One of three ranks, of which two complete a sum; rank 2 waits, and is left behind. settings: {"servers": [thc-ps]}."""
+"""One of three ranks, two of which complete a sum: rank 2 waits, and is left behind. settings: servers."""
 
 from __future__ import annotations
 

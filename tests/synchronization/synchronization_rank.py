@@ -27,6 +27,7 @@ from byteps_thc import (
     synchronize_parameters,
 )
 from byteps_thc.ddp import ThcState, compress
+from byteps_thc.pipeline import drift_warning
 
 CONFIG = ThcConfig(rotation_block=1024)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=40)
@@ -43,7 +44,7 @@ def lossy(rank: Rank, job: int, drop: float = 0.1) -> NetworkConfig:
     )
 
 
-def new_training(rank: Rank, network: NetworkConfig) -> tuple[DistributedDataParallel, ThcState, torch.optim.Optimizer]:
+def new_training(network: NetworkConfig) -> tuple[DistributedDataParallel, ThcState, torch.optim.Optimizer]:
     """Ranks begin with the same parameters, as DDP has it."""
     ddp = DistributedDataParallel(nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 7)))
     state = compress(ddp, CONFIG, network=network, policy=POLICY)
@@ -67,7 +68,7 @@ def contents(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -
 
 def losses(rank: Rank) -> dict[str, Any]:
     """Replicas drift apart, and are made identical; residuals stay."""
-    ddp, state, optimizer = new_training(rank, lossy(rank, job=1))
+    ddp, state, optimizer = new_training(lossy(rank, job=1))
     synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state, synchronize_every=6)
     begin = synchronizer.measure_drift()
     for step in range(6):
@@ -93,7 +94,7 @@ def losses(rank: Rank) -> dict[str, Any]:
 
 def counted(rank: Rank) -> dict[str, Any]:
     """Every two steps, and again from a checkpoint; a line in rank 0's log."""
-    ddp, state, optimizer = new_training(rank, lossy(rank, job=2))
+    ddp, state, optimizer = new_training(lossy(rank, job=2))
     synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state, synchronize_every=2)
     done, drifts = [], []
     logging.getLogger("byteps_thc").setLevel(logging.INFO)
@@ -112,7 +113,7 @@ def counted(rank: Rank) -> dict[str, Any]:
 def loss_rate(rank: Rank) -> dict[str, Any]:
     done = {}
     for name, drop, limit, job in (("lossy", 0.1, 0.01, 3), ("sound", 0.0, 0.01, 4), ("allowed", 0.02, 0.9, 5)):
-        ddp, state, optimizer = new_training(rank, lossy(rank, job, drop))
+        ddp, state, optimizer = new_training(lossy(rank, job, drop))
         synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state, max_loss_rate=limit, check_every=2)
         done[name] = []
         for step in range(4):
@@ -242,6 +243,33 @@ def scaler(rank: Rank) -> dict[str, Any]:
     return {"scale": scaler.state_dict()["scale"]}
 
 
+def warning(rank: Rank) -> dict[str, list[str]]:
+    """What is logged in the first steps; three of them, where users have a thousand."""
+    drift_warning.PATIENCE_STEPS = 3
+    servers = rank.settings["servers"]
+    lines: dict[str, list[str]] = {}
+    networks = {
+        "loss": NetworkConfig(servers, job=11, loss_tolerant=True),
+        "quorum": NetworkConfig(servers, job=12, quorum=0.5),
+        "synchronised": NetworkConfig(servers, job=13, quorum=1),
+        "exact": NetworkConfig(servers, job=14, quorum=2),
+        "ranks": None,
+    }
+    for name, network in networks.items():
+        with log_lines() as logged, ThcReducer(network, CONFIG, policy=POLICY) as handle:
+            if name == "synchronised":
+                ParameterSynchronizer(nn.Linear(3, 3), compression=handle)
+            for _ in range(5):
+                handle.all_reduce({"weight": torch.ones(2000)})
+        lines[name] = logged
+    with log_lines() as logged:
+        ddp, state, optimizer = new_training(NetworkConfig(servers, job=15, loss_tolerant=True))
+        for step in range(5):
+            train(rank, ddp, optimizer, step)
+        state.close()
+    return lines | {"ddp": logged}
+
+
 def reducer(rank: Rank) -> dict[str, Any]:
     torch.manual_seed(rank.rank)
     model = nn.Linear(9, 9)
@@ -295,6 +323,7 @@ CASES: list[Callable[[Rank], Any]] = [
     states_that_keep_their_dtype,
     scaler,
     reducer,
+    warning,
     refusals,
     drift,
     losses,

@@ -66,7 +66,7 @@ def test_missing_contributions_are_counted(reports: Reports) -> None:
 
 def test_synchronize_every(reports: Reports) -> None:
     first, second = of(reports, "counted")
-    assert first["done"] == second["done"] == [False, True, False, True, False] + [True, False]
+    assert first["done"] == second["done"] == [False, True, False, True, False, True, False]
     assert [drift == 0 for drift in first["drifts"]] == [False, True, False, True, False]
     lines = [line for line in first["lines"] if "synchronised" in line]
     assert len(lines) == 2
@@ -134,6 +134,15 @@ def test_state_keeps_its_dtype(reports: Reports) -> None:
 
 def test_grad_scaler(reports: Reports) -> None:
     assert [report["scale"] for report in of(reports, "scaler")] == [32.0, 32.0]
+
+
+def test_warning_where_nobody_synchronises(reports: Reports) -> None:
+    first, second = of(reports, "warning")
+    warned = {name: [line for line in lines if "ParameterSynchronizer" in line] for name, lines in first.items()}
+    wanted = {"loss": 1, "quorum": 1, "synchronised": 0, "exact": 0, "ranks": 0, "ddp": 1}
+    assert {name: len(lines) for name, lines in warned.items()} == wanted
+    assert "nothing has synchronised them in 3 steps" in warned["loss"][0]
+    assert not [line for lines in second.values() for line in lines if "ParameterSynchronizer" in line]
 
 
 def test_reducer(reports: Reports) -> None:

@@ -148,8 +148,9 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
     wrapped._hooks = GradientHooks(parameters, reducer, backward_passes_per_step)
     wrapped._synchronizes = True
     wrapped.replicas = BytepsReplicas()
-    travels = isinstance(reducer, CompressedReducer) and isinstance(compression, ThcCompression)
-    network = compression.network_of_lane(0) if travels and compression.route == "network" else None
+    network = None
+    if isinstance(reducer, CompressedReducer) and isinstance(compression, ThcCompression):
+        network = compression.network_of_lane(0) if compression.route == "network" else None
     wrapped._drift_warning = DriftWarning(network, process.workers(), wrapped.replicas)
     return wrapped
 
