@@ -117,6 +117,20 @@ def ddp_loss_section() -> list[str]:
     ]  # fmt: skip
 
 
+def synchronization_section() -> list[str]:
+    """What lost packets cost with and without synchronising parameters."""
+    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_synchronization.py"
+    lines = ["### Packet loss with and without synchronisation", "", f"`{command}`", ""]
+    lines += [table_line(["run", "seed", "contributions missing", "drift", "held-out loss, best and worst rank"])]
+    lines += ["| --- | ---: | ---: | ---: | ---: |"]
+    for row in rows_of("bench_synchronization.py", "synchronization"):
+        losses = f"{min(row['losses']):.3f}, {max(row['losses']):.3f}"
+        lines.append(
+            table_line([row["name"], str(row["seed"]), f"{row['missing']:.1%}", f"{row['drift']:.2g}", losses])
+        )
+    return [*lines, ""]
+
+
 def gradients_section() -> list[str]:
     """Error of the average on real gradients."""
     measured = result_of("bench_gradients.py", "gradients")
@@ -250,6 +264,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "push_pull": push_pull_sections,
     "ddp": ddp_section,
     "ddp_loss": ddp_loss_section,
+    "synchronization": synchronization_section,
     "gradients": gradients_section,
     "accuracy": accuracy_section,
     "p4_model": p4_model_section,

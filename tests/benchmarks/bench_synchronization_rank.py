@@ -35,7 +35,7 @@ def train(rank: Rank, corpus: Corpus, seed: int, job: int, loss: float, every: i
     # Nothing travels beside the servers, where it would not be lost.
     state = compress(ddp, ThcConfig(), network=network, policy=CompressionPolicy(bypass_elements=0))
     optimizer = torch.optim.AdamW(ddp.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
-    synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state, synchronize_every=every or 1)
+    synchronizer = ParameterSynchronizer(ddp, optimizer, compression=state, synchronize_every=every)
     batches = BatchSampler(corpus.training, batch_size=BATCH_SIZE, context=SHAPE.context, seed=seed, worker=rank.rank)
     steps = rank.settings["steps"]
     for step in range(steps):

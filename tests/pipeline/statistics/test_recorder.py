@@ -60,6 +60,7 @@ def test_a_step_forgets_what_is_of_the_last_step_and_nothing_else() -> None:
     recorder.add_time(encode_ms=1.0, communicate_ms=2.0, decode_ms=3.0)
     recorder.add_time(encode_ms=1.0)
     recorder.add_losses(retransmissions=5, lost_chunks=1)
+    recorder.add_contributions(expected=40, arrived=31)
     before = recorder.snapshot()
     assert (before.encode_ms, before.communicate_ms, before.decode_ms) == (2.0, 2.0, 3.0)
     recorder.step_began()
@@ -67,6 +68,7 @@ def test_a_step_forgets_what_is_of_the_last_step_and_nothing_else() -> None:
     of_the_run = ("coordinates", "sent_bytes", "received_bytes", "ratio", "retransmissions", "lost_chunks")
     assert all(getattr(after, name) == getattr(before, name) for name in of_the_run)
     assert after.steps == 2
+    assert (after.expected_contributions, after.missing_contributions) == (40, 9)
     of_the_step = ("clamped_fraction", "residual_norm", "encode_ms", "communicate_ms", "decode_ms")
     assert all(getattr(after, name) == 0.0 for name in of_the_step)
     assert math.isnan(after.nmse)
