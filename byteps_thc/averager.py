@@ -129,7 +129,7 @@ class GradientAverager:
             residual = None
             if self._tools.compressor.config.error_feedback:
                 residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)])
-            pieces = make_pieces(self._tools, name, size, residual)
+            pieces = make_pieces(self._tools, name, size, residual, label=repr(name))
             known = self._gradients[name] = _NamedGradient(size, pieces)
         return known
 

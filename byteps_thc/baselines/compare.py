@@ -21,6 +21,7 @@ from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.pipeline.fingerprint import norm_words
 from byteps_thc.transport.communicator import max_volume_bytes
 from byteps_thc.transport.recorder import moved_bytes
 
@@ -91,15 +92,16 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
         _core.lookup_sum(codes, resolved.table.array, aggregate, bits=config.bits, add=worker > 0)
     estimate = torch.empty_like(gradients[0])
     compressors[0].decode(first, aggregate, np.full(1, workers, np.uint8), estimate.numpy())
-    up_bytes = first.codes.nbytes + first.norms.nbytes
-    return estimate, up_bytes, _collective_bytes(resolved, len(first.norms), first.padded)
+    norms_bytes = 4 * norm_words(1, len(first.norms))
+    up_bytes = first.codes.nbytes + norms_bytes
+    return estimate, up_bytes, _collective_bytes(resolved, norms_bytes, first.padded)
 
 
-def _collective_bytes(resolved: ResolvedConfig, blocks: int, codes: int) -> int:
-    """Norms to all ranks, codes in an all-to-all, sums in an all-gather (transport/ranks.py)."""
+def _collective_bytes(resolved: ResolvedConfig, norms_bytes: int, codes: int) -> int:
+    """Fingerprint and norms to all ranks, codes in an all-to-all, sums in an all-gather (transport/ranks.py)."""
     workers = resolved.workers
     packed_bytes = codes * (resolved.config.bits + resolved.sum_bits) // 8
-    return moved_bytes(max_volume_bytes(4 * blocks, workers), workers) + moved_bytes(packed_bytes, workers)
+    return moved_bytes(max_volume_bytes(norms_bytes, workers), workers) + moved_bytes(packed_bytes, workers)
 
 
 def _average_codec(gradients: Sequence[Tensor], config: CodecConfig) -> tuple[Tensor, int, int]:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from time import perf_counter
 from typing import Literal
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from byteps_thc.arrays import F32, Gradient
 from byteps_thc.compressor import LARGEST_NORM, Compressor
+from byteps_thc.pipeline.fingerprint import Fingerprints, NormWords, norm_words
 from byteps_thc.pipeline.partitioning import partition_spans
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import GRADIENTS_PER_LOOK, ResidualGuard, StatsRecorder
@@ -40,6 +42,16 @@ class PieceTools:
     rollback: Rollback
     guard: ResidualGuard = field(default_factory=ResidualGuard)
 
+    @cached_property
+    def fingerprints(self) -> Fingerprints:
+        """What identifies the pieces."""
+        return Fingerprints(self.compressor.resolved, self.compressor.worker)
+
+    def new_transfer(self, name: str, rows: int, columns: int) -> Transfer:
+        """Return a transfer for pieces of so many rows and columns; name: see Transport."""
+        blocks, padded = self.compressor.sizes(columns)
+        return self.transport.new_transfer(name, norm_words(rows, blocks), padded)
+
     @contextmanager
     def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
         """Count the block as work, and its time as that figure."""
@@ -56,7 +68,8 @@ class Piece:
 
     names: of the partitions, a random key each; the same on all workers. columns: elements of a row. residuals:
     float32[columns] for each row, read and written in place; None without error feedback. transfer: from
-    tools.transport, for that many rows, and nobody else's until decode() is over. decoded: the row to decode.
+    tools.new_transfer(), for that many rows, and nobody else's until decode() is over. label: what errors call it.
+    decoded: the row to decode.
     """
 
     def __init__(
@@ -67,11 +80,13 @@ class Piece:
         columns: int,
         residuals: Sequence[F32] | None,
         *,
+        label: str,
         decoded: int = 0,
     ) -> None:
         blocks, _ = tools.compressor.sizes(columns)
         self._tools, self._transfer = tools, transfer
-        self._norms: F32 = np.zeros((len(names), blocks), np.float32)
+        self._words = NormWords(tools.fingerprints, names, columns, blocks, label)
+        self._norms = self._words.norms
         codes = transfer.codes.reshape(len(names), -1)
         self._rows = [
             tools.compressor.partition(
@@ -95,12 +110,15 @@ class Piece:
         with self._tools.working("encode_ms"):
             for partition, row in zip(self._rows, gradient, strict=True):
                 compressor.measure(partition, row, round=round, bfloat16=_is_bfloat16(row))
-        self._transfer.send_norms(self._norms.reshape(-1))
+        self._transfer.send_norms(self._words.begin(round))
 
     def encode(self) -> None:
-        """Rotate, quantize and send the codes; keep the residuals. Waits for the maximum norms."""
+        """Rotate, quantize and send the codes; keep the residuals. Waits for the maximum norms.
+
+        InputError, on all workers, when they have measured different gradients; nothing has changed then.
+        """
         tools = self._tools
-        max_norms = self._transfer.wait_norms().reshape(self._norms.shape)
+        max_norms = self._words.maxima(self._transfer.wait_norms())
         if not (max_norms <= LARGEST_NORM).all():
             tools.rollback.request()
         with tools.working("encode_ms"):
@@ -151,13 +169,17 @@ class PlacedPiece:
     span: slice
 
 
-def make_pieces(tools: PieceTools, key: str, size: int, residual: F32 | None) -> list[PlacedPiece]:
-    """Return the pieces of a gradient `key` of `size` elements. residual: float32[size]; None: no error feedback."""
+def make_pieces(tools: PieceTools, key: str, size: int, residual: F32 | None, *, label: str) -> list[PlacedPiece]:
+    """Return the pieces of a gradient `key` of `size` elements.
+
+    residual: float32[size]; None: no error feedback. label: what errors call the gradient.
+    """
     placed = []
     for name, span in partition_spans(key, size, tools.compressor.config):
         columns = span.stop - span.start
-        transfer = tools.transport.new_transfer(name, *tools.compressor.sizes(columns))
-        piece = Piece(tools, transfer, [name], columns, None if residual is None else [residual[span]])
+        transfer = tools.new_transfer(name, 1, columns)
+        part = f"{label} ({size} elements)" if columns == size else f"{label} (elements {span.start} to {span.stop})"
+        piece = Piece(tools, transfer, [name], columns, None if residual is None else [residual[span]], label=part)
         placed.append(PlacedPiece(piece, span))
     return placed
 

@@ -46,7 +46,7 @@ class PreparedBuffer:
         feedback = tools.compressor.config.error_feedback
         kept = residuals.of(self.key, self.size, self.parameters) if feedback else None
         self._residual = None if kept is None else torch.from_numpy(kept)
-        self.pieces = make_pieces(tools, self.key, self.size, kept)
+        self.pieces = make_pieces(tools, self.key, self.size, kept, label=_label(self.parameters))
 
     def clear_residual(self) -> None:
         """Forget what quantization made of padding and of what travelled exactly: it is no gradient."""
@@ -66,6 +66,12 @@ def check_buffer(buffer: GradientBuffer) -> None:
         if not position <= part.start <= part.stop <= gradient.numel():
             raise InputError(f"slices of buffer {buffer.key!r} are not ascending and disjoint at {part}")
         position = part.stop
+
+
+def _label(parameters: tuple[ParameterSlice, ...]) -> str:
+    """What people know a buffer by: keys may be hashes."""
+    first, last = parameters[0].name, parameters[-1].name
+    return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
 
 
 def _index(spans: Iterable[tuple[int, int]]) -> Tensor | None:

@@ -88,9 +88,10 @@ class ThcReduceScatter(RowEngine):
                 [f"{matrix.key}[{row},{span.start}:{span.stop}]" for row in range(matrix.rows)],
                 columns,
                 None if kept is None else list(kept[:, span]),
+                label=f"{matrix.key!r} (columns {span.start} to {span.stop} of {matrix.columns})",
                 decoded=self.worker,
             )
             yield Passage(piece, list(rows[:, span]), out[span], done=partial(free.append, transfer))
 
     def _new_transfer(self, columns: int) -> Transfer:
-        return self._tools.transport.new_transfer(f"{columns} columns", *self._tools.compressor.sizes(columns))
+        return self._tools.new_transfer(f"{columns} columns", self.workers, columns)

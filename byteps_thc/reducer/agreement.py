@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.arrays import F32
 from byteps_thc.errors import InputError
 from byteps_thc.reducer.tensor_packing import Packing
 from byteps_thc.transport.communicator import Communicator
@@ -19,10 +18,7 @@ from byteps_thc.transport.handshake import all_have_same, gather_texts
 from byteps_thc.transport.transport import Transfer, Transport
 
 _HINT = "all ranks must pass the same names, sizes and dtypes in the same order"
-#: Norms are float32, which has integers of 24 bits.
-_NORM_BITS = 21
-_NORMS = 3
-_LARGEST = (1 << _NORM_BITS) - 1
+_LARGEST = (1 << 31) - 1  # of a word, which goes as a norm
 
 
 class Agreement(Protocol):
@@ -59,14 +55,14 @@ class RanksAgreement(Agreement):
 
 
 class ServersAgreement(Agreement):
-    """Asks the servers for the maximum of what stands for the packing, once for each: they themselves refuse a
-    different order of what is known.
+    """Asks the servers for the maximum of what stands for the packing, once for each: a different order of what is known
+    is found by the engine.
 
     Its norms are numbered with those of gradients, which must have left before, on all workers.
     """
 
     def __init__(self, transport: Transport) -> None:
-        self._transfer: Transfer = transport.new_transfer("agreement", 2 * _NORMS, 0)
+        self._transfer: Transfer = transport.new_transfer("agreement", 4, 0)
         self._known: set[int] = set()
 
     @override
@@ -75,10 +71,11 @@ class ServersAgreement(Agreement):
             return
         for future in in_flight:
             future.wait()
-        parts = [packing.fingerprint >> _NORM_BITS * i & _LARGEST for i in range(_NORMS)]
-        mine: F32 = np.array([*parts, *(_LARGEST - part for part in parts)], np.float32)
-        self._transfer.send_norms(mine)
-        if not np.array_equal(self._transfer.wait_norms(), mine):
+        # Also beside a gradient of a worker that knows the packing, all notice: see pipeline/fingerprint.py.
+        halves = (packing.fingerprint & _LARGEST, packing.fingerprint >> 31)
+        mine = np.array([word for half in halves for word in (half, _LARGEST - half)], np.int32)
+        self._transfer.send_norms(mine.view(np.float32))
+        if not np.array_equal(self._transfer.wait_norms().view(np.int32), mine):
             first = packing.description[0] if packing.description else "none"
             raise InputError(
                 f"workers average different tensors; here {len(packing.description)}, beginning with {first}: {_HINT}"

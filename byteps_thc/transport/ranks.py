@@ -54,8 +54,8 @@ class ScatterTransport(Transport):
         self.resolved, self.collectives, self.recorder, self.pool = resolved, collectives, recorder, pool
 
     @override
-    def new_transfer(self, name: str, blocks: int, codes: int) -> Transfer:
-        return ScatterTransfer(self, self.resolved.workers * blocks, codes)
+    def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
+        return ScatterTransfer(self, norms, codes)
 
     def count(self, volume_bytes: int) -> None:
         """Report a collective."""
@@ -66,8 +66,8 @@ class RanksTransport(ScatterTransport):
     """Sums the one row that a piece has, for all ranks."""
 
     @override
-    def new_transfer(self, name: str, blocks: int, codes: int) -> Transfer:
-        return RanksTransfer(self, blocks, codes)
+    def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
+        return RanksTransfer(self, norms, codes)
 
     @property
     def packs_sums(self) -> bool:
@@ -81,7 +81,7 @@ class RanksTransport(ScatterTransport):
 
 
 class ScatterTransfer(Transfer):
-    """norms: of all rows of a piece. shard_codes: codes that each rank sums."""
+    """norms: words of all rows of a piece. shard_codes: codes that each rank sums."""
 
     def __init__(self, transport: ScatterTransport, norms: int, shard_codes: int) -> None:
         self._transport = transport
@@ -144,11 +144,11 @@ class ScatterTransfer(Transfer):
 class RanksTransfer(ScatterTransfer):
     """The one row of a piece, cut into a shard for each rank, and the sums of all shards."""
 
-    def __init__(self, transport: RanksTransport, blocks: int, codes: int) -> None:
+    def __init__(self, transport: RanksTransport, norms: int, codes: int) -> None:
         resolved = transport.resolved
         workers = resolved.workers
         shard_codes = -(-codes // (workers * _SHARD_CODES)) * _SHARD_CODES
-        super().__init__(transport, blocks, shard_codes)
+        super().__init__(transport, norms, shard_codes)
         self._gathering = transport
         self._count = codes
         sum_bytes = shard_codes * resolved.sum_bits // 8

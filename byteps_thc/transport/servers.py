@@ -12,7 +12,6 @@ from typing_extensions import override
 from byteps_thc import _comm, _core
 from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
@@ -71,23 +70,28 @@ class NetworkConfig:
 
 
 class ServersTransport(Transport):
-    """Norms and codes are numbered in separate streams, so a thread each keeps their order."""
+    """Norms and codes are numbered in separate streams, so a thread each keeps their order.
+
+    Partitions are numbered in the order in which their norms are sent, whatever is in them: what workers send at the same
+    time meets on the same server, and the norms' fingerprints tell whether it is the same (pipeline/fingerprint.py).
+    Numbers that go with names would send other names to other servers, to wait for each other until the deadline.
+    """
 
     def __init__(self, session: Session, recorder: TrafficRecorder) -> None:
         self.session = session
         self.recorder = recorder
         self.codes_per_chunk = session.codes_per_packet
-        self._numbers: dict[str, int] = {}  # of partitions, for good: another number would be another piece
+        self._sent = 0  # partitions
         self._counted: dict[str, int] = {}
 
     @override
-    def new_transfer(self, name: str, blocks: int, codes: int) -> Transfer:
-        if name not in self._numbers and len(self._numbers) == MAX_PARTITIONS:
-            raise ConfigurationError(
-                f"more than {MAX_PARTITIONS} partitions: raise ThcConfig.partition_bytes, and average the same names "
-                "together every time"
-            )
-        return ServersTransfer(self, self._numbers.setdefault(name, len(self._numbers)), blocks, codes)
+    def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
+        return ServersTransfer(self, norms, codes)
+
+    def next_partition(self) -> int:
+        """Return the number of the partition whose norms are sent now; by one thread."""
+        number, self._sent = self._sent % MAX_PARTITIONS, self._sent + 1
+        return number
 
     @override
     def close(self) -> None:
@@ -105,10 +109,10 @@ class ServersTransport(Transport):
 class ServersTransfer(Transfer):
     """The servers sum, so there is nothing to relay."""
 
-    def __init__(self, transport: ServersTransport, partition: int, blocks: int, codes: int) -> None:
-        self._transport, self._partition = transport, partition
+    def __init__(self, transport: ServersTransport, norms: int, codes: int) -> None:
+        self._transport, self._partition = transport, 0
         session = transport.session
-        self._max_norms: F32 = np.zeros(blocks, np.float32)
+        self._max_norms: F32 = np.zeros(norms, np.float32)
         self._aggregate = session.new_aggregate(codes)
         self._contributions: U8 = np.zeros(session.chunks(codes), np.uint8)
         self.codes: U8 = np.zeros(_core.code_bytes(codes, session.code_bits), np.uint8)
@@ -117,6 +121,7 @@ class ServersTransfer(Transfer):
 
     @override
     def send_norms(self, norms: F32) -> None:
+        self._partition = self._transport.next_partition()
         self._norm_stage = self._transport.session.push_norms(self._partition, norms, self._max_norms)
 
     @override

@@ -19,10 +19,13 @@ class Transfer(Protocol):
     """where the packed codes are to be put"""
 
     def send_norms(self, norms: F32) -> None:
-        """Start the maximum of norms, float32[rows * B], which is copied."""
+        """Start the maximum of words, float32[norms], which are copied: fingerprints and norms (pipeline/fingerprint.py).
+
+        They are compared as integers, with NaN above infinity; a sign that NaN may have is dropped.
+        """
 
     def wait_norms(self) -> F32:
-        """Return float32[rows * B], the maximum over the workers."""
+        """Return float32[norms], the maximum over the workers; zeros when a quorum has left this one behind."""
 
     def send_codes(self) -> None:
         """Start the sum of the table values of `codes`."""
@@ -50,10 +53,10 @@ class Transport(Protocol):
     codes_per_chunk: int | None
     """codes that are lost or arrive together; None: a whole piece"""
 
-    def new_transfer(self, name: str, blocks: int, codes: int) -> Transfer:
-        """Return a transfer of pieces whose rows have that many norms and codes.
+    def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
+        """Return a transfer of pieces with that many words to find the maximum of, and codes in a row.
 
-        name: the piece's, the same on all workers; servers know pieces apart by it, also when it comes again.
+        name: the piece's, the same on all workers; BytePS's servers know pieces apart by it, also when it comes again.
         """
 
     def close(self) -> None:

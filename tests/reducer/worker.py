@@ -68,22 +68,23 @@ def run(rank: Rank) -> dict[str, Any]:
         resumed = tensors_of(rank.rank, 2)
         again.all_reduce(resumed)
         loaded = again.state_dict()["step"]
-    # Who pushes first what the other pushes second learns it from the server, or waits in vain.
-    hasty = CompressionPolicy(deadline_s=5)
-    with ThcReducer(NetworkConfig(rank.settings["servers"], job=3), CONFIG, policy=hasty, **who) as known:
+    with ThcReducer(NetworkConfig(rank.settings["servers"], job=3), CONFIG, policy=policy, **who) as known:
         calls = [{name: torch.ones(4000)} for name in ("one", "other")]
         for tensors in calls:
             known.all_reduce(tensors)
         texts["order"] = error_of(lambda: [known.all_reduce(tensors) for tensors in calls[:: -1 if odd else 1]])
     # Tensors that are grouped anew are other buffers; servers must still know which is which.
-    # One of the workers comes here only after its deadline of before.
-    patient = CompressionPolicy(deadline_s=15)
-    with ThcReducer(NetworkConfig(rank.settings["servers"], job=4), CONFIG, policy=patient, **who) as regrouped:
+    with ThcReducer(NetworkConfig(rank.settings["servers"], job=4), CONFIG, policy=policy, **who) as regrouped:
         for names in ("ab", "ac", "a"):
             regrouped.all_reduce({name: torch.ones(4000) for name in names})
         texts["regrouped"] = error_of(
             lambda: regrouped.all_reduce({name: torch.ones(4000) for name in ("ac" if odd else "ab")})
         )
+    with ThcReducer(NetworkConfig(rank.settings["servers"], job=5), CONFIG, policy=policy, **who) as stale:
+        stale.all_reduce({"w": torch.ones(4000)})
+        state = stale.state_dict()
+        stale.load_state_dict(state | {"round": state["round"] + 7 * odd})
+        texts["step"] = error_of(lambda: stale.all_reduce({"w": torch.ones(4000)}))
     return {
         "texts": texts,
         "averages": averages,

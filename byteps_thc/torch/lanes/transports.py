@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byteps_thc.compressor import Compressor
+from byteps_thc.pipeline.fingerprint import norm_words
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.settings import ThcCompression
@@ -48,12 +49,11 @@ def _over_byteps_servers(
     from byteps_thc.transport.byteps_servers.exchange import BytepsExchange, PartitionShape
     from byteps_thc.transport.byteps_servers.transport import BytepsTransport
 
-    shapes = {
-        lane.number: [
-            PartitionShape(name, *compressor.sizes(coordinates)) for name, coordinates in lane.pieces(settings.config)
-        ]
-        for lane in lanes
-    }
+    def shape(name: str, coordinates: int) -> PartitionShape:
+        blocks, padded = compressor.sizes(coordinates)
+        return PartitionShape(name, norm_words(1, blocks), padded)
+
+    shapes = {lane.number: [shape(*piece) for piece in lane.pieces(settings.config)] for lane in lanes}
     exchange = BytepsExchange(
         compressor.resolved,
         [shape for own in shapes.values() for shape in own],

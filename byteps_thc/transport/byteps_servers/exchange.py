@@ -4,7 +4,7 @@ Up go packed codes, because THC's compressor (byteps_thc/csrc/byteps) sends noth
 looks them up in the table, its reducer adds the values, and 8 (or 16) bits a coordinate come back.
 
 Maximum norms, for which BytePS has no operation: every worker writes the bits of its norms into its row of a tensor of
-zeros, int32[workers, blocks]; after BytePS has added the tensors up, everyone has all rows.
+zeros, int32[workers, norms]; after BytePS has added the tensors up, everyone has all rows.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _DIGEST_WORDS = 8
 
 @dataclass(frozen=True)
 class PartitionShape:
-    """A partition as Compressor.layout sees it: rotation blocks, and coordinates with padding."""
+    """A partition. norms: words to find the maximum of; padded: coordinates with padding."""
 
     name: str
-    blocks: int
+    norms: int
     padded: int
 
 
@@ -65,7 +65,7 @@ class _Partition:
         self.shape = shape
         self.stage = _Stage.IDLE
         self.norms_name, self.sums_name = f"{name}.norms", f"{name}.sums"
-        self.norms = torch.zeros(resolved.workers, shape.blocks, dtype=torch.int32)
+        self.norms = torch.zeros(resolved.workers, shape.norms, dtype=torch.int32)
         self.sums = torch.zeros(shape.padded, dtype=torch.uint8 if resolved.value_bits == 8 else torch.int32)
         self.code_bytes = _core.code_bytes(shape.padded, resolved.config.bits)
 
@@ -131,13 +131,13 @@ class BytepsExchange:
                 self._try_out(partition)
 
     def max_norms(self, partition: int, norms: F32, *, priority: int = 0) -> ExchangeHandle[F32]:
-        """Start finding the maximum of norms (float32[blocks], not negative) over the workers; NaN is above all.
+        """Start finding the maximum of norms (float32[norms], not negative) over the workers; NaN is above all.
 
         partition: index into the partitions given. priority: the highest first, when BYTEPS_SCHEDULING_CREDIT is set.
-        wait returns float32[blocks]. InputError when the partition is not between rounds.
+        wait returns float32[norms]. InputError when the partition is not between rounds.
         """
         state = self._partitions[partition]
-        _check_size("norms", norms.size, state.shape.blocks)
+        _check_size("norms", norms.size, state.shape.norms)
         state.advance(_Stage.IDLE, _Stage.NORMS)
         state.norms.zero_()
         write_ordered(norms, state.norms.numpy()[self._worker])
@@ -196,7 +196,7 @@ class BytepsExchange:
     def _try_out(self, partition: int) -> None:
         """One round whose results are known: the largest code everywhere. ConfigurationError when they are others."""
         state, resolved = self._partitions[partition], self._resolved
-        norms = np.full(state.shape.blocks, self._worker + 1, np.float32)
+        norms = np.full(state.shape.norms, self._worker + 1, np.float32)
         largest = self.wait(self.max_norms(partition, norms))
         sums = self.wait(self.push_codes(partition, np.full(state.code_bytes, 0xFF, np.uint8)))
         expected = resolved.table.granularity * resolved.workers

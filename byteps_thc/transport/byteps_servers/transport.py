@@ -43,11 +43,11 @@ class BytepsTransport(Transport):
         self._partitions = {shape.name: (first + number, shape) for number, shape in enumerate(shapes)}
 
     @override
-    def new_transfer(self, name: str, blocks: int, codes: int) -> BytepsTransfer:
+    def new_transfer(self, name: str, norms: int, codes: int) -> BytepsTransfer:
         """Return a transfer of the partition of that name; InputError when there is none of that size."""
         number, shape = self._partitions.get(name, (0, None))
-        if shape is None or (shape.blocks, shape.padded) != (blocks, codes):
-            raise InputError(f"piece {name!r} of {blocks} blocks and {codes} codes is none of BytePS's partitions")
+        if shape is None or (shape.norms, shape.padded) != (norms, codes):
+            raise InputError(f"piece {name!r} of {norms} norms and {codes} codes is none of BytePS's partitions")
         return BytepsTransfer(self, number, _core.code_bytes(codes, self._code_bits))
 
 

@@ -1,0 +1,141 @@
+"""Do all workers average the same gradient? Asked with the norms of every piece, before any of its codes is sent.
+
+Sums of codes are right only if all workers encode the same elements with the same random bits. What decides that (names,
+sizes, settings, round) is hashed to a fingerprint f of 31 bits, and two words more travel in front of the norms,
+
+    f    and    2^31 - 1 - f
+
+of which, as of the norms, the workers get the maximum. Let M be the largest f and m the smallest: the maxima are M and
+2^31 - 1 - m. If all are equal, everyone gets back the words that it sent. If not, M > m, and everyone finds out: who has
+f < M gets another first word; who has f = M > m gets another second one. So all workers raise an error at the same piece,
+nobody waits for the codes of it, and M or m is what another worker has. With a quorum the maxima are of the workers in the
+sum, and of nobody else.
+
+f = (hash of names, sizes, settings + round) mod 2^31, so that a worker who knows another's gradient knows its round, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from byteps_thc.arrays import F32
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.errors import InputError
+
+#: In front of the norms of a piece. Like norms they are compared as integers, and never have a sign bit.
+FINGERPRINT_WORDS = 2
+
+_MODULUS = 1 << 31
+_LARGEST = _MODULUS - 1
+#: Rounds between two workers, at most, for the other's fingerprint to be taken for a gradient that is known here: the
+#: wider, the likelier is a chance hit. Of the same gradient, whose rounds differ after other checkpoints; of another.
+_NEAR_ROUNDS_SAME = 1 << 20
+_NEAR_ROUNDS_OTHER = 1 << 10
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A piece of a gradient, and the hash of what identifies it."""
+
+    label: str
+    hash: int
+
+
+class Fingerprints:
+    """The pieces that a worker knows, to tell what another worker averages instead.
+
+    resolved: what else the average depends on. worker: this one.
+    """
+
+    def __init__(self, resolved: ResolvedConfig, worker: int) -> None:
+        table = resolved.table
+        self._settings = (resolved.shared_hash, table.bits, [*table.values], resolved.workers)
+        self._worker = worker
+        self._known: dict[tuple[tuple[str, ...], int], _Known] = {}
+
+    def of(self, names: Sequence[str], columns: int, label: str) -> _Known:
+        """Return what identifies a piece, which is known from now on. label: what errors call it."""
+        key = (tuple(names), columns)
+        known = self._known.get(key)
+        if known is None:
+            digest = hashlib.blake2b(repr((key, self._settings)).encode(), digest_size=4).digest()
+            known = self._known[key] = _Known(label, int.from_bytes(digest) % _MODULUS)
+        return known
+
+    def mismatch(self, own: _Known, round: int, others: Sequence[int]) -> InputError:
+        """Return the error that names both sides. others: fingerprints that workers have, not all of them this one's."""
+        guesses = [guess for other in others for guess in self._guesses(own, round, other)]
+        if not guesses:
+            theirs = "another one a gradient that is unknown here. Names, sizes and settings must be"
+        else:
+            _, label, other_round = min(guesses)
+            if label == own.label:
+                theirs = (
+                    f"another one the same in round {other_round}. Have all workers loaded the checkpoint of the same "
+                    "step? Names, sizes and rounds must be"
+                )
+            else:
+                theirs = f"another one {label} in round {other_round}. Names, sizes and rounds must be"
+        return InputError(
+            f"workers average different gradients: this one (worker {self._worker}) {own.label} in round {round}, "
+            f"{theirs} the same on all workers, in the same order. Its codes were not sent; no worker can go on: end "
+            "all of them, and start again with the same gradients and checkpoints"
+        )
+
+    def _guesses(self, own: _Known, round: int, other: int) -> list[tuple[int, str, int]]:
+        """What the other's fingerprint may mean: (rounds from here, label, round)."""
+        guesses = []
+        if other == (own.hash + round) % _MODULUS:
+            return []
+        for known in list(self._known.values()):
+            # Signed, the shorter way around.
+            ahead = (other - known.hash - round + _MODULUS // 2) % _MODULUS - _MODULUS // 2
+            near = _NEAR_ROUNDS_SAME if known is own else _NEAR_ROUNDS_OTHER
+            if abs(ahead) <= near and round + ahead >= 0:
+                guesses.append((abs(ahead), known.label, round + ahead))
+        return guesses
+
+
+class NormWords:
+    """What travels before the codes of a piece: its fingerprint, and the norms of its rows.
+
+    norms: float32[rows, blocks], to be written before each send.
+    """
+
+    def __init__(self, fingerprints: Fingerprints, names: Sequence[str], columns: int, blocks: int, label: str) -> None:
+        self._fingerprints = fingerprints
+        self._identity = fingerprints.of(names, columns, label)
+        self._round = 0
+        self._words: F32 = np.zeros(norm_words(len(names), blocks), np.float32)
+        self.norms: F32 = self._words[FINGERPRINT_WORDS:].reshape(len(names), blocks)
+
+    def begin(self, round: int) -> F32:
+        """Return the words to send in this round, for Transfer.send_norms()."""
+        self._round = round
+        self._words[:FINGERPRINT_WORDS].view(np.int32)[:] = self._own()
+        return self._words
+
+    def maxima(self, received: F32) -> F32:
+        """Return float32[rows, blocks], the maxima of the norms, from what Transfer.wait_norms() gave.
+
+        InputError on all workers unless all average the same. Zeros, of a worker that was left behind by a quorum, are
+        nobody's words, and no error.
+        """
+        largest, complement = (int(word) for word in received[:FINGERPRINT_WORDS].view(np.int32))
+        left_behind = largest == complement == 0  # real maxima add up to 2^31 - 1 or more
+        if not left_behind and [largest, complement] != self._own():
+            raise self._fingerprints.mismatch(self._identity, self._round, (largest, _LARGEST - complement))
+        return received[FINGERPRINT_WORDS:].reshape(self.norms.shape)
+
+    def _own(self) -> list[int]:
+        fingerprint = (self._identity.hash + self._round) % _MODULUS
+        return [fingerprint, _LARGEST - fingerprint]
+
+
+def norm_words(rows: int, blocks: int) -> int:
+    """Return the words of a piece of so many rows, of so many rotation blocks each."""
+    return FINGERPRINT_WORDS + rows * blocks
