@@ -1,17 +1,17 @@
 """Do all workers average the same gradient? Asked with the norms of every piece, before any of its codes is sent.
 
-Sums of codes are right only if all workers encode the same elements with the same random bits. What decides that (names,
-sizes, settings, round) is hashed to a fingerprint f of 31 bits, and two words more travel in front of the norms,
+Sums of codes are right only if all workers encode the same elements with the same random bits. What decides that
+(names, sizes, settings, round) is hashed to a fingerprint f of 31 bits. Two words more travel in front of the norms,
 
     f    and    2^31 - 1 - f
 
 of which, as of the norms, the workers get the maximum. Let M be the largest f and m the smallest: the maxima are M and
-2^31 - 1 - m. If all are equal, everyone gets back the words that it sent. If not, M > m, and everyone finds out: who has
-f < M gets another first word; who has f = M > m gets another second one. So all workers raise an error at the same piece,
-nobody waits for the codes of it, and M or m is what another worker has. With a quorum the maxima are of the workers in the
-sum, and of nobody else.
+2^31 - 1 - m. If all are equal, everyone gets back the words that it sent. If not, M > m, and everyone finds out: who
+has f < M gets another first word; who has f = M > m gets another second one. So all workers raise an error at the same
+piece, nobody waits for the codes of it, and M or m is what another worker has. With a quorum the maxima are of the
+workers in the sum, and of nobody else.
 
-f = (hash of names, sizes, settings + round) mod 2^31, so that a worker who knows another's gradient knows its round, too.
+f = (hash of names, sizes, settings + round) mod 2^31: who knows another's gradient knows its round, too.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Fingerprints:
         table = resolved.table
         self._settings = (resolved.shared_hash, table.bits, [*table.values], resolved.workers)
         self._worker = worker
-        self._known: dict[tuple[tuple[str, ...], int], _Known] = {}
+        self._known: dict[tuple[tuple[str, ...], int, str], _Known] = {}
 
     def of(self, names: Sequence[str], columns: int, label: str) -> _Known:
-        """Return what identifies a piece, which is known from now on. label: what errors call it."""
-        key = (tuple(names), columns)
+        """Return what identifies a piece, which is known from now on. label: what errors call it, with its size."""
+        key = (tuple(names), columns, label)
         known = self._known.get(key)
         if known is None:
             digest = hashlib.blake2b(repr((key, self._settings)).encode(), digest_size=4).digest()
@@ -67,7 +67,7 @@ class Fingerprints:
         return known
 
     def mismatch(self, own: _Known, round: int, others: Sequence[int]) -> InputError:
-        """Return the error that names both sides. others: fingerprints that workers have, not all of them this one's."""
+        """Return the error that names both sides. others: fingerprints of workers, not all of them this one's."""
         guesses = [guess for other in others for guess in self._guesses(own, round, other)]
         if not guesses:
             theirs = "another one a gradient that is unknown here. Names, sizes and settings must be"

@@ -68,8 +68,8 @@ class Piece:
 
     names: of the partitions, a random key each; the same on all workers. columns: elements of a row. residuals:
     float32[columns] for each row, read and written in place; None without error feedback. transfer: from
-    tools.new_transfer(), for that many rows, and nobody else's until decode() is over. label: what errors call it.
-    decoded: the row to decode.
+    tools.new_transfer(), for that many rows, and nobody else's until decode() is over. label: what errors call it,
+    the same on all workers. decoded: the row to decode.
     """
 
     def __init__(
@@ -178,8 +178,10 @@ def make_pieces(tools: PieceTools, key: str, size: int, residual: F32 | None, *,
     for name, span in partition_spans(key, size, tools.compressor.config):
         columns = span.stop - span.start
         transfer = tools.new_transfer(name, 1, columns)
-        part = f"{label} ({size} elements)" if columns == size else f"{label} (elements {span.start} to {span.stop})"
-        piece = Piece(tools, transfer, [name], columns, None if residual is None else [residual[span]], label=part)
+        part = f"elements {span.start} to {span.stop} of {size}" if columns < size else f"{size} elements"
+        piece = Piece(
+            tools, transfer, [name], columns, None if residual is None else [residual[span]], label=f"{label} ({part})"
+        )
         placed.append(PlacedPiece(piece, span))
     return placed
 

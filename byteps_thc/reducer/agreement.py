@@ -55,8 +55,8 @@ class RanksAgreement(Agreement):
 
 
 class ServersAgreement(Agreement):
-    """Asks the servers for the maximum of what stands for the packing, once for each: a different order of what is known
-    is found by the engine.
+    """Asks the servers for the maximum of what stands for the packing, once for each: the engine finds a different
+    order of what is known.
 
     Its norms are numbered with those of gradients, which must have left before, on all workers.
     """

@@ -72,8 +72,8 @@ class NetworkConfig:
 class ServersTransport(Transport):
     """Norms and codes are numbered in separate streams, so a thread each keeps their order.
 
-    Partitions are numbered in the order in which their norms are sent, whatever is in them: what workers send at the same
-    time meets on the same server, and the norms' fingerprints tell whether it is the same (pipeline/fingerprint.py).
+    Partitions are numbered in the order in which their norms are sent, whatever is in them: what workers send at the
+    same time meets on the same server, and fingerprints tell whether it is the same (pipeline/fingerprint.py).
     Numbers that go with names would send other names to other servers, to wait for each other until the deadline.
     """
 

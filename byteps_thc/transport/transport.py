@@ -19,7 +19,7 @@ class Transfer(Protocol):
     """where the packed codes are to be put"""
 
     def send_norms(self, norms: F32) -> None:
-        """Start the maximum of words, float32[norms], which are copied: fingerprints and norms (pipeline/fingerprint.py).
+        """Start the maximum of float32[norms], which are copied: fingerprint and norms (pipeline/fingerprint.py).
 
         They are compared as integers, with NaN above infinity; a sign that NaN may have is dropped.
         """

@@ -115,7 +115,7 @@ def test_a_large_gradient_of_which_a_part_was_averaged(make_team, gradients_of):
     assert "another one 'b'" in str(errors[1])
 
 
-def test_seeds_of_compressors_beside_the_session(thc_ps, gradients_of):
+def test_seeds_of_compressors_beside_the_session(thc_ps):
     """The session's settings are compared when it joins; a compressor of others is refused at once."""
     with (
         Session([thc_ps.address], job=1, worker=0, workers=2, config=SMALL) as session,

@@ -30,6 +30,22 @@ def test_thc_ps_dies(tmp_path):
             assert "exit status 3" in worker.output, worker.output
 
 
+@pytest.mark.parametrize("route", ["network", "servers"])
+def test_workers_with_checkpoints_of_different_steps(tmp_path, route):
+    """Both end at once, with an error that names both rounds, and not in a deadline."""
+    with ParameterServer() as thc_ps, BytepsLab(tmp_path) as lab:
+        environment = {"THC_ROUTE": route} | ({"THC_SERVERS": thc_ps.address} if route == "network" else {})
+        lab.start(PROGRAMS / "other_checkpoints.py", environment=environment)
+        for number, worker in enumerate(lab.wait(deadline_s=100)):
+            own, other = (8, 1) if number else (1, 8)
+            assert (
+                f"InputError: workers average different gradients: this one (worker {number}) 'weight' "
+                in worker.output
+            )
+            assert f"in round {own}, another one the same in round {other}." in worker.output, worker.output
+            assert "exit status 3" in worker.output, worker.output
+
+
 def test_a_program_fails_while_byteps_connects(tmp_path):
     """BytePS cannot be shut down then; the process ends all the same, with its own error."""
     with BytepsLab(tmp_path) as lab:
