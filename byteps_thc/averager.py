@@ -18,6 +18,7 @@ from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.piece import Passage, PieceTools, PlacedPiece, make_pieces, run_in_turn
+from byteps_thc.pipeline.saved_state import require_sound
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.servers import ServersTransport
@@ -99,6 +100,7 @@ class GradientAverager:
 
         ConfigurationError when it is something else or damaged; then nothing has changed.
         """
+        require_sound(state, self.parameter_sizes, complete=False)
         self._state.load_state_dict(state)
         self._gradients.clear()  # their pieces write the residuals of before
 

@@ -96,6 +96,9 @@ class BaselineEngine(ThreadedEngine[_Job]):
         if buffer.key not in self._stagings:
             check_buffer(buffer)
             self._stagings[buffer.key] = make_staging(gradient)
+        if self._codec is not None:  # here, and not in a thread, whose errors end the engine
+            for kind, store in self._state.stores.items():
+                store.require_fitting(kind, buffer.parameters)
         step = self._state.step
         job = _Job(
             buffer,

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc.errors import CheckpointError, ConfigurationError
+from byteps_thc.pipeline.saved_state import unsealed
 
 _FORMAT = 1
 
@@ -83,7 +84,8 @@ class Header:
 
 def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
     """Return the state_dict() with a scope when it needs one; ConfigurationError when nobody gave it."""
-    mine = {key: _as_tensors(value) for key, value in state.state_dict().items()}
+    # Entries have checksums of their own.
+    mine = {key: _as_tensors(value) for key, value in unsealed(state.state_dict()).items()}
     if scope is not None:
         mine["scope"] = scope
     ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else mine["workers"]

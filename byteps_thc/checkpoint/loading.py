@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.storage import StorageReader
 from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state
 from byteps_thc.checkpoint.rescale import Share, shares
 from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
+from byteps_thc.pipeline.saved_state import sealed
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -62,7 +63,7 @@ def load(
     _agree(error, "load, so no rank has", process_group)
     assert loaded is not None
     try:
-        state.load_state_dict(loaded)
+        state.load_state_dict(sealed(loaded))
     except ThcError as raised:
         error = raised
     _agree(error, "take over the state, others have", process_group)

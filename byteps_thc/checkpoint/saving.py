@@ -7,6 +7,7 @@ from typing import Any
 
 from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state, to_entries
 from byteps_thc.errors import CheckpointError
+from byteps_thc.pipeline.saved_state import sealed
 
 
 class Checkpointable:
@@ -41,7 +42,7 @@ class Checkpointable:
             if loaded.numel() != saved.elements or checksum(loaded) != saved.crc32:
                 raise CheckpointError(f"{entry} is damaged: another size or checksum than when it was saved")
             kinds[kind][name] = loaded
-        self._state.load_state_dict(header.values | kinds)
+        self._state.load_state_dict(sealed(header.values | kinds))
 
 
 def checkpointable(state: CompressionState, *, scope: str | None = None) -> Checkpointable:

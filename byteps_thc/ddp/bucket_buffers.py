@@ -51,6 +51,10 @@ class BucketBuffers:
         except KeyError:
             raise InputError("a gradient is of a parameter that ThcState's model does not have") from None
 
+    def sizes(self) -> Mapping[str, int] | None:
+        """Return elements by name of the model's parameters; None without model."""
+        return None if self._names is None else {name: tensor.numel() for tensor, name in self._names.items()}
+
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
         slices, position = [], 0
         for parameter in parameters:

@@ -19,8 +19,9 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
+from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.transport.groups import choose_process_group
 from byteps_thc.transport.replicas import RankReplicas, Replicas
@@ -103,6 +104,11 @@ class ThcState(Averager):
         if flat.data_ptr() != gradient.data_ptr():  # it was not contiguous
             gradient.copy_(flat.view_as(gradient))
 
+    @property
+    def parameter_sizes(self) -> Mapping[str, int] | None:
+        """Elements by name of the model's parameters; None when the state was made without model."""
+        return self._buckets.sizes()
+
     def compression_stats(self) -> CompressionStats:
         """Return what compression did and what it cost; call it between steps."""
         return self.engine.statistics()
@@ -112,17 +118,19 @@ class ThcState(Averager):
 
         Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
-        return self.engine.state_dict() | {"loss_scale": self._scaling.scale}
+        return sealed(self.engine.state_dict() | {"loss_scale": self._scaling.scale})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.
 
-        ConfigurationError when it does not fit; then nothing has changed.
+        ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
+        require_sound(state, self.parameter_sizes)
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
-        self.engine.load_state_dict({key: value for key, value in state.items() if key != "loss_scale"})
-        self._scaling.scale = state["loss_scale"]
+        scale = saved_scale(state["loss_scale"])
+        self.engine.load_state_dict(state)
+        self._scaling.scale = scale
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from byteps_thc.fsdp.parameters import ShardedParameter
 from byteps_thc.fsdp.steps import BackwardSteps
+from byteps_thc.pipeline.loss_scaling import saved_scale
+from byteps_thc.pipeline.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.transport.replicas import Replicas
 
@@ -70,16 +72,23 @@ class FsdpCompression:
             name: self._reordered[name].from_shards(residual) if name in self._reordered else residual
             for name, residual in state["residuals"].items()
         }
-        return state | ({} if self._scope is None else {"scope": self._scope})
+        return sealed(state | ({} if self._scope is None else {"scope": self._scope}))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit."""
+        """Take over a state_dict() of the same rank and settings.
+
+        ConfigurationError when it does not fit or is damaged; then nothing has changed.
+        """
+        require_sound(state, self.parameter_sizes)
+        require_as_saved(state)
+        scale = saved_scale(state.get("loss_scale"))
         residuals: dict[str, Tensor] = {
             name: self._reordered[name].to_shards(residual) if name in self._reordered else residual
             for name, residual in state.get("residuals", {}).items()
         }
-        self._engine.load_state_dict(dict(state) | {"residuals": residuals})
-        self._steps.scaling.scale = state.get("loss_scale")
+        same_order = {"residuals": residuals} if "residuals" in state else {}
+        self._engine.load_state_dict(sealed(dict(state) | same_order))
+        self._steps.scaling.scale = scale
 
     def close(self) -> None:
         """Reduce uncompressed again, as before, and end the engine. May be called again."""

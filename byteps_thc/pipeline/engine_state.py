@@ -9,9 +9,9 @@ from byteps_thc.arrays import F32
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
+from byteps_thc.pipeline.saved_state import VERSION, VERSIONS, require_as_saved, require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
-_VERSION = 1
 _COUNTERS = ("round", "step")
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
@@ -36,7 +36,7 @@ class EngineState:
         rollback: Rollback | None = None,
     ) -> None:
         self.worker, self.workers = worker, workers
-        self._identity = {"version": _VERSION, "worker": worker, "workers": workers, "config": dict(config)}
+        self._identity = {"version": VERSION, "worker": worker, "workers": workers, "config": dict(config)}
         self._wrap = wrap
         self.stores = {"residuals": Residuals()} if stores is None else stores
         self.recorder = recorder or StatsRecorder()
@@ -87,7 +87,7 @@ class EngineState:
             name: {parameter: self._wrap(array) for parameter, array in store.state().items()}
             for name, store in self.stores.items()
         }
-        return self._identity | {"round": self.round, "step": self.steps} | kept
+        return sealed(self._identity | {"round": self.round, "step": self.steps} | kept)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same worker and settings.
@@ -95,9 +95,11 @@ class EngineState:
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
         self._require_fitting(state)
+        for name, store in self.stores.items():
+            store.require_sizes(name, state.get(name, {}))
         stores = {name: Residuals() for name in self.stores}
         for name, store in stores.items():
-            store.load(state.get(name, {}))
+            store.load(state.get(name, {}), name)
         self.stores.update(stores)  # in place: memories of baselines have them, too
         self.rollback.forget()
         self.round, self.steps = state["round"], state["step"]
@@ -110,13 +112,15 @@ class EngineState:
         if missing:
             raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
         for key, value in self._identity.items():
-            if state[key] != value:
+            if state[key] != value and not (key == "version" and state[key] in VERSIONS):
                 raise ConfigurationError(f"state does not fit: its {key} is {state[key]!r}, here it is {value!r}")
         for key in _COUNTERS:
-            if not isinstance(state[key], int) or not 0 <= state[key] < _END:
+            if type(state[key]) is not int or not 0 <= state[key] < _END:
                 raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
         for name in self.stores:
             if not isinstance(state.get(name, {}), Mapping):
                 raise ConfigurationError(
                     f"state is damaged: its {name} are not a mapping from parameter names to tensors"
                 )
+        require_sound(state)
+        require_as_saved(state)

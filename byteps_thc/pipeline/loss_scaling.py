@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
+
+from byteps_thc.errors import ConfigurationError
 
 
 class LossScale(Protocol):
@@ -68,6 +71,18 @@ class LossScaling:
         if self.scale is not None and self._scaler.get_scale() < self.scale:
             for engine in self._engines:
                 engine.restore_residuals()
+
+
+def saved_scale(scale: object) -> float | None:
+    """Return the loss scale of a state; ConfigurationError when it is none."""
+    if scale is None:
+        return None
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:  # NaN neither
+        raise ConfigurationError(
+            f"state is damaged: its loss_scale is {scale!r}, not a positive number or None; load the checkpoint again, "
+            "or an earlier one"
+        )
+    return float(scale)
 
 
 def _is_enabled(scaler: LossScale) -> bool:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from byteps_thc.arrays import F32
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.saved_state import require_size, residual_array
 
 
 @dataclass
@@ -67,25 +67,36 @@ class Residuals:
         """Return copies by parameter name, float32, 1-D."""
         return {name: np.concatenate(parts) for name, parts in self._parts.items()}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, Any], kind: str = "residuals") -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
 
-        Raises ConfigurationError when one is not a finite 1-D float32 array or tensor; then nothing has changed.
+        kind: what errors call them. Raises ConfigurationError when one is not a finite 1-D float32 array or tensor;
+        then nothing has changed.
         """
-        parts = {name: [_residual(name, value)] for name, value in state.items()}
+        parts = {name: [residual_array(kind, name, value).copy()] for name, value in state.items()}
         self._homes.clear()
         self._home_of.clear()
         self._parts = parts
 
-    def _check_sizes(self, slices: Mapping[str, Sequence[ParameterSlice]]) -> None:
+    def require_fitting(self, kind: str, parameters: Sequence[ParameterSlice]) -> None:
+        """Raise ConfigurationError when a parameter has another size than what was loaded of it."""
+        slices: dict[str, list[ParameterSlice]] = {}
+        for parameter in parameters:
+            slices.setdefault(parameter.name, []).append(parameter)
+        self._check_sizes(slices, kind)
+
+    def require_sizes(self, kind: str, state: Mapping[str, Any]) -> None:
+        """Raise ConfigurationError when a state has another size of a parameter whose gradients have been here."""
+        for name, value in state.items():
+            if name in self._home_of:
+                size = sum(part.size for part in self._parts[name])
+                require_size(kind, name, residual_array(kind, name, value).size, size)
+
+    def _check_sizes(self, slices: Mapping[str, Sequence[ParameterSlice]], kind: str = "residuals") -> None:
         for name, parts in slices.items():
-            size = sum(part.size for part in parts)
-            known = sum(part.size for part in self._parts.get(name, ()))
-            if name in self._parts and known != size:
-                raise ConfigurationError(
-                    f"the residual of parameter {name!r} has {known} elements and its gradient {size}: is the "
-                    "checkpoint of another model, or were parameters counted in another order (ThcState(model=...))?"
-                )
+            if name in self._parts:
+                known = sum(part.size for part in self._parts[name])
+                require_size(kind, name, known, sum(part.size for part in parts))
 
     def _move(self, name: str, parts: list[F32], key: str) -> None:
         if name in self._parts:
@@ -106,15 +117,3 @@ class Residuals:
         home.present.add(name)
         self._parts[name] = parts
         self._home_of[name] = key
-
-
-def _residual(name: str, value: Any) -> F32:
-    """Return a copy of a residual of a state; ConfigurationError when it is none."""
-    try:
-        array = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
-    except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements
-        array = None
-    if array is None or array.dtype != np.float32 or array.ndim != 1 or not np.isfinite(array).all():
-        raise ConfigurationError(f"residual of {name!r} is not a finite 1-D float32 tensor")
-    copy: F32 = array.copy()
-    return copy

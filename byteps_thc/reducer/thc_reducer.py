@@ -30,8 +30,9 @@ from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
-from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling
+from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import require_sound, sealed
 from byteps_thc.pipeline.stage_threads import StageThreads
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement, ServersAgreement
@@ -181,7 +182,7 @@ class ThcReducer:
         """
         self._require_idle("state_dict")
         self._scaling.undo_skipped_step()
-        return self._engine.state_dict() | {"loss_scale": self._scaling.scale}
+        return sealed(self._engine.state_dict() | {"loss_scale": self._scaling.scale})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.
@@ -189,8 +190,10 @@ class ThcReducer:
         ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
         """
         self._require_idle("load_state_dict")
+        require_sound(state, self.parameter_sizes, complete=False)
+        scale = saved_scale(state.get("loss_scale"))
         self._engine.load_state_dict(state)
-        self._scaling.scale = state.get("loss_scale")
+        self._scaling.scale = scale
 
     def close(self) -> None:
         """End the threads, and leave the servers; what is in flight fails. At the latest, Python's end does it."""

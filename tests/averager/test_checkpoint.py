@@ -10,6 +10,7 @@ import torch.distributed.checkpoint as dcp
 
 from byteps_thc import CheckpointError, ThcConfig
 from byteps_thc.checkpoint import checkpointable, load
+from byteps_thc.pipeline.saved_state import sealed
 
 # DCP says so whenever it works for one process alone.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -74,9 +75,9 @@ def test_other_settings_keep_what_is_owed(make_team, gradients_of, tmp_path: Pat
 def test_a_residual_of_another_size_stops_before_anything_is_sent(make_team, gradients_of):
     team = make_team(2, SMALL)
     for averager in team.averagers:
-        averager.load_state_dict(averager.state_dict() | {"residuals": {"w": np.ones(5, np.float32)}})
+        averager.load_state_dict(sealed(averager.state_dict() | {"residuals": {"w": np.ones(5, np.float32)}}))
         with pytest.raises(ValueError, match="residual of parameter 'w' has 5 elements and its gradient 9000"):
             averager.average(gradients_of(1, {"w": 9000})[0])
     for averager in team.averagers:
-        averager.load_state_dict(averager.state_dict() | {"residuals": {}})
+        averager.load_state_dict(sealed(averager.state_dict() | {"residuals": {}}))
     team.average(gradients_of(2, {"w": 9000}))  # the session is as good as before

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from byteps_thc import Compressor, GradientAverager, InputError, Session, ThcConfig, TransportError
+from byteps_thc.pipeline.saved_state import sealed
 
 SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
 SIZE = 3000
@@ -82,7 +83,7 @@ def test_steps_of_other_checkpoints(make_team, gradients_of, ahead):
     team.average(gradients_of(2, {"a": SIZE}))
     late = team.averagers[1]
     state = late.state_dict()
-    late.load_state_dict(state | {"step": state["step"] + ahead, "round": state["round"] + ahead})
+    late.load_state_dict(sealed(state | {"step": state["step"] + ahead, "round": state["round"] + ahead}))
     assert_refused(
         team,
         gradients_of(2, {"a": SIZE}),

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from byteps_thc import ThcConfig
 from byteps_thc.fsdp import FsdpCompression, NetworkConfig, compress_reduce_scatter, compress_replicas
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import sealed
 
 #: long, because no wait may last as long
 POLICY = CompressionPolicy(bypass_elements=64, deadline_s=60)
@@ -39,7 +40,7 @@ def error_of(rank: Rank, compressed: Callable[[Rank], tuple[nn.Module, FsdpCompr
     model, handle = compressed(rank)
     model(gradients(rank.rank, 0, all_shapes())).backward()
     state = handle.state_dict()
-    handle.load_state_dict(state | {"round": state["round"] + 7 * rank.rank})
+    handle.load_state_dict(sealed(state | {"round": state["round"] + 7 * rank.rank}))
     try:
         model(gradients(rank.rank, 1, all_shapes())).backward()
     except Exception as error:  # of whatever kind: it comes through torch

@@ -2,8 +2,8 @@
 
 settings: {"servers": addresses of a thc-ps; "cases": [{"name", "network": job or none for the collective engine,
 "parameters": [name, elements] of the buffers that a rank averages after a first step, by rank; "ahead": rounds that
-the last rank is ahead}]}. Reports for every case the error of the second step, of a third one, and whether the gradients
-and residuals of the second step are as they were.
+the last rank is ahead}]}. Reports for every case the error of the second step, of a third one, and whether the
+gradients and residuals of the second step are as they were.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import sealed
 from byteps_thc.transport.servers import NetworkConfig
 
 CONFIG = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
@@ -53,7 +54,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     state = engine.state_dict()
     if rank.rank == rank.ranks - 1:
         state["round"] += case.get("ahead", 0)
-    engine.load_state_dict(state)
+    engine.load_state_dict(sealed(state))
     before = engine.state_dict()["residuals"]
     error, changed = average(engine, case["parameters"][rank.rank])
     again, _ = average(engine, FIRST)

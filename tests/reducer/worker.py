@@ -14,6 +14,7 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
 from byteps_thc.baselines import TopK
+from byteps_thc.pipeline.saved_state import sealed
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 
 CONFIG = ThcConfig(rotation_block=1024)
@@ -83,7 +84,7 @@ def run(rank: Rank) -> dict[str, Any]:
     with ThcReducer(NetworkConfig(rank.settings["servers"], job=5), CONFIG, policy=policy, **who) as stale:
         stale.all_reduce({"w": torch.ones(4000)})
         state = stale.state_dict()
-        stale.load_state_dict(state | {"round": state["round"] + 7 * odd})
+        stale.load_state_dict(sealed(state | {"round": state["round"] + 7 * odd}))
         texts["step"] = error_of(lambda: stale.all_reduce({"w": torch.ones(4000)}))
     return {
         "texts": texts,

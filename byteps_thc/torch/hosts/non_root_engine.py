@@ -63,9 +63,12 @@ class NonRootEngine(WorkerEngine):
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of such a process; ConfigurationError for any other."""
-        if state.get("local_root", True):
+        if not isinstance(state, Mapping) or state.get("local_root", True):
             raise ConfigurationError("this state is of the worker's local root, the process with local_rank() 0")
-        self._steps = state["step"]
+        step = state.get("step")
+        if type(step) is not int or step < 0:
+            raise ConfigurationError(f"state is damaged: its step is {step!r}, not a count")
+        self._steps = step
 
     @override
     def statistics(self) -> CompressionStats:

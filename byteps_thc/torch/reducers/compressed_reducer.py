@@ -11,7 +11,8 @@ import torch
 from typing_extensions import override
 
 from byteps_thc.errors import ThcError
-from byteps_thc.pipeline.loss_scaling import LossScaling
+from byteps_thc.pipeline.loss_scaling import LossScaling, saved_scale
+from byteps_thc.pipeline.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, StatsRecorder
 from byteps_thc.torch.compression import NoneCompressor
 from byteps_thc.torch.lanes.engines import make_engines
@@ -80,7 +81,7 @@ class CompressedReducer(GradientReducer):
         merged: dict[str, Any] = dict(states[0])
         merged["round"] = max(state["round"] for state in states)
         merged["residuals"] = {name: value for state in states for name, value in state["residuals"].items()}
-        return merged | {"loss_scale": self._scaling.scale}
+        return sealed(merged | {"loss_scale": self._scaling.scale})
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -88,13 +89,17 @@ class CompressedReducer(GradientReducer):
 
         All workers must load the states of the same step.
         """
+        sizes = {p.name: p.size for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters}
+        require_sound(state, sizes)
+        require_as_saved(state)
+        scale = saved_scale(state.get("loss_scale"))
         residuals = state.get("residuals", {})
         for sender in self._senders:
             names = {p.name for buffer in sender.lane.buffers for p in buffer.parameters}
             own = {name: value for name, value in residuals.items() if name in names}
-            sender.engine.load_state_dict({**state, "residuals": own} if "residuals" in state else state)
+            sender.engine.load_state_dict(sealed({**state, "residuals": own} if "residuals" in state else state))
         self._step = state["step"]
-        self._scaling.scale = state.get("loss_scale")
+        self._scaling.scale = scale
 
     @override
     def statistics(self) -> CompressionStats:

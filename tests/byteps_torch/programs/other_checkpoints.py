@@ -5,6 +5,7 @@ import torch
 import byteps_thc.torch as bps
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import sealed
 
 torch.set_num_threads(1)
 
@@ -22,7 +23,7 @@ def main():
 
     step()
     state = optimizer.compression_state_dict()
-    optimizer.load_compression_state_dict(state | {"round": state["round"] + 7 * bps.rank()})
+    optimizer.load_compression_state_dict(sealed(state | {"round": state["round"] + 7 * bps.rank()}))
     try:
         step()
     except ThcError as error:

@@ -13,6 +13,7 @@ from byteps_training import BYPASS_ELEMENTS, CONFIG, SHAPES, backward, new_param
 import byteps_thc.torch as bps
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import sealed
 
 torch.set_num_threads(1)
 STEPS = 5
@@ -37,7 +38,7 @@ def delay(parameter):
 def refused_states(optimizer):
     """Messages for states that are not of this worker."""
     messages = []
-    for state in (optimizer.compression_state_dict() | {"worker": 7}, {"round": 1}):
+    for state in (sealed(optimizer.compression_state_dict() | {"worker": 7}), {"round": 1}):
         try:
             optimizer.load_compression_state_dict(state)
         except ConfigurationError as error:

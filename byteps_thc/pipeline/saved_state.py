@@ -1,0 +1,126 @@
+"""Is a state that is to be loaded whole, and of these parameters? Asked before anything of it is taken over.
+
+A state has plain values, and arrays or tensors by parameter name in mappings such as "residuals". "checksums" has the
+CRC-32 of each of these by "residuals.NAME", and of all plain values together by "values". States of version 1, from
+before there were checksums, do without; all else is asked of them, too.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from byteps_thc.arrays import F32
+from byteps_thc.errors import ConfigurationError
+
+#: of states that are saved now; 1: without checksums
+VERSION = 2
+VERSIONS = (1, VERSION)
+
+#: What no residual is larger than: norms of gradients beyond compressor.LARGEST_NORM leave none, and a residual that
+#: makes such norms of all later gradients would make all later averages NaN.
+LARGEST_RESIDUAL = 2.0**80
+
+_CHECKSUMS = "checksums"
+_NO_ARRAYS = ("config", _CHECKSUMS)
+_AGAIN = "load the checkpoint again, or an earlier one"
+
+
+def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state with its checksums; those that it has already are replaced."""
+    return {**state, _CHECKSUMS: _checksums(state)}
+
+
+def unsealed(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state without checksums."""
+    return {key: value for key, value in state.items() if key != _CHECKSUMS}
+
+
+def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, complete: bool = True) -> None:
+    """Raise ConfigurationError, naming the entry, unless this can be a state of these parameters.
+
+    sizes: elements of the parameters that are known here; None: none are. complete: whether there are no others.
+    """
+    if not isinstance(state, Mapping):
+        raise ConfigurationError(f"not a state of compression: a {type(state).__name__}; give what state_dict() gave")
+    for kind, arrays in _kinds(state):
+        for name, value in arrays.items():
+            size = residual_array(kind, name, value).size
+            if sizes is None or (not complete and name not in sizes):
+                continue
+            if name not in sizes:
+                raise ConfigurationError(
+                    f"the state's {kind} have parameter {name!r}, which is unknown here: is the checkpoint of another "
+                    "model?"
+                )
+            require_size(kind, name, size, sizes[name])
+
+
+def require_as_saved(state: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError, naming the entry, when a state that can be one has other checksums than its own."""
+    if _CHECKSUMS not in state and state.get("version", 1) == 1:
+        return
+    saved, now = state.get(_CHECKSUMS), _checksums(state)
+    if not isinstance(saved, Mapping):
+        raise ConfigurationError(f"state is damaged: its checksums are missing; {_AGAIN}")
+    for entry in sorted(saved.keys() | now.keys(), key=str):
+        if entry not in now:
+            raise ConfigurationError(f"state is damaged: {entry} is missing; {_AGAIN}")
+        if saved.get(entry) != now[entry]:
+            what = "version, counters or settings are" if entry == "values" else f"{entry} is"
+            raise ConfigurationError(f"state is damaged: {what} not as saved (another checksum); {_AGAIN}")
+
+
+def require_size(kind: str, name: str, saved: int, size: int) -> None:
+    """Raise ConfigurationError unless what a state has of a parameter has as many elements as the parameter."""
+    if saved != size:
+        what = {"residuals": "residual", "momenta": "momentum"}.get(kind, kind)
+        raise ConfigurationError(
+            f"the {what} of parameter {name!r} has {saved} elements and its gradient {size}: is the checkpoint of "
+            "another model, or were parameters counted in another order (ThcState(model=...))?"
+        )
+
+
+def residual_array(kind: str, name: object, value: Any) -> F32:
+    """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
+    array = _array(value)
+    if not isinstance(name, str) or array is None or array.dtype != np.float32 or array.ndim != 1:
+        raise ConfigurationError(f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor; {_AGAIN}")
+    if array.size and not max(float(array.max()), -float(array.min())) <= LARGEST_RESIDUAL:  # NaN neither
+        raise ConfigurationError(
+            f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor of numbers up to 2^80; {_AGAIN}"
+        )
+    return array
+
+
+def _kinds(state: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Give the mappings that hold arrays by parameter name."""
+    if not isinstance(state.get("residuals", {}), Mapping):
+        raise ConfigurationError(
+            f"state is damaged: its residuals are not a mapping from parameter names to tensors; {_AGAIN}"
+        )
+    for key, value in state.items():
+        if isinstance(value, Mapping) and key not in _NO_ARRAYS:
+            yield key, value
+
+
+def _checksums(state: Mapping[str, Any]) -> dict[str, int]:
+    kinds = dict(_kinds(state))
+    values = {key: value for key, value in state.items() if key not in kinds and key != _CHECKSUMS}
+    # As JSON, which is what byteps_thc.checkpoint makes of them: a tuple is a list there.
+    sums = {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
+    for kind, arrays in kinds.items():
+        for name, value in arrays.items():
+            sums[f"{kind}.{name}"] = zlib.crc32(np.ascontiguousarray(residual_array(kind, name, value)))
+    return sums
+
+
+def _array(value: Any) -> Any:
+    try:
+        return value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+    except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements
+        return None

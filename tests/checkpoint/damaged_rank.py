@@ -1,0 +1,174 @@
+"""A rank that loads damaged states into every front end.
+
+Reports for every front end and damage the error, and whether the state is as before; and whether the front end still
+averages after all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from known_gradients import all_shapes, gradients, sharded_model
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc.baselines import TopK
+from byteps_thc.ddp import compress
+from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import sealed
+
+POLICY = CompressionPolicy(bypass_elements=64, deadline_s=60)
+CONFIG = ThcConfig(rotation_block=256)
+State = dict[str, Any]
+
+
+def ddp(scheme: Any) -> tuple[Any, Callable[[], None]]:
+    model = DistributedDataParallel(nn.Linear(30, 40))
+    return compress(model, scheme, policy=POLICY), lambda: model(torch.randn(8, 30)).square().mean().backward()
+
+
+def reducer() -> tuple[Any, Callable[[], None]]:
+    averages = ThcReducer(None, CONFIG, policy=POLICY)
+    return averages, lambda: averages.all_reduce({"first": torch.randn(500), "second": torch.randn(700)})
+
+
+def fsdp() -> tuple[Any, Callable[[], None]]:
+    model = sharded_model(init_device_mesh("cpu", (2,)))
+    handle = compress_reduce_scatter(model, CONFIG, policy=POLICY)
+    return handle, lambda: model(gradients(dist.get_rank(), 0, all_shapes())).backward()
+
+
+def hsdp() -> tuple[Any, Callable[[], None]]:
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+    model = sharded_model(mesh["shard"])
+    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=POLICY)
+    return handle, lambda: model(gradients(dist.get_rank(), 0, all_shapes())).backward()
+
+
+FRONT_ENDS = {
+    "ddp": lambda: ddp(CONFIG),
+    "ddp baseline": lambda: ddp(TopK()),
+    "reducer": reducer,
+    "fsdp": fsdp,
+    "hsdp": hsdp,
+}
+
+
+def residual(change: Callable[[Tensor], Any], *, seal: bool = False) -> Callable[[State], State]:
+    """The first residual is something else. seal: with right checksums."""
+
+    def damaged(state: State) -> State:
+        name = min(state["residuals"])
+        wrong = state | {"residuals": state["residuals"] | {name: change(state["residuals"][name].clone())}}
+        return sealed(wrong) if seal else wrong
+
+    return damaged
+
+
+def filled(value: float) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: tensor.index_fill_(0, torch.tensor([3]), value)
+
+
+def flip(tensor: Tensor) -> Tensor:
+    tensor.view(torch.int32)[7] ^= 1
+    return tensor
+
+
+def without(key: str) -> Callable[[State], State]:
+    return lambda state: {name: value for name, value in state.items() if name != key}
+
+
+def unknown_name(state: State) -> State:
+    return sealed(state | {"residuals": state["residuals"] | {"stranger": torch.zeros(5)}})
+
+
+DAMAGES: dict[str, Callable[[State], Any]] = {
+    "empty": lambda _: {},
+    "none": lambda _: None,
+    "list": lambda state: list(state.items()),
+    "truncated": residual(lambda tensor: tensor[:-1]),
+    "no elements": residual(lambda tensor: tensor[:0]),
+    "longer": residual(lambda tensor: torch.cat([tensor, tensor])),
+    "truncated, sealed": residual(lambda tensor: tensor[:-1], seal=True),
+    "no elements, sealed": residual(lambda tensor: tensor[:0], seal=True),
+    "longer, sealed": residual(lambda tensor: torch.cat([tensor, tensor]), seal=True),
+    "float64": residual(Tensor.double),
+    "float16": residual(Tensor.half),
+    "2-D": residual(lambda tensor: tensor[None]),
+    "number": residual(lambda _: 1.0),
+    "nothing": residual(lambda _: None),
+    "nan": residual(filled(math.nan)),
+    "infinite": residual(filled(-math.inf)),
+    "enormous": residual(filled(-1e30)),
+    "a bit": residual(flip),
+    "a name gone": lambda state: state | {"residuals": dict(list(state["residuals"].items())[1:])},
+    "a name that is none": lambda state: state | {"residuals": {7: torch.zeros(5)}},
+    "residuals gone": without("residuals"),
+    "residuals no mapping": lambda state: state | {"residuals": [torch.zeros(5)]},
+    "checksums gone": without("checksums"),
+    "checksums no mapping": lambda state: state | {"checksums": 7},
+    "version gone": without("version"),
+    "version of the future": lambda state: state | {"version": 99},
+    "another round": lambda state: state | {"round": state["round"] + 1},
+    "a round that is none": lambda state: sealed(state | {"round": "x"}),
+    "a step that is none": lambda state: sealed(state | {"step": True}),
+    "an enormous step": lambda state: sealed(state | {"step": 1 << 40}),
+    "another worker": lambda state: sealed(state | {"worker": 1 - state["worker"]}),
+    "another config": lambda state: sealed(state | {"config": {}}),
+    "loss scale nan": lambda state: sealed(state | {"loss_scale": math.nan}),
+    "loss scale 0": lambda state: sealed(state | {"loss_scale": 0.0}),
+    "loss scale infinite": lambda state: sealed(state | {"loss_scale": math.inf}),
+    "loss scale text": lambda state: sealed(state | {"loss_scale": "1.0"}),
+    "unknown name": unknown_name,
+}
+
+
+def same(one: State, other: State) -> bool:
+    names = one["residuals"].keys()
+    return (
+        one["checksums"] == other["checksums"]
+        and names == other["residuals"].keys()
+        and all(torch.equal(one["residuals"][name], other["residuals"][name]) for name in names)
+    )
+
+
+def run(_: Rank, make: Callable[[], tuple[Any, Callable[[], None]]]) -> dict[str, Any]:
+    handle, step = make()
+    for _ in range(3):  # DDP rebuilds its buckets after the first
+        step()
+    saved = handle.state_dict()
+    step()
+    before = handle.state_dict()
+    report: dict[str, Any] = {}
+    for name, damage in DAMAGES.items():
+        try:
+            handle.load_state_dict(damage(saved))
+            error = ""
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        report[name] = (error, same(handle.state_dict(), before))
+    earlier = {key: value for key, value in saved.items() if key != "checksums"} | {"version": 1}
+    handle.load_state_dict(earlier)  # as versions without checksums have saved it
+    report["version 1"] = same(handle.state_dict(), saved)
+    step()
+    report["residuals"] = len(before["residuals"])
+    handle.close()
+    return report
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with joined_rank() as rank:
+        rank.report({name: run(rank, make) for name, make in FRONT_ENDS.items()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Damaged states in every front end: a ConfigurationError that says what is wrong, and nothing has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ranks import run_ranks
+
+#: What the error of a damage has in it, beside "ConfigurationError"
+WORDS = {
+    "empty": "missing",
+    "none": "NoneType",
+    "list": "list",
+    "truncated, sealed": "residual of parameter",
+    "no elements, sealed": "has 0 elements",
+    "longer, sealed": "residual of parameter",
+    "float64": "finite 1-D float32",
+    "nan": "finite 1-D float32",
+    "enormous": "2^80",
+    "a bit": "residuals.",
+    "a name gone": "is missing",
+    "checksums gone": "checksums are missing",
+    "version of the future": "version",
+    "another round": "another checksum",
+    "a step that is none": "step is True",
+    "another worker": "its worker is",
+    "another config": "its config is",
+    "loss scale nan": "loss_scale is nan",
+    "unknown name": "'stranger', which is unknown here",
+}
+#: ThcReducer takes any name: other calls may have it.
+NO_ERROR = {("reducer", "unknown name")}
+
+
+def test_damaged_states_change_nothing(tmp_path: Path) -> None:
+    for report in run_ranks(Path(__file__).with_name("damaged_rank.py"), 2, tmp_path):
+        assert len(report) == 5
+        for front_end, results in report.items():
+            assert results.pop("version 1"), front_end
+            assert results.pop("residuals") > 0, front_end
+            for damage, (error, unchanged) in results.items():
+                if (front_end, damage) in NO_ERROR:
+                    assert error == "", error
+                    continue
+                assert error.startswith("ConfigurationError: "), (front_end, damage, error)
+                assert WORDS.get(damage, "") in error, (front_end, damage, error)
+                assert unchanged, (front_end, damage)
