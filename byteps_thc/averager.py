@@ -68,9 +68,10 @@ class GradientAverager:
         gradients, out: C-contiguous float32 or float16 NumPy arrays, or torch CPU tensors of those or bfloat16 by name,
         any shape; a name's size never changes, and arrays of different names share no memory. Everything is checked
         before the first packet leaves, so InputError leaves the session usable, and so does ConfigurationError when a
-        loaded residual has another size than its gradient. Other errors are the session's: DeadlineError, RestartError,
-        TransportError; the session is over then. So it is when KeyboardInterrupt ends average() in the middle, because
-        what is in flight still uses its buffers.
+        loaded residual has another size than its gradient. Not so InputError that says workers average different
+        gradients: it is raised on all of them, and the session is over. Other errors are the session's: DeadlineError,
+        RestartError, TransportError; the session is over then. So it is when KeyboardInterrupt ends average() in the
+        middle, because what is in flight still uses its buffers.
         """
         if self._interrupted:
             raise TransportError(

@@ -16,7 +16,8 @@ class Engine(Protocol):
     """Averages gradient buffers over the ranks of a group, asynchronously, in order of submission.
 
     All ranks must submit the same layouts in the same order. An error (a rank died, a wait took longer than
-    policy.deadline_s) ends the engine: it reaches every future in flight and every later call.
+    policy.deadline_s, ranks compress different gradients) ends the engine: it reaches every future in flight and every
+    later call.
     """
 
     workers: int
@@ -55,9 +56,11 @@ class Engine(Protocol):
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank and settings; ConfigurationError when it does not fit.
+        """Take over a state_dict() of the same rank and settings.
 
-        Whether the residuals fit the parameters turns out when these come: all_reduce() raises ConfigurationError.
+        ConfigurationError when it does not fit or is damaged; then nothing has changed. Whether residuals fit
+        parameters that have not been here turns out when these come: all_reduce() raises ConfigurationError, and the
+        engine goes on.
         """
 
     def statistics(self) -> CompressionStats:

@@ -87,7 +87,7 @@ def require_size(kind: str, name: str, saved: int, size: int) -> None:
 
 def residual_array(kind: str, name: object, value: Any) -> F32:
     """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
-    array = _array(value)
+    array: F32 | None = _array(value)
     if not isinstance(name, str) or array is None or array.dtype != np.float32 or array.ndim != 1:
         raise ConfigurationError(f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor; {_AGAIN}")
     if array.size and not max(float(array.max()), -float(array.min())) <= LARGEST_RESIDUAL:  # NaN neither
@@ -115,7 +115,7 @@ def _checksums(state: Mapping[str, Any]) -> dict[str, int]:
     sums = {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
     for kind, arrays in kinds.items():
         for name, value in arrays.items():
-            sums[f"{kind}.{name}"] = zlib.crc32(np.ascontiguousarray(residual_array(kind, name, value)))
+            sums[f"{kind}.{name}"] = zlib.crc32(np.ascontiguousarray(residual_array(kind, name, value)).data)
     return sums
 
 

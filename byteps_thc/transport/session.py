@@ -5,7 +5,8 @@
         session.wait(session.push_codes(0, codes, aggregate, contributions))
 
 All workers must push the same partitions in the same order, as with NCCL: packets are numbered in that order, and the
-server refuses (TransportError) to add different partitions to each other. One polling thread sends and receives; the
+server refuses (TransportError) to add partitions of different numbers to each other. What is in them is compared above
+(pipeline/fingerprint.py). One polling thread sends and receives; the
 other methods may be called from any thread.
 """
 

@@ -27,8 +27,9 @@ THC (t), where b_t < b_o and c_t > c_o, takes as long as another scheme (o) at t
     overlapped  W = b_o / c_t
 
 Left out for all: headers, latency, what the backward pass hides. Left out in favour of fp32 and bf16: the additions of
-their rings. Left out in favour of THC: norms (4 bytes per 8192 parameters and receiver), and aggregators whose links
-are slower than the workers' together (those of a switch, or of as many thc-ps as workers, are not).
+their rings. Left out in favour of THC: norms (4 bytes per 8192 parameters and receiver, 8 more per piece), and
+aggregators whose links are slower than the workers' together (those of a switch, or of as many thc-ps as workers, are
+not).
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ class CompressedReducer(GradientReducer):
 
         All workers must load the states of the same step.
         """
-        sizes = {p.name: p.size for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters}
+        parameters = [p for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters]
+        sizes = {p.name: p.tensor.numel() for p in parameters}
         require_sound(state, sizes)
         require_as_saved(state)
         scale = saved_scale(state.get("loss_scale"))
