@@ -241,13 +241,13 @@ def test_training_ends_with_the_same_loss(tmp_path: Path) -> None:
 
 
 def test_statistics(reports: Reports) -> None:
-    """4-bit codes to the n - 1 other ranks, norms and small parameters; 3 steps."""
+    """4-bit codes to the n - 1 other ranks, fingerprints, norms and small parameters; 3 steps."""
     ranks = len(reports)
     result = reports[0]["three_steps"]
     columns = {"first": [13 * 50, 19 * 50], "second": [700 + 512, 1400 + 1024], "root": [33 * 11, 65 * 11]}
     padded = sum(-(-group[ranks == 2] // 64) * 64 for group in columns.values()) + 64 * (ranks == 4)
     codes = 3 * (ranks - 1) * padded // 2
-    assert codes < result["sent_bytes"] < 1.2 * codes
+    assert codes < result["sent_bytes"] < 1.25 * codes
     assert result["steps"] == 3
     elements = sum(torch.Size(shape).numel() for name, shape in all_shapes().items() if name not in BYPASSED)
     expected = expected_nmse(CONFIG, ranks, one_worker=True)
