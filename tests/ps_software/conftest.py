@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.wire.layout import ErrorPayload, ErrorReason, Flag, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc.wire.layout import (
+    ChallengePayload,
+    ErrorPayload,
+    ErrorReason,
+    Flag,
+    Header,
+    HelloPayload,
+    MessageType,
+    WelcomePayload,
+)
 
 TIMEOUT_S = 30.0
 #: how long to listen before "no answer" is believed
@@ -66,6 +76,7 @@ class Worker:
         self.table = table
         self.quorum = workers if quorum is None else quorum
         self.epochs: dict[int, int] = {}
+        self.cookies: dict[int, int] = {}
         self.shape = WelcomePayload()
         self.base = Header(code_bits=4, value_bits=value_bits, worker_id=worker_id, num_workers=workers, job_id=job)
 
@@ -84,7 +95,7 @@ class Worker:
         with pytest.raises(TimeoutError):
             self.receive(SILENCE_S)
 
-    def say_hello(self, shard: int = 0, timeout_s: float = TIMEOUT_S) -> Reply:
+    def send_hello(self, shard: int = 0, *, cookie: int | None = None) -> None:
         values = struct.pack(f">{len(self.table)}H", *self.table)
         payload = HelloPayload(
             table_hash=fnv1a_64(struct.pack(">BH", 4, self.table[-1]) + values),
@@ -92,9 +103,29 @@ class Worker:
             granularity=self.table[-1],
             codes_per_packet=64,
             quorum=self.quorum,
+            cookie=self.cookies.get(shard, 0) if cookie is None else cookie,
         )
         self.send(replace(self.base, message_type=MessageType.HELLO, slot=shard), payload.pack() + values)
-        return self.receive(timeout_s)
+
+    def say_hello(self, shard: int = 0, timeout_s: float = TIMEOUT_S) -> Reply:
+        """The answer to a HELLO with the cookie that the server asks for."""
+        self.send_hello(shard)
+        reply = self.receive(timeout_s)
+        if reply.header.message_type == MessageType.CHALLENGE:
+            self.cookies[shard] = ChallengePayload.unpack(reply.payload).cookie
+            self.send_hello(shard)
+            reply = self.receive(timeout_s)
+        return reply
+
+    def answer_probes(self, stop: threading.Event) -> None:
+        """What a live process does while it computes; drops everything else that comes."""
+        while not stop.is_set():
+            try:
+                reply = self.receive(0.05)
+            except TimeoutError:
+                continue
+            if reply.header.message_type == MessageType.PROBE:
+                self.send(replace(reply.header, message_type=MessageType.ALIVE))
 
     def join(self, timeout_s: float = TIMEOUT_S) -> WelcomePayload:
         reply = self.say_hello(timeout_s=timeout_s)

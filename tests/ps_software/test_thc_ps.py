@@ -128,8 +128,13 @@ def test_live_worker_id_is_not_taken_over(trio: list[Worker], server: ParameterS
 def test_restarted_worker_starts_the_job_over(
     trio: list[Worker], server: ParameterServer, make_worker: MakeWorker
 ) -> None:
-    time.sleep(1.1)
-    make_worker(server.address, 1, nonce=77).join()
+    newcomer = make_worker(server.address, 1, nonce=77)
+    deadline = time.monotonic() + 20
+    while (reply := newcomer.say_hello()).header.message_type == MessageType.ERROR:  # the process before is asked
+        assert reply.reason == ErrorReason.DUPLICATE_WORKER
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert trio[1].receive().header.message_type == MessageType.PROBE
     trio[0].send_codes([1])
     assert trio[0].receive().reason == ErrorReason.STALE_EPOCH
 
