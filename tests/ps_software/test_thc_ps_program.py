@@ -19,7 +19,9 @@ from byteps_thc.tools.launch import ParameterServer, find_thc_ps
 from byteps_thc.wire.layout import ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
-    from .conftest import MakeWorker, Worker
+    from raw_worker import Worker
+
+    from .conftest import MakeWorker
 
 #: for what happens at once, unless the machine stalls
 SOON_S = 30.0
@@ -357,7 +359,7 @@ def test_every_job_is_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixtu
                 worker.join()
             for worker in pair:
                 worker.say_goodbye()
-            pair[0].send_codes([1])
+            pair[0].send_codes([1] * 32)
             assert pair[0].receive().reason == ErrorReason.UNKNOWN_JOB, "both have left"
         make_worker(server.address, 0, workers=1, job=9).join()
     once = ["job 5 started: 2 workers", "job 5 ended: all workers have left"]
