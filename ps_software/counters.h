@@ -34,8 +34,8 @@ enum class Drop : std::uint8_t {
   kLater,        ///< a HELLO that will be taken when it is repeated: others still ask for results, or many jobs start
 };
 inline constexpr std::size_t kDrops = 9;
-inline constexpr std::array<const char*, kDrops> kDropNames{
-    "version", "message_type", "length", "header", "slot", "sender", "rate_limited", "sign", "later"};
+inline constexpr std::array<const char*, kDrops> kDropNames{"version", "message_type", "length", "header", "slot",
+                                                            "sender",  "rate_limited", "sign",   "later"};
 
 /// What happened to the packets of one job, or to those of no job, on one shard.
 struct PacketCounters {

@@ -19,7 +19,7 @@ namespace thc::ps {
 struct JobLimits {
   ShardShare share;
   std::uint32_t max_jobs = 16;
-  std::uint32_t max_jobs_per_address = UINT32_MAX;  ///< that were started from one IP address
+  std::uint32_t max_jobs_per_address = UINT32_MAX;      ///< that were started from one IP address
   std::uint32_t slots = 512;                            ///< most slots of a job on the whole server
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};

@@ -14,8 +14,8 @@ Roster::Verdict Roster::judge(const Hello& hello, TimePoint now) noexcept {
 Roster::Verdict Roster::contest(std::uint8_t worker, TimePoint now) noexcept {
   Claim& claim = claims_[worker];
   const bool was_contested = now < claim.contested_until;
-  const bool is_silent = claim.unanswered >= kProbes && now - claim.asked_at >= kSilence &&
-                         workers_[worker].last_heard <= claim.asked_at;
+  const bool is_silent =
+      claim.unanswered >= kProbes && now - claim.asked_at >= kSilence && workers_[worker].last_heard <= claim.asked_at;
   if (was_contested && is_silent) {
     gone_nonces_[worker] = workers_[worker].nonce;
     return Verdict::kRestarted;

@@ -161,6 +161,13 @@ def cpp(wire: dict[str, Any]) -> str:
     return "\n".join(out)
 
 
+def python_fields(fields: list[dict[str, Any]]) -> list[str]:
+    """Return the table of fields, as ruff formats it."""
+    entries = [f'("{field["name"]}", {field["bits"]}),' for field in fields]
+    start = "    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = ("
+    return [f"{start}{entries[0]})"] if len(entries) == 1 else [start, *(" " * 8 + entry for entry in entries), "    )"]
+
+
 def python(wire: dict[str, Any]) -> str:
     out = [
         f'"""Wire format of THC messages. {NOTICE}"""',
@@ -197,10 +204,9 @@ def python(wire: dict[str, Any]) -> str:
             f'    """{STRUCT_DOCS[struct]} {total} bytes, big-endian."""',
             "",
             f"    SIZE_BYTES: ClassVar[int] = {total}",
-            "    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (",
+            *python_fields(fields),
+            "",
         ]
-        out += [f'        ("{field["name"]}", {field["bits"]}),' for field in fields]
-        out += ["    )", ""]
         for field in fields:
             default = " = VERSION" if (struct, field["name"]) == ("header", "version") else " = 0"
             out += [f"    {field['name']}: int{default}", f'    """{field["doc"]}"""']

@@ -273,9 +273,7 @@ class ChallengePayload(Struct):
     """Payload of CHALLENGE. 8 bytes, big-endian."""
 
     SIZE_BYTES: ClassVar[int] = 8
-    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
-        ("cookie", 64),
-    )
+    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (("cookie", 64),)
 
     cookie: int = 0
     """keyed hash of the sender's address, job, worker, nonce, shard and time: the server remembers nothing"""

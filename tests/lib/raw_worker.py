@@ -127,7 +127,8 @@ class Worker:
         if reply.header.message_type == MessageType.CHALLENGE:
             self.cookies[shard] = ChallengePayload.unpack(reply.payload).cookie
             self.send_hello(shard)
-            reply = self.receive(timeout_s)
+            while reply.header.message_type == MessageType.CHALLENGE:  # copies of it
+                reply = self.receive(timeout_s)
         return reply
 
     def join(self, timeout_s: float = TIMEOUT_S) -> WelcomePayload:

@@ -206,9 +206,10 @@ class Contest : public Joining {
     EXPECT_TRUE(reply.payload.empty());
     ++probes;
   }
-  Bytes make_alive() const { return with_header(make_goodbye(2), [](auto& h) {
-    h.message_type = static_cast<std::uint8_t>(MessageType::kAlive);
-  }); }
+  Bytes make_alive() const {
+    return with_header(make_goodbye(2),
+                       [](auto& h) { h.message_type = static_cast<std::uint8_t>(MessageType::kAlive); });
+  }
 
   int probes = 0;
 };

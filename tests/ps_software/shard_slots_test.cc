@@ -143,8 +143,7 @@ TEST_F(Slots, QueuedResultSurvivesARestartInTheSameBurst) {
   complete();
   HelloMessage restarted = make_hello(2);
   restarted.payload.nonce = std::uint64_t{999};
-  restarted.payload.cookie =
-      single(from_worker(2, restarted.bytes())).as<wire::ChallengePayload>().cookie;
+  restarted.payload.cookie = single(from_worker(2, restarted.bytes())).as<wire::ChallengePayload>().cookie;
   for (int i = 0; i < 5; ++i) {
     say_hello(address(2), restarted);
     now += 200ms;

@@ -29,5 +29,3 @@ def make_worker() -> Iterator[MakeWorker]:
     yield make
     for worker in workers:
         worker.close()
-
-

@@ -36,7 +36,13 @@ GENEROUS_S = 15.0
 
 def join(address: str, worker: int, workers: int, **settings: object) -> Session:
     return Session(
-        [address], job=1, worker=worker, workers=workers, config=ThcConfig(), backend=LOOPBACK, **settings  # type: ignore[arg-type]
+        [address],
+        job=1,
+        worker=worker,
+        workers=workers,
+        config=ThcConfig(),
+        backend=LOOPBACK,
+        **settings,  # type: ignore[arg-type]
     )
 
 
@@ -96,7 +102,8 @@ WORKER = """
     import sys, time
     from byteps_thc.config import ThcConfig
     from byteps_thc.transport.session import Session, UdpConfig
-    session = Session([sys.argv[1]], job=1, worker=1, workers=2, config=ThcConfig(), backend=UdpConfig(local="127.0.0.1:0"))
+    backend = UdpConfig(local="127.0.0.1:0")
+    session = Session([sys.argv[1]], job=1, worker=1, workers=2, config=ThcConfig(), backend=backend)
     print("joined", flush=True)
     time.sleep(60)
 """
@@ -118,14 +125,17 @@ def worker_process(address: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP], ids=lambda ending: ending.name)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_worker_that_is_gone_is_replaced(ending: signal.Signals, threads: int) -> None:
-    with ParameterServer(["--threads", str(threads)]) as server, join(server.address, 0, 2) as survivor:
-        with worker_process(server.address) as process:
-            os.kill(process.pid, ending)
-            start = time.monotonic()
-            with join(server.address, 1, 2):
-                assert time.monotonic() - start < GENEROUS_S
-                with pytest.raises(RestartError):
-                    push_codes(survivor, 0, CODES).wait()
+    with (
+        ParameterServer(["--threads", str(threads)]) as server,
+        join(server.address, 0, 2) as survivor,
+        worker_process(server.address) as process,
+    ):
+        os.kill(process.pid, ending)
+        start = time.monotonic()
+        with join(server.address, 1, 2):
+            assert time.monotonic() - start < GENEROUS_S
+            with pytest.raises(RestartError):
+                push_codes(survivor, 0, CODES).wait()
 
 
 @pytest.mark.parametrize(("loss", "rounds"), [(0.001, 50), (0.05, 15)])

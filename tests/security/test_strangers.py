@@ -46,7 +46,9 @@ def received(attacker: Worker) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("joined", [2, 1], ids=["place_taken", "place_free"])
-def test_a_right_epoch_is_answered_as_a_wrong_one(server: ParameterServer, make_worker: MakeWorker, joined: int) -> None:
+def test_a_right_epoch_is_answered_as_a_wrong_one(
+    server: ParameterServer, make_worker: MakeWorker, joined: int
+) -> None:
     workers = [make_worker(server.address, i, workers=2) for i in range(2)]
     for worker in workers[:joined]:
         worker.join()

@@ -12,8 +12,8 @@ namespace {
 // Repeated packets compete with new ones and with the peers that are late: at most this much per period.
 constexpr std::size_t kRepeatBudgetBytes = 64 * 1024;
 constexpr Duration kRepeatPeriod{1'000};
-// A server lets go of a process that crashed without GOODBYE when it left five PROBEs in a second without an answer; each
-// shard finds out for itself.
+// A server lets go of a process that crashed without GOODBYE when it left five PROBEs in a second without an answer;
+// each shard finds out for itself.
 constexpr Duration kDuplicatePatience{3'000'000};
 
 Duration elapsed(TimePoint since, TimePoint now) noexcept { return std::chrono::duration_cast<Duration>(now - since); }
