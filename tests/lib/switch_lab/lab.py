@@ -159,18 +159,12 @@ class Lab:
         """The answer to a worker's HELLO."""
         cookie = 0
         while True:
-            answers = self.target.exchange(worker.switch_port, bytes(job.hello(worker, nonce, cookie)))
-            answer, *others = (thc for thc in (Ether(raw)[Thc] for _, raw in answers) if not _is_probe(thc))
-            assert others == []
+            ((_, reply),) = self.target.exchange(worker.switch_port, bytes(job.hello(worker, nonce, cookie)))
+            answer = Ether(reply)[Thc]
             if answer.message_type != TYPES["challenge"]:
                 return answer
             assert cookie == 0, "a cookie was not accepted"
             cookie = answer[ThcChallenge].cookie
-
-
-def _is_probe(thc: Thc) -> bool:
-    """Whether thc-ps asks the earlier process, which plays dead."""
-    return bool(thc.message_type == TYPES["probe"])
 
 
 def _shown(replies: list[tuple[Endpoint, bytes]]) -> str:

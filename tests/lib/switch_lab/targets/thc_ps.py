@@ -56,6 +56,7 @@ class ThcPsTarget:
             (self._workers[endpoint].switch_port, _frame(self._workers[endpoint], datagram))
             for endpoint, worker_socket in self._sockets.items()
             for datagram in _received(worker_socket)
+            if Thc(datagram).message_type != TYPES["probe"]  # comes by itself, and no switch sends it
         ]
 
     def pass_time(self, seconds: float) -> None:
