@@ -28,12 +28,14 @@ enum class Drop : std::uint8_t {
   kLength,       ///< length does not match the payload the header announces
   kHeader,       ///< a header field contradicts the job or must be zero
   kSlot,         ///< slot out of range, of the other stage or of another shard; round 0
-  kSender,       ///< not from the address that said HELLO as this worker
+  kSender,       ///< not from the address that said HELLO as this worker, or a HELLO of a process that is gone
   kRateLimited,  ///< too many HELLOs, or an ERROR was due but too many were sent to strangers
+  kSign,         ///< a norm with the sign bit set
+  kLater,        ///< a HELLO that will be taken when it is repeated: others still ask for results, or many jobs start
 };
-inline constexpr std::size_t kDrops = 7;
-inline constexpr std::array<const char*, kDrops> kDropNames{"version", "message_type", "length",      "header",
-                                                            "slot",    "sender",       "rate_limited"};
+inline constexpr std::size_t kDrops = 9;
+inline constexpr std::array<const char*, kDrops> kDropNames{"version", "message_type", "length", "header", "slot",
+                                                            "sender",  "rate_limited", "sign",   "later"};
 
 /// What happened to the packets of one job, or to those of no job, on one shard.
 struct PacketCounters {

@@ -1,12 +1,9 @@
 #include "job.h"
 
-#include <algorithm>
+#include "thc/kernel_random.h"
 
 namespace thc::ps {
 namespace {
-
-// A worker that was silent for this long may be replaced by another process with its id.
-constexpr std::chrono::seconds kLiveness{1};
 
 SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardShare share) noexcept {
   return {.slots = share.count(slots),
@@ -19,12 +16,14 @@ SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardSh
 
 }  // namespace
 
-Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, std::uint32_t epoch,
+Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, std::uint32_t holder_ip,
          JobCounters& counters, TimePoint now)
     : id_(id),
+      holder_ip_(holder_ip),
       config_(config),
       slots_(slots),
-      epoch_(epoch),
+      epoch_(random_epoch()),
+      roster_(config.num_workers),
       last_heard_(now),
       pool_(pool_config(config, slots, share), config.table),
       queued_at_(2 * std::size_t{share.count(slots)}),
@@ -41,41 +40,28 @@ std::size_t Job::memory_bytes(const JobConfig& config, std::uint32_t slots, Shar
   return SlotPool::memory_bytes(pool_config(config, slots, share)) + 2 * sizeof(std::uint64_t) * share.count(slots);
 }
 
-Job::Joined Job::join(const Hello& hello, io::Endpoint from, std::uint32_t next_epoch, TimePoint now) noexcept {
-  Worker& worker = workers_[hello.worker_id];
-  Joined joined = Joined::kNew;
-  if (worker.nonce != 0 || worker.joined) {  // known: joined, or left and came back
-    if (worker.nonce == hello.nonce) {
-      joined = Joined::kAgain;
-    } else if (worker.joined && now - worker.last_heard < kLiveness) {
-      return Joined::kDuplicate;
-    } else {
-      joined = Joined::kRestarted;
-      start_over(next_epoch);
-    }
-  }
-  if (!worker.joined) counters_.workers.add();
-  worker = {.joined = true, .endpoint = from, .nonce = hello.nonce, .last_heard = now};
+std::size_t Job::bytes_written(std::uint32_t slots, ShardShare share) noexcept {
+  // Results are not touched before they are used; the rest is.
+  return sizeof(Job) + (SlotPool::kSlotBytes + 2 * sizeof(std::uint64_t)) * share.count(slots);
+}
+
+void Job::enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
+  roster_.enter(hello, from, now);
+  counters_.workers.set(roster_.size());
   last_heard_ = now;
-  return joined;
 }
 
 bool Job::leave(std::uint8_t worker) noexcept {
-  workers_[worker].joined = false;
-  counters_.workers.set(counters_.workers.get() - 1);
-  return std::ranges::none_of(workers_, &Worker::joined);
+  roster_.leave(worker);
+  counters_.workers.set(roster_.size());
+  return roster_.size() == 0;
 }
 
-void Job::start_over(std::uint32_t epoch) noexcept {
-  superseded_epochs_[restarts_++ % superseded_epochs_.size()] = epoch_;
-  epoch_ = epoch;
-  workers_.fill({});
+void Job::start_over() noexcept {
+  roster_.start_over(epoch_);
+  epoch_ = random_epoch();
   counters_.workers.set(0);
   pool_.reset();
-}
-
-bool Job::was_superseded(std::uint32_t epoch) const noexcept {
-  return epoch != 0 && std::ranges::find(superseded_epochs_, epoch) != superseded_epochs_.end();
 }
 
 }  // namespace thc::ps

@@ -1,20 +1,17 @@
 // One training job on one shard: who joined, and the slots of this shard.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "counters.h"
 #include "io/packet_io.h"
+#include "roster.h"
 #include "thc/hello.h"
 #include "thc/slot_pool.h"
 
 namespace thc::ps {
-
-using TimePoint = std::chrono::steady_clock::time_point;
 
 /// How slots are dealt to shards: slot s belongs to shard s mod shards and is number s div shards there.
 struct ShardShare {
@@ -32,10 +29,8 @@ constexpr std::uint32_t norm_slots_of(std::uint32_t slots) noexcept { return slo
 
 class Job {
  public:
-  enum class Joined : std::uint8_t { kNew, kAgain, kRestarted, kDuplicate };
-
-  /// Throws std::bad_alloc. `slots`: of the job on the whole server.
-  Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, std::uint32_t epoch,
+  /// Throws std::bad_alloc. `slots`: of the job on the whole server. `holder_ip`: who asked for it.
+  Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, std::uint32_t holder_ip,
       JobCounters& counters, TimePoint now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -44,29 +39,27 @@ class Job {
   /// Bytes of the slots of such a job on this shard.
   static std::size_t memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share) noexcept;
 
-  /// A worker said HELLO. kRestarted: it is another process than before, and the job starts over with `next_epoch`.
-  /// kDuplicate: the earlier process was heard of less than a second ago, nothing changed.
-  Joined join(const Hello& hello, io::Endpoint from, std::uint32_t next_epoch, TimePoint now) noexcept;
+  /// Bytes that starting such a job writes.
+  static std::size_t bytes_written(std::uint32_t slots, ShardShare share) noexcept;
 
+  const Roster& roster() const noexcept { return roster_; }
+  /// What to do about a HELLO; see Roster.
+  Roster::Verdict judge(const Hello& hello, TimePoint now) noexcept { return roster_.judge(hello, now); }
+  /// The worker takes its place.
+  void enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
   /// A worker said GOODBYE. Returns whether it was the last one.
   bool leave(std::uint8_t worker) noexcept;
+  /// All places are free and all slots empty, with another epoch.
+  void start_over() noexcept;
 
-  /// Whether `from` is the address of `worker`, which must be below num_workers.
-  bool is_registered(std::uint8_t worker, io::Endpoint from) const noexcept {
-    return workers_[worker].joined && workers_[worker].endpoint == from;
+  void heard_of(std::uint8_t worker, TimePoint now) noexcept {
+    roster_.heard_of(worker, now);
+    last_heard_ = now;
   }
-  void heard_of(std::uint8_t worker, TimePoint now) noexcept { workers_[worker].last_heard = last_heard_ = now; }
-
-  /// Calls send(worker, endpoint) for every worker that joined.
-  template <typename Send>
-  void for_each_worker(Send&& send) const noexcept {
-    for (std::uint8_t worker = 0; worker < config_.num_workers; ++worker) {
-      if (workers_[worker].joined) send(worker, workers_[worker].endpoint);
-    }
+  template <typename Probe>
+  void for_each_due_probe(TimePoint now, Probe&& probe) noexcept {
+    roster_.for_each_due_probe(now, probe);
   }
-
-  /// Whether the job was started anew since it had this epoch.
-  bool was_superseded(std::uint32_t epoch) const noexcept;
 
   /// Result buffers handed to PacketIo::send() must not change before the flush. `flush_number` counts flushes.
   void mark_queued(std::uint32_t local_slot, std::uint32_t round, std::uint64_t flush_number) noexcept {
@@ -80,6 +73,7 @@ class Job {
   }
 
   std::uint16_t id() const noexcept { return id_; }
+  std::uint32_t holder_ip() const noexcept { return holder_ip_; }
   std::uint32_t epoch() const noexcept { return epoch_; }
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t norm_slots() const noexcept { return norm_slots_of(slots_); }
@@ -90,22 +84,12 @@ class Job {
   JobCounters& counters() noexcept { return counters_; }
 
  private:
-  struct Worker {
-    bool joined = false;
-    io::Endpoint endpoint;
-    std::uint64_t nonce = 0;
-    TimePoint last_heard{};
-  };
-
-  void start_over(std::uint32_t epoch) noexcept;
-
   const std::uint16_t id_;
+  const std::uint32_t holder_ip_;
   const JobConfig config_;
   const std::uint32_t slots_;
   std::uint32_t epoch_;
-  std::array<std::uint32_t, 4> superseded_epochs_{};  // the last few, 0: none
-  std::size_t restarts_ = 0;
-  std::array<Worker, wire::kMaxWorkers> workers_;
+  Roster roster_;
   TimePoint last_heard_;
   SlotPool pool_;
   std::vector<std::uint64_t> queued_at_;

@@ -4,29 +4,48 @@
 #include <new>
 
 namespace thc::ps {
+namespace {
+
+// Starting jobs costs time that the packets of others wait for, and anybody can ask for it: so much is written at once,
+// and each second. A job with 512 slots counts for 0.3 MB, so that some hundred start at once.
+constexpr double kCreationBudgetBytes = 32e6;
+constexpr std::size_t kFixedCostBytes = 256 * 1024;  // the allocator's, the log's and the rest
+
+}  // namespace
 
 JobTable::JobTable(const JobLimits& limits)
     : limits_(limits),
       counters_(std::make_unique<JobCounters[]>(limits.max_jobs)),
       jobs_(limits.max_jobs),
-      random_(std::random_device{}()) {}
+      creation_budget_bytes_(kCreationBudgetBytes) {}
 
-Job* JobTable::create(const Hello& hello, TimePoint now) noexcept {
+bool JobTable::may_create(TimePoint now) noexcept {
+  const std::chrono::duration<double> elapsed = now - last_refill_;
+  last_refill_ = now;
+  creation_budget_bytes_ =
+      std::min(kCreationBudgetBytes, creation_budget_bytes_ + kCreationBudgetBytes * elapsed.count());
+  return creation_budget_bytes_ > 0;
+}
+
+Job* JobTable::create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
   const auto place = std::ranges::find_if(jobs_, [](const auto& job) { return job == nullptr; });
   if (place == jobs_.end()) return nullptr;
+  const auto held =
+      std::ranges::count_if(jobs_, [from](const auto& job) { return job && job->holder_ip() == from.ip; });
+  if (held >= static_cast<std::ptrdiff_t>(limits_.max_jobs_per_address)) return nullptr;
   const std::uint32_t asked = hello.config.slots_asked;
   const std::uint32_t slots = asked == 0 ? limits_.slots : std::min(asked, limits_.slots);
   const std::size_t bytes = Job::memory_bytes(hello.config, slots, limits_.share);
   if (bytes > limits_.max_memory_bytes - memory_bytes_) return nullptr;
   const auto index = static_cast<std::size_t>(place - jobs_.begin());
   try {
-    *place =
-        std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, new_epoch(), counters_[index], now);
+    *place = std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, from.ip, counters_[index], now);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
   place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(index + 1);
   memory_bytes_ += bytes;
+  creation_budget_bytes_ -= static_cast<double>(kFixedCostBytes + Job::bytes_written(slots, limits_.share));
   ++size_;
   events_.push({.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers});
   return place->get();
@@ -62,12 +81,6 @@ void JobTable::publish() noexcept {
   for (const auto& job : jobs_) {
     if (job) job->counters().slots_in_use.set(job->pool().slots_in_use());
   }
-}
-
-std::uint32_t JobTable::new_epoch() noexcept {
-  std::uint32_t epoch = 0;
-  while (epoch == 0) epoch = static_cast<std::uint32_t>(random_());
-  return epoch;
 }
 
 }  // namespace thc::ps

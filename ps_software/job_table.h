@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <span>
 #include <vector>
 
@@ -20,6 +19,7 @@ namespace thc::ps {
 struct JobLimits {
   ShardShare share;
   std::uint32_t max_jobs = 16;
+  std::uint32_t max_jobs_per_address = UINT32_MAX;      ///< that were started from one IP address
   std::uint32_t slots = 512;                            ///< most slots of a job on the whole server
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};
@@ -36,8 +36,10 @@ class JobTable {
     return place == 0 ? nullptr : jobs_[place - 1].get();
   }
 
-  /// Starts a job without workers. nullptr when there is no room for it.
-  Job* create(const Hello& hello, TimePoint now) noexcept;
+  /// Whether jobs may be started now; otherwise in some milliseconds again.
+  bool may_create(TimePoint now) noexcept;
+  /// Starts a job without workers. nullptr when there is no room for it, or not for one more from this address.
+  Job* create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
   /// Ends a job; `why` is kLeft or kIdle.
   void remove(std::uint16_t job_id, JobChange why) noexcept;
 
@@ -51,8 +53,13 @@ class JobTable {
   /// Copies gauges to the counters.
   void publish() noexcept;
 
-  /// Random and not zero; differs from any epoch that packets under way could carry, in all likelihood.
-  std::uint32_t new_epoch() noexcept;
+  /// Calls visit(Job&).
+  template <typename Visit>
+  void for_each(Visit&& visit) noexcept {
+    for (const auto& job : jobs_) {
+      if (job) visit(*job);
+    }
+  }
 
   std::uint32_t size() const noexcept { return size_; }
   const JobLimits& limits() const noexcept { return limits_; }
@@ -68,7 +75,8 @@ class JobTable {
   std::array<std::uint16_t, 65536> place_plus_one_{};  // by job id
   std::size_t memory_bytes_ = 0;
   std::uint32_t size_ = 0;
-  std::mt19937 random_;
+  double creation_budget_bytes_;
+  TimePoint last_refill_{};
   JobEvents events_;
 };
 

@@ -38,6 +38,10 @@ void add_network(CLI::App& app, Options& o) {
 void add_limits(CLI::App& app, Options& o) {
   const auto group = "Limits";
   app.add_option("--max-jobs", o.max_jobs, "Jobs at a time")->check(CLI::Range(1, 4096))->group(group);
+  app.add_option("--max-jobs-per-address", o.max_jobs_per_address,
+                 "Jobs at a time that were started from one IP address; 0: half of --max-jobs, rounded up")
+      ->check(CLI::Range(0, 4096))
+      ->group(group);
   app.add_option("--slots", o.slots, "Most slots of a job (packets in flight)")
       ->check(CLI::Range(2, static_cast<int>(wire::kMaxSlots)))
       ->group(group);

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "thc/lookup_sum.h"
+
 namespace thc::ps {
 namespace {
 
@@ -33,15 +35,19 @@ std::optional<Drop> check_contribution_length(const wire::Header& header, std::s
   return std::nullopt;
 }
 
-std::optional<Drop> check_contribution(const wire::Header& header, io::Endpoint from, const Job& job,
-                                       ShardShare share) noexcept {
+bool is_from_its_worker(const wire::Header& header, io::Endpoint from, const Job& job) noexcept {
+  return header.worker_id < job.config().num_workers && job.roster().is_registered(header.worker_id, from);
+}
+
+std::optional<Drop> check_contribution(const wire::Header& header, std::span<const std::uint8_t> payload,
+                                       const Job& job, ShardShare share) noexcept {
   if (!has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
-  if (!job.is_registered(header.worker_id, from)) return Drop::kSender;
   const std::uint32_t slot = header.slot;
   if (slot >= job.slots() || !share.owns(slot) || is_norm(header) != (slot < job.norm_slots())) {
     return Drop::kSlot;
   }
   if (header.payload_count > job.pool().max_count(share.local(slot))) return Drop::kLength;
+  if (is_norm(header) && has_negative_be(payload.data(), header.payload_count)) return Drop::kSign;
   return std::nullopt;
 }
 
@@ -51,11 +57,12 @@ std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare sh
   return std::nullopt;
 }
 
-std::optional<Drop> check_goodbye(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
-                                  const Job& job) noexcept {
+std::optional<Drop> check_notice(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
+                                 const Job& job) noexcept {
   if (datagram_bytes != sizeof(header)) return Drop::kLength;
+  // The sender first: nothing tells a stranger whether the rest was right.
+  if (!is_from_its_worker(header, from, job)) return Drop::kSender;
   if (header.epoch != job.epoch() || !has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
-  if (!job.is_registered(header.worker_id, from)) return Drop::kSender;
   return std::nullopt;
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 
 #include "counters.h"
 #include "io/packet_io.h"
@@ -16,13 +18,17 @@ namespace thc::ps {
 std::optional<Drop> check_contribution_length(const wire::Header& header, std::size_t datagram_bytes,
                                               std::uint16_t codes_multiple) noexcept;
 
-/// NORM and CODES of the right length and epoch, against the job.
-std::optional<Drop> check_contribution(const wire::Header& header, io::Endpoint from, const Job& job,
-                                       ShardShare share) noexcept;
+/// NORM and CODES of the right length, sender and epoch, against the job. `payload`: what follows the header.
+std::optional<Drop> check_contribution(const wire::Header& header, std::span<const std::uint8_t> payload,
+                                       const Job& job, ShardShare share) noexcept;
 
 std::optional<Drop> check_hello_header(const wire::Header& header, ShardShare share) noexcept;
 
-std::optional<Drop> check_goodbye(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
-                                  const Job& job) noexcept;
+/// GOODBYE and ALIVE.
+std::optional<Drop> check_notice(const wire::Header& header, std::size_t datagram_bytes, io::Endpoint from,
+                                 const Job& job) noexcept;
+
+/// Whether the packet comes from where its worker said HELLO.
+bool is_from_its_worker(const wire::Header& header, io::Endpoint from, const Job& job) noexcept;
 
 }  // namespace thc::ps

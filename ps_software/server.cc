@@ -25,6 +25,8 @@ steady_clock::duration seconds(double value) {
 JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shards) {
   return {.share = {.shard = static_cast<std::uint16_t>(shard), .shards = static_cast<std::uint16_t>(shards)},
           .max_jobs = options.max_jobs,
+          .max_jobs_per_address =
+              options.max_jobs_per_address != 0 ? options.max_jobs_per_address : (options.max_jobs + 1) / 2,
           .slots = options.slots,
           .max_memory_bytes = options.max_memory_bytes / shards,
           .idle_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(seconds(options.idle_timeout_s))};

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cookies.h"
 #include "counters.h"
 #include "io/packet_io.h"
 #include "job_table.h"
@@ -27,7 +28,7 @@ class Shard {
   /// Handles one burst of the packets that are there; returns how many. Allocates for the HELLO of a new job only.
   std::size_t poll(TimePoint now) noexcept;
 
-  /// Expires idle jobs and publishes gauges; call some ten times a second.
+  /// Asks workers whether they live, expires idle jobs and publishes gauges; call some ten times a second.
   void run_timers(TimePoint now) noexcept;
 
   /// From now on refuses new jobs and new workers.
@@ -60,9 +61,13 @@ class Shard {
   void prefetch(const io::RxPacket& packet) const noexcept;
   void handle(const io::RxPacket& packet, TimePoint now) noexcept;
   void handle_hello(const Packet& packet, TimePoint now) noexcept;
+  void take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
   void handle_goodbye(const Packet& packet) noexcept;
+  void handle_alive(const Packet& packet, TimePoint now) noexcept;
   void handle_contribution(const Packet& packet, TimePoint now) noexcept;
-  bool check_epoch(const Packet& packet) noexcept;
+  /// Whether a contribution is of a worker and of this incarnation; otherwise it was dropped or refused.
+  bool check_sender(const Packet& packet) noexcept;
+  bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
   void contribute(const Packet& packet) noexcept;
 
   void join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
@@ -72,12 +77,16 @@ class Shard {
   void send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
   void send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
   void send_straggler(const Packet& packet) noexcept;
+  void send_challenge(const Packet& packet, TimePoint now) noexcept;
+  void send_probes(Job& job, TimePoint now) noexcept;
   void send_error(const Packet& packet, const Refusal& refusal) noexcept;
   void refuse_stranger(const Packet& packet, const Refusal& refusal) noexcept;
+  void refill(TimePoint now) noexcept;
   void flush() noexcept;
   void publish_io_totals() noexcept;
 
   io::PacketIo& io_;
+  const Cookies cookies_;
   JobTable jobs_;
   PacketCounters strays_;
   IoTotals io_totals_;
@@ -87,8 +96,10 @@ class Shard {
   TimePoint last_active_{};  // when a contribution last came
   // What anybody can ask for is limited: so many until the next refill. Packets of unknown jobs (a server that came
   // back gets many) must not use up what HELLOs need.
-  std::uint32_t stranger_budget_;  // ERROR messages about contributions
-  std::uint32_t hello_budget_;     // HELLOs looked at
+  std::uint32_t stranger_budget_ = 0;   // ERROR messages about contributions
+  std::uint32_t hello_budget_ = 0;      // HELLOs with a cookie
+  std::uint32_t challenge_budget_ = 0;  // HELLOs without
+  std::size_t stranger_bytes_ = 0;      // that came from addresses nobody has proven, less what was sent there
   TimePoint next_refill_{};
 };
 

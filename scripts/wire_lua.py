@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-STRUCTS = ("header", "hello", "welcome", "error")
+STRUCTS = ("header", "hello", "welcome", "challenge", "error")
 VALUE_NAMES = {"message_type": "message_types", "reason": "error_reasons", "field": "config_fields"}
 USAGE = """\
 -- Wireshark and tshark show THC messages with it:
@@ -62,6 +62,7 @@ local function payload_bytes(type_name, count, code_bits, value_bits)
   if type_name == "AGGREGATE" then return math.floor(count * value_bits / 8) end
   if type_name == "HELLO" then return layouts.hello.bytes + 2 * 2 ^ code_bits end
   if type_name == "WELCOME" then return layouts.welcome.bytes end
+  if type_name == "CHALLENGE" then return layouts.challenge.bytes end
   if type_name == "ERROR" then return layouts.error.bytes end
   return 0
 end
@@ -80,9 +81,11 @@ local function add_payload(type_name, payload, tree)
   end
 end
 
+local about_the_job = {HELLO = true, WELCOME = true, GOODBYE = true, CHALLENGE = true, PROBE = true, ALIVE = true}
+
 local function describe(buffer, type_name, payload)
   local text = type_name .. " job " .. read(buffer, "job_id") .. " worker " .. read(buffer, "worker_id")
-  if type_name == "HELLO" or type_name == "WELCOME" or type_name == "GOODBYE" then return text end
+  if about_the_job[type_name] then return text end
   text = text .. " round " .. read(buffer, "round") .. " slot " .. read(buffer, "slot")
   if type_name == "ERROR" then
     local reason = payload(layouts.error.by_name.reason.offset, 2):uint()

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-VERSION = 1
+VERSION = 2
 UDP_PORT = 48865
 MAX_WORKERS = 64
 MAX_WORKERS_SWITCH = 32
@@ -49,6 +49,12 @@ class MessageType(enum.IntEnum):
     """refusal, with a reason code in the payload"""
     GOODBYE = 9
     """worker leaves the job (best effort)"""
+    CHALLENGE = 10
+    """say HELLO again with this cookie: shows that the sender's address is its own"""
+    PROBE = 11
+    """does this worker live? Somebody else says HELLO with its number"""
+    ALIVE = 12
+    """answer to PROBE"""
 
 
 class ErrorReason(enum.IntEnum):
@@ -202,12 +208,13 @@ class Header(Struct):
 
 @dataclass(frozen=True, slots=True)
 class HelloPayload(Struct):
-    """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 32 bytes, big-endian."""
+    """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 40 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 32
+    SIZE_BYTES: ClassVar[int] = 40
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
         ("table_hash", 64),
         ("nonce", 64),
+        ("cookie", 64),
         ("granularity", 16),
         ("codes_per_packet", 16),
         ("slots", 32),
@@ -220,6 +227,8 @@ class HelloPayload(Struct):
     """FNV-1a 64 of (code_bits u8, granularity u16 be, table values u16 be each)"""
     nonce: int = 0
     """random per worker process: tells a repeated HELLO from a restarted worker"""
+    cookie: int = 0
+    """what CHALLENGE said; 0 before the first"""
     granularity: int = 0
     """g, the largest table value"""
     codes_per_packet: int = 0
@@ -257,6 +266,17 @@ class WelcomePayload(Struct):
     """packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)"""
     codes_multiple: int = 0
     """workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to its value_bits / 32"""
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengePayload(Struct):
+    """Payload of CHALLENGE. 8 bytes, big-endian."""
+
+    SIZE_BYTES: ClassVar[int] = 8
+    FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (("cookie", 64),)
+
+    cookie: int = 0
+    """keyed hash of the sender's address, job, worker, nonce, shard and time: the server remembers nothing"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 
 local thc = Proto("thc", "Tensor Homomorphic Compression")
 
-local VERSION = 1
+local VERSION = 2
 local UDP_PORT = 48865
 
 local message_types = {
@@ -18,6 +18,9 @@ local message_types = {
   [7] = "STRAGGLER",
   [8] = "ERROR",
   [9] = "GOODBYE",
+  [10] = "CHALLENGE",
+  [11] = "PROBE",
+  [12] = "ALIVE",
 }
 
 local error_reasons = {
@@ -108,6 +111,8 @@ add(layouts.hello, "table_hash", 8, ProtoField.uint64("thc.hello.table_hash", "t
     "FNV-1a 64 of (code_bits u8, granularity u16 be, table values u16 be each)"))
 add(layouts.hello, "nonce", 8, ProtoField.uint64("thc.hello.nonce", "nonce", base.HEX, nil, nil,
     "random per worker process: tells a repeated HELLO from a restarted worker"))
+add(layouts.hello, "cookie", 8, ProtoField.uint64("thc.hello.cookie", "cookie", base.HEX, nil, nil,
+    "what CHALLENGE said; 0 before the first"))
 add(layouts.hello, "granularity", 2, ProtoField.uint16("thc.hello.granularity", "granularity", base.DEC, nil, nil,
     "g, the largest table value"))
 add(layouts.hello, "codes_per_packet", 2, ProtoField.uint16("thc.hello.codes_per_packet", "codes_per_packet", base.DEC, nil, nil,
@@ -132,6 +137,10 @@ add(layouts.welcome, "shards", 2, ProtoField.uint16("thc.welcome.shards", "shard
     "packet threads of the server; shard of a slot = slot mod shards; HELLO goes to each (slot field = shard)"))
 add(layouts.welcome, "codes_multiple", 2, ProtoField.uint16("thc.welcome.codes_multiple", "codes_multiple", base.DEC, nil, nil,
     "workers pad CODES to multiples of this power of two (thc-ps: 1, switch: 1024), NORM to its value_bits / 32"))
+
+layouts.challenge = {bytes = 0, by_name = {}}
+add(layouts.challenge, "cookie", 8, ProtoField.uint64("thc.challenge.cookie", "cookie", base.HEX, nil, nil,
+    "keyed hash of the sender's address, job, worker, nonce, shard and time: the server remembers nothing"))
 
 layouts.error = {bytes = 0, by_name = {}}
 add(layouts.error, "worker_bitmap", 8, ProtoField.uint64("thc.error.worker_bitmap", "worker_bitmap", base.HEX, nil, nil,
@@ -178,6 +187,7 @@ local function payload_bytes(type_name, count, code_bits, value_bits)
   if type_name == "AGGREGATE" then return math.floor(count * value_bits / 8) end
   if type_name == "HELLO" then return layouts.hello.bytes + 2 * 2 ^ code_bits end
   if type_name == "WELCOME" then return layouts.welcome.bytes end
+  if type_name == "CHALLENGE" then return layouts.challenge.bytes end
   if type_name == "ERROR" then return layouts.error.bytes end
   return 0
 end
@@ -196,9 +206,11 @@ local function add_payload(type_name, payload, tree)
   end
 end
 
+local about_the_job = {HELLO = true, WELCOME = true, GOODBYE = true, CHALLENGE = true, PROBE = true, ALIVE = true}
+
 local function describe(buffer, type_name, payload)
   local text = type_name .. " job " .. read(buffer, "job_id") .. " worker " .. read(buffer, "worker_id")
-  if type_name == "HELLO" or type_name == "WELCOME" or type_name == "GOODBYE" then return text end
+  if about_the_job[type_name] then return text end
   text = text .. " round " .. read(buffer, "round") .. " slot " .. read(buffer, "slot")
   if type_name == "ERROR" then
     local reason = payload(layouts.error.by_name.reason.offset, 2):uint()

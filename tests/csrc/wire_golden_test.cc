@@ -76,6 +76,7 @@ void append_hello(const toml::table& fields, Bytes* to) {
   wire::HelloPayload hello{};
   hello.table_hash = field(fields, "table_hash");
   hello.nonce = field(fields, "nonce");
+  hello.cookie = field(fields, "cookie");
   hello.granularity = static_cast<std::uint16_t>(field(fields, "granularity"));
   hello.codes_per_packet = static_cast<std::uint16_t>(field(fields, "codes_per_packet"));
   hello.slots = static_cast<std::uint32_t>(field(fields, "slots"));
@@ -121,6 +122,9 @@ Bytes encode_payload(const toml::table& packet) {
   }
   if (const toml::table* welcome = packet["welcome"].as_table()) {
     append_welcome(*welcome, &bytes);
+  }
+  if (const toml::table* challenge = packet["challenge"].as_table()) {
+    append(wire::ChallengePayload{.cookie = field(*challenge, "cookie")}, &bytes);
   }
   if (const toml::table* error = packet["error"].as_table()) {
     append_error(*error, &bytes);
@@ -182,7 +186,7 @@ TEST_F(WireGoldenTest, EveryMessageTypeHasAPacket) {
     types.insert((*packet)["header"]["message_type"].value<std::int64_t>().value());
   }
   std::set<std::int64_t> all;
-  for (auto type = static_cast<int>(wire::MessageType::kHello); type <= static_cast<int>(wire::MessageType::kGoodbye);
+  for (auto type = static_cast<int>(wire::MessageType::kHello); type <= static_cast<int>(wire::MessageType::kAlive);
        ++type) {
     all.insert(type);
   }
@@ -214,6 +218,7 @@ TEST_F(WireGoldenTest, HelloIsReadAndWritten) {
   EXPECT_EQ(hello.job_id, 0x0102);
   EXPECT_EQ(hello.worker_id, 2);
   EXPECT_EQ(hello.config.num_workers, 3);
+  EXPECT_EQ(hello.cookie, 0x99aabbccddeeff01U);
   EXPECT_EQ(hello_payload(hello), Bytes(packet.begin() + sizeof(wire::Header), packet.end()));
 }
 

@@ -12,6 +12,7 @@ from scapy.packet import Packet, Raw, bind_bottom_up
 
 ROOT = Path(__file__).parents[2]
 WIRE: dict[str, Any] = tomllib.loads((ROOT / "byteps_thc/wire/wire.toml").read_text())
+VERSION: int = WIRE["protocol"]["version"]
 PORT: int = WIRE["protocol"]["udp_port"]
 HEADER_BYTES: int = sum(field["bits"] for field in WIRE["header"]) // 8
 TYPES: dict[str, int] = {name: entry["value"] for name, entry in WIRE["message_types"].items()}
@@ -38,17 +39,27 @@ class ThcWelcome(Packet):
     fields_desc = _fields("welcome")
 
 
+class ThcChallenge(Packet):
+    name = "THC CHALLENGE"
+    fields_desc = _fields("challenge")
+
+
 class ThcError(Packet):
     name = "THC ERROR"
     fields_desc = _fields("error")
 
 
 class Thc(Packet):
-    """Header; the payload of other messages than HELLO, WELCOME and ERROR is Raw."""
+    """Header; the payload of other messages than HELLO, WELCOME, CHALLENGE and ERROR is Raw."""
 
     name = "THC"
     fields_desc = _fields("header")
-    _PAYLOADS = {TYPES["hello"]: ThcHello, TYPES["welcome"]: ThcWelcome, TYPES["error"]: ThcError}  # noqa: RUF012
+    _PAYLOADS = {  # noqa: RUF012
+        TYPES["hello"]: ThcHello,
+        TYPES["welcome"]: ThcWelcome,
+        TYPES["challenge"]: ThcChallenge,
+        TYPES["error"]: ThcError,
+    }
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:  # noqa: ARG002  scapy's signature
         return self._PAYLOADS.get(self.message_type, Raw)

@@ -21,6 +21,9 @@ class ReplayIo final : public io::PacketIo {
   bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>) noexcept override {
     ++sent;
     std::memcpy(&last_header, header.data(), sizeof(last_header));
+    if (header.size() == sizeof(last_header) + sizeof(last_cookie)) {  // CHALLENGE
+      std::memcpy(&last_cookie, header.data() + sizeof(last_header), sizeof(last_cookie));
+    }
     return true;
   }
   void flush() noexcept override {}
@@ -38,6 +41,7 @@ class ReplayIo final : public io::PacketIo {
 
   std::size_t sent = 0;
   wire::Header last_header{};
+  be64_t last_cookie{};
 
  private:
   std::vector<std::pair<io::Endpoint, Bytes>> packets_;
@@ -49,12 +53,18 @@ class Allocation : public ShardTest {};
 
 TEST_F(Allocation, NoneOnThePacketPath) {
   std::vector<std::pair<io::Endpoint, Bytes>> packets;
-  for (unsigned worker = 0; worker < kWorkers; ++worker)
-    packets.emplace_back(address(worker), make_hello(worker).bytes());
-  ReplayIo replay_io(packets);
+  ReplayIo replay_io({});
   shard.emplace(JobLimits{.share = {}, .max_jobs = 2, .slots = 16, .max_memory_bytes = 1 << 20, .idle_timeout = 30s},
                 replay_io);
+  for (unsigned worker = 0; worker < kWorkers; ++worker) {
+    HelloMessage hello = make_hello(worker);
+    replay_io.refill({{address(worker), hello.bytes()}});
+    shard->poll(now);
+    hello.payload.cookie = replay_io.last_cookie;
+    packets.emplace_back(address(worker), hello.bytes());
+  }
   const std::uint64_t before_hello = testing::allocations();
+  replay_io.refill(packets);
   shard->poll(now);
   ASSERT_GT(testing::allocations(), before_hello) << "the counting itself works";
   epoch = replay_io.last_header.epoch;

@@ -30,6 +30,15 @@ class LoadIo final : public io::PacketIo {
     for (std::uint8_t worker = 0; worker < kWorkers; ++worker) packets_.push_back(make_hello(worker));
   }
 
+  /// The same HELLOs with the cookies that came back.
+  void start_hellos() {
+    for (std::size_t i = 0; i < packets_.size(); ++i) {
+      std::memcpy(packets_[i].data() + sizeof(wire::Header) + offsetof(wire::HelloPayload, cookie), &cookies_[i],
+                  sizeof(be64_t));
+    }
+    next_ = 0;
+  }
+
   /// From HELLO to CODES, with the epoch of the last WELCOME.
   void start_codes() {
     packets_.clear();
@@ -56,6 +65,9 @@ class LoadIo final : public io::PacketIo {
   }
   bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>) noexcept override {
     std::memcpy(&last_header_, header.data(), sizeof(last_header_));
+    if (last_header_.message_type == static_cast<std::uint8_t>(wire::MessageType::kChallenge)) {
+      std::memcpy(&cookies_[last_header_.worker_id], header.data() + sizeof(last_header_), sizeof(be64_t));
+    }
     ++sent;
     return true;
   }
@@ -86,7 +98,8 @@ class LoadIo final : public io::PacketIo {
     for (std::uint16_t i = 0; i < 16; ++i) values[i] = static_cast<std::uint16_t>(2 * i);
     const auto payload = hello_payload({.job_id = 0,
                                         .worker_id = worker,
-                                        .nonce = worker,
+                                        .nonce = worker + 1U,
+                                        .cookie = 0,
                                         .config = {.num_workers = kWorkers,
                                                    .value_bits = 8,
                                                    .quorum = kWorkers,
@@ -114,6 +127,7 @@ class LoadIo final : public io::PacketIo {
   std::uint16_t codes_;
   be32_t round_ = std::uint32_t{1};
   wire::Header last_header_{};
+  std::array<be64_t, kWorkers> cookies_{};
   std::vector<std::vector<std::uint8_t>> packets_;
   std::size_t next_ = 0;
   io::IoCounters counters_;
@@ -128,6 +142,8 @@ void packet_path(benchmark::State& state) {
                .max_memory_bytes = 1 << 30,
                .idle_timeout = std::chrono::seconds(30)},
               load);
+  shard.poll(now);
+  load.start_hellos();
   shard.poll(now);
   load.start_codes();
   load.sent = 0;

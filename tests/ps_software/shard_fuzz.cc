@@ -40,12 +40,13 @@ wire::Header make_header(wire::MessageType type, std::uint8_t worker) {
   return header;
 }
 
-Bytes make_hello(std::uint8_t worker, std::uint64_t nonce, std::uint8_t quorum) {
+Bytes make_hello(std::uint8_t worker, std::uint64_t nonce, std::uint8_t quorum, be64_t cookie) {
   std::array<std::uint16_t, 16> values;
   for (std::uint16_t i = 0; i < 16; ++i) values[i] = i;
   wire::HelloPayload payload{};
   payload.table_hash = LookupTable(4, values).hash();
   payload.nonce = nonce;
+  payload.cookie = cookie;
   payload.granularity = values.back();
   payload.codes_per_packet = kCodes;
   payload.quorum = quorum;
@@ -71,21 +72,30 @@ Bytes make_contribution(FuzzedDataProvider& data, std::uint8_t worker, std::uint
   return bytes;
 }
 
-Bytes make_goodbye(std::uint8_t worker, std::uint32_t epoch) {
-  wire::Header header = make_header(wire::MessageType::kGoodbye, worker);
+Bytes make_notice(wire::MessageType type, std::uint8_t worker, std::uint32_t epoch) {
+  wire::Header header = make_header(type, worker);
   header.epoch = epoch;
   Bytes bytes;
   append(bytes, header);
   return bytes;
 }
 
-Bytes make_datagram(FuzzedDataProvider& data, std::uint8_t worker, std::uint32_t epoch) {
-  switch (data.ConsumeIntegralInRange<int>(0, 4)) {
-    case 0:
-      return make_hello(worker, data.ConsumeIntegralInRange<std::uint64_t>(1, 2),
-                        data.ConsumeIntegralInRange<std::uint8_t>(1, kWorkers));
+/// Processes that want a place: their nonces.
+constexpr std::uint64_t kNonces = 2;
+/// Of the last CHALLENGE to each process of each worker.
+using FoundCookies = std::array<std::array<be64_t, kNonces>, kWorkers>;
+
+Bytes make_datagram(FuzzedDataProvider& data, std::uint8_t worker, std::uint32_t epoch, const FoundCookies& cookies) {
+  switch (data.ConsumeIntegralInRange<int>(0, 5)) {
+    case 0: {
+      const auto nonce = data.ConsumeIntegralInRange<std::uint64_t>(1, kNonces);
+      return make_hello(worker, nonce, data.ConsumeIntegralInRange<std::uint8_t>(1, kWorkers),
+                        cookies[worker][nonce - 1]);
+    }
     case 1:
-      return make_goodbye(worker, epoch);
+      return make_notice(wire::MessageType::kGoodbye, worker, epoch);
+    case 4:
+      return make_notice(wire::MessageType::kAlive, worker, epoch);
     case 2:
       return make_contribution(data, worker, epoch, true);
     case 3:
@@ -112,6 +122,23 @@ std::uint32_t newest_epoch(const std::vector<MemoryIo::Datagram>& answers, std::
   return epoch;
 }
 
+io::Endpoint address(int worker) { return {0x7f000001, static_cast<std::uint16_t>(5000 + worker)}; }
+
+/// Asks for the cookies of all workers' HELLOs from their own addresses.
+FoundCookies find_cookies(Shard& shard, MemoryIo& packet_io, TimePoint now) {
+  FoundCookies cookies{};
+  for (std::uint8_t worker = 0; worker < kWorkers; ++worker) {
+    for (std::uint64_t nonce = 1; nonce <= kNonces; ++nonce) {
+      packet_io.deliver(address(worker), make_hello(worker, nonce, kWorkers, {}));
+      shard.poll(now);
+      const auto answers = packet_io.take_sent();
+      if (answers.size() != 1 || answers[0].bytes.size() != sizeof(wire::Header) + sizeof(be64_t)) std::abort();
+      std::memcpy(&cookies[worker][nonce - 1], answers[0].bytes.data() + sizeof(wire::Header), sizeof(be64_t));
+    }
+  }
+  return cookies;
+}
+
 void run(FuzzedDataProvider& data) {
   MemoryIo packet_io;
   Shard shard({.share = {.shard = 0, .shards = data.ConsumeIntegralInRange<std::uint16_t>(1, 3)},
@@ -122,14 +149,15 @@ void run(FuzzedDataProvider& data) {
               packet_io);
   TimePoint now{std::chrono::hours(1)};
   std::uint32_t epoch = 0;
+  const FoundCookies cookies = find_cookies(shard, packet_io, now);
   while (data.remaining_bytes() > 0) {
     std::size_t delivered = 0;
     for (int burst = data.ConsumeIntegralInRange<int>(1, 5); burst > 0; --burst, ++delivered) {
       const auto worker = data.ConsumeIntegralInRange<std::uint8_t>(0, kWorkers - 1);
-      const auto address = data.ConsumeIntegralInRange<int>(0, 9) == 0 ? kWorkers : worker;
-      Bytes bytes = make_datagram(data, worker, epoch);
+      const auto sender = data.ConsumeIntegralInRange<int>(0, 9) == 0 ? kWorkers : worker;
+      Bytes bytes = make_datagram(data, worker, epoch, cookies);
       spoil(data, bytes);
-      packet_io.deliver({0x7f000001, static_cast<std::uint16_t>(5000 + address)}, std::move(bytes));
+      packet_io.deliver(address(sender), std::move(bytes));
     }
     shard.poll(now);
     const auto answers = packet_io.take_sent();

@@ -1,4 +1,6 @@
 // HELLO, WELCOME, GOODBYE, admission, expiry, restart.
+#include <set>
+
 #include "shard_fixture.h"
 
 namespace thc::ps {
@@ -14,7 +16,7 @@ class Joining : public ShardTest {
   Reply answer(const std::function<void(HelloMessage&)>& change, unsigned worker = 0) {
     HelloMessage hello = make_hello(worker);
     change(hello);
-    return single(from_worker(worker, hello.bytes()));
+    return answer_to(worker, hello);
   }
 };
 
@@ -133,41 +135,283 @@ TEST_F(Joining, DropsMalformedHello) {
   EXPECT_EQ(drops(Drop::kHeader), 2U);
 }
 
-TEST_F(Joining, SecondLiveProcessIsADuplicate) {
-  join_all();
-  now += 900ms;
-  const Reply reply = answer([](auto& h) { h.payload.nonce = std::uint64_t{999}; }, 1);
-  EXPECT_EQ(reply.reason(), ErrorReason::kDuplicateWorker);
-  EXPECT_EQ(reply.as<wire::ErrorPayload>().worker_bitmap, 0b010U);
+TEST_F(Joining, NothingIsDoneForAnAddressThatDoesNotAnswer) {
+  const Reply challenge = single(from_worker(0, make_hello(0).bytes()));
+  ASSERT_EQ(challenge.type(), MessageType::kChallenge);
+  EXPECT_EQ(challenge.to, address(0));
+  EXPECT_LE(sizeof(wire::Header) + challenge.payload.size(), make_hello(0).bytes().size());
+  EXPECT_EQ(shard->jobs()[0].job_plus_one.get(), 0U) << "no job came of it";
+  HelloMessage wrong = make_hello(0);
+  wrong.payload.cookie = challenge.as<wire::ChallengePayload>().cookie + 1;
+  EXPECT_EQ(single(from_worker(0, wrong.bytes())).type(), MessageType::kChallenge);
+  EXPECT_EQ(shard->jobs()[0].job_plus_one.get(), 0U);
+}
+
+TEST_F(Joining, ACookieIsGoodForOneClaimAndSomeSeconds) {
+  HelloMessage hello = make_hello(0);
+  hello.payload.cookie = single(from_worker(0, hello.bytes())).as<wire::ChallengePayload>().cookie;
+  const auto kind = [&](const std::function<void(HelloMessage&)>& change, io::Endpoint from) {
+    HelloMessage changed = hello;
+    change(changed);
+    return single(exchange({{from, changed.bytes()}})).type();
+  };
+  const auto same = [](HelloMessage&) {};
+  EXPECT_EQ(kind(same, {address(0).ip, 1}), MessageType::kChallenge);
+  EXPECT_EQ(kind(same, {address(0).ip + 1, address(0).port}), MessageType::kChallenge);
+  EXPECT_EQ(kind([](auto& h) { h.header.worker_id = std::uint8_t{1}; }, address(0)), MessageType::kChallenge);
+  EXPECT_EQ(kind([](auto& h) { h.header.job_id = std::uint16_t{8}; }, address(0)), MessageType::kChallenge);
+  EXPECT_EQ(kind([](auto& h) { h.payload.nonce = std::uint64_t{5}; }, address(0)), MessageType::kChallenge);
+  now += 10s;
+  EXPECT_EQ(kind(same, address(0)), MessageType::kWelcome);
+  now += 10s;
+  EXPECT_EQ(kind(same, address(0)), MessageType::kChallenge);
+}
+
+TEST_F(Joining, CookiesOfAnotherServerAreWorthless) {
+  HelloMessage hello = make_hello(0);
+  hello.payload.cookie = single(from_worker(0, hello.bytes())).as<wire::ChallengePayload>().cookie;
+  start();
+  EXPECT_EQ(single(from_worker(0, hello.bytes())).type(), MessageType::kChallenge);
+}
+
+/// Worker 2 of a job whose place another process wants.
+class Contest : public Joining {
+ protected:
+  Contest() { join_all(); }
+
+  static constexpr io::Endpoint kNewcomer{0x0a000063, 9000};
+
+  /// The answer to the newcomer.
+  Reply claim() {
+    HelloMessage hello = make_hello(2);
+    hello.payload.nonce = std::uint64_t{999};
+    std::vector<Reply> replies = say_hello(kNewcomer, hello);
+    for (const Reply& reply : replies) note_probe(reply);
+    std::erase_if(replies, [](const Reply& reply) { return reply.type() == MessageType::kProbe; });
+    return single(replies);
+  }
+  /// Lets time pass as packet threads do.
+  void pass(std::chrono::milliseconds time) {
+    for (auto left = time; left > 0ms; left -= 50ms) {
+      now += 50ms;
+      shard->run_timers(now);
+      for (const Reply& reply : exchange({})) note_probe(reply);
+    }
+  }
+  void note_probe(const Reply& reply) {
+    if (reply.type() != MessageType::kProbe) return;
+    EXPECT_EQ(reply.to, address(2));
+    EXPECT_EQ(reply.header.worker_id, 2);
+    EXPECT_EQ(reply.header.epoch, epoch);
+    EXPECT_TRUE(reply.payload.empty());
+    ++probes;
+  }
+  Bytes make_alive() const {
+    return with_header(make_goodbye(2),
+                       [](auto& h) { h.message_type = static_cast<std::uint8_t>(MessageType::kAlive); });
+  }
+
+  int probes = 0;
+};
+
+TEST_F(Contest, AProcessThatAnswersKeepsItsPlace) {
+  now += 20s;  // it computes
+  for (int i = 0; i < 50; ++i) {
+    const Reply reply = claim();
+    ASSERT_EQ(reply.reason(), ErrorReason::kDuplicateWorker) << i;
+    EXPECT_EQ(reply.as<wire::ErrorPayload>().worker_bitmap, 0b100U);
+    pass(100ms);
+    EXPECT_TRUE(from_worker(2, make_alive()).empty());
+  }
+  EXPECT_GE(probes, 20);
+  EXPECT_LE(probes, 26) << "five a second";
   EXPECT_TRUE(from_worker(0, make_codes(0)).empty()) << "the job goes on";
 }
 
-TEST_F(Joining, PacketsKeepAWorkerAlive) {
-  join_all();
-  now += 900ms;
-  from_worker(1, make_codes(1));
-  now += 900ms;
-  EXPECT_EQ(answer([](auto& h) { h.payload.nonce = std::uint64_t{999}; }, 1).reason(), ErrorReason::kDuplicateWorker);
+TEST_F(Contest, AnyPacketIsAnAnswer) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(claim().reason(), ErrorReason::kDuplicateWorker) << i;
+    pass(200ms);
+    from_worker(2, make_codes(2));
+  }
 }
 
-TEST_F(Joining, RestartedWorkerStartsTheJobOver) {
-  join_all();
+TEST_F(Contest, ASilentProcessIsReplacedAfterASecondOfProbes) {
   from_worker(0, make_codes(0));
   const Bytes survivor = make_codes(1);
-  now += 1s;
-  const Reply welcome = answer([](auto& h) { h.payload.nonce = std::uint64_t{999}; }, 2);
-  ASSERT_EQ(welcome.type(), MessageType::kWelcome);
-  EXPECT_NE(welcome.header.epoch, epoch);
+  const Bytes replaced = make_codes(2);
+  now += 20s;
+  int tries = 0;
+  Reply reply = claim();
+  for (; reply.type() == MessageType::kError && tries < 100; ++tries) {
+    pass(100ms);
+    reply = claim();
+  }
+  ASSERT_EQ(reply.type(), MessageType::kWelcome);
+  EXPECT_EQ(tries, 10);
+  EXPECT_GE(probes, 5);
+  EXPECT_EQ(reply.to, kNewcomer);
+  EXPECT_NE(reply.header.epoch, epoch);
   EXPECT_EQ(single(from_worker(1, survivor)).reason(), ErrorReason::kStaleEpoch);
-  // Nothing of the old rounds is left: three new contributions complete the slot.
-  epoch = welcome.header.epoch;
+  EXPECT_EQ(single(from_worker(2, replaced)).reason(), ErrorReason::kStaleEpoch) << "it was stopped, and goes on";
+  EXPECT_TRUE(exchange({{address(9), with_header(replaced, [](auto&) {})}}).empty()) << "a stranger learns nothing";
+  // A late copy of the replaced process's HELLO is of no use, and nothing of the old rounds is left.
+  EXPECT_TRUE(say_hello(address(2), make_hello(2)).empty());
+  epoch = reply.header.epoch;
   join(0);
   join(1);
   from_worker(0, make_codes(0));
   from_worker(1, make_codes(1));
-  const auto results = from_worker(2, make_codes(2));
+  const auto results = exchange({{kNewcomer, make_codes(2)}});
   ASSERT_EQ(results.size(), kWorkers);
   EXPECT_EQ(results[0].payload[0], 3);
+}
+
+TEST_F(Contest, ProbesEndWithTheClaim) {
+  claim();
+  pass(10s);
+  EXPECT_LE(probes, 11);
+  EXPECT_EQ(claim().reason(), ErrorReason::kDuplicateWorker) << "what was not answered long ago counts no more";
+}
+
+TEST_F(Contest, AStrangersAliveDoesNotCount) {
+  claim();
+  for (int i = 0; i < 12; ++i) {
+    pass(100ms);
+    EXPECT_TRUE(exchange({{address(9), make_alive()}}).empty());
+    from_worker(2, with_header(make_alive(), [](auto& h) { h.epoch = h.epoch + 1; }));
+  }
+  EXPECT_EQ(drops(Drop::kSender), 12U);
+  EXPECT_EQ(drops(Drop::kHeader), 12U);
+  EXPECT_EQ(claim().type(), MessageType::kWelcome);
+}
+
+/// Worker 2 said GOODBYE, and its next process says HELLO.
+class ComingBack : public Contest {
+ protected:
+  ComingBack() {
+    now += 5s;
+    from_worker(2, make_goodbye(2));
+  }
+  std::vector<Reply> come_back() {
+    HelloMessage hello = make_hello(2);
+    hello.payload.nonce = std::uint64_t{999};
+    return say_hello(kNewcomer, hello);
+  }
+};
+
+TEST_F(ComingBack, AtOnceWhenNobodyAsksForResults) {
+  const Reply reply = single(come_back());
+  EXPECT_EQ(reply.type(), MessageType::kWelcome);
+  EXPECT_NE(reply.header.epoch, epoch) << "the job starts over";
+}
+
+TEST_F(ComingBack, WhenTheOthersHaveTheirLastResults) {
+  from_worker(0, make_codes(0));
+  for (int i = 0; i < 9; ++i) {
+    EXPECT_TRUE(come_back().empty()) << i;
+    now += 100ms;
+  }
+  EXPECT_EQ(drops(Drop::kLater), 9U);
+  EXPECT_EQ(job_counters().replays.get(), 0U);
+  now += 100ms;
+  EXPECT_EQ(single(come_back()).type(), MessageType::kWelcome);
+}
+
+TEST_F(ComingBack, IntoANewJobWhenTheOthersHaveLeftToo) {
+  from_worker(0, make_codes(0));
+  EXPECT_TRUE(come_back().empty());
+  from_worker(0, make_goodbye(0));
+  from_worker(1, make_goodbye(1));
+  EXPECT_EQ(single(come_back()).type(), MessageType::kWelcome);
+  EXPECT_EQ(changes(), (std::vector{JobChange::kStarted, JobChange::kLeft, JobChange::kStarted}));
+}
+
+TEST_F(ComingBack, NotLaterThanInTwoSecondsWhateverTheOthersAskFor) {
+  int held = 0;
+  for (; held < 100; ++held) {
+    from_worker(0, with_header(make_codes(0), [](auto& h) { h.flags = wire::kFlagRetransmit; }));
+    if (!come_back().empty()) break;
+    now += 100ms;
+  }
+  EXPECT_EQ(held, 20);
+}
+
+TEST_F(ComingBack, NotAsTheProcessThatLeft) {
+  EXPECT_TRUE(say_hello(address(2), make_hello(2)).empty());
+  EXPECT_EQ(shard->jobs()[0].workers.get(), 2U);
+}
+
+TEST_F(Joining, NothingTellsAStrangerWhetherAnEpochIsRight) {
+  join(0);
+  join(1);
+  for (const unsigned worker : {0U, 1U, 2U}) {  // 2 has not joined
+    const Bytes right = make_codes(worker);
+    const Bytes wrong = with_header(right, [](auto& h) { h.epoch = h.epoch ^ 1; });
+    const auto to_right = exchange({{address(9), right}});
+    const auto to_wrong = exchange({{address(9), wrong}});
+    ASSERT_EQ(to_right.size(), worker == 2 ? 1U : 0U);
+    ASSERT_EQ(to_wrong.size(), to_right.size());
+    for (const auto* replies : {&to_right, &to_wrong}) {
+      for (const Reply& reply : *replies) EXPECT_EQ(reply.reason(), ErrorReason::kUnknownJob);
+    }
+  }
+  EXPECT_EQ(drops(Drop::kSender), 4U);
+  EXPECT_TRUE(exchange({{address(9), make_goodbye(0)}}).empty());
+  EXPECT_TRUE(exchange({{address(9), with_header(make_goodbye(0), [](auto& h) { h.epoch = h.epoch ^ 1; })}}).empty());
+  EXPECT_EQ(drops(Drop::kSender), 6U);
+}
+
+TEST_F(Joining, EpochsAreFreshRandomNumbers) {
+  std::set<std::uint32_t> epochs;
+  for (int i = 0; i < 100; ++i) {
+    start();
+    epochs.insert(join(0).header.epoch);
+  }
+  EXPECT_GE(epochs.size(), 99U);
+  EXPECT_FALSE(epochs.contains(0));
+}
+
+TEST_F(Joining, AnswersToStrangersAreNoLongerThanTheirQuestions) {
+  const Bytes small = make_norm(0, 1);  // 36 bytes; ERROR has 48
+  std::size_t answered_bytes = 0;
+  for (int i = 0; i < 100; ++i) {
+    for (const Reply& reply : from_worker(0, small)) answered_bytes += sizeof(wire::Header) + reply.payload.size();
+  }
+  EXPECT_LE(answered_bytes, 100 * small.size());
+  EXPECT_GE(answered_bytes, 99 * small.size() - 48) << "but a worker that repeats itself hears of it";
+}
+
+TEST_F(Joining, JobsFromOneAddressAreLimited) {
+  start([](JobLimits& limits) {
+    limits.max_jobs = 4;
+    limits.max_jobs_per_address = 2;
+  });
+  join(0);
+  EXPECT_EQ(answer_to(0, make_hello(0, 8)).type(), MessageType::kWelcome);
+  EXPECT_EQ(answer_to(0, make_hello(0, 9)).reason(), ErrorReason::kTooManyJobs);
+  EXPECT_EQ(answer_to(1, make_hello(1, 9)).type(), MessageType::kWelcome);
+  EXPECT_EQ(answer_to(0, make_hello(0, 9)).type(), MessageType::kWelcome) << "as a worker of another's job";
+}
+
+TEST_F(Joining, JobsStartAtALimitedRate) {
+  start([](JobLimits& limits) { limits.slots = 100'000, limits.max_memory_bytes = 1 << 30; });
+  int started = 0, later = 0;
+  for (int i = 0; i < 40; ++i) {
+    if (say_hello(address(0), make_hello(0)).empty()) {
+      ++later;
+    } else {
+      ++started;
+      join(0);
+      from_worker(0, make_goodbye(0));
+    }
+    now += 1ms;
+  }
+  EXPECT_EQ(drops(Drop::kLater), static_cast<std::uint64_t>(later));
+  EXPECT_LE(started, 6);  // of 8 MB each, and 32 MB are written at once
+  EXPECT_GE(started, 4);
+  now += 1s;
+  join(0);
 }
 
 TEST_F(Joining, WorkersOfAnotherServerLifeAreAskedToSayHello) {
@@ -180,20 +424,20 @@ TEST_F(Joining, WorkersOfAnotherServerLifeAreAskedToSayHello) {
 
 TEST_F(Joining, TableOfJobsIsLimited) {
   join(0);
-  EXPECT_EQ(single(from_worker(0, make_hello(0, 8).bytes())).type(), MessageType::kWelcome);
-  EXPECT_EQ(single(from_worker(0, make_hello(0, 9).bytes())).reason(), ErrorReason::kTooManyJobs);
+  EXPECT_EQ(answer_to(0, make_hello(0, 8)).type(), MessageType::kWelcome);
+  EXPECT_EQ(answer_to(0, make_hello(0, 9)).reason(), ErrorReason::kTooManyJobs);
 }
 
 TEST_F(Joining, MemoryIsLimited) {
   start([](JobLimits& limits) { limits.max_memory_bytes = 5000; });  // a job takes 16 * (64 + 2 * 64 + 16) bytes
   join(0);
-  EXPECT_EQ(single(from_worker(0, make_hello(0, 8).bytes())).reason(), ErrorReason::kTooManyJobs);
+  EXPECT_EQ(answer_to(0, make_hello(0, 8)).reason(), ErrorReason::kTooManyJobs);
   EXPECT_EQ(shard->jobs()[0].memory_bytes.get(), 16U * (64 + 2 * 64 + 16));
 }
 
 TEST_F(Joining, WindowIsSharedByJobs) {
   const std::uint32_t alone = join(0).as<wire::WelcomePayload>().window_bytes;
-  const Reply second = single(from_worker(0, make_hello(0, 8).bytes()));
+  const Reply second = answer_to(0, make_hello(0, 8));
   EXPECT_EQ(second.as<wire::WelcomePayload>().window_bytes, alone / 2);
 }
 
@@ -215,7 +459,9 @@ TEST_F(Joining, GoodbyeIsCheckedLikeAnyPacket) {
   EXPECT_TRUE(exchange({{address(5), make_goodbye(0)}}).empty());
   EXPECT_EQ(drops(Drop::kSender), 1U);
   from_worker(0, with_header(make_goodbye(0), [](auto& h) { h.epoch = h.epoch + 1; }));
+  from_worker(0, with_header(make_goodbye(0), [](auto& h) { h.num_workers = std::uint8_t{200}; }));
   from_worker(0, with_header(make_goodbye(0), [](auto& h) { h.worker_id = std::uint8_t{200}; }));
+  EXPECT_EQ(drops(Drop::kSender), 2U);
   from_worker(0, with_header(make_goodbye(0), [](auto& h) { h.job_id = std::uint16_t{8}; }));
   EXPECT_EQ(drops(Drop::kHeader), 3U);
   Bytes longer = make_goodbye(0);
@@ -241,8 +487,8 @@ TEST_F(Joining, IdleJobsExpire) {
 TEST_F(Joining, DrainingServerTakesNobodyNew) {
   join(0);
   shard->drain();
-  EXPECT_EQ(single(from_worker(1, make_hello(1).bytes())).reason(), ErrorReason::kDraining);
-  EXPECT_EQ(single(from_worker(0, make_hello(0, 8).bytes())).reason(), ErrorReason::kDraining);
+  EXPECT_EQ(answer_to(1, make_hello(1)).reason(), ErrorReason::kDraining);
+  EXPECT_EQ(answer_to(0, make_hello(0, 8)).reason(), ErrorReason::kDraining);
   join(0);
   EXPECT_TRUE(from_worker(0, make_codes(0)).empty()) << "what is in flight goes on";
 }
@@ -271,9 +517,15 @@ TEST_F(Joining, StrangersGetALimitedNumberOfAnswers) {
 }
 
 TEST_F(Joining, HellosAreLimited) {
-  const std::vector<std::pair<io::Endpoint, Bytes>> flood(3000, {address(0), make_hello(0).bytes()});
-  EXPECT_EQ(exchange(flood).size(), 1000U);
+  HelloMessage hello = make_hello(0);
+  const std::vector<std::pair<io::Endpoint, Bytes>> without_cookie(3000, {address(0), hello.bytes()});
+  const auto challenges = exchange(without_cookie);
+  EXPECT_EQ(challenges.size(), 1000U);
   EXPECT_EQ(drops(Drop::kRateLimited), 2000U);
+  hello.payload.cookie = challenges[0].as<wire::ChallengePayload>().cookie;
+  const std::vector<std::pair<io::Endpoint, Bytes>> flood(3000, {address(0), hello.bytes()});
+  EXPECT_EQ(exchange(flood).size(), 1000U) << "who has no cookie takes nothing from who has";
+  EXPECT_EQ(drops(Drop::kRateLimited), 4000U);
   now += 100ms;
   join(1);
 }

@@ -95,7 +95,7 @@ TEST_F(Slots, QuorumResultSaysItIsPartial) {
   for (unsigned worker = 0; worker < kWorkers; ++worker) {
     HelloMessage hello = make_hello(worker);
     hello.payload.quorum = std::uint8_t{2};
-    epoch = single(from_worker(worker, hello.bytes())).header.epoch;
+    epoch = answer_to(worker, hello).header.epoch;
   }
   const auto results = complete(1, 2);
   ASSERT_EQ(results.size(), kWorkers);
@@ -139,12 +139,17 @@ TEST_F(Slots, QueuedResultSurvivesTheEndOfItsJob) {
 }
 
 TEST_F(Slots, QueuedResultSurvivesARestartInTheSameBurst) {
-  now += 2s;
-  HelloMessage restarted = make_hello(2);
-  restarted.payload.nonce = std::uint64_t{999};
   // Worker 2 is silent; its slot completes at a replay for worker 0 before the restart clears it.
   complete();
-  now += 2s;
+  HelloMessage restarted = make_hello(2);
+  restarted.payload.nonce = std::uint64_t{999};
+  restarted.payload.cookie = single(from_worker(2, restarted.bytes())).as<wire::ChallengePayload>().cookie;
+  for (int i = 0; i < 5; ++i) {
+    say_hello(address(2), restarted);
+    now += 200ms;
+    shard->run_timers(now);
+    packet_io.take_sent();
+  }
   const auto replies = exchange({{address(0), make_codes(0)}, {address(2), restarted.bytes()}});
   ASSERT_EQ(replies.size(), 2U);
   EXPECT_EQ(replies[0].payload, Bytes(kCodes, 6));
@@ -159,7 +164,7 @@ struct Spoiled {
 
 TEST_F(Slots, EveryMalformedFieldIsDroppedAndCounted) {
   const std::vector<Spoiled> cases{
-      {"version", Drop::kVersion, [](auto& h) { h.version = std::uint8_t{2}; }},
+      {"version", Drop::kVersion, [](auto& h) { h.version = std::uint8_t{1}; }},
       {"type of the server", Drop::kType, [](auto& h) { h.message_type = std::uint8_t{6}; }},
       {"unknown type", Drop::kType, [](auto& h) { h.message_type = std::uint8_t{200}; }},
       {"count 0", Drop::kLength, [](auto& h) { h.payload_count = std::uint16_t{0}; }},
@@ -217,6 +222,16 @@ TEST_F(Slots, MoreCodesOrNormsThanTheJobHasAreDropped) {
   EXPECT_EQ(drops(Drop::kLength), 2U);
 }
 
+TEST_F(Slots, NormsWithASignBitAreDropped) {
+  for (const std::uint8_t first_byte : {0x80, 0xff}) {
+    EXPECT_TRUE(from_worker(0, make_norm(0, first_byte)).empty());
+  }
+  EXPECT_EQ(drops(Drop::kSign), 2U);
+  from_worker(0, make_norm(0, 0x20));
+  from_worker(1, make_norm(1, 0x7f));  // NaN
+  EXPECT_EQ(from_worker(2, make_norm(2, 0x10)).size(), kWorkers);
+}
+
 TEST_F(Slots, CountsMustBeMultiplesOfWhatWelcomeSays) {
   start([](JobLimits& limits) { limits.codes_multiple = 32; });
   EXPECT_EQ(join(0).as<wire::WelcomePayload>().codes_multiple, 32);
@@ -263,8 +278,9 @@ TEST(ShardShare, DealsEverySlotToOneShard) {
 TEST_F(Slots, ShardTakesItsOwnSlotsOnly) {
   start([](JobLimits& limits) { limits.share = {.shard = 1, .shards = 3}; });
   for (unsigned worker = 0; worker < kWorkers; ++worker) {
-    const Bytes hello = with_header(make_hello(worker).bytes(), [](auto& h) { h.slot = std::uint32_t{1}; });
-    const Reply welcome = single(from_worker(worker, hello));
+    HelloMessage hello = make_hello(worker);
+    hello.header.slot = std::uint32_t{1};
+    const Reply welcome = answer_to(worker, hello);
     EXPECT_EQ(welcome.as<wire::WelcomePayload>().shards, 3);
     EXPECT_EQ(welcome.as<wire::WelcomePayload>().slots, 16U);
     epoch = welcome.header.epoch;

@@ -13,7 +13,9 @@ from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.wire.layout import ConfigField, ErrorReason, Flag, MessageType
 
 if TYPE_CHECKING:
-    from .conftest import MakeWorker, Worker
+    from raw_worker import Worker
+
+    from .conftest import MakeWorker
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_unknown_job(trio: list[Worker], server: ParameterServer, make_worker: M
     stranger = make_worker(server.address, 0, job=9)
     stranger.shape = trio[0].shape
     stranger.epochs = {0: 5}
-    stranger.send_codes([1])
+    stranger.send_codes([1] * 32)  # a packet as long as the answer
     assert stranger.receive().reason == ErrorReason.UNKNOWN_JOB
 
 
@@ -121,6 +123,7 @@ def test_live_worker_id_is_not_taken_over(trio: list[Worker], server: ParameterS
     trio[1].send_codes([1])  # it was heard of just now
     error = make_worker(server.address, 1, nonce=77).say_hello().error
     assert (error.reason, error.worker_bitmap) == (ErrorReason.DUPLICATE_WORKER, 0b010)
+    assert trio[1].receive().header.message_type == MessageType.PROBE
     trio[1].retransmit([1])
     assert trio[1].receive().reason == ErrorReason.INCOMPLETE, "the first process is still the worker"
 
@@ -128,9 +131,14 @@ def test_live_worker_id_is_not_taken_over(trio: list[Worker], server: ParameterS
 def test_restarted_worker_starts_the_job_over(
     trio: list[Worker], server: ParameterServer, make_worker: MakeWorker
 ) -> None:
-    time.sleep(1.1)
-    make_worker(server.address, 1, nonce=77).join()
-    trio[0].send_codes([1])
+    newcomer = make_worker(server.address, 1, nonce=77)
+    deadline = time.monotonic() + 20
+    while (reply := newcomer.say_hello()).header.message_type == MessageType.ERROR:  # the process before is asked
+        assert reply.reason == ErrorReason.DUPLICATE_WORKER
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert trio[1].receive().header.message_type == MessageType.PROBE
+    trio[0].send_codes([1] * 32)
     assert trio[0].receive().reason == ErrorReason.STALE_EPOCH
 
 
@@ -146,7 +154,7 @@ def test_garbage_is_dropped(trio: list[Worker]) -> None:
 def test_goodbye_of_all_frees_the_job(trio: list[Worker]) -> None:
     for worker in trio:
         worker.say_goodbye()
-    trio[0].send_codes([1])
+    trio[0].send_codes([1] * 32)
     assert trio[0].receive().reason == ErrorReason.UNKNOWN_JOB
 
 
@@ -154,14 +162,14 @@ def test_idle_job_expires(make_worker: MakeWorker) -> None:
     with ParameterServer(["--idle-timeout", "0.3"]) as server:
         worker = make_worker(server.address, 0)
         worker.join()
-        worker.send_codes([1])
+        worker.send_codes([1] * 32)
         assert any(reason_after(0.6, worker) == ErrorReason.UNKNOWN_JOB for _ in range(10))
 
 
 def reason_after(silence_s: float, worker: Worker) -> ErrorReason:
     """The answer to another copy; a server that was not running meanwhile knows the job yet, as it comes to it now."""
     time.sleep(silence_s)
-    worker.retransmit([1])
+    worker.retransmit([1] * 32)
     return worker.receive().reason
 
 

@@ -10,11 +10,11 @@ import pytest
 from byteps_thc import reference
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire import hello
-from byteps_thc.wire.layout import ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
+from byteps_thc.wire.layout import ChallengePayload, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload
 
 VECTORS = Path(__file__).parents[1] / "vectors/golden_packets.toml"
 PACKETS: list[dict[str, Any]] = tomllib.loads(VECTORS.read_text())["packet"]
-STRUCTS = {"hello": HelloPayload, "welcome": WelcomePayload, "error": ErrorPayload}
+STRUCTS = {"hello": HelloPayload, "welcome": WelcomePayload, "challenge": ChallengePayload, "error": ErrorPayload}
 
 
 def numbers(fields: dict[str, int | str]) -> dict[str, int]:

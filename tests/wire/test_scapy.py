@@ -7,10 +7,10 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
-from thc_scapy import PORT, Thc, ThcError, ThcHello, ThcWelcome
+from thc_scapy import PORT, VERSION, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
 PACKETS = tomllib.loads((Path(__file__).parents[1] / "vectors/golden_packets.toml").read_text())["packet"]
-PAYLOADS = {"hello": ThcHello, "welcome": ThcWelcome, "error": ThcError}
+PAYLOADS = {"hello": ThcHello, "welcome": ThcWelcome, "challenge": ThcChallenge, "error": ThcError}
 
 
 def not_zero(fields: dict[str, int]) -> dict[str, int]:
@@ -22,8 +22,8 @@ def test_dissects_and_builds(golden):
     data = bytes.fromhex(golden["bytes"])
     frame = Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / UDP(sport=40000, dport=PORT) / Raw(data)
     thc = Ether(bytes(frame))[Thc]
-    assert not_zero(thc.fields) == {"version": 1} | golden["header"]
-    assert bytes(Thc(version=1, **golden["header"]) / thc.payload) == data
+    assert not_zero(thc.fields) == {"version": VERSION} | golden["header"]
+    assert bytes(Thc(version=VERSION, **golden["header"]) / thc.payload) == data
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from scapy.utils import wrpcap
-from thc_scapy import PORT
+from thc_scapy import PORT, VERSION
 
 ROOT = Path(__file__).parents[2]
 PACKETS: list[dict[str, Any]] = tomllib.loads((ROOT / "tests/vectors/golden_packets.toml").read_text())["packet"]
@@ -56,8 +56,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 
 @pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: packet["name"])
 def test_shows_every_field_of_golden_packets(packet, shown):
-    expected = {"version": 1} | packet["header"]
-    for struct in ("hello", "welcome", "error"):
+    expected = {"version": VERSION} | packet["header"]
+    for struct in ("hello", "welcome", "challenge", "error"):
         for name, value in packet.get(struct, {}).items():
             expected[f"{struct}_{name}"] = int(value, 16) if isinstance(value, str) else value
     values = shown[packet["name"]]
@@ -98,7 +98,7 @@ def test_info_column_says_what_the_packet_is(tmp_path):
 
 def test_bad_packets_are_pointed_out(tmp_path):
     codes = GOLDEN["codes"]
-    lines = info([codes[:-1], codes + b"\0", b"\x02" + codes[1:], codes[:28] + b"\x01" + codes[29:]], tmp_path)
+    lines = info([codes[:-1], codes + b"\0", b"\x01" + codes[1:], codes[:28] + b"\x01" + codes[29:]], tmp_path)
     assert [line[1] for line in lines] == [
         "Length does not match payload_count",
         "Length does not match payload_count",

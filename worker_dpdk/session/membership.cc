@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstring>
+#include <utility>
 
 namespace thc {
 namespace {
 
 constexpr Duration kFirstHelloInterval{20'000};
 constexpr Duration kLastHelloInterval{500'000};
+constexpr Duration kVerdictInterval{200'000};
 
 /// The limits are also what a session is ready to allocate because a datagram says so.
 bool is_possible(const wire::WelcomePayload& shape, std::uint32_t codes_per_packet) noexcept {
@@ -33,9 +37,12 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
       io_(packet_io),
       counters_(counters),
       hello_(make_header(wire::MessageType::kHello, config)),
-      goodbye_(make_header(wire::MessageType::kGoodbye, config)),
-      hello_payload_(hello_payload(
-          {.job_id = config.job_id, .worker_id = config.worker_id, .nonce = nonce, .config = job_config(config)})),
+      notice_(make_header(wire::MessageType::kGoodbye, config)),
+      hello_payload_(hello_payload({.job_id = config.job_id,
+                                    .worker_id = config.worker_id,
+                                    .nonce = nonce,
+                                    .cookie = 0,
+                                    .config = job_config(config)})),
       codes_per_packet_(config.codes_per_packet),
       shards_(1, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
       waiting_(1) {}
@@ -71,7 +78,9 @@ bool Membership::lose(std::uint32_t slot, TimePoint now) noexcept {
   if (!shard.joined) {
     return false;
   }
-  shard = {.joined = false, .epoch = shard.epoch, .next_hello = now, .hello_interval = kFirstHelloInterval};
+  shard.joined = false;
+  shard.next_hello = now;
+  shard.hello_interval = kFirstHelloInterval;
   ++waiting_;
   return true;
 }
@@ -85,10 +94,8 @@ void Membership::run_timers(TimePoint now) noexcept {
     if (shard.joined || shard.next_hello > now) {
       continue;
     }
-    hello_.slot = static_cast<std::uint32_t>(i);
-    io_.send(server_, bytes_of(hello_), hello_payload_);
-    io_.flush();  // one by one: the back end may merge equal-sized datagrams, which then all reach one shard
-    counters_.add(Count::kHelloSent);
+    send_hello(i);
+    shard.challenged = false;
     shard.next_hello = now + shard.hello_interval;
     shard.hello_interval = std::min(2 * shard.hello_interval, kLastHelloInterval);
   }
@@ -104,13 +111,59 @@ TimePoint Membership::next_timer() const noexcept {
   return next;
 }
 
+void Membership::send_hello(std::size_t shard) noexcept {
+  hello_.slot = static_cast<std::uint32_t>(shard);
+  const be64_t cookie = shards_[shard].cookie;
+  std::memcpy(hello_payload_.data() + offsetof(wire::HelloPayload, cookie), &cookie, sizeof(cookie));
+  io_.send(server_, bytes_of(hello_), hello_payload_);
+  io_.flush();  // one by one: the back end may merge equal-sized datagrams, which then all reach one shard
+  counters_.add(Count::kHelloSent);
+}
+
+void Membership::send_notice(wire::MessageType type, std::size_t shard) noexcept {
+  notice_.message_type = static_cast<std::uint8_t>(type);
+  notice_.slot = static_cast<std::uint32_t>(shard);
+  notice_.epoch = shards_[shard].epoch;
+  io_.send(server_, bytes_of(notice_), {});
+  io_.flush();  // one by one, as HELLO
+}
+
+bool Membership::take_challenge(const ServerMessage& message) noexcept {
+  const std::uint32_t index = message.header.slot;
+  if (index >= shards_.size() || shards_[index].joined) {
+    return false;
+  }
+  Shard& shard = shards_[index];
+  shard.cookie = payload_of<wire::ChallengePayload>(message).cookie;
+  // One answer to a HELLO that was due: a server that took no cookie would otherwise be asked without end.
+  if (!std::exchange(shard.challenged, true)) {
+    send_hello(index);
+  }
+  return true;
+}
+
+bool Membership::answer_probe(const ServerMessage& message) noexcept {
+  const std::uint32_t index = message.header.slot;
+  if (index >= shards_.size() || !shards_[index].joined || shards_[index].epoch != message.header.epoch) {
+    return false;
+  }
+  send_notice(wire::MessageType::kAlive, index);
+  return true;
+}
+
+void Membership::await_verdict(std::uint32_t slot, TimePoint now) noexcept {
+  if (slot >= shards_.size()) {
+    return;
+  }
+  Shard& shard = shards_[slot];
+  shard.hello_interval = std::min(shard.hello_interval, kVerdictInterval);
+  shard.next_hello = std::min(shard.next_hello, now + kVerdictInterval);
+}
+
 void Membership::send_goodbye() noexcept {
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     if (shards_[i].joined) {
-      goodbye_.slot = static_cast<std::uint32_t>(i);
-      goodbye_.epoch = shards_[i].epoch;
-      io_.send(server_, bytes_of(goodbye_), {});
-      io_.flush();  // one by one, as HELLO
+      send_notice(wire::MessageType::kGoodbye, i);
     }
   }
 }

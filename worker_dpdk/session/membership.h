@@ -37,6 +37,12 @@ class Membership {
   std::uint16_t shards() const noexcept { return static_cast<std::uint16_t>(shards_.size()); }
 
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
+  /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
+  bool take_challenge(const ServerMessage& message) noexcept;
+  /// The server asks whether this process lives. False: not it, but one of another epoch.
+  bool answer_probe(const ServerMessage& message) noexcept;
+  /// The server asks the process that has this worker's place whether it lives: say HELLO often enough to hear of it.
+  void await_verdict(std::uint32_t slot, TimePoint now) noexcept;
   /// The shard of `slot` does not know the job (any more): say HELLO there until it answers. False if it does already.
   bool lose(std::uint32_t slot, TimePoint now) noexcept;
 
@@ -51,16 +57,20 @@ class Membership {
     std::uint32_t epoch = 0;
     TimePoint next_hello{};
     Duration hello_interval{0};
+    std::uint64_t cookie = 0;
+    bool challenged = false;  ///< since the last HELLO that was due
   };
 
   const Shard& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
   void accept(Shard& shard, std::uint32_t epoch) noexcept;
+  void send_hello(std::size_t shard) noexcept;
+  void send_notice(wire::MessageType type, std::size_t shard) noexcept;
 
   const io::Endpoint server_;
   io::PacketIo& io_;
   Counters& counters_;
   wire::Header hello_;
-  wire::Header goodbye_;
+  wire::Header notice_;  ///< GOODBYE, ALIVE
   std::vector<std::uint8_t> hello_payload_;
   const std::uint32_t codes_per_packet_;
   wire::WelcomePayload shape_{};

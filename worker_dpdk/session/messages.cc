@@ -16,7 +16,10 @@ std::optional<std::size_t> announced_bytes(const wire::Header& header, const Ses
     case wire::MessageType::kAggregate:
       return count * config.value_bits / 8;
     case wire::MessageType::kStraggler:
+    case wire::MessageType::kProbe:
       return 0;
+    case wire::MessageType::kChallenge:
+      return sizeof(wire::ChallengePayload);
     case wire::MessageType::kError:
       return sizeof(wire::ErrorPayload);
     default:
@@ -58,6 +61,7 @@ Payload payload_of(const ServerMessage& message) noexcept {
   return payload;
 }
 template wire::WelcomePayload payload_of(const ServerMessage&) noexcept;
+template wire::ChallengePayload payload_of(const ServerMessage&) noexcept;
 template wire::ErrorPayload payload_of(const ServerMessage&) noexcept;
 
 wire::Header make_header(wire::MessageType type, const SessionConfig& config) noexcept {

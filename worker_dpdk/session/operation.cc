@@ -38,6 +38,10 @@ std::shared_ptr<Operation> Operation::norms(std::uint16_t partition, std::span<c
   operation->norms_be_.resize(norms.size_bytes());
   swap_bytes<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(norms.data()), norms.size(),
                             operation->norms_be_.data());
+  // Of a NaN or a zero it means nothing, and to servers, which compare integers, it is an error.
+  for (std::size_t i = 0; i < operation->norms_be_.size(); i += sizeof(float)) {
+    operation->norms_be_[i] &= 0x7f;
+  }
   operation->payload_ = operation->norms_be_.data();
   operation->result_ = reinterpret_cast<std::uint8_t*>(max_norms.data());
   return operation;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "session/refusal.h"
+#include "thc/lookup_sum.h"
 
 namespace thc {
 namespace {
@@ -11,8 +12,9 @@ namespace {
 // Repeated packets compete with new ones and with the peers that are late: at most this much per period.
 constexpr std::size_t kRepeatBudgetBytes = 64 * 1024;
 constexpr Duration kRepeatPeriod{1'000};
-// A server lets go of a process that crashed without GOODBYE after a second of silence.
-constexpr Duration kDuplicatePatience{2'000'000};
+// A server lets go of a process that crashed without GOODBYE when it left five PROBEs in a second without an answer;
+// each shard finds out for itself.
+constexpr Duration kDuplicatePatience{3'000'000};
 
 Duration elapsed(TimePoint since, TimePoint now) noexcept { return std::chrono::duration_cast<Duration>(now - since); }
 
@@ -43,9 +45,11 @@ void ServerLink::take(const ServerMessage& message, TimePoint now) {
   heard_at_ = now;
   switch (message.type) {
     case wire::MessageType::kWelcome:
-      take_welcome(message, now);
-      duplicate_until_ = joined() ? TimePoint::max() : duplicate_until_;
-      return;
+      return take_welcome(message, now);
+    case wire::MessageType::kChallenge:
+      return context_.counters.add(Count::kStale, membership_.take_challenge(message) ? 0 : 1);
+    case wire::MessageType::kProbe:
+      return context_.counters.add(Count::kStale, membership_.answer_probe(message) ? 0 : 1);
     case wire::MessageType::kError:
       return take_error(message, now);
     case wire::MessageType::kStraggler:
@@ -56,7 +60,12 @@ void ServerLink::take(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
-  switch (membership_.take_welcome(message, now)) {
+  const Membership::Welcome welcome = membership_.take_welcome(message, now);
+  if (welcome != Membership::Welcome::kIgnored) {  // the next shard may still have to find out
+    duplicate_.reset();
+    duplicate_until_ = TimePoint::max();
+  }
+  switch (welcome) {
     case Membership::Welcome::kIgnored:
       context_.counters.add(Count::kStale);
       return;
@@ -102,6 +111,7 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
   if (reason != wire::ErrorReason::kDuplicateWorker) {
     return fail(refusal(message, server(), context_.config));
   }
+  membership_.await_verdict(message.header.slot, now);
   if (duplicate_until_ == TimePoint::max()) {  // go on saying HELLO: it may have been this worker before a crash
     duplicate_ = refusal(message, server(), context_.config);
     duplicate_until_ = now + kDuplicatePatience;
@@ -138,7 +148,8 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   const auto expected = stream.stage() == Stage::kNorm ? wire::MessageType::kMaxNorm : wire::MessageType::kAggregate;
   if (message.type != expected || header.partition != packet->operation->partition() || header.chunk != packet->chunk ||
       header.payload_count != packet->operation->chunk_count(packet->chunk) ||
-      header.contributions < context_.config.quorum || header.contributions > context_.config.num_workers) {
+      header.contributions < context_.config.quorum || header.contributions > context_.config.num_workers ||
+      (stream.stage() == Stage::kNorm && has_negative_be(message.payload.data(), header.payload_count))) {
     context_.counters.add(Count::kMalformed);
     return;
   }

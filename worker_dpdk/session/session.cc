@@ -1,11 +1,11 @@
 #include "session/session.h"
 
 #include <algorithm>
-#include <random>
 #include <string>
 #include <utility>
 
 #include "thc/errors.h"
+#include "thc/kernel_random.h"
 #include "thc/wire_layout.h"
 
 namespace thc {
@@ -22,11 +22,6 @@ std::size_t smallest_path_bytes(const SessionConfig& config, const io::PacketIo&
   return smallest;
 }
 
-std::uint64_t random_nonce() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
-}
-
 void require_input(bool condition, const std::string& message) {
   if (!condition) {
     throw InputError(message);
@@ -38,7 +33,7 @@ void require_input(bool condition, const std::string& message) {
 Session::Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
     : io_(std::move(packet_io)),
       config_(resolve(config, smallest_path_bytes(config, *io_))),
-      engine_(config_, *io_, random_nonce(), Clock::now()),
+      engine_(config_, *io_, random_uint64(), Clock::now()),
       polling_thread_([this] { run(); }) {}
 
 Session::~Session() { close(); }

@@ -21,7 +21,10 @@ void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable&
 /// order like unsigned integers, and NaN above infinity, so a non-finite norm reaches every worker.
 void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mode, std::uint8_t* maximum_be) noexcept;
 
-/// The same in host order.
+/// Whether any norm has its sign bit set, which no norm has: as an integer it would be above all others.
+bool has_negative_be(const std::uint8_t* norms_be, std::size_t count) noexcept;
+
+/// The same as max_norms_be in host order.
 void max_norms(const float* norms, std::size_t count, Accumulate mode, float* maximum) noexcept;
 
 }  // namespace thc

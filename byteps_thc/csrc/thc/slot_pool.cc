@@ -56,9 +56,9 @@ SlotPool::SlotPool(const SlotPoolConfig& config, const LookupTable& table)
     : config_(checked(config, table)),
       table_(table),
       stride_bytes_(stride_bytes(config)),
-      slots_(std::make_unique<Slot[]>(config.slots)),
+      slots_(std::make_unique_for_overwrite<Slot[]>(config.slots)),
       results_(new (std::align_val_t{kCacheLineBytes}) std::uint8_t[2 * stride_bytes_ * config.slots]) {
-  std::memset(results_.get(), 0, 2 * stride_bytes_ * config_.slots);  // touches every page now, not per packet
+  // Results stay untouched until a packet writes them: a job that nobody uses costs no pages.
   reset();
 }
 

@@ -83,6 +83,9 @@ class SlotPool {
   /// Slots with a round that began and is not complete.
   std::uint32_t slots_in_use() const noexcept { return slots_in_use_; }
 
+  /// State of a slot: one cache line.
+  static constexpr std::size_t kSlotBytes = 64;
+
  private:
   /// One use of a slot.
   struct Version {
@@ -95,10 +98,11 @@ class SlotPool {
     bool complete;
     bool used;  // since construction or reset
   };
-  /// A round's version is picked by its lowest bit. One cache line.
-  struct alignas(64) Slot {
+  /// A round's version is picked by its lowest bit.
+  struct alignas(kSlotBytes) Slot {
     Version versions[2];
   };
+  static_assert(sizeof(Slot) == kSlotBytes);
   struct AlignedDelete {
     void operator()(std::uint8_t* bytes) const noexcept;
   };

@@ -10,7 +10,7 @@
 
 namespace thc::wire {
 
-inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint8_t kVersion = 2;
 inline constexpr std::uint16_t kUdpPort = 48865;
 inline constexpr std::uint32_t kMaxWorkers = 64;
 inline constexpr std::uint32_t kMaxWorkersSwitch = 32;
@@ -49,6 +49,9 @@ enum class MessageType : std::uint8_t {
   kStraggler = 7,  // the round of the packet is over; nothing was aggregated
   kError = 8,  // refusal, with a reason code in the payload
   kGoodbye = 9,  // worker leaves the job (best effort)
+  kChallenge = 10,  // say HELLO again with this cookie: shows that the sender's address is its own
+  kProbe = 11,  // does this worker live? Somebody else says HELLO with its number
+  kAlive = 12,  // answer to PROBE
 };
 
 enum class ErrorReason : std::uint16_t {
@@ -157,6 +160,7 @@ static_assert(offsetof(Header, switch_state) == 30);
 struct HelloPayload {
   be64_t table_hash;  ///< FNV-1a 64 of (code_bits u8, granularity u16 be, table values u16 be each)
   be64_t nonce;  ///< random per worker process: tells a repeated HELLO from a restarted worker
+  be64_t cookie;  ///< what CHALLENGE said; 0 before the first
   be16_t granularity;  ///< g, the largest table value
   be16_t codes_per_packet;  ///< codes in a full CODES packet
   be32_t slots;  ///< slots asked for (0: the server decides)
@@ -164,16 +168,17 @@ struct HelloPayload {
   be24_t reserved;  ///< zero
   be32_t settings_hash;  ///< hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it
 };
-static_assert(sizeof(HelloPayload) == 32 && alignof(HelloPayload) == 1);
+static_assert(sizeof(HelloPayload) == 40 && alignof(HelloPayload) == 1);
 static_assert(std::is_trivially_copyable_v<HelloPayload>);
 static_assert(offsetof(HelloPayload, table_hash) == 0);
 static_assert(offsetof(HelloPayload, nonce) == 8);
-static_assert(offsetof(HelloPayload, granularity) == 16);
-static_assert(offsetof(HelloPayload, codes_per_packet) == 18);
-static_assert(offsetof(HelloPayload, slots) == 20);
-static_assert(offsetof(HelloPayload, quorum) == 24);
-static_assert(offsetof(HelloPayload, reserved) == 25);
-static_assert(offsetof(HelloPayload, settings_hash) == 28);
+static_assert(offsetof(HelloPayload, cookie) == 16);
+static_assert(offsetof(HelloPayload, granularity) == 24);
+static_assert(offsetof(HelloPayload, codes_per_packet) == 26);
+static_assert(offsetof(HelloPayload, slots) == 28);
+static_assert(offsetof(HelloPayload, quorum) == 32);
+static_assert(offsetof(HelloPayload, reserved) == 33);
+static_assert(offsetof(HelloPayload, settings_hash) == 36);
 
 /// Payload of WELCOME.
 struct WelcomePayload {
@@ -190,6 +195,14 @@ static_assert(offsetof(WelcomePayload, norm_slots) == 4);
 static_assert(offsetof(WelcomePayload, window_bytes) == 8);
 static_assert(offsetof(WelcomePayload, shards) == 12);
 static_assert(offsetof(WelcomePayload, codes_multiple) == 14);
+
+/// Payload of CHALLENGE.
+struct ChallengePayload {
+  be64_t cookie;  ///< keyed hash of the sender's address, job, worker, nonce, shard and time: the server remembers nothing
+};
+static_assert(sizeof(ChallengePayload) == 8 && alignof(ChallengePayload) == 1);
+static_assert(std::is_trivially_copyable_v<ChallengePayload>);
+static_assert(offsetof(ChallengePayload, cookie) == 0);
 
 /// Payload of ERROR.
 struct ErrorPayload {

@@ -5,13 +5,15 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import TransportError
 from byteps_thc.wire.hello import pack
 from byteps_thc.wire.layout import (
     VERSION,
+    ChallengePayload,
     ConfigField,
     ErrorPayload,
     ErrorReason,
@@ -22,11 +24,12 @@ from byteps_thc.wire.layout import (
 )
 
 _REPEAT_S = 0.2
-#: More than any WELCOME or ERROR has.
+#: More than any answer has.
 _MAX_ANSWER_BYTES = 2048
 #: Payload of what answers a HELLO, by message type.
 _ANSWER_BYTES: dict[int, int] = {
     MessageType.WELCOME: WelcomePayload.SIZE_BYTES,
+    MessageType.CHALLENGE: ChallengePayload.SIZE_BYTES,
     MessageType.ERROR: ErrorPayload.SIZE_BYTES,
 }
 
@@ -51,25 +54,28 @@ def random_job() -> int:
 
 def say_hello(server: tuple[str, int], *, deadline_s: float) -> Answer:
     """Say HELLO until it is answered, then GOODBYE. Raises NoAnswerError, or OSError when there is no way there."""
-    header, payload = _hello(random_job())
+    header, hello, table = _hello(random_job())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         connection.connect(server)
         end = time.monotonic() + deadline_s
         while (left_s := end - time.monotonic()) > 0:
             sent_at = time.perf_counter()
             try:
-                connection.send(header.pack() + payload)
+                connection.send(header.pack() + pack(hello, table))
                 answer = _receive(connection, header.job_id, min(_REPEAT_S, left_s))
             except ConnectionRefusedError:
                 raise NoAnswerError("nothing listens on that port") from None
             if answer is not None:
                 round_trip_s = time.perf_counter() - sent_at
                 reply, body = answer
+                if reply.message_type == MessageType.CHALLENGE:
+                    hello = replace(hello, cookie=ChallengePayload.unpack(body).cookie)
+                    continue
                 return _read(connection, header, reply, body, round_trip_s)
     raise NoAnswerError(f"no answer within {deadline_s:g} s")
 
 
-def _hello(job: int) -> tuple[Header, bytes]:
+def _hello(job: int) -> tuple[Header, HelloPayload, Sequence[int]]:
     config = ThcConfig()
     resolved = config.resolve(workers=1)
     table = resolved.table
@@ -89,7 +95,7 @@ def _hello(job: int) -> tuple[Header, bytes]:
         quorum=1,
         settings_hash=resolved.shared_hash,
     )
-    return header, pack(hello, table.values)
+    return header, hello, table.values
 
 
 def _receive(connection: socket.socket, job: int, timeout_s: float) -> tuple[Header, bytes] | None:

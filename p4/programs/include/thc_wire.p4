@@ -2,7 +2,7 @@
 #ifndef THC_WIRE_P4_
 #define THC_WIRE_P4_
 
-@noWarn("unused") const bit<8> THC_VERSION = 1;
+@noWarn("unused") const bit<8> THC_VERSION = 2;
 @noWarn("unused") const bit<16> THC_UDP_PORT = 48865;
 @noWarn("unused") const bit<8> THC_TYPE_HELLO = 1;
 @noWarn("unused") const bit<8> THC_TYPE_WELCOME = 2;
@@ -13,6 +13,9 @@
 @noWarn("unused") const bit<8> THC_TYPE_STRAGGLER = 7;
 @noWarn("unused") const bit<8> THC_TYPE_ERROR = 8;
 @noWarn("unused") const bit<8> THC_TYPE_GOODBYE = 9;
+@noWarn("unused") const bit<8> THC_TYPE_CHALLENGE = 10;
+@noWarn("unused") const bit<8> THC_TYPE_PROBE = 11;
+@noWarn("unused") const bit<8> THC_TYPE_ALIVE = 12;
 @noWarn("unused") const bit<16> THC_REASON_INCOMPLETE = 1;
 @noWarn("unused") const bit<16> THC_REASON_UNKNOWN_JOB = 2;
 @noWarn("unused") const bit<16> THC_REASON_STALE_EPOCH = 3;
@@ -63,6 +66,7 @@ header thc_h {
 header thc_hello_h {
     bit<64> table_hash;
     bit<64> nonce;
+    bit<64> cookie;
     bit<16> granularity;
     bit<16> codes_per_packet;
     bit<32> slots;
@@ -78,6 +82,11 @@ header thc_welcome_h {
     bit<32> window_bytes;
     bit<16> shards;
     bit<16> codes_multiple;
+}
+
+// Payload of CHALLENGE.
+header thc_challenge_h {
+    bit<64> cookie;
 }
 
 // Payload of ERROR.

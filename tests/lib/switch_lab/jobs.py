@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
-from thc_scapy import FLAGS, PORT, TYPES, Thc, ThcHello
+from thc_scapy import FLAGS, PORT, TYPES, VERSION, Thc, ThcHello
 
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.tables import LookupTable
@@ -110,7 +110,7 @@ class Job:
     def header(self, worker: Worker, kind: str, **fields: int) -> Thc:
         """The header this worker puts before a payload; `fields` set or spoil fields."""
         values: dict[str, int] = {
-            "version": 1,
+            "version": VERSION,
             "message_type": TYPES[kind],
             "code_bits": CODE_BITS,
             "value_bits": VALUE_BITS,
@@ -134,11 +134,12 @@ class Job:
         defaults["flags"] = FLAGS["retransmit"] if retransmit else 0
         return frame(worker, self.header(worker, "norm", **(defaults | fields)) / Raw(norms.astype(">f4").tobytes()))
 
-    def hello(self, worker: Worker, nonce: int) -> Packet:
-        """A HELLO frame with the configuration of the job."""
+    def hello(self, worker: Worker, nonce: int, cookie: int = 0) -> Packet:
+        """A HELLO frame with the configuration of the job. cookie: what CHALLENGE said, of an aggregator that asks."""
         hello = ThcHello(
             table_hash=self.table.hash,
             nonce=nonce,
+            cookie=cookie,
             granularity=self.table.granularity,
             codes_per_packet=CODES_PER_PACKET,
             slots=self.slots,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
-from thc_scapy import PORT, TYPES, Thc, ThcWelcome
+from thc_scapy import PORT, TYPES, Thc, ThcChallenge, ThcWelcome
 
 from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Bytes, Endpoint, Job, Worker
 from switch_lab.reference import Answer, Reference
@@ -94,8 +94,8 @@ class Lab:
     def restart(self, job: Job) -> Job:
         """Workers are restarted: they join again, and the job begins anew with another epoch.
 
-        A switch's agent first learns now that packets came since the last HELLO; a worker says HELLO until it believes
-        that the earlier process is gone.
+        A switch's agent first learns now that packets came since the last HELLO, and thc-ps asks the earlier process; a
+        worker says HELLO until it believes that that is gone.
         """
         self.target.pass_time(LIVENESS_S * 1.2)
         nonce = next(self._nonces)
@@ -157,9 +157,14 @@ class Lab:
 
     def _hello(self, job: Job, worker: Worker, nonce: int) -> Thc:
         """The answer to a worker's HELLO."""
-        raw = bytes(job.hello(worker, nonce))
-        ((_, reply),) = self.target.exchange(worker.switch_port, raw)
-        return Ether(reply)[Thc]
+        cookie = 0
+        while True:
+            ((_, reply),) = self.target.exchange(worker.switch_port, bytes(job.hello(worker, nonce, cookie)))
+            answer = Ether(reply)[Thc]
+            if answer.message_type != TYPES["challenge"]:
+                return answer
+            assert cookie == 0, "a cookie was not accepted"
+            cookie = answer[ThcChallenge].cookie
 
 
 def _shown(replies: list[tuple[Endpoint, bytes]]) -> str:

@@ -40,7 +40,7 @@ class Send:
         numbers = np.random.default_rng(self.seed)
         fields = {"round": self.round, "chunk": self.chunk, "retransmit": self.retransmit}
         if self.norm:
-            words = numbers.integers(0, 1 << 32, NORMS_PER_PACKET, dtype=np.uint32)
+            words = numbers.integers(0, 1 << 31, NORMS_PER_PACKET, dtype=np.uint32)  # no sign bits: thc-ps drops them
             return job.norms(worker, words.view(np.float32), slot=0, **fields)
         codes = numbers.integers(0, 16, CODES_PER_PACKET, dtype=np.uint8)
         return job.codes(worker, codes, slot=job.first_code_slot + self.slot, **fields)

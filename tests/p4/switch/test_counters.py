@@ -38,7 +38,7 @@ def test_a_schedule_is_counted_as_the_reference_has_it(switch: SwitchTarget):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"version": 2}, "malformed"),
+        ({"version": 1}, "malformed"),
         ({"slot": 16}, "malformed"),
         ({"switch_pass": 1}, "spoofed"),
         ({"worker_id": 0}, "unknown_worker"),

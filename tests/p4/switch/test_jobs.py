@@ -3,18 +3,24 @@
 import numpy as np
 import pytest
 from scapy.layers.l2 import Ether
+from scapy.packet import Packet
 from switch_lab.jobs import CODES_PER_PACKET, Job, Worker
 from switch_lab.lab import Lab
 from switch_lab.targets.target import Target
-from thc_scapy import REASONS, TYPES, Thc, ThcError, ThcWelcome
+from thc_scapy import REASONS, TYPES, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
 
 def codes_of(seed: int, workers: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 16, (workers, CODES_PER_PACKET), dtype=np.uint8)
 
 
-def ask(target: Target, worker: Worker, frame: object) -> list[Ether]:
-    return [Ether(reply) for _, reply in target.exchange(worker.switch_port, bytes(frame))]
+def ask(target: Target, worker: Worker, hello: Packet) -> list[Ether]:
+    """The answers to a HELLO, with the cookie that an aggregator may ask for first."""
+    replies = [Ether(reply) for _, reply in target.exchange(worker.switch_port, bytes(hello))]
+    if len(replies) != 1 or ThcChallenge not in replies[0]:
+        return replies
+    hello[ThcHello].cookie = replies[0][ThcChallenge].cookie
+    return [Ether(reply) for _, reply in target.exchange(worker.switch_port, bytes(hello))]
 
 
 def test_jobs_in_disjoint_slots(target):

@@ -55,7 +55,7 @@ SPOILED = [
     ({"switch_pass": 1}, "spoofed"),
     ({"switch_step": 1}, "spoofed"),
     ({"switch_state": 1}, "spoofed"),
-    ({"version": 2}, "malformed"),
+    ({"version": 1}, "malformed"),
     ({"code_bits": 8}, "malformed"),
     ({"value_bits": 16}, "malformed"),
     ({"num_workers": 3}, "malformed"),

@@ -30,7 +30,7 @@ def check_between(lab: Lab, packet: Packet, reason: str, **options: object) -> l
 
 
 SPOILED = [
-    ({"version": 2}, "malformed"),
+    ({"version": 1}, "malformed"),
     ({"version": 0}, "malformed"),
     ({"flags": 2}, "malformed"),
     ({"flags": 0x81}, "malformed"),

@@ -288,7 +288,7 @@ def test_a_goodbye_counts_from_the_workers_address_only(site: Site) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"version": 2}, "version"),
+        ({"version": 1}, "version"),
         ({"message_type": MessageType.WELCOME}, "type"),
         ({"epoch": 1}, "header"),
         ({"slot": 1}, "header"),

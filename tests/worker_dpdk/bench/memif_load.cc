@@ -48,6 +48,7 @@ std::vector<std::uint8_t> make_hello() {
   return hello_payload({.job_id = 1,
                         .worker_id = 0,
                         .nonce = std::random_device{}() + 1ULL,
+                        .cookie = 0,
                         .config = {.num_workers = 1,
                                    .value_bits = 8,
                                    .quorum = 1,
@@ -150,7 +151,7 @@ struct Welcome {
 
 Welcome join(io::PacketIo& io, io::Endpoint server) {
   const wire::Header hello_header = make_header(wire::MessageType::kHello);
-  const std::vector<std::uint8_t> hello = make_hello();
+  std::vector<std::uint8_t> hello = make_hello();
   std::array<io::RxPacket, 8> packets;
   const auto deadline = Clock::now() + std::chrono::seconds(10);
   while (Clock::now() < deadline) {
@@ -161,6 +162,11 @@ Welcome join(io::PacketIo& io, io::Endpoint server) {
       const io::RxPacket& packet = packets[i - 1];
       wire::Header header;
       Welcome welcome{};
+      if (packet.size_bytes == sizeof header + sizeof(wire::ChallengePayload)) {
+        std::memcpy(hello.data() + offsetof(wire::HelloPayload, cookie), packet.data + sizeof header,
+                    sizeof(wire::ChallengePayload));
+        continue;
+      }
       if (packet.size_bytes != sizeof header + sizeof welcome.payload) {
         continue;
       }

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
-from thc_scapy import PORT, TYPES, Thc
+from thc_scapy import PORT, TYPES, VERSION, Thc
 
 from byteps_thc.tools.launch import ParameterServer
 from switch_lab.jobs import SERVICE_IP, SERVICE_MAC, Endpoint, Job, Worker
@@ -56,6 +56,7 @@ class ThcPsTarget:
             (self._workers[endpoint].switch_port, _frame(self._workers[endpoint], datagram))
             for endpoint, worker_socket in self._sockets.items()
             for datagram in _received(worker_socket)
+            if Thc(datagram).message_type != TYPES["probe"]  # comes by itself, and no switch sends it
         ]
 
     def pass_time(self, seconds: float) -> None:
@@ -93,9 +94,9 @@ def _loopback_socket() -> socket.socket:
 
 
 def _question(number: int) -> bytes:
-    """Codes of a job that is not there."""
-    header = Thc(version=1, message_type=TYPES["codes"], code_bits=8, payload_count=1, round=number)
-    return bytes(header / Raw(b"\0"))
+    """Codes of a job that is not there, as long as the answer: strangers get no more than they send."""
+    header = Thc(version=VERSION, message_type=TYPES["codes"], code_bits=8, payload_count=16, round=number)
+    return bytes(header / Raw(bytes(16)))
 
 
 def _received(from_socket: socket.socket) -> list[bytes]:

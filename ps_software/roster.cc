@@ -1,0 +1,82 @@
+#include "roster.h"
+
+#include <algorithm>
+
+namespace thc::ps {
+
+Roster::Verdict Roster::judge(const Hello& hello, TimePoint now) noexcept {
+  const Worker& worker = workers_[hello.worker_id];
+  if (gone_nonces_[hello.worker_id] == hello.nonce && hello.nonce != 0) return Verdict::kGone;
+  if (worker.joined) return worker.nonce == hello.nonce ? Verdict::kAgain : contest(hello.worker_id, now);
+  return worker.known ? come_back(hello.worker_id, now) : Verdict::kNew;
+}
+
+Roster::Verdict Roster::contest(std::uint8_t worker, TimePoint now) noexcept {
+  Claim& claim = claims_[worker];
+  const bool was_contested = now < claim.contested_until;
+  const bool is_silent =
+      claim.unanswered >= kProbes && now - claim.asked_at >= kSilence && workers_[worker].last_heard <= claim.asked_at;
+  if (was_contested && is_silent) {
+    gone_nonces_[worker] = workers_[worker].nonce;
+    return Verdict::kRestarted;
+  }
+  if (!was_contested) {
+    claim.unanswered = 0;
+    claim.next_probe = std::max(claim.next_probe, now);  // strangers that come one by one cannot ask faster either
+  }
+  claim.contested_until = contested_until_ = now + kPatience;
+  return Verdict::kDuplicate;
+}
+
+bool Roster::take_due_probe(std::uint8_t worker, TimePoint now) noexcept {
+  Claim& claim = claims_[worker];
+  if (!workers_[worker].joined || now >= claim.contested_until || now < claim.next_probe) return false;
+  if (claim.unanswered == 0 || workers_[worker].last_heard > claim.asked_at) {
+    claim.unanswered = 0;
+    claim.asked_at = now;
+  }
+  ++claim.unanswered;
+  claim.next_probe = now + kProbeInterval;
+  return true;
+}
+
+Roster::Verdict Roster::come_back(std::uint8_t worker, TimePoint now) noexcept {
+  Claim& claim = claims_[worker];
+  if (now >= claim.held_until) claim.held_since = now;
+  claim.held_until = now + kPatience;
+  const bool somebody_asks = std::ranges::any_of(
+      workers_, [now](const Worker& other) { return other.joined && now - other.last_heard < kAsking; });
+  return somebody_asks && now - claim.held_since < kLongestHold ? Verdict::kHeld : Verdict::kRestarted;
+}
+
+void Roster::enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
+  Worker& worker = workers_[hello.worker_id];
+  size_ += worker.joined ? 0 : 1;
+  worker = {.joined = true, .known = true, .endpoint = from, .nonce = hello.nonce, .last_heard = now};
+}
+
+void Roster::leave(std::uint8_t worker) noexcept {
+  gone_nonces_[worker] = workers_[worker].nonce;
+  workers_[worker].joined = false;
+  --size_;
+}
+
+void Roster::start_over(std::uint32_t epoch) noexcept {
+  Incarnation& incarnation = superseded_[restarts_++ % superseded_.size()];
+  incarnation.epoch = epoch;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    incarnation.endpoints[i] = workers_[i].joined ? workers_[i].endpoint : io::Endpoint{};
+  }
+  workers_.fill({});
+  claims_.fill({});
+  size_ = 0;
+  contested_until_ = {};
+}
+
+bool Roster::was_superseded(std::uint32_t epoch, std::uint8_t worker, io::Endpoint from) const noexcept {
+  return epoch != 0 && std::ranges::any_of(superseded_, [&](const Incarnation& incarnation) {
+           return incarnation.epoch == epoch && incarnation.endpoints[worker] == from;
+         });
+}
+
+}  // namespace thc::ps

@@ -1,0 +1,137 @@
+// The part of Shard that lets workers into jobs and out of them.
+#include <algorithm>
+#include <cstring>
+#include <variant>
+
+#include "packet_check.h"
+#include "replies.h"
+#include "shard.h"
+
+namespace thc::ps {
+
+using wire::ErrorReason;
+using wire::MessageType;
+
+void Shard::handle_goodbye(const Packet& packet) noexcept {
+  if (packet.job == nullptr) return packet.counters.count(Drop::kHeader);
+  if (const auto drop = check_notice(packet.header, packet.datagram.size(), packet.from, *packet.job)) {
+    return packet.counters.count(*drop);
+  }
+  if (!packet.job->leave(packet.header.worker_id)) return;
+  flush();  // queued results are in the job's memory
+  jobs_.remove(packet.header.job_id, JobChange::kLeft);
+}
+
+void Shard::handle_alive(const Packet& packet, TimePoint now) noexcept {
+  if (packet.job == nullptr) return packet.counters.count(Drop::kHeader);
+  if (const auto drop = check_notice(packet.header, packet.datagram.size(), packet.from, *packet.job)) {
+    return packet.counters.count(*drop);
+  }
+  packet.job->heard_of(packet.header.worker_id, now);
+}
+
+void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
+  if (const auto drop = check_hello_header(packet.header, jobs_.limits().share)) {
+    return packet.counters.count(*drop);
+  }
+  const bool proven = has_cookie(packet, now);
+  std::uint32_t& budget = proven ? hello_budget_ : challenge_budget_;
+  if (budget == 0) return packet.counters.count(Drop::kRateLimited);
+  --budget;
+  const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
+  if (std::holds_alternative<std::monostate>(parsed)) return packet.counters.count(Drop::kLength);
+  if (!proven) return send_challenge(packet, now);
+  if (const auto* refusal = std::get_if<Refusal>(&parsed)) return send_error(packet, *refusal);
+  take_hello(packet, std::get<Hello>(parsed), now);
+}
+
+bool Shard::has_cookie(const Packet& packet, TimePoint now) const noexcept {
+  wire::HelloPayload payload;
+  if (packet.datagram.size() < sizeof(packet.header) + sizeof(payload)) return false;
+  std::memcpy(&payload, packet.datagram.data() + sizeof(packet.header), sizeof(payload));
+  return cookies_.accepts(payload.cookie, packet.header, payload.nonce, packet.from, now);
+}
+
+void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  if (packet.job != nullptr) {
+    if (const auto field = difference(hello.config, packet.job->config())) {
+      return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
+                                 .field = *field,
+                                 .job_value = value_of(*field, packet.job->config()).value_or(0)});
+    }
+  }
+  if (draining_ && (packet.job == nullptr || !packet.job->roster().is_registered(hello.worker_id, packet.from))) {
+    return send_error(packet, {ErrorReason::kDraining});
+  }
+  if (packet.job != nullptr) return join(packet, hello, *packet.job, now);
+  if (!jobs_.may_create(now)) return packet.counters.count(Drop::kLater);
+  Job* job = jobs_.create(hello, packet.from, now);
+  if (job == nullptr) return send_error(packet, {ErrorReason::kTooManyJobs});
+  join(packet, hello, *job, now);
+}
+
+void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {
+  switch (job.judge(hello, now)) {
+    case Roster::Verdict::kGone:
+      return packet.counters.count(Drop::kSender);
+    case Roster::Verdict::kHeld:
+      return packet.counters.count(Drop::kLater);
+    case Roster::Verdict::kDuplicate:
+      send_probes(job, now);
+      return send_error(
+          packet, {.reason = ErrorReason::kDuplicateWorker, .worker_bitmap = std::uint64_t{1} << hello.worker_id});
+    case Roster::Verdict::kRestarted:
+      flush();  // results may be queued that starting over clears
+      job.start_over();
+      break;
+    case Roster::Verdict::kNew:
+    case Roster::Verdict::kAgain:
+      break;
+  }
+  job.enter(hello, packet.from, now);
+  send_welcome(packet, job);
+}
+
+std::uint32_t Shard::window_bytes(const Job& job, io::Endpoint to) const noexcept {
+  // Half of the receive buffers (slots are spread evenly over shards), shared by the workers of the jobs of this
+  // moment.
+  const std::size_t workers = std::size_t{job.config().num_workers} * jobs_.size();
+  const std::size_t share = io_.receive_buffer_bytes() * jobs_.limits().share.shards / 2 / workers;
+  return static_cast<std::uint32_t>(std::clamp(share, io_.max_datagram_bytes(to), std::size_t{UINT32_MAX}));
+}
+
+void Shard::send_welcome(const Packet& packet, const Job& job) noexcept {
+  Message<wire::WelcomePayload> message{.header = reply_header(packet.header, MessageType::kWelcome), .payload = {}};
+  message.header.epoch = job.epoch();
+  message.payload.slots = job.slots();
+  message.payload.norm_slots = job.norm_slots();
+  message.payload.window_bytes = window_bytes(job, packet.from);
+  message.payload.shards = jobs_.limits().share.shards;
+  message.payload.codes_multiple = jobs_.limits().codes_multiple;
+  io_.send(packet.from, bytes_of(message), {});
+}
+
+void Shard::send_challenge(const Packet& packet, TimePoint now) noexcept {
+  wire::HelloPayload payload;
+  std::memcpy(&payload, packet.datagram.data() + sizeof(packet.header), sizeof(payload));
+  const std::uint64_t cookie = cookies_.make(packet.header, payload.nonce, packet.from, now);
+  io_.send(packet.from, bytes_of(make_challenge(packet.header, cookie)), {});
+}
+
+void Shard::send_probes(Job& job, TimePoint now) noexcept {
+  wire::Header header{};
+  header.version = wire::kVersion;
+  header.message_type = static_cast<std::uint8_t>(MessageType::kProbe);
+  header.code_bits = static_cast<std::uint8_t>(job.config().table.bits());
+  header.value_bits = job.config().value_bits;
+  header.num_workers = job.config().num_workers;
+  header.job_id = job.id();
+  header.epoch = job.epoch();
+  header.slot = jobs_.limits().share.shard;
+  job.for_each_due_probe(now, [&](std::uint8_t worker, io::Endpoint to) {
+    header.worker_id = worker;
+    io_.send(to, bytes_of(header), {});
+  });
+}
+
+}  // namespace thc::ps

@@ -1,0 +1,157 @@
+"""Who may take a worker's place: the next process when the last is gone, and nobody while it lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from pushed_codes import push_codes
+from raw_worker import Worker
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import RestartError, ServerRefusedError
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.session import FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc.wire.layout import ErrorReason, MessageType
+
+if TYPE_CHECKING:
+    from .conftest import MakeWorker
+
+LOOPBACK = UdpConfig(local="127.0.0.1:0")
+CODES = np.full(512, 0x11, np.uint8)
+#: A worker that is gone is replaced after 1 to 2 s; on a machine with much to do, later.
+GENEROUS_S = 15.0
+
+
+def join(address: str, worker: int, workers: int, **settings: object) -> Session:
+    return Session(
+        [address],
+        job=1,
+        worker=worker,
+        workers=workers,
+        config=ThcConfig(),
+        backend=LOOPBACK,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def push_from_all(sessions: list[Session]) -> None:
+    """A round that every worker takes part in; RestartError when the job was started over."""
+    for pushed in [push_codes(session, 0, CODES) for session in sessions]:
+        pushed.wait()
+
+
+def claim_for(worker: Worker, seconds: float) -> list[int]:
+    """Say HELLO ten times a second; the types of the answers."""
+    kinds = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        kinds.append(worker.say_hello().header.message_type)
+        time.sleep(0.1)
+    return kinds
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nobody_replaces_a_worker_that_computes(make_worker: MakeWorker, threads: int) -> None:
+    """Seconds without a packet, and a stranger who goes on claiming the place."""
+    with ParameterServer(["--threads", str(threads)]) as server:
+        sessions = [join(server.address, worker, 2) for worker in range(2)]
+        push_from_all(sessions)
+        resolved = ThcConfig().resolve(workers=2)
+        stranger = make_worker(
+            server.address,
+            1,
+            workers=2,
+            nonce=77,
+            table=resolved.table.values,
+            value_bits=resolved.value_bits,
+            codes_per_packet=sessions[0].codes_per_packet,
+            settings_hash=resolved.shared_hash,
+            source_ip="127.0.0.66",
+        )
+        assert set(claim_for(stranger, 3.0 if threads == 1 else 1.5)) == {MessageType.ERROR}
+        assert stranger.say_hello().reason == ErrorReason.DUPLICATE_WORKER
+        push_from_all(sessions)
+        for session in sessions:
+            session.close()
+
+
+def test_a_second_worker_of_the_same_number_is_refused_while_the_first_computes(server: ParameterServer) -> None:
+    sessions = [join(server.address, worker, 2) for worker in range(2)]
+    push_from_all(sessions)
+    time.sleep(1.5)
+    with pytest.raises(ServerRefusedError, match="worker 1 is already there"):
+        join(server.address, 1, 2)
+    push_from_all(sessions)
+    for session in sessions:
+        session.close()
+
+
+WORKER = """
+    import sys, time
+    from byteps_thc.config import ThcConfig
+    from byteps_thc.transport.session import Session, UdpConfig
+    backend = UdpConfig(local="127.0.0.1:0")
+    session = Session([sys.argv[1]], job=1, worker=1, workers=2, config=ThcConfig(), backend=backend)
+    print("joined", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def worker_process(address: str) -> Iterator[subprocess.Popen[str]]:
+    """Worker 1 of 2, joined, in a process of its own."""
+    command = [sys.executable, "-P", "-c", textwrap.dedent(WORKER), address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "joined\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP], ids=lambda ending: ending.name)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_worker_that_is_gone_is_replaced(ending: signal.Signals, threads: int) -> None:
+    with (
+        ParameterServer(["--threads", str(threads)]) as server,
+        join(server.address, 0, 2) as survivor,
+        worker_process(server.address) as process,
+    ):
+        os.kill(process.pid, ending)
+        start = time.monotonic()
+        with join(server.address, 1, 2):
+            assert time.monotonic() - start < GENEROUS_S
+            with pytest.raises(RestartError):
+                push_codes(survivor, 0, CODES).wait()
+
+
+@pytest.mark.parametrize(("loss", "rounds"), [(0.001, 50), (0.05, 15)])
+def test_closing_and_opening_again_under_loss_restarts_nobody(loss: float, rounds: int) -> None:
+    """All workers close and open again and again, each when it has its last result, whether or not the others do."""
+    workers = 3
+    flags = ["--fault-drop", str(loss), "--fault-seed", "3"]
+    timeouts = Timeouts(connect_s=30.0, operation_s=30.0)
+
+    def work(address: str, worker: int) -> int:
+        for number in range(rounds):
+            faults = FaultConfig(drop=loss, seed=1 + worker + workers * number)
+            with join(address, worker, workers, faults=faults, timeouts=timeouts) as session:
+                for _ in range(3):
+                    push_codes(session, 0, CODES).wait()
+        return rounds
+
+    with ParameterServer(flags, stop_timeout_s=0.5) as server, ThreadPoolExecutor(workers) as pool:
+        assert list(pool.map(partial(work, server.address), range(workers))) == [rounds] * workers
