@@ -42,8 +42,8 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
       local_(local),
       receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
       gro_active_(config.gro && enable_gro(socket_.get())),
-      receiver_(socket_.get(), counters_),
-      sender_(socket_.get(), config.gso, counters_) {
+      receiver_(socket_.get(), peers_, counters_),
+      sender_(socket_.get(), config.gso, peers_, counters_) {
   grow_send_buffer(socket_, config.send_buffer_bytes);
 }
 

@@ -50,6 +50,7 @@ class UdpIo final : public PacketIo {
   std::size_t receive_buffer_bytes_;
   bool gro_active_;
   IoCounters counters_;
+  RecentPeers peers_;
   UdpReceiver receiver_;
   UdpSender sender_;
 };
