@@ -17,6 +17,7 @@ from byteps_thc.compressor import Compressor
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.partitioning import partition_spans
 from byteps_thc.pipeline.piece import Passage, PieceTools, PlacedPiece, make_pieces, run_in_turn
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.work_clock import WorkClock
@@ -76,6 +77,7 @@ class GradientAverager:
                 "an earlier average() was interrupted: close the session and join again on all workers"
             )
         views = self._views(gradients, gradients if out is None else out)
+        self._require_room({name: source.size for name, (source, _) in views.items()})
         named = [(self._gradient(name, source.size), source, target) for name, (source, target) in views.items()]
         self._state.start_step()
         self._state.recorder.add_gradient(compressed=sum(source.size for _, source, _ in named))
@@ -122,6 +124,14 @@ class GradientAverager:
             if view.size
         )
         return views
+
+    def _require_room(self, sizes: Mapping[str, int]) -> None:
+        """Raise ConfigurationError, before anything has changed, when there are too many partitions."""
+        config = self._tools.compressor.config
+        new = {name: size for name, size in sizes.items() if name not in self._gradients}
+        if new:
+            names = [part for name, size in new.items() for part, _ in partition_spans(name, size, config)]
+            self._tools.transport.require_room(names)
 
     def _gradient(self, name: str, size: int) -> _NamedGradient:
         known = self._gradients.get(name)

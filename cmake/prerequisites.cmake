@@ -1,9 +1,9 @@
 # Enables C++, looks for everything else that the build needs, and names all that is missing in one message. Included once,
-# by the project's CMakeLists.txt. Makes the targets thc_highway, thc_prometheus, thc_fmt, thc_logging (spdlog), thc_toml and
+# by the project's CMakeLists.txt. Makes the targets thc_highway, thc_prometheus, thc_sodium, thc_fmt, thc_logging (spdlog), thc_toml and
 # thc_cli11, and PkgConfig::DPDK when THC_HAVE_DPDK.
 #
-# What is built runs where none of these libraries is installed: those that can are used by their headers alone, Highway and
-# prometheus-cpp go into the wheel (THC_BUNDLED).
+# What is built runs where none of these libraries is installed: those that can are used by their headers alone, Highway,
+# prometheus-cpp and libsodium go into the wheel (THC_BUNDLED).
 include(CheckLanguage)
 
 set(missing "")
@@ -49,6 +49,7 @@ endif()
 thc_need_library(thc_highway hwy/highway.h hwy "Highway" libhwy-dev)
 thc_need_library(
   thc_prometheus prometheus/exposer.h "prometheus-cpp-pull;prometheus-cpp-core" "prometheus-cpp" prometheus-cpp-dev)
+thc_need_library(thc_sodium sodium.h sodium "libsodium" libsodium-dev)
 thc_need_header(thc_fmt fmt/core.h "fmt" libfmt-dev)
 thc_need_header(thc_logging spdlog/spdlog.h "spdlog" libspdlog-dev)
 thc_need_header(thc_toml toml++/toml.h "toml++" libtomlplusplus-dev)
@@ -97,7 +98,7 @@ if(missing)
   message(FATAL_ERROR "byteps_thc cannot be built here. Missing:\n${missing}\n${mend}")
 endif()
 
-set(THC_BUNDLED "libhwy|libprometheus-cpp-|libcivetweb")  # file names begin so; the last is prometheus-cpp's HTTP server
+set(THC_BUNDLED "libhwy|libprometheus-cpp-|libcivetweb|libsodium")  # file names begin so; civetweb is prometheus-cpp's HTTP server
 target_compile_definitions(thc_fmt INTERFACE FMT_HEADER_ONLY=1)
 target_compile_definitions(thc_logging INTERFACE SPDLOG_FMT_EXTERNAL)
 target_compile_definitions(thc_toml INTERFACE TOML_HEADER_ONLY=1)

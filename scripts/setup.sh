@@ -13,7 +13,7 @@ readonly stamps=$venv/.stamps
 
 # Debian package names; python3-venv and python3-dev are added below if the interpreter needs them.
 packages=(g++ cmake ninja-build ccache
-  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev pkg-config libdpdk-dev)
+  libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libsodium-dev pkg-config libdpdk-dev)
 byteps_packages=(make libnuma-dev)
 extras=demo
 case $purpose in

@@ -154,7 +154,9 @@ class PlacedPiece:
 def make_pieces(tools: PieceTools, key: str, size: int, residual: F32 | None) -> list[PlacedPiece]:
     """Return the pieces of a gradient `key` of `size` elements. residual: float32[size]; None: no error feedback."""
     placed = []
-    for name, span in partition_spans(key, size, tools.compressor.config):
+    spans = partition_spans(key, size, tools.compressor.config)
+    tools.transport.require_room([name for name, _ in spans])
+    for name, span in spans:
         columns = span.stop - span.start
         transfer = tools.transport.new_transfer(name, *tools.compressor.sizes(columns))
         piece = Piece(tools, transfer, [name], columns, None if residual is None else [residual[span]])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.recorder import TrafficRecorder
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, JobKey, Session, Timeouts, UdpConfig, has_key
 from byteps_thc.transport.transport import Transfer, Transport
 from byteps_thc.wire.layout import MAX_PARTITIONS
 
@@ -37,6 +37,7 @@ class NetworkConfig:
     timeouts: Timeouts | None = None
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     faults: FaultConfig | None = None
+    key: JobKey | None = field(default=None, repr=False)
 
     def shared_settings(self) -> dict[str, Any]:
         """Return what must be the same on all workers: not addresses of their own."""
@@ -45,6 +46,7 @@ class NetworkConfig:
             "job": self.job,
             "quorum": self.quorum,
             "loss_tolerant": self.loss_tolerant,
+            "authenticated": has_key(self.key),
         }
 
     def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
@@ -62,6 +64,7 @@ class NetworkConfig:
             timeouts=self.timeouts or Timeouts(operation_s=deadline_s),
             backend=self.backend,
             faults=self.faults,
+            key=self.key,
         )
 
 
@@ -76,12 +79,18 @@ class ServersTransport(Transport):
         self._counted: dict[str, int] = {}
 
     @override
-    def new_transfer(self, name: str, blocks: int, codes: int) -> Transfer:
-        if name not in self._numbers and len(self._numbers) == MAX_PARTITIONS:
+    def require_room(self, names: Collection[str]) -> None:
+        count = len(self._numbers.keys() | set(names))
+        if count > MAX_PARTITIONS:
             raise ConfigurationError(
-                f"more than {MAX_PARTITIONS} partitions: raise ThcConfig.partition_bytes, and average the same names "
-                "together every time"
+                f"{count} partitions are more than {MAX_PARTITIONS}: raise ThcConfig.partition_bytes, and average the "
+                "same names together every time"
             )
+
+    @override
+    def new_transfer(self, name: str, blocks: int, codes: int) -> Transfer:
+        if name not in self._numbers:
+            self.require_room([name])
         return ServersTransfer(self, self._numbers.setdefault(name, len(self._numbers)), blocks, codes)
 
     @override

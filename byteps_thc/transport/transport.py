@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from byteps_thc.arrays import F32, U8, U16
@@ -55,6 +56,10 @@ class Transport(Protocol):
 
         name: the piece's, the same on all workers; servers know pieces apart by it, also when it comes again.
         """
+
+    def require_room(self, names: Collection[str]) -> None:  # noqa: ARG002
+        """Raise ConfigurationError, before anything has changed, unless transfers of these names can all be made."""
+        return
 
     def close(self) -> None:
         """Release sockets and threads, if there are any; transfers in flight fail."""

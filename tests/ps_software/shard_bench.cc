@@ -54,7 +54,8 @@ class LoadIo final : public io::PacketIo {
     }
     return count;
   }
-  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>) noexcept override {
+  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>,
+            std::span<const std::uint8_t>) noexcept override {
     std::memcpy(&last_header_, header.data(), sizeof(last_header_));
     ++sent;
     return true;

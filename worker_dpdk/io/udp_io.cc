@@ -49,8 +49,9 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
 
 std::size_t UdpIo::receive(std::span<RxPacket> packets) noexcept { return receiver_.receive(packets); }
 
-bool UdpIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept {
-  return sender_.send(to, header, payload);
+bool UdpIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                 std::span<const std::uint8_t> trailer) noexcept {
+  return sender_.send(to, header, payload, trailer);
 }
 
 void UdpIo::flush() noexcept { sender_.flush(); }

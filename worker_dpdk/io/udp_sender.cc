@@ -46,10 +46,11 @@ void UdpSender::set_shards(std::uint32_t shards) noexcept {
   shards_ = std::max(shards, 1U);
 }
 
-bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header,
-                     std::span<const std::uint8_t> payload) noexcept {
-  const std::size_t size_bytes = header.size() + payload.size();
-  if (header.size() > PacketIo::kMaxHeaderBytes || size_bytes > kMessageBytes || size_bytes == 0) {
+bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                     std::span<const std::uint8_t> trailer) noexcept {
+  const std::size_t size_bytes = header.size() + payload.size() + trailer.size();
+  if (header.size() > PacketIo::kMaxHeaderBytes || trailer.size() > PacketIo::kMaxTrailerBytes ||
+      size_bytes > kMessageBytes || size_bytes == 0) {
     ++counters_.tx_errors;
     return false;
   }
@@ -60,7 +61,7 @@ bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header,
     message = start_message(to, shard, size_bytes);
     open = static_cast<std::uint16_t>(used_ - 1);
   }
-  append(*message, header, payload);
+  append(*message, header, payload, trailer);
   return true;
 }
 
@@ -104,8 +105,8 @@ UdpSender::Message* UdpSender::start_message(Endpoint to, std::uint32_t shard, s
   return &message;
 }
 
-void UdpSender::append(Message& message, std::span<const std::uint8_t> header,
-                       std::span<const std::uint8_t> payload) noexcept {
+void UdpSender::append(Message& message, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                       std::span<const std::uint8_t> trailer) noexcept {
   if (!header.empty()) {
     auto& copy = message.headers[message.segments];
     std::memcpy(copy.data(), header.data(), header.size());
@@ -114,7 +115,12 @@ void UdpSender::append(Message& message, std::span<const std::uint8_t> header,
   if (!payload.empty()) {
     message.vector[message.vectors++] = {const_cast<std::uint8_t*>(payload.data()), payload.size()};
   }
-  const std::size_t size_bytes = header.size() + payload.size();
+  if (!trailer.empty()) {
+    auto& copy = message.trailers[message.segments];
+    std::memcpy(copy.data(), trailer.data(), trailer.size());
+    message.vector[message.vectors++] = {copy.data(), trailer.size()};
+  }
+  const std::size_t size_bytes = header.size() + payload.size() + trailer.size();
   message.total_bytes += static_cast<std::uint32_t>(size_bytes);
   ++message.segments;
   message.closed = size_bytes < message.segment_bytes || message.segments == kSegments;

@@ -21,7 +21,8 @@ class UdpSender {
   /// that it sends one by one.
   UdpSender(int socket, bool gso, const RecentPeers& peers, IoCounters& counters);
 
-  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept;
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept;
 
   /// Waits some milliseconds at most, and only while the send buffer drains. What has no room then is dropped and
   /// counted (tx_no_buffer): first answers to strangers, and what goes to addresses that have been silent.
@@ -53,16 +54,17 @@ class UdpSender {
     bool closed;  // nothing may be added
     sockaddr_in address;
     Control control;
-    std::array<iovec, 2 * kSegments> vector;
+    std::array<iovec, 3 * kSegments> vector;
     std::array<std::array<std::uint8_t, PacketIo::kMaxHeaderBytes>, kSegments> headers;
+    std::array<std::array<std::uint8_t, PacketIo::kMaxTrailerBytes>, kSegments> trailers;
   };
 
   std::uint32_t shard_of(std::span<const std::uint8_t> header) const noexcept;
   std::uint16_t& open_entry(Endpoint to, std::uint32_t shard) noexcept;
   Message* find_open(std::uint16_t index, Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
   Message* start_message(Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
-  static void append(Message& message, std::span<const std::uint8_t> header,
-                     std::span<const std::uint8_t> payload) noexcept;
+  static void append(Message& message, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                     std::span<const std::uint8_t> trailer) noexcept;
   bool wait_for_room() noexcept;
   bool deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept;
   static void fill_header(Message& message, msghdr& header) noexcept;

@@ -36,6 +36,8 @@ class Membership {
   std::uint16_t codes_multiple() const noexcept { return shape_.codes_multiple; }
   std::uint16_t shards() const noexcept { return static_cast<std::uint16_t>(shards_.size()); }
 
+  /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
+  bool answers_hello(const wire::Header& header) const noexcept;
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
   /// The shard of `slot` does not know the job (any more): say HELLO there until it answers. False if it does already.
   bool lose(std::uint32_t slot, TimePoint now) noexcept;
