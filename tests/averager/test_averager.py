@@ -51,7 +51,7 @@ def test_error_feedback_makes_up_over_steps(make_team, gradients_of):
 
 def test_too_many_partitions_change_nothing(make_team, gradients_of):
     """Servers number partitions for good: a call that asks for too many must not use the numbers up."""
-    config = ThcConfig(partition_bytes=256, rotation_block=16)
+    config = ThcConfig(partition_bytes=256, rotation_block=64)
     team = make_team(1, config)
     with pytest.raises(ConfigurationError, match=r"more than 65536: raise ThcConfig\.partition_bytes"):
         team.average([{"small": np.zeros(64, np.float32), "huge": np.zeros(64 * 65536, np.float32)}])
