@@ -63,6 +63,12 @@ class IoConfig:
     ) -> None:
         """See byteps_thc.transport.session.DpdkConfig."""
 
+    def use_key_file(self, path: str) -> None:
+        """Tag every datagram with the job's key in this file; ConfigurationError unless it is a key file."""
+
+    def use_key(self, key: bytes) -> None:
+        """The same with a key of 32 bytes."""
+
     def add_faults(self, *, drop: float, duplicate: float, reorder: float, seed: int) -> None:
         """See byteps_thc.transport.session.FaultConfig."""
 

@@ -1,12 +1,15 @@
 #include "front_end.h"
 
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
 
 #include "io/address.h"
+#include "io/authenticated_io.h"
 #include "io/dpdk_io.h"
 #include "io/faulty_io.h"
+#include "io/job_keys.h"
 #include "io/udp_io.h"
 #include "thc/errors.h"
 
@@ -61,6 +64,8 @@ void add_faults(std::vector<std::unique_ptr<io::PacketIo>>& ios, const FaultOpti
 }  // namespace
 
 std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options) {
+  std::optional<io::JobKeys> keys;
+  if (!options.key_file.empty()) keys = io::JobKeys::read(options.key_file);  // before any device starts
   std::vector<std::unique_ptr<io::PacketIo>> ios;
   if (options.dpdk.enabled) {
     ios.push_back(open_dpdk(options));
@@ -68,6 +73,11 @@ std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options
     ios = open_udp(options);
   }
   if (options.faults.any()) add_faults(ios, options.faults);
+  if (keys) {
+    for (auto& packet_io : ios) {
+      packet_io = std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *keys, io::Direction::kDown);
+    }
+  }
   return ios;
 }
 

@@ -81,6 +81,8 @@ constexpr IoMetric kIoMetrics[] = {
     {"thc_ps_io_received_packets_total", "Datagrams received.", &IoTotals::rx_packets},
     {"thc_ps_io_received_bytes_total", "Bytes received.", &IoTotals::rx_bytes},
     {"thc_ps_io_malformed_total", "Frames that are no sound datagrams.", &IoTotals::rx_malformed},
+    {"thc_ps_io_unauthenticated_total", "Datagrams without the tag of their job's key (--key-file).",
+     &IoTotals::rx_unauthenticated},
     {"thc_ps_io_sent_packets_total", "Datagrams sent.", &IoTotals::tx_packets},
     {"thc_ps_io_sent_bytes_total", "Bytes sent.", &IoTotals::tx_bytes},
     {"thc_ps_io_no_buffer_total", "Datagrams not sent for want of buffers.", &IoTotals::tx_no_buffer},

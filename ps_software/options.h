@@ -45,6 +45,7 @@ struct Options {
   std::string metrics_listen = "127.0.0.1";
   std::uint16_t metrics_port = 0;
   std::string ready_file;
+  std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
   FaultOptions faults;
   DpdkOptions dpdk;

@@ -16,7 +16,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTimerInterval{50};
-constexpr std::size_t kMetricsThreads = 4;  // a client that sends nothing keeps one of them for a while
+// A client that sends nothing, or half of a request, keeps a thread for as long as it has to send one.
+constexpr std::size_t kMetricsThreads = 8;
+constexpr std::size_t kMetricsRequestMs = 1000;
 
 steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
@@ -71,7 +73,9 @@ void Server::start_metrics(const Options& options) {
   collector_ = std::make_shared<MetricsCollector>(std::move(shards));
   const std::string address = options.metrics_listen + ":" + std::to_string(options.metrics_port);
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(address, kMetricsThreads);
+    exposer_ = std::make_unique<prometheus::Exposer>(
+        std::vector<std::string>{"listening_ports", address, "num_threads", std::to_string(kMetricsThreads),
+                                 "request_timeout_ms", std::to_string(kMetricsRequestMs)});
   } catch (const std::exception&) {
     throw TransportError("cannot serve metrics on " + address +
                          ": is the port in use? (choose another --metrics-port)");

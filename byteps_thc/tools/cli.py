@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from importlib.metadata import version as installed_version
 from typing import Annotated, Any, ClassVar
 
@@ -70,6 +71,12 @@ def ps(context: typer.Context) -> None:
     """Run the parameter server, thc-ps, with the rest of the arguments (thc ps --help)."""
     binary = str(find_thc_ps())
     os.execv(binary, [binary, *context.args])
+
+
+@app.command()
+def key() -> None:
+    """Print a new key for authenticated jobs: (umask 077; thc key > FILE)."""
+    print(secrets.token_hex(32))
 
 
 @app.command()

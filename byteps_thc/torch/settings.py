@@ -16,7 +16,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import Settings
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc.transport.session import DpdkConfig, JobKey, Timeouts, UdpConfig
 from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
 
 _DEFAULT_LANES = 2
@@ -42,7 +42,7 @@ class ThcCompression(Settings):
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
     THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS and THC_DEADLINE_S for the policy; THC_BACKEND,
-    THC_LOCAL and THC_EAL_ARGS for the back end), then from the default.
+    THC_LOCAL and THC_EAL_ARGS for the back end; THC_KEY_FILE for the key), then from the default.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -69,6 +69,8 @@ class ThcCompression(Settings):
     loss_tolerant: bool = False
     """network: give lost packets up instead of repeating them. Workers may then get different averages: use a
     ParameterSynchronizer"""
+    key: JobKey | None = Field(default=None, repr=False)
+    """network: path of a key file, or 32 bytes; None: the file that THC_KEY_FILE names, or no key (docs/security.md)"""
     timeouts: Timeouts | None = None
     """network: None: an operation takes at most policy.deadline_s"""
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)
@@ -108,6 +110,7 @@ class ThcCompression(Settings):
             loss_tolerant=self.loss_tolerant,
             timeouts=self.timeouts,
             backend=_backend_of_lane(self.backend, lane),
+            key=self.key,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.config import ThcConfig
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, JobKey, Session, Timeouts, UdpConfig, has_key
 from byteps_thc.transport.transport import Transfer, Transport
 from byteps_thc.wire.layout import MAX_PARTITIONS
 
@@ -37,6 +37,7 @@ class NetworkConfig:
     timeouts: Timeouts | None = None
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     faults: FaultConfig | None = None
+    key: JobKey | None = field(default=None, repr=False)
 
     def shared_settings(self, workers: int) -> dict[str, Any]:
         """Return what must be the same on all `workers` workers: not addresses of their own."""
@@ -45,6 +46,7 @@ class NetworkConfig:
             "job": self.job,
             "quorum": resolve_quorum(self.quorum, workers),
             "loss_tolerant": self.loss_tolerant,
+            "authenticated": has_key(self.key),
         }
 
     def may_drift(self, workers: int) -> bool:
@@ -66,6 +68,7 @@ class NetworkConfig:
             timeouts=self.timeouts or Timeouts(operation_s=deadline_s),
             backend=self.backend,
             faults=self.faults,
+            key=self.key,
         )
 
 

@@ -13,6 +13,7 @@ other methods may be called from any thread.
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,10 @@ from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.wire.layout import MAX_PARTITIONS
+
+#: Path of a key file, or the 32 bytes of a key.
+JobKey = str | os.PathLike[str] | bytes
+_KEY_FILE_VARIABLE = "THC_KEY_FILE"
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,9 @@ class Session:
     the rest is left behind. slots, window_bytes: limits of what is in flight, 0 for the server's. loss_tolerant: codes
     are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are always
     repeated, because workers that quantize with different norms add up wrong sums. backend: kernel UDP or DPDK with its
-    settings. faults: for tests.
+    settings. faults: for tests. key: path of the key file of an authenticated job, or its 32 bytes; None: the file that
+    the environment variable THC_KEY_FILE names, and a job without a key if there is none (docs/security.md). Servers
+    must have the same key.
 
     Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
     a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
@@ -119,6 +126,7 @@ class Session:
         timeouts: Timeouts | None = None,
         backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp",
         faults: FaultConfig | None = None,
+        key: JobKey | None = None,
     ) -> None:
         if isinstance(servers, str):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{servers!r}], not one string")
@@ -137,7 +145,9 @@ class Session:
         settings.window_bytes = window_bytes
         settings.loss_tolerant = loss_tolerant
         _set_timeouts(settings, timeouts or Timeouts())
-        self._session = _comm.Session(settings, _io_config(UdpConfig() if backend == "udp" else backend, faults))
+        io = _io_config(UdpConfig() if backend == "udp" else backend, faults)
+        _use_key(io, key)
+        self._session = _comm.Session(settings, io)
         _open_sessions.add(self)
         #: codes in a full packet, which is a chunk of `contributions`
         self.codes_per_packet = self._session.config.codes_per_packet
@@ -231,6 +241,21 @@ def _check_arrays(**arrays: object) -> None:
 def _set_timeouts(settings: _comm.SessionConfig, timeouts: Timeouts) -> None:
     settings.set_timeouts(connect_s=timeouts.connect_s, operation_s=timeouts.operation_s, loss_s=timeouts.loss_s)
     settings.set_retransmission(initial_s=timeouts.rto_initial_s, min_s=timeouts.rto_min_s, max_s=timeouts.rto_max_s)
+
+
+def has_key(key: JobKey | None) -> bool:
+    """Whether a Session with this argument would use a key."""
+    return key is not None or bool(os.environ.get(_KEY_FILE_VARIABLE))
+
+
+def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
+    key = os.environ.get(_KEY_FILE_VARIABLE) or None if key is None else key
+    if isinstance(key, bytes):
+        io.use_key(key)
+    elif isinstance(key, (str, os.PathLike)):
+        io.use_key_file(os.fspath(key))
+    elif key is not None:  # not shown: it may be a secret all the same
+        raise ConfigurationError(f"key must be the path of a key file or 32 bytes, not a {type(key).__name__}")
 
 
 def _io_config(backend: UdpConfig | DpdkConfig, faults: FaultConfig | None) -> _comm.IoConfig:

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: Debian packages that a build without DPDK and Python needs, and g++.
-LIBRARIES = ("libhwy", "libfmt", "libspdlog", "libtomlplusplus", "libcli11", "prometheus-cpp")
+LIBRARIES = ("libhwy", "libfmt", "libspdlog", "libtomlplusplus", "libcli11", "prometheus-cpp", "libsodium")
 PACKAGES = {"g++", *(f"{library}-dev" for library in LIBRARIES)}
 
 

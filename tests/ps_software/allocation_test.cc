@@ -18,7 +18,8 @@ class ReplayIo final : public io::PacketIo {
     }
     return count;
   }
-  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>) noexcept override {
+  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>,
+            std::span<const std::uint8_t>) noexcept override {
     ++sent;
     std::memcpy(&last_header, header.data(), sizeof(last_header));
     if (header.size() == sizeof(last_header) + sizeof(last_cookie)) {  // CHALLENGE

@@ -39,15 +39,16 @@ class MemoryIo final : public io::PacketIo {
   }
 
   /// Reads the payload no earlier than at the flush, as real back ends do.
-  bool send(io::Endpoint to, std::span<const std::uint8_t> header,
-            std::span<const std::uint8_t> payload) noexcept override {
-    queued_.push_back({{header.begin(), header.end()}, payload, to});
+  bool send(io::Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept override {
+    queued_.push_back({{header.begin(), header.end()}, payload, {trailer.begin(), trailer.end()}, to});
     return true;
   }
 
   void flush() noexcept override {
     for (Queued& queued : queued_) {
       queued.header.insert(queued.header.end(), queued.payload.begin(), queued.payload.end());
+      queued.header.insert(queued.header.end(), queued.trailer.begin(), queued.trailer.end());
       sent_.push_back({std::move(queued.header), queued.to});
     }
     queued_.clear();
@@ -67,6 +68,7 @@ class MemoryIo final : public io::PacketIo {
   struct Queued {
     std::vector<std::uint8_t> header;
     std::span<const std::uint8_t> payload;
+    std::vector<std::uint8_t> trailer;
     io::Endpoint to;
   };
 

@@ -63,7 +63,8 @@ class LoadIo final : public io::PacketIo {
     }
     return count;
   }
-  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>) noexcept override {
+  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t>,
+            std::span<const std::uint8_t>) noexcept override {
     std::memcpy(&last_header_, header.data(), sizeof(last_header_));
     if (last_header_.message_type == static_cast<std::uint8_t>(wire::MessageType::kChallenge)) {
       std::memcpy(&cookies_[last_header_.worker_id], header.data() + sizeof(last_header_), sizeof(be64_t));

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from contextlib import ExitStack
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -206,6 +207,17 @@ def test_a_silent_client_holds_up_neither_scrapes_nor_the_end() -> None:
         assert "thc_ps_jobs 0" in scrape(port)
         with socket.create_connection(("127.0.0.1", port), SOON_S):
             pass  # the server ends now, with the first client still there
+
+
+def test_half_requests_do_not_hold_up_scrapes_for_long() -> None:
+    """As many as the server has threads, and more."""
+    port = free_tcp_port()
+    with ExitStack() as stack:
+        stack.enter_context(ParameterServer(["--metrics-port", str(port)]))
+        for _ in range(12):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), SOON_S))
+            client.send(b"GET /metrics HTTP/1.1\r\nHost: ")
+        assert "thc_ps_jobs 0" in scrape(port)
 
 
 def scrape_with(awaited: str, port: int) -> str:

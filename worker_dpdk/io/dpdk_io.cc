@@ -56,7 +56,8 @@ class DpdkIo final : public PacketIo {
   ~DpdkIo() override;
 
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
-  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept override;
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
   void wait(std::chrono::microseconds timeout) noexcept override;
   void wake() noexcept override {}  // wait() polls and never sleeps for long
@@ -253,9 +254,11 @@ void DpdkIo::send_arp(const ArpFrame& frame, DpdkPort& port) noexcept {
   port.flush(not_datagrams);
 }
 
-bool DpdkIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept {
-  const std::size_t datagram_bytes = header.size() + payload.size();
-  if (header.size() > kMaxHeaderBytes || datagram_bytes == 0 || datagram_bytes > max_datagram_bytes(to)) {
+bool DpdkIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                  std::span<const std::uint8_t> trailer) noexcept {
+  const std::size_t datagram_bytes = header.size() + payload.size() + trailer.size();
+  if (header.size() > kMaxHeaderBytes || trailer.size() > kMaxTrailerBytes || datagram_bytes == 0 ||
+      datagram_bytes > max_datagram_bytes(to)) {
     ++counters_.tx_errors;
     return false;
   }
@@ -276,8 +279,9 @@ bool DpdkIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<c
   mbuf->data_len = static_cast<std::uint16_t>(kFrameHeaderBytes + datagram_bytes);
   mbuf->pkt_len = mbuf->data_len;
   std::memcpy(bytes, &neighbour->frame, kFrameHeaderBytes);
-  std::copy(header.begin(), header.end(), bytes + kFrameHeaderBytes);
-  std::copy(payload.begin(), payload.end(), bytes + kFrameHeaderBytes + header.size());
+  std::uint8_t* end = std::copy(header.begin(), header.end(), bytes + kFrameHeaderBytes);
+  end = std::copy(payload.begin(), payload.end(), end);
+  std::copy(trailer.begin(), trailer.end(), end);
   DpdkPort& port = *ports_[neighbour->port_index];
   auto* frame = reinterpret_cast<UdpFrameHeader*>(bytes);
   complete_frame(*frame, to.port, datagram_bytes);

@@ -22,12 +22,14 @@ void check(const FaultRates& rates, const char* direction) {
 
 FaultyIo::Store::Store() : buffer_(kHeld * kMaxDatagramBytes) {}
 
-void FaultyIo::Store::add(Endpoint peer, std::span<const std::uint8_t> header,
-                          std::span<const std::uint8_t> payload) noexcept {
+void FaultyIo::Store::add(Endpoint peer, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                          std::span<const std::uint8_t> trailer) noexcept {
   std::uint8_t* copy = buffer_.data() + used_ * kMaxDatagramBytes;
-  std::copy(header.begin(), header.end(), copy);
-  std::copy(payload.begin(), payload.end(), copy + header.size());
-  packets_[used_++] = {copy, static_cast<std::uint32_t>(header.size() + payload.size()), peer};
+  std::uint8_t* end = copy;
+  for (const auto part : {header, payload, trailer}) {
+    end = std::copy(part.begin(), part.end(), end);
+  }
+  packets_[used_++] = {copy, static_cast<std::uint32_t>(end - copy), peer};
 }
 
 FaultyIo::FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config)
@@ -76,7 +78,7 @@ std::size_t FaultyIo::receive_fresh(std::span<RxPacket> packets) noexcept {
     const RxPacket packet = packets[i];
     const Fault fault = draw(config_.receive, store, receive_faults_);
     if (fault == Fault::kDuplicate || fault == Fault::kReorder) {
-      store.add(packet.from, {}, {packet.data, packet.size_bytes});
+      store.add(packet.from, {}, {packet.data, packet.size_bytes}, {});
     }
     if (fault == Fault::kNone || fault == Fault::kDuplicate) {
       packets[kept++] = packet;
@@ -85,21 +87,22 @@ std::size_t FaultyIo::receive_fresh(std::span<RxPacket> packets) noexcept {
   return kept;
 }
 
-bool FaultyIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept {
-  if (header.size() + payload.size() > kMaxDatagramBytes) {
-    return inner_->send(to, header, payload);  // which refuses and counts it
+bool FaultyIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                    std::span<const std::uint8_t> trailer) noexcept {
+  if (header.size() + payload.size() + trailer.size() > kMaxDatagramBytes) {
+    return inner_->send(to, header, payload, trailer);  // which refuses and counts it
   }
   switch (draw(config_.send, held_sends_, send_faults_)) {
     case Fault::kDrop:
       return true;  // the network lost it; a sender cannot know
     case Fault::kReorder:
-      held_sends_.add(to, header, payload);
+      held_sends_.add(to, header, payload, trailer);
       return true;
     case Fault::kDuplicate:
-      held_sends_.add(to, header, payload);
-      return inner_->send(to, header, payload);
+      held_sends_.add(to, header, payload, trailer);
+      return inner_->send(to, header, payload, trailer);
     case Fault::kNone:
-      return inner_->send(to, header, payload);
+      return inner_->send(to, header, payload, trailer);
   }
   return false;
 }

@@ -37,7 +37,9 @@ class FaultyIo final : public PacketIo {
   FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config);
 
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
-  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept override;
+  using PacketIo::send;
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
   void wait(std::chrono::microseconds timeout) noexcept override;
   void wake() noexcept override { inner_->wake(); }
@@ -64,7 +66,8 @@ class FaultyIo final : public PacketIo {
     bool empty() const noexcept { return used_ == 0; }
     std::size_t size() const noexcept { return used_; }
     const RxPacket& operator[](std::size_t i) const noexcept { return packets_[i]; }
-    void add(Endpoint peer, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept;
+    void add(Endpoint peer, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+             std::span<const std::uint8_t> trailer) noexcept;
     void clear() noexcept { used_ = 0; }
 
    private:

@@ -60,7 +60,7 @@ ParsedFrame parse_udp(std::span<const std::uint8_t> datagram, const Ipv4Header& 
     return kMalformedFrame;
   }
   const auto udp = load<UdpHeader>(datagram, 0);
-  if (udp.length_bytes != datagram.size()) {
+  if (udp.length_bytes != datagram.size() || udp.source_port == 0) {  // port 0: no answer can be sent
     return kMalformedFrame;
   }
   if (udp.destination_port != filter.local.port) {

@@ -27,7 +27,8 @@ struct IoCounters {
   std::uint64_t rx_packets = 0;
   std::uint64_t rx_bytes = 0;
   std::uint64_t rx_malformed = 0;  ///< broken Ethernet/IPv4/UDP frames and fragments (DPDK), truncated datagrams (UDP)
-  std::uint64_t rx_other = 0;      ///< sound frames that are not for us: other protocol, address or port (DPDK)
+  std::uint64_t rx_unauthenticated = 0;  ///< without the tag of the job's key (authenticated_io.h)
+  std::uint64_t rx_other = 0;            ///< sound frames that are not for us: other protocol, address or port (DPDK)
   std::uint64_t tx_packets = 0;
   std::uint64_t tx_bytes = 0;
   std::uint64_t tx_no_buffer = 0;     ///< datagrams dropped for want of a buffer or queue space
@@ -45,10 +46,14 @@ class PacketIo {
   /// Takes up to packets.size() datagrams that are there now; returns how many. Invalidates earlier ones.
   virtual std::size_t receive(std::span<RxPacket> packets) noexcept = 0;
 
-  /// Queues one datagram of header + payload. `header` (at most kMaxHeaderBytes) is copied; `payload` must stay
-  /// unchanged until flush(). May flush earlier by itself. False (and a counter) when it had to be dropped.
-  virtual bool send(Endpoint to, std::span<const std::uint8_t> header,
-                    std::span<const std::uint8_t> payload) noexcept = 0;
+  /// Queues one datagram of header + payload + trailer. `header` (at most kMaxHeaderBytes) and `trailer` (at most
+  /// kMaxTrailerBytes) are copied; `payload` must stay unchanged until flush(). May flush earlier by itself. False (and
+  /// a counter) when it had to be dropped.
+  virtual bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                    std::span<const std::uint8_t> trailer) noexcept = 0;
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept {
+    return send(to, header, payload, {});
+  }
 
   /// Hands everything queued to the network; payloads may change afterwards.
   virtual void flush() noexcept = 0;
@@ -77,6 +82,7 @@ class PacketIo {
   virtual const IoCounters& counters() const noexcept = 0;
 
   static constexpr std::size_t kMaxHeaderBytes = 64;
+  static constexpr std::size_t kMaxTrailerBytes = 8;
 
  protected:
   PacketIo() = default;

@@ -42,15 +42,16 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
       local_(local),
       receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
       gro_active_(config.gro && enable_gro(socket_.get())),
-      receiver_(socket_.get(), counters_),
-      sender_(socket_.get(), config.gso, counters_) {
+      receiver_(socket_.get(), peers_, counters_),
+      sender_(socket_.get(), config.gso, peers_, counters_) {
   grow_send_buffer(socket_, config.send_buffer_bytes);
 }
 
 std::size_t UdpIo::receive(std::span<RxPacket> packets) noexcept { return receiver_.receive(packets); }
 
-bool UdpIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept {
-  return sender_.send(to, header, payload);
+bool UdpIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                 std::span<const std::uint8_t> trailer) noexcept {
+  return sender_.send(to, header, payload, trailer);
 }
 
 void UdpIo::flush() noexcept { sender_.flush(); }

@@ -28,7 +28,9 @@ class UdpIo final : public PacketIo {
   UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config);
 
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
-  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept override;
+  using PacketIo::send;
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
   void wait(std::chrono::microseconds timeout) noexcept override;
   void wake() noexcept override;
@@ -50,6 +52,7 @@ class UdpIo final : public PacketIo {
   std::size_t receive_buffer_bytes_;
   bool gro_active_;
   IoCounters counters_;
+  RecentPeers peers_;
   UdpReceiver receiver_;
   UdpSender sender_;
 };

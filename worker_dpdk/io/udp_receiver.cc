@@ -8,8 +8,9 @@
 
 namespace thc::io {
 
-UdpReceiver::UdpReceiver(int socket, IoCounters& counters)
+UdpReceiver::UdpReceiver(int socket, RecentPeers& peers, IoCounters& counters)
     : socket_(socket),
+      peers_(peers),
       counters_(counters),
       buffer_(std::make_unique_for_overwrite<std::uint8_t[]>(kMessages * kMessageBytes)) {
   for (std::size_t i = 0; i < kMessages; ++i) {
@@ -44,6 +45,7 @@ bool UdpReceiver::fill() noexcept {
   filled_ = received > 0 ? static_cast<std::size_t>(received) : 0;
   message_ = 0;
   if (filled_ > 0) {
+    filled_at_ = std::chrono::steady_clock::now();
     open_message();
   }
   return filled_ > 0;
@@ -62,6 +64,12 @@ void UdpReceiver::open_message() noexcept {
   if (end_ == 0) {
     ++counters_.rx_malformed;  // an empty datagram carries no header; nobody above wants it
   }
+  if (senders_[message_].sin_port == 0) {
+    ++counters_.rx_malformed;  // port 0 means that no answer can be sent
+    end_ = 0;
+    return;
+  }
+  peers_.note(sender(), filled_at_);
   for (cmsghdr* c = CMSG_FIRSTHDR(&message.msg_hdr); c != nullptr; c = CMSG_NXTHDR(&message.msg_hdr, c)) {
     if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
       int segment_bytes = 0;
@@ -71,11 +79,15 @@ void UdpReceiver::open_message() noexcept {
   }
 }
 
+Endpoint UdpReceiver::sender() const noexcept {
+  const sockaddr_in& sender = senders_[message_];
+  return {ntohl(sender.sin_addr.s_addr), ntohs(sender.sin_port)};
+}
+
 std::size_t UdpReceiver::split(std::span<RxPacket> packets) noexcept {
   std::size_t count = 0;
   while (has_leftover()) {
-    const sockaddr_in& sender = senders_[message_];
-    const Endpoint from{ntohl(sender.sin_addr.s_addr), ntohs(sender.sin_port)};
+    const Endpoint from = sender();
     const std::uint8_t* data = static_cast<const std::uint8_t*>(vectors_[message_].iov_base);
     for (; offset_ < end_; offset_ += segment_bytes_) {
       if (count == packets.size()) {

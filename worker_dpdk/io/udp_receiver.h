@@ -11,13 +11,14 @@
 #include <span>
 
 #include "io/packet_io.h"
+#include "io/recent_peers.h"
 
 namespace thc::io {
 
 class UdpReceiver {
  public:
-  /// `socket` stays the caller's.
-  UdpReceiver(int socket, IoCounters& counters);
+  /// `socket` stays the caller's. Notes in `peers` who sent something.
+  UdpReceiver(int socket, RecentPeers& peers, IoCounters& counters);
 
   std::size_t receive(std::span<RxPacket> packets) noexcept;
 
@@ -35,9 +36,11 @@ class UdpReceiver {
 
   bool fill() noexcept;
   void open_message() noexcept;
+  Endpoint sender() const noexcept;
   std::size_t split(std::span<RxPacket> packets) noexcept;
 
   int socket_;
+  RecentPeers& peers_;
   IoCounters& counters_;
   std::unique_ptr<std::uint8_t[]> buffer_;
   std::array<mmsghdr, kMessages> messages_{};
@@ -46,6 +49,7 @@ class UdpReceiver {
   std::array<Control, kMessages> controls_{};
   // Cursor over the messages of the last recvmmsg: message_ of filled_, its bytes [offset_, end_) in segments.
   std::size_t filled_ = 0;
+  RecentPeers::TimePoint filled_at_{};
   std::size_t message_ = 0;
   std::size_t offset_ = 0;
   std::size_t end_ = 0;

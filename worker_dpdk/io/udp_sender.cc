@@ -1,7 +1,9 @@
 #include "io/udp_sender.h"
 
+#include <linux/sockios.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,15 +14,30 @@
 namespace thc::io {
 namespace {
 
-constexpr int kFullBufferRetries = 8;
-constexpr int kFullBufferWaitMs = 1;
+// Of one wait for room in the send buffer, in milliseconds: while it drains, and while nothing leaves it.
+constexpr int kLongestWaits = 8;
+constexpr int kFruitlessWaits = 2;
+constexpr int kIcmpErrors = 8;  // one is reported for each datagram that found nobody, instead of sending the next one
+// A worker that lacks a result asks again every 200 ms at least.
+constexpr std::chrono::seconds kRecent{2};
 
 bool is_buffer_full(int error) noexcept { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
 
+/// What the kernel says when it, or the device, cannot cut a merged message, or not with datagrams of that size.
+/// Anything else is the fault of one message: its destination (port 0), a firewall, a route.
+bool cannot_merge(int error) noexcept {
+  return error == EINVAL || error == EIO || error == EOPNOTSUPP || error == EMSGSIZE || error == ENOPROTOOPT;
+}
+
+int unsent_bytes(int socket) noexcept {
+  int bytes = 0;
+  return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
 }  // namespace
 
-UdpSender::UdpSender(int socket, bool gso, IoCounters& counters)
-    : socket_(socket), gso_(gso), counters_(counters), messages_(kMessages) {
+UdpSender::UdpSender(int socket, bool gso, const RecentPeers& peers, IoCounters& counters)
+    : socket_(socket), gso_(gso), peers_(peers), counters_(counters), messages_(kMessages) {
   open_.fill(kNoMessage);
 }
 
@@ -29,10 +46,11 @@ void UdpSender::set_shards(std::uint32_t shards) noexcept {
   shards_ = std::max(shards, 1U);
 }
 
-bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header,
-                     std::span<const std::uint8_t> payload) noexcept {
-  const std::size_t size_bytes = header.size() + payload.size();
-  if (header.size() > PacketIo::kMaxHeaderBytes || size_bytes > kMessageBytes || size_bytes == 0) {
+bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                     std::span<const std::uint8_t> trailer) noexcept {
+  const std::size_t size_bytes = header.size() + payload.size() + trailer.size();
+  if (header.size() > PacketIo::kMaxHeaderBytes || trailer.size() > PacketIo::kMaxTrailerBytes ||
+      size_bytes > kMessageBytes || size_bytes == 0) {
     ++counters_.tx_errors;
     return false;
   }
@@ -43,7 +61,7 @@ bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header,
     message = start_message(to, shard, size_bytes);
     open = static_cast<std::uint16_t>(used_ - 1);
   }
-  append(*message, header, payload);
+  append(*message, header, payload, trailer);
   return true;
 }
 
@@ -87,8 +105,8 @@ UdpSender::Message* UdpSender::start_message(Endpoint to, std::uint32_t shard, s
   return &message;
 }
 
-void UdpSender::append(Message& message, std::span<const std::uint8_t> header,
-                       std::span<const std::uint8_t> payload) noexcept {
+void UdpSender::append(Message& message, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                       std::span<const std::uint8_t> trailer) noexcept {
   if (!header.empty()) {
     auto& copy = message.headers[message.segments];
     std::memcpy(copy.data(), header.data(), header.size());
@@ -97,30 +115,77 @@ void UdpSender::append(Message& message, std::span<const std::uint8_t> header,
   if (!payload.empty()) {
     message.vector[message.vectors++] = {const_cast<std::uint8_t*>(payload.data()), payload.size()};
   }
-  const std::size_t size_bytes = header.size() + payload.size();
+  if (!trailer.empty()) {
+    auto& copy = message.trailers[message.segments];
+    std::memcpy(copy.data(), trailer.data(), trailer.size());
+    message.vector[message.vectors++] = {copy.data(), trailer.size()};
+  }
+  const std::size_t size_bytes = header.size() + payload.size() + trailer.size();
   message.total_bytes += static_cast<std::uint32_t>(size_bytes);
   ++message.segments;
   message.closed = size_bytes < message.segment_bytes || message.segments == kSegments;
 }
 
 void UdpSender::flush() noexcept {
-  for (std::size_t i = 0; i < used_; ++i) {
-    fill_header(i);
+  if (used_ == 0) {
+    return;
   }
-  std::size_t done = 0;
-  while (done < used_) {
-    done = send_from(done);
+  // The kernel calls a socket writable when half of its buffer is free. What has no neighbour stays in it for seconds.
+  stalled_ = !wait_for_room();
+  const auto recent = std::chrono::steady_clock::now() - kRecent;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < used_; ++i) {
+    if (stalled_ && !deserves_the_rest(messages_[i], recent)) {
+      counters_.tx_no_buffer += messages_[i].segments;
+    } else {
+      fill_header(messages_[i], headers_[kept].msg_hdr);
+      sending_[kept++] = static_cast<std::uint16_t>(i);
+    }
+  }
+  for (std::size_t done = 0; done < kept;) {
+    done = send_from(done, kept);
   }
   used_ = 0;
 }
 
-void UdpSender::fill_header(std::size_t index) noexcept {
-  Message& message = messages_[index];
+/// Waits as long as the buffer drains, and no longer. Once that was in vain it is not tried again until there is room:
+/// many flushes would each wait for the same few destinations.
+bool UdpSender::wait_for_room() noexcept {
+  pollfd writable{socket_, POLLOUT, 0};
+  if (poll(&writable, 1, 0) > 0) {
+    return true;
+  }
+  int fruitless = stalled_ ? kFruitlessWaits : 0;
+  for (int waits = 0; waits < kLongestWaits && fruitless < kFruitlessWaits; ++waits) {
+    const int before_bytes = unsent_bytes(socket_);
+    if (poll(&writable, 1, 1) > 0) {
+      return true;
+    }
+    fruitless += unsent_bytes(socket_) < before_bytes ? 0 : 1;
+  }
+  return false;
+}
+
+/// Whether a message may use the half of the buffer that is kept for those who do drain: contributions, and results
+/// for members of a job that were heard of. All else anybody can ask for, in the name of anybody.
+bool UdpSender::deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept {
+  switch (static_cast<wire::MessageType>(message.headers[0][offsetof(wire::Header, message_type)])) {
+    case wire::MessageType::kNorm:
+    case wire::MessageType::kCodes:
+      return true;
+    case wire::MessageType::kMaxNorm:
+    case wire::MessageType::kAggregate:
+      return peers_.heard_since(message.to, recent);
+    default:
+      return false;
+  }
+}
+
+void UdpSender::fill_header(Message& message, msghdr& header) noexcept {
   message.address = {};
   message.address.sin_family = AF_INET;
   message.address.sin_port = htons(message.to.port);
   message.address.sin_addr.s_addr = htonl(message.to.ip);
-  msghdr& header = headers_[index].msg_hdr;
   header = {};
   header.msg_name = &message.address;
   header.msg_namelen = sizeof message.address;
@@ -138,49 +203,53 @@ void UdpSender::fill_header(std::size_t index) noexcept {
   }
 }
 
-/// Sends messages [first, used_) until one is refused; returns the first that is not dealt with yet.
-std::size_t UdpSender::send_from(std::size_t first) noexcept {
-  for (int attempt = 0; attempt < kFullBufferRetries;) {
-    const int sent = sendmmsg(socket_, &headers_[first], static_cast<unsigned>(used_ - first), MSG_DONTWAIT);
+/// Sends messages [first, end) of sending_ until one is refused; returns the first that is not dealt with yet.
+std::size_t UdpSender::send_from(std::size_t first, std::size_t end) noexcept {
+  const Message& message = messages_[sending_[first]];
+  for (int icmp_errors = 0; icmp_errors < kIcmpErrors;) {
+    const int sent = sendmmsg(socket_, &headers_[first], static_cast<unsigned>(end - first), MSG_DONTWAIT);
     if (sent > 0) {
       for (int i = 0; i < sent; ++i) {
-        count_sent(first++);
+        count_sent(messages_[sending_[first++]]);
       }
       return first;
     }
     if (is_buffer_full(errno)) {
-      pollfd writable{socket_, POLLOUT, 0};
-      poll(&writable, 1, kFullBufferWaitMs);
-      ++attempt;
+      if (stalled_ || !wait_for_room()) {
+        stalled_ = true;
+        counters_.tx_no_buffer += message.segments;
+        return first + 1;
+      }
     } else if (errno == ECONNREFUSED) {
-      ++attempt;  // an ICMP error about an earlier datagram, reported instead of sending this one
+      ++icmp_errors;
     } else if (errno != EINTR) {
-      refused(first, errno);
+      refused(message, errno);
       return first + 1;
     }
   }
-  counters_.tx_no_buffer += messages_[first].segments;
+  counters_.tx_errors += message.segments;
   return first + 1;
 }
 
-void UdpSender::count_sent(std::size_t index) noexcept {
-  counters_.tx_packets += messages_[index].segments;
-  counters_.tx_bytes += messages_[index].total_bytes;
+void UdpSender::count_sent(const Message& message) noexcept {
+  counters_.tx_packets += message.segments;
+  counters_.tx_bytes += message.total_bytes;
 }
 
-void UdpSender::refused(std::size_t index, int error) noexcept {
-  const Message& message = messages_[index];
-  // Without GSO in the kernel or the device, or with datagrams above the MTU, the merged message is what is refused.
-  const bool merged = message.segments > 1;
-  if (merged && (error == EINVAL || error == EIO || error == EOPNOTSUPP || error == EMSGSIZE || error == ENOPROTOOPT)) {
-    gso_ = false;
-    send_segments(message);
+void UdpSender::refused(const Message& message, int error) noexcept {
+  if (message.segments == 1 || !cannot_merge(error)) {
+    counters_.tx_errors += message.segments;
     return;
   }
-  counters_.tx_errors += message.segments;
+  // The datagrams themselves tell whose fault it is: of a bad destination they are refused, too.
+  if (send_segments(message)) {
+    gso_ = false;
+  }
 }
 
-void UdpSender::send_segments(const Message& message) noexcept {
+/// Whether any of them was sent.
+bool UdpSender::send_segments(const Message& message) noexcept {
+  const std::uint64_t sent_before = counters_.tx_packets;
   std::size_t vector = 0;
   for (std::uint32_t offset = 0; offset < message.total_bytes; offset += message.segment_bytes) {
     const std::size_t size_bytes = std::min(message.segment_bytes, message.total_bytes - offset);
@@ -198,6 +267,7 @@ void UdpSender::send_segments(const Message& message) noexcept {
       ++(is_buffer_full(errno) ? counters_.tx_no_buffer : counters_.tx_errors);
     }
   }
+  return counters_.tx_packets != sent_before;
 }
 
 }  // namespace thc::io

@@ -11,16 +11,21 @@
 #include <vector>
 
 #include "io/packet_io.h"
+#include "io/recent_peers.h"
 
 namespace thc::io {
 
 class UdpSender {
  public:
-  /// `socket` stays the caller's. `gso`: try UDP_SEGMENT; given up for good when the kernel refuses it.
-  UdpSender(int socket, bool gso, IoCounters& counters);
+  /// `socket` stays the caller's. `gso`: try UDP_SEGMENT; given up for good when the kernel refuses merged datagrams
+  /// that it sends one by one.
+  UdpSender(int socket, bool gso, const RecentPeers& peers, IoCounters& counters);
 
-  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) noexcept;
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept;
 
+  /// Waits some milliseconds at most, and only while the send buffer drains. What has no room then is dropped and
+  /// counted (tx_no_buffer): first answers to strangers, and what goes to addresses that have been silent.
   void flush() noexcept;
 
   void set_shards(std::uint32_t shards) noexcept;
@@ -49,28 +54,34 @@ class UdpSender {
     bool closed;  // nothing may be added
     sockaddr_in address;
     Control control;
-    std::array<iovec, 2 * kSegments> vector;
+    std::array<iovec, 3 * kSegments> vector;
     std::array<std::array<std::uint8_t, PacketIo::kMaxHeaderBytes>, kSegments> headers;
+    std::array<std::array<std::uint8_t, PacketIo::kMaxTrailerBytes>, kSegments> trailers;
   };
 
   std::uint32_t shard_of(std::span<const std::uint8_t> header) const noexcept;
   std::uint16_t& open_entry(Endpoint to, std::uint32_t shard) noexcept;
   Message* find_open(std::uint16_t index, Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
   Message* start_message(Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
-  static void append(Message& message, std::span<const std::uint8_t> header,
-                     std::span<const std::uint8_t> payload) noexcept;
-  void fill_header(std::size_t index) noexcept;
-  std::size_t send_from(std::size_t first) noexcept;
-  void count_sent(std::size_t index) noexcept;
-  void refused(std::size_t index, int error) noexcept;
-  void send_segments(const Message& message) noexcept;
+  static void append(Message& message, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+                     std::span<const std::uint8_t> trailer) noexcept;
+  bool wait_for_room() noexcept;
+  bool deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept;
+  static void fill_header(Message& message, msghdr& header) noexcept;
+  std::size_t send_from(std::size_t first, std::size_t end) noexcept;
+  void count_sent(const Message& message) noexcept;
+  void refused(const Message& message, int error) noexcept;
+  bool send_segments(const Message& message) noexcept;
 
   int socket_;
   bool gso_;
+  bool stalled_ = false;  // the buffer is full, and waiting brought nothing
+  const RecentPeers& peers_;
   IoCounters& counters_;
   std::uint32_t shards_ = 1;
   std::vector<Message> messages_;
   std::size_t used_ = 0;
+  std::array<std::uint16_t, kMessages> sending_{};  // the messages of headers_
   std::array<mmsghdr, kMessages> headers_{};
   std::array<std::uint16_t, kOpenMessages> open_;  // the message of each (destination, shard) that takes more
 };

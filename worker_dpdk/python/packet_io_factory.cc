@@ -3,12 +3,16 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "io/address.h"
+#include "io/authenticated_io.h"
 #include "python/register_comm.h"
+#include "thc/errors.h"
 
 namespace thc::python {
 namespace {
@@ -54,7 +58,13 @@ std::unique_ptr<io::PacketIo> make_back_end(const IoConfig& config) {
 
 std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config) {
   std::unique_ptr<io::PacketIo> back_end = make_back_end(config);
-  return config.faults ? std::make_unique<io::FaultyIo>(std::move(back_end), *config.faults) : std::move(back_end);
+  if (config.faults) {
+    back_end = std::make_unique<io::FaultyIo>(std::move(back_end), *config.faults);
+  }
+  if (config.keys) {
+    back_end = std::make_unique<io::AuthenticatedIo>(std::move(back_end), *config.keys, io::Direction::kUp);
+  }
+  return back_end;
 }
 
 void register_io_config(py::module_& module) {
@@ -65,6 +75,18 @@ void register_io_config(py::module_& module) {
       .def("use_dpdk", &use_dpdk, py::kw_only(), py::arg("local"), py::arg("eal_args"), py::arg("devices"),
            py::arg("prefix_length"), py::arg("gateway"), py::arg("neighbours"), py::arg("mtu_bytes"),
            py::arg("verify_udp_checksum"))
+      .def("use_key_file", [](IoConfig& config, const std::string& path) { config.keys = io::JobKeys::read(path); })
+      .def("use_key",
+           [](IoConfig& config, const py::bytes& key) {
+             const std::string_view bytes = key;
+             io::JobKey copy;
+             if (bytes.size() != copy.size()) {
+               throw ConfigurationError("a key has " + std::to_string(copy.size()) + " bytes, not " +
+                                        std::to_string(bytes.size()));
+             }
+             std::copy(bytes.begin(), bytes.end(), copy.begin());
+             config.keys = io::JobKeys(copy);
+           })
       .def("add_faults", &add_faults, py::kw_only(), py::arg("drop"), py::arg("duplicate"), py::arg("reorder"),
            py::arg("seed"));
 }

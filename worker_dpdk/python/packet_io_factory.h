@@ -7,6 +7,7 @@
 
 #include "io/dpdk_io.h"
 #include "io/faulty_io.h"
+#include "io/job_keys.h"
 #include "io/packet_io.h"
 #include "io/udp_io.h"
 
@@ -15,6 +16,7 @@ namespace thc::python {
 struct IoConfig {
   std::variant<io::UdpConfig, io::DpdkConfig> back_end;
   std::optional<io::FaultConfig> faults;
+  std::optional<io::JobKeys> keys;
 };
 
 /// Throws TransportError or DpdkUnavailableError.

@@ -26,6 +26,7 @@ enum class Count : std::size_t {
   kStale,               ///< messages of an earlier round or epoch
   kMalformed,           ///< wrong version, type, length or job
   kForeign,             ///< datagrams from an address that is no server of this session
+  kUnauthenticated,     ///< datagrams without the tag of the job's key
   kGivenUp,             ///< packets without a result within the loss timeout (loss-tolerant mode)
   kRejoins,             ///< times a server had lost the job and was joined again
   kSmoothedRttUs,       ///< not a count: last smoothed round-trip time, microseconds
@@ -50,6 +51,7 @@ inline constexpr std::array<std::string_view, kCounts> kCountNames = {"hello_sen
                                                                       "stale",
                                                                       "malformed",
                                                                       "foreign",
+                                                                      "unauthenticated",
                                                                       "given_up",
                                                                       "rejoins",
                                                                       "smoothed_rtt_us"};

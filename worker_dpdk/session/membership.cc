@@ -45,12 +45,22 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
                                     .config = job_config(config)})),
       codes_per_packet_(config.codes_per_packet),
       shards_(1, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
-      waiting_(1) {}
+      waiting_(1) {
+  // Answers are made from the header that they answer.
+  hello_.round = static_cast<std::uint32_t>(nonce);
+  hello_.partition = static_cast<std::uint16_t>(nonce >> 32);
+  hello_.chunk = static_cast<std::uint16_t>(nonce >> 48);
+}
+
+bool Membership::answers_hello(const wire::Header& header) const noexcept {
+  return header.round == hello_.round && header.partition == hello_.partition && header.chunk == hello_.chunk;
+}
 
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
   const auto shape = payload_of<wire::WelcomePayload>(message);
   const std::uint32_t shard = message.header.slot;
-  if (!is_possible(shape, codes_per_packet_) || shard >= shards_.size() || shards_[shard].joined) {
+  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_) || shard >= shards_.size() ||
+      shards_[shard].joined || was_lost(shards_[shard], message.header.epoch)) {
     return Welcome::kIgnored;
   }
   if (has_shape_ && !is_same(shape, shape_)) {
@@ -67,6 +77,10 @@ Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimeP
   return Welcome::kShape;
 }
 
+bool Membership::was_lost(const Shard& shard, std::uint32_t epoch) noexcept {
+  return shard.losses > 0 && std::ranges::find(shard.lost_epochs, epoch) != shard.lost_epochs.end();
+}
+
 void Membership::accept(Shard& shard, std::uint32_t epoch) noexcept {
   shard.joined = true;
   shard.epoch = epoch;
@@ -79,6 +93,7 @@ bool Membership::lose(std::uint32_t slot, TimePoint now) noexcept {
     return false;
   }
   shard.joined = false;
+  shard.lost_epochs[shard.losses++ % shard.lost_epochs.size()] = shard.epoch;
   shard.next_hello = now;
   shard.hello_interval = kFirstHelloInterval;
   ++waiting_;

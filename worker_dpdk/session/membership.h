@@ -1,6 +1,8 @@
 // Being a member of a job on the shards of one server: HELLO until WELCOME, epochs, joining again after a restart.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -36,6 +38,8 @@ class Membership {
   std::uint16_t codes_multiple() const noexcept { return shape_.codes_multiple; }
   std::uint16_t shards() const noexcept { return static_cast<std::uint16_t>(shards_.size()); }
 
+  /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
+  bool answers_hello(const wire::Header& header) const noexcept;
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
   /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
   bool take_challenge(const ServerMessage& message) noexcept;
@@ -59,9 +63,14 @@ class Membership {
     Duration hello_interval{0};
     std::uint64_t cookie = 0;
     bool challenged = false;  ///< since the last HELLO that was due
+    /// The last ones, 0: none. They never come back: a WELCOME of one is a late copy, and with it late results of that
+    /// epoch would be taken for those of packets that the other workers have summed in another.
+    std::array<std::uint32_t, 8> lost_epochs{};
+    std::size_t losses = 0;
   };
 
   const Shard& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
+  static bool was_lost(const Shard& shard, std::uint32_t epoch) noexcept;
   void accept(Shard& shard, std::uint32_t epoch) noexcept;
   void send_hello(std::size_t shard) noexcept;
   void send_notice(wire::MessageType type, std::size_t shard) noexcept;

@@ -1,11 +1,15 @@
 #include "session/refusal.h"
 
+#include <algorithm>
 #include <string>
 
 #include "io/address.h"
 
 namespace thc {
 namespace {
+
+// Ethernet's 1500 bytes without the headers of IP and UDP, and the tag of a job with a key.
+constexpr std::size_t kEthernetDatagramBytes = 1500 - 28 - 8;
 
 /// What users call `field`.
 std::string name_of(wire::ConfigField field) {
@@ -60,6 +64,19 @@ std::string one_value(wire::ConfigField field, const SessionConfig& config) {
   return own ? std::string(1, ' ').append(std::to_string(*own)) : "";
 }
 
+/// "; ..." when packets are too large for a path of Ethernet frames, which loses them without a word.
+std::string packet_size_hint(const SessionConfig& config) {
+  const unsigned wider_bits = std::max(config.table.bits(), config.value_bits);
+  const std::size_t datagram_bytes = sizeof(wire::Header) + std::size_t{config.codes_per_packet} * wider_bits / 8;
+  if (datagram_bytes <= kEthernetDatagramBytes) {
+    return "";
+  }
+  const std::uint32_t fitting = auto_codes_per_packet(kEthernetDatagramBytes, config.table.bits(), config.value_bits);
+  return "; other messages were answered, and codes never: packets have up to " + std::to_string(datagram_bytes) +
+         " bytes, and where a part of the path has a smaller MTU than its ends, only small ones get through. " +
+         "ThcConfig(codes_per_packet=" + std::to_string(fitting) + ") on all workers fits 1500 bytes";
+}
+
 }  // namespace
 
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config) {
@@ -108,28 +125,38 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
 Failure no_welcome(io::Endpoint server, const SessionConfig& config) {
   return {Failure::Kind::kDeadline,
           "server " + io::to_string(server) + " did not answer HELLO within " + seconds(config.connect_timeout) +
-              "; is thc-ps, or a switch with its agent, running there, and does UDP reach it?"};
+              "; is thc-ps, or a switch with its agent, running there, does UDP reach it, and has it the same key for "
+              "this job (or none, as a switch)?"};
 }
 
-Failure no_result(const Operation& operation, const InFlight* packet, io::Endpoint server, const SessionConfig& config,
-                  bool server_answered, bool rejoined) {
+Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known) {
   Failure failure{Failure::Kind::kDeadline, "partition " + std::to_string(operation.partition()) + " has no " +
                                                 (operation.stage() == Stage::kNorm ? "maximum norms" : "aggregate") +
                                                 " from server " + io::to_string(server) + " within " +
                                                 seconds(config.operation_timeout)};
+  const InFlight* packet = known.packet;
   if (packet != nullptr) {
     failure.slot = packet->slot;
     failure.round = packet->round;
     failure.message += " (slot " + std::to_string(packet->slot) + " round " + std::to_string(packet->round) + ")";
   }
-  if (packet != nullptr && packet->seen_workers != 0) {
-    failure.missing_workers = all_workers(config) & ~packet->seen_workers;
-    failure.message += ": missing worker " + list_of(failure.missing_workers);
+  const std::uint64_t missing =
+      packet != nullptr && packet->seen_workers != 0 ? all_workers(config) & ~packet->seen_workers : 0;
+  if (known.silent_for > Duration::zero()) {
+    failure.message += ": the server has not answered for " + seconds(known.silent_for) +
+                       ", so it, or the way to it, " + "is down" +
+                       (missing != 0 ? "; before that it waited for worker " + list_of(missing) : "");
+  } else if (missing != 0) {
+    failure.missing_workers = missing;
+    failure.message += ": missing worker " + list_of(missing);
   } else {
     failure.message +=
-        server_answered ? ": the server answers, but did not say who is missing" : ": the server does not answer";
+        known.server_answered ? ": the server answers, but did not say who is missing" : ": the server does not answer";
   }
-  if (rejoined) {
+  if (known.only_codes_are_lost) {
+    failure.message += packet_size_hint(config);
+  }
+  if (known.rejoined) {
     failure.kind = Failure::Kind::kRestart;
     failure.message += "; the server was restarted meanwhile, some workers may have had the result before";
   }

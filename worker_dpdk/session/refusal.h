@@ -14,10 +14,17 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
 /// No WELCOME within the connect timeout.
 Failure no_welcome(io::Endpoint server, const SessionConfig& config);
 
-/// No result within the operation timeout. `packet` is the oldest without one, null when none was sent;
-/// `server_answered`: something was received since it was sent; `rejoined`: the server lost the job meanwhile.
-Failure no_result(const Operation& operation, const InFlight* packet, io::Endpoint server, const SessionConfig& config,
-                  bool server_answered, bool rejoined);
+/// What a link knows when an operation has no result in time.
+struct NoResult {
+  const InFlight* packet;    ///< the oldest without one, null when none was sent
+  bool server_answered;      ///< something was received since it was sent
+  Duration silent_for;       ///< how long the packet was repeated without any answer from the server; 0: it answers
+  bool only_codes_are_lost;  ///< all else was answered, and no packet of codes ever
+  bool rejoined;             ///< the server lost the job meanwhile
+};
+
+/// No result within the operation timeout.
+Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known);
 
 /// The server is back, but what it knew of packets in flight cannot be had again.
 Failure lost_round(io::Endpoint server, const std::string& why);

@@ -15,6 +15,8 @@ constexpr Duration kRepeatPeriod{1'000};
 // A server lets go of a process that crashed without GOODBYE when it left five PROBEs in a second without an answer;
 // each shard finds out for itself.
 constexpr Duration kDuplicatePatience{3'000'000};
+// A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
+constexpr Duration kSilence{1'000'000};
 
 Duration elapsed(TimePoint since, TimePoint now) noexcept { return std::chrono::duration_cast<Duration>(now - since); }
 
@@ -88,6 +90,10 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
   const auto error = payload_of<wire::ErrorPayload>(message);
   const auto reason = static_cast<wire::ErrorReason>(std::uint16_t{error.reason});
   if (message.header.epoch == 0 && !joined()) {
+    if (!membership_.answers_hello(message.header)) {
+      context_.counters.add(Count::kStale);
+      return;
+    }
     return take_hello_refusal(message, reason, now);
   }
   if (!membership_.joined(message.header.slot) || message.header.epoch != membership_.epoch(message.header.slot)) {
@@ -154,6 +160,7 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
     return;
   }
   packet->operation->store(packet->chunk, message.payload.data(), header.contributions);
+  heard_of_codes_ |= stream.stage() == Stage::kCodes;
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
@@ -317,7 +324,14 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
   const TimePoint started_at = operation.deadline() - context_.config.operation_timeout;
   const InFlight* oldest = stream.oldest();
   const bool answered = heard_at_ > (oldest != nullptr ? oldest->first_sent_at : started_at);
-  fail(no_result(operation, oldest, server(), context_.config, answered, rejoined_at_ >= started_at));
+  const bool silent = oldest != nullptr && oldest->sent_at > heard_at_ && elapsed(heard_at_, now) >= kSilence;
+  fail(no_result(operation, server(), context_.config,
+                 {.packet = oldest,
+                  .server_answered = answered,
+                  .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
+                  .only_codes_are_lost = operation.stage() == Stage::kCodes && !heard_of_codes_ &&
+                                         (oldest == nullptr || silent || oldest->seen_workers == 0),
+                  .rejoined = rejoined_at_ >= started_at}));
 }
 
 TimePoint ServerLink::next_timer() const noexcept {

@@ -80,6 +80,7 @@ class ServerLink {
   std::size_t repeat_budget_bytes_ = 0;
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
+  bool heard_of_codes_ = false;  ///< a packet of codes had a result
   TimePoint rejoined_at_{};
   std::optional<Failure> duplicate_;  ///< the server took another process for this worker, but may let go of it
   TimePoint duplicate_until_ = TimePoint::max();

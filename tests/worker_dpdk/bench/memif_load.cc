@@ -7,12 +7,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "io/address.h"
+#include "io/authenticated_io.h"
 #include "io/dpdk_io.h"
 #include "thc/errors.h"
 #include "thc/hello.h"
@@ -185,6 +187,7 @@ Welcome join(io::PacketIo& io, io::Endpoint server) {
 struct Settings {
   std::string mode = "server";
   std::string memif_socket;
+  std::string key_file;
   std::uint32_t window = 256;
   double seconds = 3;
 };
@@ -201,7 +204,10 @@ int run(const Settings& settings) {
   if (forward) {
     config.neighbours = {{.ip = config.local.ip, .mac = io::parse_mac(mac), .device_index = 0}};
   }
-  const auto io = io::make_dpdk_io(config);
+  std::unique_ptr<io::PacketIo> io = io::make_dpdk_io(config);
+  if (!settings.key_file.empty()) {
+    io = std::make_unique<io::AuthenticatedIo>(std::move(io), io::JobKeys::read(settings.key_file), io::Direction::kUp);
+  }
   const io::Endpoint server{io::parse_ipv4("10.97.0.2"), wire::kUdpPort};
   Load load(*io, forward ? io->local() : server, forward ? wire::MessageType::kCodes : wire::MessageType::kAggregate);
   if (forward) {
@@ -242,6 +248,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"server", "forward"}));
   app.add_option("--socket", settings.memif_socket, "abstract memif socket that the device under test serves")
       ->required();
+  app.add_option("--key-file", settings.key_file, "of thc-ps");
   app.add_option("--window", settings.window, "packets in flight")->check(CLI::Range(1, 1024));
   app.add_option("--seconds", settings.seconds, "how long to measure")->check(CLI::Range(0.1, 60.0));
   CLI11_PARSE(app, argc, argv);

@@ -2,7 +2,10 @@
 #include "io/udp_io.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <chrono>
@@ -153,6 +156,74 @@ TEST(UdpIoTest, GivesUpMergingWhenTheKernelRefuses) {
   EXPECT_FALSE(sender->gso_active());
   EXPECT_EQ(sender->counters().tx_packets, 3U);
 }
+
+// Port 0 is refused by the kernel with the words it has for a device without GSO. Anybody can send from it.
+TEST(UdpIoTest, PortZeroDoesNotEndMerging) {
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  const std::array<std::uint8_t, 40> data{};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(sender->send({kLoopback, 0}, data, {}));
+  }
+  sender->flush();
+  EXPECT_TRUE(sender->gso_active());
+  EXPECT_EQ(sender->counters().tx_errors, 3U);
+}
+
+TEST(UdpIoTest, DropsDatagramsFromPortZero) {
+  const auto receiver = make_udp_io({.local = {kLoopback, 0}});
+  const int raw = socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_UDP);
+  if (raw < 0) {
+    GTEST_SKIP() << "raw sockets need root";
+  }
+  const FileDescriptor owner(raw);
+  struct {
+    udphdr header;
+    std::array<std::uint8_t, 32> data;
+  } datagram{};
+  datagram.header.dest = htons(receiver->local().port);
+  datagram.header.len = htons(sizeof datagram);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(kLoopback);
+  ASSERT_EQ(sendto(raw, &datagram, sizeof datagram, 0, reinterpret_cast<sockaddr*>(&to), sizeof to),
+            static_cast<ssize_t>(sizeof datagram));
+  EXPECT_EQ(receive_one(*receiver, nullptr, std::chrono::milliseconds(200)), "");
+  EXPECT_EQ(receiver->counters().rx_malformed, 1U);
+}
+
+class FullBufferTest : public testing::TestWithParam<wire::MessageType> {};
+
+// Addresses that nobody answers ARP for keep what is sent to them in the one send buffer for seconds.
+TEST_P(FullBufferTest, DeadNeighboursDoNotHoldUpALiveOne) {
+  if (const std::string& reason = TestNetwork::instance().veth_missing(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  const std::uint32_t own_ip = parse_ipv4("10.99.0.1");
+  const auto sender = make_udp_io({.local = {own_ip, 0}, .send_buffer_bytes = 212'992});  // what everybody may have
+  const auto live = make_udp_io({.local = {own_ip, 0}});
+  const std::array<std::uint8_t, 1024> payload{};
+  wire::Header header{};
+  live->send(sender->local(), bytes_of(header), {});
+  live->flush();
+  ASSERT_EQ(receive_one(*sender).size(), sizeof header);
+  const auto start = std::chrono::steady_clock::now();
+  for (std::uint32_t round = 0; round < 200; ++round) {
+    header.message_type = static_cast<std::uint8_t>(GetParam());
+    for (std::uint32_t dead = 0; dead < 63; ++dead) {
+      sender->send({own_ip + 100 + dead, 5000}, bytes_of(header), payload);
+    }
+    header.message_type = static_cast<std::uint8_t>(wire::MessageType::kAggregate);
+    header.slot = round;
+    sender->send(live->local(), bytes_of(header), payload);
+    sender->flush();
+    ASSERT_EQ(receive_one(*live).size(), sizeof header + payload.size()) << "round " << round;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // 8 ms for each datagram took 100 s
+  EXPECT_GT(sender->counters().tx_no_buffer, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Answers, FullBufferTest,
+                         testing::Values(wire::MessageType::kAggregate, wire::MessageType::kError));
 
 TEST(UdpIoTest, WakeEndsAWait) {
   const auto io = make_udp_io({.local = {kLoopback, 0}});

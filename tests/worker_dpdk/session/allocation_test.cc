@@ -27,7 +27,8 @@ class EchoIo final : public io::PacketIo {
     ready_ = 0;
     return count;
   }
-  bool send(io::Endpoint, std::span<const std::uint8_t> bytes, std::span<const std::uint8_t>) noexcept override {
+  bool send(io::Endpoint, std::span<const std::uint8_t> bytes, std::span<const std::uint8_t>,
+            std::span<const std::uint8_t>) noexcept override {
     if (ready_ == answers_.size()) {
       return false;
     }

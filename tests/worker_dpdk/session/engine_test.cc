@@ -38,6 +38,7 @@ class EngineTest : public ::testing::Test {
     wire::Header header = make_header(MessageType::kWelcome, *config);
     header.slot = shard;
     header.epoch = epoch;
+    header.round = 99;  // the engine's nonce
     wire::WelcomePayload payload{};
     payload.slots = slots;
     payload.norm_slots = 2;
@@ -365,6 +366,49 @@ TEST_F(EngineTest, DeadlineTellsThatTheServerIsSilent) {
   EXPECT_NE(engine->failure()->message.find("the server does not answer"), std::string::npos);
 }
 
+// The server dies while worker 1 computes: what it said before is no reason to blame worker 1.
+TEST_F(EngineTest, DeadlineBlamesAServerThatHasStoppedAnswering) {
+  join_and_push(two_workers(), 64);
+  pass(Duration(20'000));
+  const auto again = packet_io.take_sent();
+  ASSERT_EQ(again.size(), 1U);
+  arrive(error(header_of(again[0]), ErrorReason::kIncomplete, 0b01));
+  for (Duration passed{0}; passed < config->operation_timeout; passed += Duration(50'000)) {
+    pass(Duration(50'000));
+  }
+  ASSERT_TRUE(engine->failure());
+  const Failure& failure = *engine->failure();
+  EXPECT_EQ(failure.kind, Failure::Kind::kDeadline);
+  EXPECT_EQ(failure.missing_workers, 0U);
+  EXPECT_NE(failure.message.find("the server has not answered for"), std::string::npos) << failure.message;
+  EXPECT_NE(failure.message.find("before that it waited for worker 1"), std::string::npos) << failure.message;
+}
+
+// As on a path whose middle has a smaller MTU than its ends: HELLO gets through, CODES do not.
+TEST_F(EngineTest, DeadlineThinksOfThePacketSizeWhenOnlyCodesGetLost) {
+  SessionConfig large = test_config(4, 2);
+  large.codes_per_packet = 8192;
+  join_and_push(resolve(large, 8972), 8192);
+  pass(config->operation_timeout);
+  ASSERT_TRUE(engine->failure());
+  EXPECT_NE(engine->failure()->message.find("codes_per_packet=1024"), std::string::npos) << engine->failure()->message;
+}
+
+TEST_F(EngineTest, IgnoresAnswersToAnotherHello) {
+  start(two_workers());
+  engine->step(now);
+  Datagram replayed = welcome(0);
+  replayed[16] ^= 1U;  // round: a part of the nonce
+  arrive(replayed);
+  EXPECT_FALSE(engine->connected());
+  wire::Header header = header_of(replayed);
+  header.epoch = std::uint32_t{0};
+  arrive(error(header, ErrorReason::kTooManyJobs));
+  EXPECT_FALSE(engine->failure());
+  arrive(welcome(0));
+  EXPECT_TRUE(engine->connected());
+}
+
 TEST_F(EngineTest, WaitingForPeersSlowsRepetitionDown) {
   const auto packets = join_and_push(two_workers(), 64);
   std::size_t repeated = 0;
@@ -403,6 +447,22 @@ TEST_F(EngineTest, JoinsAgainAndRepeatsEverythingWhenTheServerForgotTheJob) {
   EXPECT_EQ(push->aggregate[0], 7U);
   EXPECT_EQ(push->aggregate[64], 9U);
   EXPECT_EQ(push->aggregate[128], 8U);
+}
+
+TEST_F(EngineTest, ALateWelcomeOfALostEpochDoesNotBringItBack) {
+  // With it, a late result of that epoch would be taken for a packet that the others have summed in another.
+  const auto packets = join_and_push(two_workers(), 64);
+  arrive(error(header_of(packets[0]), ErrorReason::kUnknownJob));
+  packet_io.take_sent();
+  arrive(welcome(0));
+  arrive(aggregate_of(packets[0], 9));
+  EXPECT_FALSE(push->operation->done());
+  EXPECT_GE(count(Count::kStale), 1U);
+  arrive(welcome(0, 1, 10, 6));
+  pass(Duration(1'000));
+  const auto sent = packet_io.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(header_of(sent[0]).epoch, 6U);
 }
 
 TEST_F(EngineTest, RestartErrorWhenTheServerComesBackWithOtherSlots) {

@@ -56,14 +56,15 @@ class MemoryIo final : public io::PacketIo {
     }
     return received_.size();
   }
-  bool send(io::Endpoint, std::span<const std::uint8_t> header,
-            std::span<const std::uint8_t> payload) noexcept override {
+  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept override {
     if (refuse_sends > 0) {
       --refuse_sends;
       return false;
     }
     Datagram datagram(header.begin(), header.end());
     datagram.insert(datagram.end(), payload.begin(), payload.end());
+    datagram.insert(datagram.end(), trailer.begin(), trailer.end());
     sent.push_back(std::move(datagram));
     return true;
   }

@@ -77,8 +77,9 @@ def run_workers(server: str, dpdk: list[dict[str, Any]], faults: dict[str, float
             assert result["counters"]["retransmissions"] > 0
 
 
+@pytest.mark.parametrize("keyed", [False, True], ids=["no key", "key"])
 @pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
-def test_memif(tmp_path: Path, faults: bool) -> None:
+def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, keyed: bool) -> None:
     socket = tmp_path / "memif.sock"
 
     def devices(role: str, ids: range) -> list[str]:
@@ -90,6 +91,12 @@ def test_memif(tmp_path: Path, faults: bool) -> None:
     arguments = ["--dpdk", "--eal-args", " ".join(eal("ps") + devices("server", range(WORKERS)))]
     if faults:
         arguments += FAULT_FLAGS
+    if keyed:
+        key_file = tmp_path / "key"
+        key_file.touch(0o600)
+        key_file.write_text("5a" * 32)
+        arguments += ["--key-file", str(key_file)]
+        monkeypatch.setenv("THC_KEY_FILE", str(key_file))
     with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
         dpdk = [
             {"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}") + devices("client", range(w, w + 1))}

@@ -317,6 +317,33 @@ def test_missing_worker_is_named(server: ParameterServer) -> None:
             assert caught.value.round == 1
 
 
+def test_wait_of_a_second_thread_ends_in_time(server: ParameterServer) -> None:
+    """Long before the operation does, whatever the first thread does meanwhile."""
+    with ExitStack() as stack:
+        (session,) = sessions(stack, [server.address], 1, timeouts=Timeouts(operation_s=30))
+        stuck = stack.enter_context(join_alone(server, next(_next_job)))
+        pushed = push_codes(stuck, 0, np.zeros(512, np.uint8))
+        waited: list[float] = []
+
+        def wait() -> None:
+            for timeout in (0.2, 1.0):
+                start = time.monotonic()
+                with pytest.raises(DeadlineError, match="still in flight"):
+                    stuck.wait(pushed.stage, timeout)
+                waited.append(time.monotonic() - start)
+
+        second = threading.Thread(target=wait)
+        second.start()
+        while second.is_alive():  # calls of all kinds, one after the other
+            push_codes(session, 0, np.zeros(512, np.uint8)).wait(30)
+            stuck.counters()
+            with suppress(DeadlineError):
+                stuck.wait(pushed.stage, 0.01)
+        second.join()
+        assert len(waited) == 2
+        assert max(waited) < 15
+
+
 def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
     config = ThcConfig()
     with ExitStack() as stack:

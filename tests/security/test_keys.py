@@ -1,0 +1,317 @@
+"""Authenticated jobs: what an attacker on the path can do to a job with a key, and to one without."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from datagram_tags import HEADER_BYTES, TAG_BYTES, tag
+from on_path import OnPath
+from pushed_codes import push_codes
+
+from byteps_thc import _core
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError, DeadlineError
+from byteps_thc.tools.launch import ParameterServer, find_thc_ps
+from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.session import Session, Timeouts, UdpConfig
+from byteps_thc.wire.layout import Header, MessageType
+
+LOOPBACK = UdpConfig("127.0.0.1:0")
+CONFIG = ThcConfig(codes_per_packet=1024)
+COUNT = 200 * 1024
+KEY, OTHER_KEY = bytes(range(32)), bytes(range(1, 33))
+SOON = Timeouts(connect_s=1.0)
+
+
+@pytest.fixture(autouse=True)
+def no_key_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("THC_KEY_FILE", raising=False)
+
+
+@pytest.fixture
+def write_keys(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / f"keys{len(list(tmp_path.iterdir()))}"
+        path.touch(0o600)
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def free_tcp_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class KeyedServer(ParameterServer):
+    """thc-ps with KEY for all jobs."""
+
+    def __init__(self, key_file: str, *arguments: str) -> None:
+        self.metrics_port = free_tcp_port()
+        super().__init__(["--key-file", key_file, "--metrics-port", str(self.metrics_port), *arguments])
+
+    def unauthenticated(self) -> int:
+        """Datagrams that were dropped."""
+        time.sleep(0.2)  # counters are published some times a second
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=30) as response:
+            text = response.read().decode()
+        return sum(int(n) for n in re.findall(r"^thc_ps_io_unauthenticated_total\{.*\} (\d+)$", text, re.MULTILINE))
+
+
+@pytest.fixture
+def keyed_server(write_keys: Callable[[str], str]) -> Iterator[KeyedServer]:
+    with KeyedServer(write_keys(KEY.hex()), "--threads", "2") as server:
+        yield server
+
+
+def make_codes(worker: int, seed: int = 0) -> npt.NDArray[np.uint8]:
+    return np.random.default_rng([seed, worker]).integers(0, 256, COUNT // 2, np.uint8)
+
+
+def expected_sums(workers: int, seed: int = 0) -> npt.NDArray[np.uint8]:
+    table = np.asarray(CONFIG.resolve(workers).table.values, np.uint8)
+    total = np.zeros(COUNT, np.uint8)
+    codes = np.empty(COUNT, np.uint8)
+    for worker in range(workers):
+        _core.unpack(make_codes(worker, seed), codes, bits=4)
+        total += table[codes]
+    return total
+
+
+def join(
+    address: str, worker: int, *, workers: int = 2, job: int = 7, key: object = KEY, **settings: object
+) -> Session:
+    return Session(
+        [address],
+        job=job,
+        worker=worker,
+        workers=workers,
+        config=CONFIG,
+        backend=LOOPBACK,
+        key=key,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def sums(addresses: list[str], *, seed: int = 0, key: object = KEY, **settings: object) -> list[dict[str, object]]:
+    """What each worker of a job of its own gets: sums, and counters of its session."""
+    with ExitStack() as stack:
+        joined = [
+            stack.enter_context(join(address, worker, workers=len(addresses), key=key, **settings))
+            for worker, address in enumerate(addresses)
+        ]
+
+        def push(worker: int) -> dict[str, object]:
+            pushed = push_codes(joined[worker], 0, make_codes(worker, seed)).wait(60)
+            return {"sums": pushed.aggregate.copy(), "counters": joined[worker].counters()}
+
+        with ThreadPoolExecutor(len(joined)) as pool:
+            return list(pool.map(push, range(len(joined))))
+
+
+def check(results: list[dict[str, object]], seed: int = 0) -> None:
+    for result in results:
+        np.testing.assert_array_equal(result["sums"], expected_sums(len(results), seed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("give", ["bytes", "file", "environment"])
+def test_a_key_changes_no_sum(
+    keyed_server: KeyedServer, write_keys: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, give: str
+) -> None:
+    key: object = KEY
+    if give != "bytes":
+        key = write_keys(f"# job 7\n7 {KEY.hex()}\n")
+    if give == "environment":
+        monkeypatch.setenv("THC_KEY_FILE", str(key))
+        key = None
+    check(sums([keyed_server.address] * 3, key=key))
+    assert keyed_server.unauthenticated() == 0
+
+
+@pytest.mark.parametrize(
+    ("server_keys", "key"), [(KEY, None), (KEY, OTHER_KEY), (None, KEY)], ids=["no key", "another", "server without"]
+)
+def test_different_keys_end_at_the_deadline(
+    write_keys: Callable[[str], str], server_keys: bytes | None, key: bytes | None
+) -> None:
+    arguments = [] if server_keys is None else ["--key-file", write_keys(server_keys.hex())]
+    with ParameterServer(arguments) as server, pytest.raises(DeadlineError, match="has it the same key"):
+        join(server.address, 0, key=key, timeouts=SOON)
+
+
+def test_jobs_that_are_not_in_the_file_are_not_served(write_keys: Callable[[str], str]) -> None:
+    with ParameterServer(["--key-file", write_keys(f"7 {KEY.hex()}\n9 {OTHER_KEY.hex()}\n")]) as server:
+        for job, key in ((8, KEY), (8, None), (9, KEY), (7, OTHER_KEY)):
+            with pytest.raises(DeadlineError, match="has it the same key"):
+                join(server.address, 0, job=job, key=key, timeouts=SOON)
+        check(sums([server.address] * 2, job=7))
+        check(sums([server.address] * 2, job=9, key=OTHER_KEY))
+
+
+def type_of(datagram: bytes) -> int:
+    return datagram[1]
+
+
+class Forger:
+    """Sends, before each datagram, one with a flipped bit, and one of the past."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(1)
+        self._past: list[bytes] = []
+        self.sent = 0
+
+    def __call__(self, datagram: bytes) -> list[bytes]:
+        flipped = bytearray(datagram)
+        bit = self._random.randrange(8 * len(datagram))
+        flipped[bit // 8] ^= 1 << bit % 8
+        self._past.append(datagram)
+        self.sent += 1
+        return [bytes(flipped), self._random.choice(self._past), datagram]
+
+
+def test_forged_and_replayed_packets_change_nothing(keyed_server: KeyedServer) -> None:
+    up, down = Forger(), Forger()
+    with OnPath(keyed_server.address, up, down) as attacker:
+        for seed in range(3):  # what is replayed in later jobs is of earlier ones, too
+            results = sums([attacker.address, keyed_server.address], seed=seed)
+            check(results, seed)
+            assert results[0]["counters"]["unauthenticated"] > 100  # type: ignore[index]
+            assert results[1]["counters"]["unauthenticated"] == 0  # type: ignore[index]
+    assert up.sent > 600
+    assert keyed_server.unauthenticated() > 600
+
+
+def change_first(message_type: MessageType) -> Callable[[bytes], list[bytes]]:
+    """Flips a bit of the payload, as long as nothing was sent again."""
+    changed: set[bytes] = set()
+
+    def tamper(datagram: bytes) -> list[bytes]:
+        place = datagram[16:24]  # round and slot
+        if type_of(datagram) != message_type or place in changed:
+            return [datagram]
+        changed.add(place)
+        bad = bytearray(datagram)
+        bad[HEADER_BYTES + 5] ^= 4
+        return [bytes(bad)]
+
+    return tamper
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("message_type", [MessageType.CODES, MessageType.AGGREGATE])
+def test_what_is_changed_on_the_way(write_keys: Callable[[str], str], message_type: MessageType, keyed: bool) -> None:
+    """The attack works on a job without a key: it would show if it did on one with a key."""
+    arguments = ["--key-file", write_keys(KEY.hex())] if keyed else []
+    with ParameterServer(arguments) as server, OnPath(server.address) as attacker:
+        tamper = change_first(message_type)
+        if message_type == MessageType.CODES:
+            attacker.up = tamper
+        else:
+            attacker.down = tamper
+        results = sums([attacker.address, server.address], key=KEY if keyed else None)
+    right = [np.array_equal(result["sums"], expected_sums(2)) for result in results]  # type: ignore[arg-type]
+    if keyed:
+        assert right == [True, True]
+    else:
+        assert right == [False, message_type == MessageType.AGGREGATE]
+
+
+def test_answers_to_an_earlier_process_are_not_taken_for_new_ones(keyed_server: KeyedServer) -> None:
+    """A worker that starts again is shown the WELCOME of before, and then the sums of before, all with right tags."""
+    with OnPath(keyed_server.address) as attacker:
+        check(sums([attacker.address, keyed_server.address], seed=1), seed=1)
+        old_welcomes = [datagram for datagram in attacker.seen_down if type_of(datagram) == MessageType.WELCOME]
+        old_sums = {d[16:24]: d for d in attacker.seen_down if type_of(d) == MessageType.AGGREGATE}
+        assert old_welcomes
+        assert len(old_sums) == COUNT // 1024
+
+        def replay(datagram: bytes) -> list[bytes]:
+            if type_of(datagram) == MessageType.HELLO:
+                for welcome in old_welcomes:
+                    attacker.send_to_worker(welcome)
+            elif type_of(datagram) == MessageType.CODES and datagram[16:24] in old_sums:
+                attacker.send_to_worker(old_sums[datagram[16:24]])
+            return [datagram]
+
+        attacker.up = replay
+        check(sums([attacker.address, keyed_server.address], seed=2), seed=2)
+
+
+def test_the_server_answers_nobody_without_the_key(keyed_server: KeyedServer) -> None:
+    """Nor does it reflect anything: HELLO, contributions and noise of all lengths."""
+    ip, port = keyed_server.address.split(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.connect((ip, int(port)))
+        stranger.settimeout(0.5)
+        sent = 0
+        for message_type in MessageType:
+            for payload in (b"", bytes(52), bytes(512)):
+                header = Header(message_type=message_type, job_id=7, num_workers=2, code_bits=4, value_bits=8)
+                datagram = header.pack() + payload
+                for end in (b"", bytes(TAG_BYTES), tag(OTHER_KEY, datagram, up=True), tag(KEY, datagram, up=False)):
+                    stranger.send(datagram + end)
+                    sent += 1
+        for length in range(1, 60):
+            stranger.send(os.urandom(length))
+        with pytest.raises(TimeoutError):
+            stranger.recv(65536)
+        assert keyed_server.unauthenticated() == sent + 59
+        hello = Header(message_type=MessageType.HELLO, job_id=7, num_workers=2, code_bits=4, value_bits=8).pack()
+        contribution = Header(
+            message_type=MessageType.CODES, job_id=7, num_workers=2, code_bits=4, value_bits=8, payload_count=2, round=1
+        ).pack() + bytes(1)
+        stranger.send(hello + tag(KEY, hello, up=True))  # too short, so not answered either
+        stranger.send(contribution + tag(KEY, contribution, up=True))
+        answer = stranger.recv(65536)  # to a packet of an unknown job, with the key
+        assert type_of(answer) == MessageType.ERROR
+        assert answer[-TAG_BYTES:] == tag(KEY, answer[:-TAG_BYTES], up=False)
+
+
+def test_keys_are_never_shown(write_keys: Callable[[str], str]) -> None:
+    network = NetworkConfig(servers=["127.0.0.1:9"], key=KEY)
+    assert repr(KEY) not in repr(network)
+    assert KEY.hex() not in str(network.shared_settings())
+    for wrong in (KEY[:31], 5, "/no/such/file", write_keys(KEY.hex()[1:])):
+        with pytest.raises(ConfigurationError, match="key") as caught:
+            join("127.0.0.1:9", 0, key=wrong, timeouts=SOON)
+        assert KEY.hex()[2:20] not in str(caught.value)
+        assert repr(KEY[:8])[2:-1] not in str(caught.value)
+
+
+def test_key_files_are_private(write_keys: Callable[[str], str]) -> None:
+    path = write_keys(KEY.hex())
+    Path(path).chmod(0o644)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        join("127.0.0.1:9", 0, key=path)
+    command = [str(find_thc_ps()), "--listen", "127.0.0.1", "--port", "0", "--key-file", path]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert result.returncode == 1
+    assert "chmod 600" in result.stderr
+
+
+def test_thc_key_makes_a_key(write_keys: Callable[[str], str]) -> None:
+    command = [sys.executable, "-P", "-c", "from byteps_thc.tools.cli import app; app()", "key"]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)
+    )
+    assert re.fullmatch(r"[0-9a-f]{64}\n", first)
+    assert first != second
+    with ParameterServer(["--key-file", write_keys(first)]) as server:
+        check(sums([server.address], key=bytes.fromhex(first)))

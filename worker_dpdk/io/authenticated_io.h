@@ -1,0 +1,79 @@
+// Tags on every datagram of the jobs that have a key, around any PacketIo: what comes without a right one is dropped
+// before anything looks at it (docs/security.md).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "io/job_keys.h"
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+inline constexpr std::size_t kTagBytes = 8;
+using Tag = std::array<std::uint8_t, kTagBytes>;
+using PayloadDigest = std::array<std::uint8_t, 16>;
+
+/// SipHash-2-4 with 128 bits of output.
+PayloadDigest digest_payload(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
+/// SipHash-2-4 of the wire header and the payload's digest. `header`: sizeof(wire::Header) bytes.
+Tag make_tag(const MessageKeys& keys, const std::uint8_t* header, const PayloadDigest& digest) noexcept;
+
+class AuthenticatedIo final : public PacketIo {
+ public:
+  /// `sends`: the direction of what this end sends. Throws TransportError when libsodium cannot start.
+  AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys& keys, Direction sends);
+
+  /// Hands on what has a right tag, without it. Others are counted as rx_unauthenticated: 0 does not say that nothing
+  /// came.
+  std::size_t receive(std::span<RxPacket> packets) noexcept override;
+  using PacketIo::send;
+  /// `header` must begin with the whole wire header; `trailer` must be empty. The payload's digest is kept until
+  /// flush(), so that a result for all workers is hashed once.
+  bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+            std::span<const std::uint8_t> trailer) noexcept override;
+  void flush() noexcept override;
+  void wait(std::chrono::microseconds timeout) noexcept override { inner_->wait(timeout); }
+  void wake() noexcept override { inner_->wake(); }
+  Endpoint local() const noexcept override { return inner_->local(); }
+  std::size_t max_datagram_bytes(Endpoint to) const noexcept override {
+    return inner_->max_datagram_bytes(to) - kTagBytes;
+  }
+  void set_shards(std::uint32_t shards) noexcept override { inner_->set_shards(shards); }
+  std::size_t receive_buffer_bytes() const noexcept override { return inner_->receive_buffer_bytes(); }
+  const IoCounters& counters() const noexcept override;
+
+ private:
+  // Derived keys of some jobs: anybody can send packets with any job number, and memory must not grow by them.
+  static constexpr std::size_t kPlaces = 64;
+  struct Place {
+    std::optional<std::uint16_t> job;
+    std::optional<MessageKeys> up;
+    std::optional<MessageKeys> down;
+  };
+
+  const std::optional<MessageKeys>& keys_of(std::uint16_t job, Direction direction) noexcept;
+  bool is_genuine(const RxPacket& packet) noexcept;
+  const PayloadDigest& digest_of(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
+
+  const std::unique_ptr<PacketIo> inner_;
+  const JobKeys keys_;
+  const Direction sends_;
+  const Direction receives_;
+  std::array<Place, kPlaces> places_{};
+  // The last payload queued since the last flush, which must not change until the next one.
+  std::span<const std::uint8_t> queued_payload_;
+  const MessageKeys* queued_keys_ = nullptr;
+  PayloadDigest queued_digest_{};
+  std::uint64_t rx_unauthenticated_ = 0;
+  std::uint64_t rx_unauthenticated_bytes_ = 0;
+  std::uint64_t tx_errors_ = 0;
+  mutable IoCounters counters_;  // the inner ones and the above, put together when somebody asks
+};
+
+}  // namespace thc::io

@@ -1,0 +1,41 @@
+// Which addresses sent something lately: those are there, and drain what is sent to them.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "io/packet_io.h"
+
+namespace thc::io {
+
+/// A table of fixed size: of two addresses with one place, the later is known.
+class RecentPeers {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  void note(Endpoint peer, TimePoint now) noexcept { place_of(peer) = {peer, now}; }
+
+  bool heard_since(Endpoint peer, TimePoint since) const noexcept {
+    const Entry& entry = const_cast<RecentPeers*>(this)->place_of(peer);
+    return entry.peer == peer && entry.heard_at >= since;
+  }
+
+ private:
+  static constexpr std::size_t kPlaces = 1024;  // a power of two
+
+  struct Entry {
+    Endpoint peer;
+    TimePoint heard_at{};
+  };
+
+  Entry& place_of(Endpoint peer) noexcept {
+    const std::uint32_t key = peer.ip * 0x9e3779b1U ^ peer.port * 0x85ebca6bU;
+    return entries_[(key >> 16 ^ key) % kPlaces];
+  }
+
+  std::array<Entry, kPlaces> entries_{};
+};
+
+}  // namespace thc::io
