@@ -1,4 +1,4 @@
-"""Watches the packets of a job, and checks them by the rules of tests/model/protocol.pml (EXACT and SAME, STRAGGLES, IS_IN, IS_EPOCH).
+"""Watches the packets of a job, and checks the rules EXACT, SAME, STRAGGLES, IS_IN of tests/model/protocol.pml.
 
 It must see every packet of a worker before the aggregator does; after that, order, loss and copies do not matter to it.
 """
@@ -17,7 +17,7 @@ from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import ErrorPayload, ErrorReason, Flag, Header, MessageType
 
 
-class ProtocolViolation(AssertionError):
+class ProtocolViolationError(AssertionError):
     """A packet that the rules do not allow."""
 
 
@@ -57,14 +57,14 @@ class SlotMonitor:
         this = self._rounds.setdefault((header.epoch, header.slot, header.round), _Round())
         payload = datagram[Header.SIZE_BYTES :]
         if this.sent.setdefault(header.worker_id, payload) != payload:
-            raise ProtocolViolation(f"worker {header.worker_id} sends something else than before: {header}")
+            raise ProtocolViolationError(f"worker {header.worker_id} sends something else than before: {header}")
         if header.flags & Flag.RETRANSMIT:
             this.asked.add(header.worker_id)
         slot = header.epoch, header.slot
         self._highest[slot] = max(self._highest.get(slot, 0), header.round)
 
     def down(self, datagram: bytes) -> None:
-        """Check an aggregator's datagram; raises ProtocolViolation."""
+        """Check an aggregator's datagram; raises ProtocolViolationError."""
         header = Header.unpack(datagram)
         kind = MessageType(header.message_type)
         self.checked[kind.name.lower()] += 1
@@ -78,20 +78,22 @@ class SlotMonitor:
         elif kind is MessageType.ERROR:
             self._check_error(header, ErrorPayload.unpack(payload))
         else:
-            raise ProtocolViolation(f"an aggregator does not send this: {header}")
+            raise ProtocolViolationError(f"an aggregator does not send this: {header}")
 
     def _check_result(self, header: Header, payload: bytes) -> None:
         """EXACT: each of so many workers once, all of this round and epoch. SAME: as before."""
         this = self._rounds.get((header.epoch, header.slot, header.round), _Round())
         if not self._quorum <= header.contributions <= self._workers:
-            raise ProtocolViolation(f"{header.contributions} contributions, quorum {self._quorum}: {header}")
+            raise ProtocolViolationError(f"{header.contributions} contributions, quorum {self._quorum}: {header}")
         if this.result is None:
             sets = itertools.combinations(sorted(this.sent), header.contributions)
             if not any(self._result_of(header, [this.sent[w] for w in workers]) == payload for workers in sets):
-                raise ProtocolViolation(f"not what {header.contributions} of workers {sorted(this.sent)} sent: {header}")
+                raise ProtocolViolationError(
+                    f"not what {header.contributions} of workers {sorted(this.sent)} sent: {header}"
+                )
             this.result, this.contributions = payload, header.contributions
         elif (this.result, this.contributions) != (payload, header.contributions):
-            raise ProtocolViolation(f"another result than before: {header}")
+            raise ProtocolViolationError(f"another result than before: {header}")
 
     def _result_of(self, header: Header, payloads: list[bytes]) -> bytes:
         if header.message_type == MessageType.MAX_NORM:
@@ -107,15 +109,17 @@ class SlotMonitor:
     def _check_straggler(self, header: Header) -> None:
         """STRAGGLES: somebody is in a later round of the slot."""
         if header.round >= self._highest.get((header.epoch, header.slot), 0):
-            raise ProtocolViolation(f"nobody was past that round: {header}")
+            raise ProtocolViolationError(f"nobody was past that round: {header}")
 
     def _check_error(self, header: Header, error: ErrorPayload) -> None:
         if error.reason == ErrorReason.INCOMPLETE:
             this = self._rounds.get((header.epoch, header.slot, header.round), _Round())
             seen = {worker for worker in range(self._workers) if error.worker_bitmap >> worker & 1}
             if header.worker_id not in this.asked or not seen <= this.sent.keys():  # IS_IN
-                raise ProtocolViolation(f"workers {sorted(seen)} of {sorted(this.sent)} were seen, asked or not: {header}")
+                raise ProtocolViolationError(
+                    f"workers {sorted(seen)} of {sorted(this.sent)} were seen, asked or not: {header}"
+                )
             if self._quorum == self._workers and (header.worker_id not in seen or len(seen) == self._workers):
-                raise ProtocolViolation(f"incomplete, with workers {sorted(seen)}: {header}")
+                raise ProtocolViolationError(f"incomplete, with workers {sorted(seen)}: {header}")
         elif error.reason == ErrorReason.STALE_EPOCH and self._epochs <= {header.epoch}:  # IS_EPOCH
-            raise ProtocolViolation(f"no other epoch has begun: {header}")
+            raise ProtocolViolationError(f"no other epoch has begun: {header}")

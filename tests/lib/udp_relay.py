@@ -1,4 +1,4 @@
-"""A UDP relay between workers and a server on loopback, which loses, doubles, delays and spoils datagrams, and shows them."""
+"""A UDP relay between workers and a server on loopback, which loses, doubles, delays and spoils datagrams."""
 
 from __future__ import annotations
 

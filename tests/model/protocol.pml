@@ -49,7 +49,7 @@
 #if CRASHES > 0 || SERVER_RESTARTS > 0 || RETURNS > 0
 #define MORTAL
 #define PROCESSES 2 /* of a worker, one after the other: 0, 1 */
-#define EPOCHS 4
+#define EPOCHS 3
 #else
 #define PROCESSES 1
 #define EPOCHS 1
@@ -157,7 +157,8 @@ Version version[SLOTS * 2];
 #else
 #define IS_EPOCH(e) ((e) == epoch)
 #endif
-#define IS_TOLD(w, e) (IN(unknown_job[w], 1 << (e)) || IN(stale_epoch[w], 1 << (e)))
+#define IS_TOLD(w, e) \
+    (IN(unknown_job[w], 1 << (e)) || IN(stale_epoch[w], 1 << (e)) || worker[w].state != RUNNING || worker[w].epoch != (e))
 #define IS_ASKED(w, e, s, r) (worker[w].epoch == (e) && worker[w].waiting[s] && worker[w].round[s] == (r))
 #define CHANGES_SLOT(w, e, s, r) \
     (STARTS_OVER(s, r) \
@@ -178,7 +179,7 @@ Version version[SLOTS * 2];
 #define EACH_SLOT(DO, w, e) EACH_ROUND(ROUNDS)(DO, w, e, 0) EACH_ROUND(ROUNDS)(DO, w, e, 1)
 #define EACH_WORKER(DO, e) EACH_SLOT(DO, 0, e) EACH_SLOT(DO, 1, e) EACH_SLOT(DO, 2, e)
 #ifdef MORTAL
-#define EACH_CONTRIBUTION(DO) EACH_WORKER(DO, 0) EACH_WORKER(DO, 1) EACH_WORKER(DO, 2) EACH_WORKER(DO, 3)
+#define EACH_CONTRIBUTION(DO) EACH_WORKER(DO, 0) EACH_WORKER(DO, 1) EACH_WORKER(DO, 2)
 #else
 #define EACH_CONTRIBUTION(DO) EACH_WORKER(DO, 0)
 #endif
@@ -193,7 +194,8 @@ hidden byte w_, e_, s_, r_, v_, i_;
 #ifdef MUTATE_ANY_ROUND_TAKEN
 #define COULD_TAKE(w, s, r) true
 #else
-#define COULD_TAKE(w, s, r) (worker[w].round[s] < (r) || (worker[w].round[s] == (r) && worker[w].waiting[s]))
+#define COULD_TAKE(w, s, r) \
+    (worker[w].state <= RUNNING && (worker[w].round[s] < (r) || (worker[w].round[s] == (r) && worker[w].waiting[s])))
 #endif
 
 inline send_result_to(w) {
@@ -415,6 +417,14 @@ inline forget_session(w) {
     do
     :: i_ < SLOTS * ROUNDS -> worker[w].took[i_] = 0; i_++
     :: else -> break
+    od;
+    /* what was for this process finds nobody */
+    unknown_job[w] = 0;
+    stale_epoch[w] = 0;
+    i_ = 0;
+    do
+    :: i_ < EPOCHS -> results[AT(w, i_)] = 0; stragglers[AT(w, i_)] = 0; i_++
+    :: else -> break
     od
 }
 
@@ -540,6 +550,7 @@ inline check_has_all(w) {
 #define IS_REFUSED(w, errors) (worker[w].state == RUNNING && !IS_DONE(w) && IN(errors[w], 1 << worker[w].epoch))
 
 inline rejoin(w) {
+    unknown_job[w] = 0;
 #ifdef MUTATE_QUORUM_REJOINS
     say_hello(w)
 #else
@@ -567,7 +578,6 @@ end_waiting:
 #ifdef MORTAL
     :: atomic { IS_WELCOME(w, 1) -> take_welcome(w, 1) }
     :: atomic { IS_WELCOME(w, 2) -> take_welcome(w, 2) }
-    :: atomic { IS_WELCOME(w, 3) -> take_welcome(w, 3) }
     :: atomic { IS_REFUSED(w, stale_epoch) -> fail(w) }
     :: atomic { IS_REFUSED(w, unknown_job) -> rejoin(w) }
 #endif
