@@ -106,7 +106,7 @@ def explore(check: Check) -> Outcome:
         macros = [f"-D{macro}" for macro in check.macros.split()]
         _call(["spin", "-a", *macros, str(MODEL)], folder)
         options = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MIB}"]
-        optimization = "-O0" if check.is_mutation else "-O2"  # a mutation is found sooner than compiled
+        optimization = "-O0" if check.is_mutation else "-O1"  # a mutation is found sooner than compiled
         _call(["cc", optimization, "-w", *options, "-o", "pan", "pan.c"], folder)
         began = time.monotonic()
         log = _call(["./pan", f"-m{SEARCH_DEPTH}"], folder)

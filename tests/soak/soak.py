@@ -1,7 +1,7 @@
 """Faults on a live job, for as long as asked: python tests/soak/soak.py --minutes 60 (make soak).
 
-Three workers and a thc-ps on loopback, with a relay between them. Every sum is checked; after each kind of fault the job must
-go on, and in the end no process may have grown. Only processes that this program started are stopped or killed.
+Three workers and a thc-ps on loopback, with a relay between them. Every sum is checked; after each kind of fault the
+job must go on, and no process may grow. Only processes that this program started are stopped or killed.
 """
 
 from __future__ import annotations

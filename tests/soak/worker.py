@@ -1,4 +1,4 @@
-"""A worker of the soak: worker.py SERVER WORKER WORKERS. Averages for ever, checks every sum, opens a new session after an error.
+"""A worker of the soak: worker.py SERVER WORKER WORKERS. Checks every sum, and opens a new session after an error.
 
 Writes a line after every step and error. Ends with 3 when a sum is wrong, and with 0 at SIGTERM.
 """
