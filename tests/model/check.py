@@ -42,11 +42,9 @@ CONFIGURATIONS = (
     Check("server-restart", "SERVER_RESTARTS=1 ROUNDS=2 LOSSES=0"),
     Check("server-restart-quorum", "SERVER_RESTARTS=1 QUORUM=2 ROUNDS=1 LOSSES=0"),
     Check("worker-restart", "CRASHES=1 ROUNDS=2 LOSSES=0 ONE_SLOT"),
-    Check("both-restart", "CRASHES=1 SERVER_RESTARTS=1 ROUNDS=1 LOSSES=0 ONE_SLOT"),
     Check("leave-and-return", "RETURNS=3 ROUNDS=1 LOSSES=1"),
     Check("switch", "SWITCH ONE_SLOT ROUNDS=3 LOSSES=1"),
     Check("switch-quorum", "SWITCH ONE_SLOT QUORUM=2 ROUNDS=3 LOSSES=0"),
-    Check("switch-loss-tolerant", "SWITCH ONE_SLOT LOSS_TOLERANT=1 ROUNDS=3 LOSSES=0"),
     Check("switch-pass-losses", "SWITCH ONE_SLOT PASS_LOSSES=1 ROUNDS=3 LOSSES=0"),
 )
 MUTATIONS = (
