@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-switch byteps test test-all lint format bench bench-gpu docs clean
+.PHONY: help setup demo demo-switch byteps test test-all model-check soak lint format bench bench-gpu docs clean
 
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
@@ -45,6 +45,16 @@ test-all: ## test, slow tests, sanitizers and a minute of fuzzing
 	@for preset in $(PRESETS); do scripts/cpp_tests.sh $$preset $(JOBS); done
 	@scripts/fuzz.sh
 	@$(PYTEST) $(ARGS)
+
+model-check: ## explore the model of the protocol with spin (tests/model); a few minutes
+	@scripts/setup.sh model-check
+	@nice $(BIN)/python tests/model/check.py $(ARGS)
+
+FUZZ_SECONDS ?= 600
+soak: ## fuzzing (FUZZ_SECONDS each target), then an hour of faults on a live job (ARGS='--minutes 5')
+	@scripts/setup.sh all
+	@nice scripts/fuzz.sh $(FUZZ_SECONDS)
+	@nice $(BIN)/python tests/soak/soak.py $(ARGS)
 
 lint: ## all static checks, without network
 	@scripts/setup.sh all

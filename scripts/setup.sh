@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Install what is missing and build the project into .venv. Fast, and without network, when nothing is missing.
 #
-# Usage: scripts/setup.sh demo|demo-switch|byteps|test|all
+# Usage: scripts/setup.sh demo|demo-switch|byteps|model-check|test|all
 #   demo  build and run the project        test  demo + C++ and Python tests        all  test + lint, fuzzing, benchmarks
 #   demo-switch  demo + network namespaces             byteps  demo + what scripts/byteps/build.py needs
+#   model-check  demo + the model checker spin
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,7 @@ extras=demo
 case $purpose in
   demo) ;;
   demo-switch) packages+=(iproute2) ;;
+  model-check) packages+=(spin) ;;
   byteps) packages+=("${byteps_packages[@]}") ;;
   test)
     packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 "${byteps_packages[@]}")
@@ -31,7 +33,7 @@ case $purpose in
     extras+=,test,docs,lint
     ;;
   *)
-    echo "setup: unknown purpose '$purpose' (demo, demo-switch, byteps, test or all)" >&2
+    echo "setup: unknown purpose '$purpose' (demo, demo-switch, byteps, model-check, test or all)" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,156 @@
+"""Explore the model of the protocol with spin: python tests/model/check.py [NAME...] (make model-check).
+
+Every configuration must be explored completely without an error, and every mutation must be found. Needs spin and a C
+compiler. Memory and time are bounded; a search that does not end within them is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MODEL = Path(__file__).with_name("protocol.pml")
+MEMORY_MIB = 3500
+SEARCH_DEPTH = 200_000
+TIME_LIMIT_S = 600
+
+
+@dataclass(frozen=True)
+class Check:
+    """One search: a configuration, or one with a rule left out."""
+
+    name: str
+    macros: str
+
+    @property
+    def is_mutation(self) -> bool:
+        return "MUTATE_" in self.macros
+
+
+CONFIGURATIONS = (
+    Check("reliable", "ROUNDS=3 LOSSES=2"),
+    Check("reliable-stream", "ROUNDS=3 LOSSES=1 TWO_STREAM_SLOTS"),
+    Check("quorum", "QUORUM=2 ROUNDS=3 LOSSES=0"),
+    Check("loss-tolerant", "LOSS_TOLERANT=1 ROUNDS=3 LOSSES=0"),
+    Check("server-restart", "SERVER_RESTARTS=1 ROUNDS=2 LOSSES=0"),
+    Check("server-restart-quorum", "SERVER_RESTARTS=1 QUORUM=2 ROUNDS=1 LOSSES=0"),
+    Check("worker-restart", "CRASHES=1 ROUNDS=2 LOSSES=0 ONE_SLOT"),
+    Check("leave-and-return", "RETURNS=3 ROUNDS=1 LOSSES=1"),
+    Check("switch", "SWITCH ONE_SLOT ROUNDS=3 LOSSES=1"),
+    Check("switch-quorum", "SWITCH ONE_SLOT QUORUM=2 ROUNDS=3 LOSSES=0"),
+    Check("switch-pass-losses", "SWITCH ONE_SLOT PASS_LOSSES=1 ROUNDS=3 LOSSES=0"),
+)
+MUTATIONS = (
+    Check("no-bitmap", "ROUNDS=1 LOSSES=0 MUTATE_NO_BITMAP"),
+    Check("one-version", "ROUNDS=2 LOSSES=1 MUTATE_ONE_VERSION"),
+    Check("next-round-early", "ROUNDS=3 LOSSES=0 MUTATE_NEXT_ROUND_EARLY"),
+    Check("no-round-check", "QUORUM=2 ROUNDS=3 LOSSES=0 MUTATE_NO_ROUND_CHECK"),
+    Check("any-round-taken", "ROUNDS=2 LOSSES=0 MUTATE_ANY_ROUND_TAKEN"),
+    Check("never-cleared", "ROUNDS=3 LOSSES=0 MUTATE_NEVER_CLEARED"),
+    Check("no-replay", "ROUNDS=1 LOSSES=1 MUTATE_NO_REPLAY"),
+    Check("late-contributions", "QUORUM=2 ROUNDS=1 LOSSES=0 MUTATE_LATE_CONTRIBUTIONS"),
+    Check("stragglers-ignored", "QUORUM=2 ROUNDS=3 LOSSES=0 MUTATE_STRAGGLERS_IGNORED"),
+    Check("own-norm", "QUORUM=2 ROUNDS=3 LOSSES=0 MUTATE_OWN_NORM"),
+    Check("no-epoch-check", "CRASHES=1 ROUNDS=1 LOSSES=0 MUTATE_NO_EPOCH_CHECK"),
+    Check("epoch-comes-back", "SERVER_RESTARTS=1 CRASHES=1 ROUNDS=1 LOSSES=0 MUTATE_EPOCH_COMES_BACK"),
+    Check("restart-keeps-epoch", "CRASHES=1 ROUNDS=1 LOSSES=0 MUTATE_RESTART_KEEPS_EPOCH"),
+    Check("quorum-rejoins", "SERVER_RESTARTS=1 QUORUM=2 ROUNDS=1 LOSSES=0 MUTATE_QUORUM_REJOINS"),
+    Check("first-goodbye-ends", "RETURNS=3 ROUNDS=1 LOSSES=1 MUTATE_FIRST_GOODBYE_ENDS"),
+    Check("return-at-once", "RETURNS=3 ROUNDS=1 LOSSES=1 MUTATE_RETURN_AT_ONCE"),
+    Check("old-hellos", "RETURNS=3 ROUNDS=1 LOSSES=1 MUTATE_OLD_HELLOS"),
+    Check("switch-finished-at-check", "SWITCH ONE_SLOT PASS_LOSSES=1 ROUNDS=1 LOSSES=0 MUTATE_FINISHED_AT_CHECK"),
+    Check("switch-no-finish-check", "SWITCH ONE_SLOT LOSS_TOLERANT=1 ROUNDS=3 LOSSES=0 MUTATE_NO_FINISH_CHECK"),
+    Check("switch-no-room-check", "SWITCH ONE_SLOT QUORUM=2 ROUNDS=1 LOSSES=0 MUTATE_NO_ROOM_CHECK"),
+    Check("switch-overtaking", "SWITCH ONE_SLOT LOSS_TOLERANT=1 ROUNDS=3 LOSSES=0 MUTATE_OVERTAKING"),
+)
+CHECKS = {check.name: check for check in (*CONFIGURATIONS, *MUTATIONS)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What pan said about a search."""
+
+    errors: int
+    states: int
+    complete: bool
+    violation: str
+    seconds: float
+
+    def failure_of(self, check: Check) -> str | None:
+        """Why this is not what the check expects; None: it is."""
+        if check.is_mutation:
+            return None if "assertion violated" in self.violation else "the mutation was not found"
+        if self.errors != 0:
+            return f"found {self.violation}"
+        return None if self.complete else "the search was cut off"
+
+
+def why_missing() -> str | None:
+    """What this machine lacks for the model checker; None: nothing."""
+    missing = [program for program in ("spin", "cc") if shutil.which(program) is None]
+    return f"not on PATH: {', '.join(missing)} (apt-get install spin gcc)" if missing else None
+
+
+def explore(check: Check) -> Outcome:
+    """Generate, compile and run the verifier of one check."""
+    with tempfile.TemporaryDirectory(prefix="thc-model-") as folder:
+        macros = [f"-D{macro}" for macro in check.macros.split()]
+        _call(["spin", "-a", *macros, str(MODEL)], folder)
+        options = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MIB}"]
+        optimization = "-O0" if check.is_mutation else "-O1"  # a mutation is found sooner than compiled
+        _call(["cc", optimization, "-w", *options, "-o", "pan", "pan.c"], folder)
+        began = time.monotonic()
+        log = _call(["./pan", f"-m{SEARCH_DEPTH}"], folder)
+    return _read(log, time.monotonic() - began)
+
+
+def _call(command: list[str], folder: str) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    output = done.stdout + done.stderr
+    if done.returncode != 0 and "State-vector" not in output:
+        raise RuntimeError(f"{command[0]} failed:\n{output}")
+    return output
+
+
+def _read(log: str, seconds: float) -> Outcome:
+    errors = re.search(r"errors: (\d+)", log)
+    states = re.search(r"(\d+) states, stored", log)
+    violation = re.search(r"pan:\d+: (.*?)(?: \(at depth|$)", log, re.MULTILINE)
+    cut_off = any(sign in log for sign in ("Search not completed", "max search depth too small", "reached -DMEMLIM"))
+    return Outcome(
+        errors=int(errors[1]) if errors else -1,
+        states=int(states[1]) if states else 0,
+        complete=errors is not None and not cut_off,
+        violation=violation[1].strip() if violation else "",
+        seconds=seconds,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CHECKS)}; default: all")
+    names = parser.parse_args().names or list(CHECKS)
+    if missing := why_missing():
+        sys.exit(f"model-check: {missing}")
+    if unknown := set(names) - set(CHECKS):
+        sys.exit(f"model-check: there is no {', '.join(sorted(unknown))}")
+    failures = 0
+    for name in names:
+        check = CHECKS[name]
+        outcome = explore(check)
+        failure = outcome.failure_of(check)
+        failures += failure is not None
+        expected = f"found: {outcome.violation:.60}" if check.is_mutation else "complete, no error"
+        print(f"{name:24} {outcome.states:>10,} states {outcome.seconds:6.1f} s  {failure or expected}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

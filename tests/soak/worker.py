@@ -1,0 +1,74 @@
+"""A worker of the soak: worker.py SERVER WORKER WORKERS. Checks every sum, and opens a new session after an error.
+
+Writes a line after every step and error. Ends with 3 when a sum is wrong, and with 0 at SIGTERM.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import time
+
+import numpy as np
+
+from byteps_thc import _core
+from byteps_thc.arrays import U8
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ThcError
+from byteps_thc.transport.session import Session, Timeouts, UdpConfig
+
+COUNT = 8 * 1024
+WRONG_SUM = 3
+
+
+def codes_of(worker: int, step: int) -> U8:
+    """What a worker sends in a step of its session: another worker or step sends something else."""
+    return np.random.default_rng([worker, step]).integers(0, 256, COUNT // 2, np.uint8)
+
+
+def expected_sum(config: ThcConfig, workers: int, step: int) -> U8:
+    values = np.asarray(config.resolve(workers).table.values, np.uint8)
+    total = np.zeros(COUNT, np.uint8)
+    for worker in range(workers):
+        codes = np.empty(COUNT, np.uint8)
+        _core.unpack(codes_of(worker, step), codes, bits=config.bits)
+        total += values[codes]
+    return total
+
+
+def average(session: Session, config: ThcConfig, worker: int, workers: int) -> None:
+    for step in itertools.count():
+        aggregate = session.new_aggregate(COUNT)
+        contributions = np.zeros(session.chunks(COUNT), np.uint8)
+        session.wait(session.push_codes(step % 4, codes_of(worker, step), aggregate, contributions))
+        if not (contributions == workers).all() or not np.array_equal(aggregate, expected_sum(config, workers, step)):
+            print(f"wrong sum in step {step}", flush=True)
+            sys.exit(WRONG_SUM)
+        print("step", flush=True)
+
+
+def main() -> None:
+    server, worker, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    config = ThcConfig()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    while True:
+        try:
+            with Session(
+                [server],
+                job=1,
+                worker=worker,
+                workers=workers,
+                config=config,
+                slots=64,
+                timeouts=Timeouts(connect_s=10, operation_s=10),
+                backend=UdpConfig(local="127.0.0.1:0"),
+            ) as session:
+                average(session, config, worker, workers)
+        except ThcError as error:
+            print(f"error {type(error).__name__}", flush=True)
+            time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    main()
