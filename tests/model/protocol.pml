@@ -96,6 +96,9 @@ typedef WorkerState {
     bool waiting[SLOTS];
     byte round[SLOTS];          /* of the packet in flight, or of the last one that was */
     byte took[SLOTS * ROUNDS];  /* results; 0: none yet, or left behind */
+#ifdef MORTAL
+    byte lost;                  /* epochs that the server has refused as unknown: a WELCOME of one is a late copy */
+#endif
 };
 WorkerState worker[N];
 #define TOOK(w, s, r) worker[w].took[(s) * ROUNDS + (r) - 1]
@@ -413,6 +416,9 @@ inline forget_session(w) {
     worker[w].waiting[0] = false; worker[w].waiting[1] = false;
     worker[w].round[0] = 0; worker[w].round[1] = 0;
     worker[w].epoch = 0;
+#ifdef MORTAL
+    worker[w].lost = 0;
+#endif
     i_ = 0;
     do
     :: i_ < SLOTS * ROUNDS -> worker[w].took[i_] = 0; i_++
@@ -551,6 +557,9 @@ inline check_has_all(w) {
 
 inline rejoin(w) {
     unknown_job[w] = 0;
+#ifdef MORTAL
+    worker[w].lost = worker[w].lost | (1 << worker[w].epoch);
+#endif
 #ifdef MUTATE_QUORUM_REJOINS
     say_hello(w)
 #else
@@ -568,7 +577,13 @@ inline take_welcome(w, e) {
     if :: worker[w].waiting[1] -> send(w, 1) :: else fi
 }
 
-#define IS_WELCOME(w, e) (worker[w].state == JOINING && IN(welcome[2 * (w) + worker[w].process], 1 << (e)))
+#if defined MORTAL && !defined MUTATE_LATE_WELCOME
+#define IS_LOST(w, e) IN(worker[w].lost, 1 << (e))
+#else
+#define IS_LOST(w, e) false
+#endif
+#define IS_WELCOME(w, e) \
+    (worker[w].state == JOINING && IN(welcome[2 * (w) + worker[w].process], 1 << (e)) && !IS_LOST(w, e))
 
 proctype Worker(byte w) {
     atomic { say_hello(w) };
