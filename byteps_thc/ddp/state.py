@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
@@ -65,7 +66,7 @@ class ThcState(Averager):
             require_no_network(scheme, network)
             self.engine = PowerSgdEngine(group, scheme, policy)
         else:
-            self.engine = make_engine(group, scheme, policy, network)
+            self.engine = make_engine(group, scheme, policy, network, _device_of(model))
         #: the ranks that average their gradients
         self.replicas: Replicas = RankReplicas(group, policy.deadline_s)
         self._drift_warning = DriftWarning(network, group.size(), self.replicas)
@@ -148,6 +149,11 @@ class ThcState(Averager):
         """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
         if self._log.due(self._steps):
             self._log.update(self.engine.statistics())
+
+
+def _device_of(model: nn.Module | None) -> torch.device | None:
+    first = None if model is None else next(model.parameters(), None)
+    return None if first is None else first.device
 
 
 def _value(done: Future[Tensor]) -> Tensor:

@@ -96,12 +96,21 @@ class GpuCompressor:
         return len(_core.block_sizes(coordinates, block)), _core.padded_size(coordinates, block)
 
     def partition(
-        self, name: str, coordinates: int, *, tensor: int | None = None, residual: Tensor | None = None
+        self,
+        name: str,
+        coordinates: int,
+        *,
+        tensor: int | None = None,
+        residual: Tensor | None = None,
+        norms: Tensor | None = None,
+        max_norms: Tensor | None = None,
+        codes: Tensor | None = None,
     ) -> DevicePartition:
-        """Return a new partition.
+        """Return a new partition, in tensors of the caller's where they are given.
 
         tensor: 32-bit key of the random signs; None: made of the name. residual: float32[coordinates], what was lost
-        before, read and written in place; None: zeros.
+        before, read and written in place; None: zeros. norms, max_norms: float32[B]. codes: uint8, as long as
+        DevicePartition.codes; a caller that puts others there before each encode() gives an empty one.
         """
         blocks, padded = self.sizes(coordinates)
         if residual is not None and not self.config.error_feedback:
@@ -120,9 +129,9 @@ class GpuCompressor:
             coordinates,
             padded,
             residual,
-            norms=zeros(blocks),
-            max_norms=zeros(blocks),
-            codes=zeros(_core.code_bytes(padded, self.config.bits), dtype=torch.uint8),
+            norms=zeros(blocks) if norms is None else norms,
+            max_norms=zeros(blocks) if max_norms is None else max_norms,
+            codes=zeros(_core.code_bytes(padded, self.config.bits), dtype=torch.uint8) if codes is None else codes,
             key=device_key(self.device, seed=self.config.seed, tensor=key, rounding=self.rounding),
             ranges=zeros(blocks, 4),
             keep=zeros(1, dtype=torch.int32),
@@ -150,7 +159,9 @@ class GpuCompressor:
         if partition.gradient is None:
             raise InputError(f"partition {partition.name!r} has no gradient: call measure, encode, decode in order")
         self._check("max_norms", max_norms, (torch.float32,), len(partition.norms))
-        partition.max_norms.copy_(max_norms)
+        self._check("codes", partition.codes, (torch.uint8,), _core.code_bytes(partition.padded, self.config.bits))
+        if max_norms is not partition.max_norms:
+            partition.max_norms.copy_(max_norms)
         kernels.clamp_ranges(
             partition.norms, partition.max_norms, partition.ranges, partition.keep, partition.clamped,
             partition.energy, table=self.table, largest_norm=LARGEST_NORM,
@@ -166,6 +177,10 @@ class GpuCompressor:
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         """sums[count] = sums of table values; codes: uint8[shards, bytes], of each worker. See kernels.lookup_sum."""
         kernels.lookup_sum(codes, sums, table=self.table)
+
+    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
+        """packed = sums as a stream of sum_bits each; see kernels.pack."""
+        kernels.pack(sums, packed, bits=self.resolved.sum_bits)
 
     def decode(
         self,
