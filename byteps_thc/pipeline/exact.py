@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from byteps_thc.pipeline.prepared_buffer import PreparedBuffer
@@ -37,7 +36,9 @@ def start_exact(
     return ExactPart(values, exact(values))
 
 
-def finish_exact(part: ExactPart, prepared: PreparedBuffer, gradient: Tensor, compress: bool, workers: Tensor) -> Tensor:
+def finish_exact(
+    part: ExactPart, prepared: PreparedBuffer, gradient: Tensor, compress: bool, workers: Tensor
+) -> Tensor:
     """Put its average back once the sum is there, and return it. workers: float32[], how many."""
     # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
     average = part.values.div_(workers)

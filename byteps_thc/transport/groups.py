@@ -86,4 +86,4 @@ def backends(process_group: dist.ProcessGroup) -> list[str]:
             names.append(process_group._get_backend(torch.device(device)).name())
         except RuntimeError:  # none for this device
             continue
-    return names
+    return list(dict.fromkeys(names))

@@ -15,7 +15,7 @@ class DeviceFigures:
 
     def __init__(self, recorder: StatsRecorder) -> None:
         self._recorder = recorder
-        self._encoded: list[DevicePiece] = []
+        self._encoded: dict[DevicePiece, None] = {}
 
     def start_step(self) -> None:
         """Forget the pieces of the step before, whose figures nobody has read."""
@@ -23,11 +23,11 @@ class DeviceFigures:
 
     def add(self, pieces: Iterable[DevicePiece]) -> None:
         """Note pieces that were encoded; one that comes again before read() counts once, with its last figures."""
-        self._encoded += [piece for piece in pieces if piece not in self._encoded]
+        self._encoded |= dict.fromkeys(pieces)
 
     def read(self) -> None:
         """Report them; waits for the device."""
-        pieces, self._encoded = self._encoded, []
+        pieces, self._encoded = [*self._encoded], {}
         if not pieces:
             return
         figures = [

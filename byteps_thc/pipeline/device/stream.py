@@ -14,7 +14,9 @@ class SideStream:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = None if device.type == "cpu" else torch.Stream(device, priority=-1)
+        self._stream: torch.cuda.Stream | None = None
+        if device.type != "cpu":
+            self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def behind_current(self, *used: Tensor) -> Iterator[None]:
@@ -22,8 +24,8 @@ class SideStream:
         if self._stream is None:
             yield
             return
-        self._stream.wait_stream(torch.accelerator.current_stream(self._device))
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         for tensor in used:
             tensor.record_stream(self._stream)
-        with self._stream:
+        with torch.cuda.stream(self._stream):
             yield
