@@ -1,7 +1,7 @@
 """THC's kernels on GPUs, in Triton (`pip install byteps_thc[gpu]`), with the same bits as the CPU's.
 
-GpuCompressor is byteps_thc.Compressor for device tensors; `kernels` has the kernels as plain functions. Engines do not
-use them yet.
+GpuCompressor is byteps_thc.Compressor for device tensors; `kernels` has the kernels as plain functions.
+pipeline/device/ has the engine that uses it.
 """
 
 from byteps_thc.errors import ConfigurationError
