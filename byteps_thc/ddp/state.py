@@ -84,7 +84,7 @@ class ThcState(Averager):
             self._start_step()
         if isinstance(self.engine, PowerSgdEngine):
             return self.engine.all_reduce_bucket(bucket)
-        return self.engine.all_reduce(self._buckets.buffer(bucket)).then(_value)
+        return _unwrapped(self.engine.all_reduce(self._buckets.buffer(bucket)))
 
     @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
@@ -154,6 +154,17 @@ class ThcState(Averager):
 def _device_of(model: nn.Module | None) -> torch.device | None:
     first = None if model is None else next(model.parameters(), None)
     return None if first is None else first.device
+
+
+def _unwrapped(future: Future[Tensor]) -> Future[Tensor]:
+    """A future whose error DDP understands; the same one where there is none, as on a device, where it is done."""
+    if future.done():
+        try:
+            future.value()
+        except Exception:  # then() hands it on
+            return future.then(_value)
+        return future
+    return future.then(_value)
 
 
 def _value(done: Future[Tensor]) -> Tensor:

@@ -11,6 +11,7 @@ try:
 except ImportError as error:
     raise ConfigurationError("GPU kernels need Triton: pip install 'byteps_thc[gpu]'") from error
 
+from byteps_thc.gpu.batch import DeviceBatch
 from byteps_thc.gpu.compressor import DevicePartition, GpuCompressor
 
-__all__ = ["DevicePartition", "GpuCompressor"]
+__all__ = ["DeviceBatch", "DevicePartition", "GpuCompressor"]

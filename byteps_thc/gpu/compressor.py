@@ -13,6 +13,7 @@ caller's to record (Tensor.record_stream). All calls can be captured in a CUDA g
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,7 @@ from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.batch import DeviceBatch
 from byteps_thc.gpu.frontend import INTERPRETED
 from byteps_thc.gpu.keys import device_key, set_round
 from byteps_thc.gpu.tables import DeviceTable
@@ -88,7 +90,8 @@ class GpuCompressor:
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
-        self._everybody = torch.full((1,), workers, dtype=torch.uint8, device=self.device)
+        #: workers in the one chunk of a partition that all have a part in, uint8[1]
+        self.everybody = torch.full((1,), workers, dtype=torch.uint8, device=self.device)
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
         """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
@@ -102,15 +105,11 @@ class GpuCompressor:
         *,
         tensor: int | None = None,
         residual: Tensor | None = None,
-        norms: Tensor | None = None,
-        max_norms: Tensor | None = None,
-        codes: Tensor | None = None,
     ) -> DevicePartition:
-        """Return a new partition, in tensors of the caller's where they are given.
+        """Return a new partition.
 
         tensor: 32-bit key of the random signs; None: made of the name. residual: float32[coordinates], what was lost
-        before, read and written in place; None: zeros. norms, max_norms: float32[B]. codes: uint8, as long as
-        DevicePartition.codes; a caller that puts others there before each encode() gives an empty one.
+        before, read and written in place; None: zeros.
         """
         blocks, padded = self.sizes(coordinates)
         if residual is not None and not self.config.error_feedback:
@@ -129,15 +128,21 @@ class GpuCompressor:
             coordinates,
             padded,
             residual,
-            norms=zeros(blocks) if norms is None else norms,
-            max_norms=zeros(blocks) if max_norms is None else max_norms,
-            codes=zeros(_core.code_bytes(padded, self.config.bits), dtype=torch.uint8) if codes is None else codes,
+            norms=zeros(blocks),
+            max_norms=zeros(blocks),
+            codes=zeros(_core.code_bytes(padded, self.config.bits), dtype=torch.uint8),
             key=device_key(self.device, seed=self.config.seed, tensor=key, rounding=self.rounding),
             ranges=zeros(blocks, 4),
             keep=zeros(1, dtype=torch.int32),
             clamped=zeros(1, dtype=torch.int64),
             energy=zeros(1, dtype=torch.float64),
         )
+
+    def batch(self, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> DeviceBatch:
+        """Return the partitions of a buffer, by name, which go through rounds together. residual: see partition()."""
+        if residual is None and self.config.error_feedback:
+            residual = torch.zeros(named[-1][1].stop, device=self.device)
+        return DeviceBatch(self, named, residual)
 
     def measure(self, partition: DevicePartition, gradient: Tensor, *, round: int | Tensor) -> Tensor:
         """Begin a round: return the norms of gradient + residual, float32[B].
@@ -204,7 +209,7 @@ class GpuCompressor:
             self._check("aggregate", aggregate, (torch.uint8,), partition.padded * sum_bits // 8)
         self._check("out", out, _GRADIENTS, partition.coordinates)
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
-        contributions = self._everybody if contributions is None else contributions
+        contributions = self.everybody if contributions is None else contributions
         kernels.decode(
             aggregate, contributions, partition.max_norms, out, codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block, granularity=self.table.granularity,

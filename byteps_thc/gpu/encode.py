@@ -27,7 +27,7 @@ RANGES_WARPS = constexpr(8)
 _BLOCKS = constexpr(2048)
 
 
-@jit
+@jit(do_not_specialize_on_alignment=["norms", "max_norms", "keep", "clamped", "energy"])
 def ranges_kernel(norms, max_norms, ranges, keep, clamped, energy, threshold, granularity, largest, blocks):
     """What encode_kernel needs to know of a partition; one program, before it.
 
@@ -139,7 +139,7 @@ def _store_bytes(numbers, at, limit, T: constexpr, N: constexpr, BYTES: constexp
             L.store(at + place, byte)
 
 
-@jit(do_not_specialize=["first_tile", "coordinates", "padded"])
+@jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
 def encode_kernel(
     gradient, residual, codes, ranges, entries, values, key, keep, clamped,
     first_tile, coordinates, padded,

@@ -27,7 +27,7 @@ def start_exact(
     if not compress:
         values = gradient.float()  # the same tensor when it is float32 already
     elif prepared.exact_index is not None:
-        values = prepared.exact_values.copy_(gradient[prepared.exact_index])
+        values = prepared.exact_values.copy_(gradient.index_select(0, prepared.exact_index))
     if compress and prepared.clear_index is not None:
         gradient.index_fill_(0, prepared.clear_index, 0.0)
     if values is None:

@@ -10,7 +10,10 @@ print a line each; fails with those that failed.
 from __future__ import annotations
 
 import argparse
+import cProfile
+import gc
 import os
+import pstats
 import statistics
 import sys
 import tempfile
@@ -43,6 +46,7 @@ SHAPES = {"weight": (300, 1000), "bias": (1000,), "large": (5 << 20,)}
 CASE: dict[str, Any] = {"name": "nccl", "thc": {}, "policy": {}, "sizes": [[6_500_000, 1000, 70_000], [9], [3000]]}
 KERNELS = ("norms_kernel", "ranges_kernel", "encode_kernel", "lookup", "pack", "decode_kernel")
 DEADLINE_S = 150
+PROFILED_STEPS = 4
 
 
 def gradients(rank: int, number: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -200,19 +204,32 @@ def time_ddp(group: dist.ProcessGroup) -> None:
     print(f"   {count} parameters", flush=True)
     inputs = torch.randn(16, 512, 768, device=GPU)
     hook_ms: list[float] = []
+    profile: cProfile.Profile | None = None
 
     def timed_hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP compares annotations with types
         start = time.perf_counter()
+        if profile is not None:
+            profile.enable()
         future = thc_hook(state, bucket)
+        if profile is not None:
+            profile.disable()
         hook_ms.append((time.perf_counter() - start) * 1e3)
         return future
 
-    # A bucket is three pieces by default, and more kernels for the host to launch than when it is one.
+    def idle_hook(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    # A bucket is three pieces by default: two kernels more for each.
     configs = {"THC": ThcConfig(), "THC, a piece a bucket": ThcConfig(partition_bytes=64 << 20)}
-    for name in ("fp32", "bf16 hook", *configs):
+    for name in ("fp32", "hook that does nothing", "bf16 hook", *configs):
+        gc.collect()  # the DDP before listens to the same parameters
         ddp = DistributedDataParallel(model, device_ids=[0], process_group=group, gradient_as_bucket_view=True)
         if name == "bf16 hook":
             ddp.register_comm_hook(group, default_hooks.bf16_compress_hook)
+        if name == "hook that does nothing":
+            ddp.register_comm_hook(None, idle_hook)
         if name in configs:
             state = ThcState(group, model=ddp)
             state.engine = nccl_engine(group, configs[name])
@@ -239,8 +256,15 @@ def time_ddp(group: dist.ProcessGroup) -> None:
         if name in configs:
             print(f"   hook: {sum(hook_ms) / 15:.2f} ms of host time a step, {len(hook_ms) // 15} buckets", flush=True)
             profile_kernels(once)
+            profile = cProfile.Profile()
+            for _ in range(PROFILED_STEPS):
+                once()
+            torch.cuda.synchronize()
+            print(f"   Python's time in the hook, {PROFILED_STEPS} steps:", flush=True)
+            pstats.Stats(profile).strip_dirs().sort_stats("tottime").print_stats(25)
+            profile = None
             state.close()
-        del ddp
+        del ddp, once
 
 
 def profile_kernels(once: Callable[[], None]) -> None:

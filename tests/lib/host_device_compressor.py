@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 from typing import Any, cast
 
 import numpy as np
@@ -11,27 +11,65 @@ import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc import Compressor, _core
-from byteps_thc.compressor import Partition
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import open_communicator
 
 
-@dataclass
-class HostDevicePartition:
-    """See gpu.DevicePartition."""
+class HostDeviceBatch:
+    """See gpu.DeviceBatch."""
 
-    own: Partition
-    coordinates: int
-    padded: int
-    residual: Tensor | None
-    norms: Tensor
-    max_norms: Tensor
-    codes: Tensor
-    keep: Tensor
-    clamped: Tensor
-    energy: Tensor
+    def __init__(self, compressor: Compressor, named: list[tuple[str, slice]], residual: Tensor | None) -> None:
+        self._compressor = compressor
+        self.residual = residual
+        self._spans = [span for _, span in named]
+        self.sizes = [span.stop - span.start for span in self._spans]
+        blocks = np.cumsum([0, *(compressor.sizes(size)[0] for size in self.sizes)]).tolist()
+        self._blocks = [slice(*cut) for cut in itertools.pairwise(blocks)]
+        self.norms, self.max_norms = torch.zeros(blocks[-1]), torch.zeros(blocks[-1])
+        self.keep = torch.zeros(len(named), dtype=torch.int32)
+        self.clamped = torch.zeros(len(named), dtype=torch.int64)
+        self.energy = torch.zeros(len(named), dtype=torch.float64)
+        self._parts = [
+            compressor.partition(
+                name,
+                size,
+                residual=None if residual is None else residual[span].numpy(),
+                norms=self.norms[at].numpy(),
+            )
+            for (name, span), size, at in zip(named, self.sizes, self._blocks, strict=True)
+        ]
+        self.padded = sum(part.padded for part in self._parts)
+
+    def measure(self, gradient: Tensor, *, round: int) -> None:
+        for part, span in zip(self._parts, self._spans, strict=True):
+            self._compressor.measure(part, gradient[span], round=round)
+
+    def encode(self, codes: Tensor) -> None:
+        first = 0
+        for i, (part, at) in enumerate(zip(self._parts, self._blocks, strict=True)):
+            mine = self._compressor.encode(part, self.max_norms[at].numpy())
+            codes[first : first + len(mine)].copy_(torch.from_numpy(mine))
+            first += len(mine)
+            self.clamped[i] = part.clamped
+            self.energy[i] = self.norms[at].double().square().sum()
+            self.keep[i] = part.residual_kept or part.residual is None
+        assert first == len(codes)
+
+    def decode(self, aggregate: Tensor, out: Tensor, *, sum_bits: int | None = None) -> None:
+        resolved = self._compressor.resolved
+        sums = aggregate
+        if sum_bits is not None:
+            sums = torch.zeros(self.padded, dtype=torch.uint8 if resolved.value_bits == 8 else torch.uint16)
+            _core.unpack(aggregate.numpy(), sums.numpy(), bits=sum_bits)
+        assert sums.numel() == self.padded
+        everybody = np.full(1, resolved.workers, np.uint8)
+        first = 0
+        for part, span in zip(self._parts, self._spans, strict=True):
+            mine = sums[first : first + part.padded]
+            self._compressor.decode(part, mine.numpy(), everybody, out[span])
+            first += part.padded
 
 
 class HostDeviceCompressor:
@@ -42,46 +80,9 @@ class HostDeviceCompressor:
         self.resolved, self.config = resolved, resolved.config
         self.workers, self.worker = workers, worker
         self.device = torch.device("cpu")
-        self.sizes = self._compressor.sizes
 
-    def partition(
-        self,
-        name: str,
-        coordinates: int,
-        *,
-        residual: Tensor | None,
-        norms: Tensor,
-        max_norms: Tensor,
-        codes: Tensor,
-    ) -> HostDevicePartition:
-        kept = None if residual is None else residual.numpy()
-        own = self._compressor.partition(name, coordinates, residual=kept, norms=norms.numpy())
-        return HostDevicePartition(
-            own,
-            coordinates,
-            own.padded,
-            residual,
-            norms,
-            max_norms,
-            codes,
-            keep=torch.zeros(1, dtype=torch.int32),
-            clamped=torch.zeros(1, dtype=torch.int64),
-            energy=torch.zeros(1, dtype=torch.float64),
-        )
-
-    def measure(self, partition: HostDevicePartition, gradient: Tensor, *, round: int) -> Tensor:
-        self._compressor.measure(partition.own, gradient, round=round)
-        return partition.norms
-
-    def encode(self, partition: HostDevicePartition, max_norms: Tensor) -> Tensor:
-        own = partition.own
-        codes = self._compressor.encode(own, max_norms.numpy())
-        assert len(partition.codes) == len(codes)
-        partition.codes.copy_(torch.from_numpy(codes))
-        partition.clamped.fill_(own.clamped)
-        partition.energy.fill_(float(partition.norms.double().square().sum()))
-        partition.keep.fill_(own.residual_kept or own.residual is None)
-        return partition.codes
+    def batch(self, named: list[tuple[str, slice]], residual: Tensor | None) -> HostDeviceBatch:
+        return HostDeviceBatch(self._compressor, named, residual)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         table = self.resolved.table.array
@@ -90,25 +91,6 @@ class HostDeviceCompressor:
 
     def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
         _core.pack(sums.numpy(), packed.numpy(), bits=self.resolved.sum_bits)
-
-    def decode(
-        self,
-        partition: HostDevicePartition,
-        aggregate: Tensor,
-        contributions: None,
-        out: Tensor,
-        *,
-        sum_bits: int | None = None,
-    ) -> None:
-        assert contributions is None
-        own = partition.own
-        dtype = torch.uint8 if self.resolved.value_bits == 8 else torch.uint16
-        sums = aggregate
-        if sum_bits is not None:
-            sums = torch.zeros(own.padded, dtype=dtype)
-            _core.unpack(aggregate.numpy(), sums.numpy(), bits=sum_bits)
-        everybody = np.full(1, self.workers, np.uint8)
-        self._compressor.decode(own, sums.numpy(), everybody, out)
 
 
 def make_host_device_engine(

@@ -19,9 +19,9 @@ from typing_extensions import override
 from byteps_thc.errors import InputError, ThcError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.buffer import DeviceBuffer
+from byteps_thc.pipeline.device.exchange import DeviceTools, Workspace
 from byteps_thc.pipeline.device.figures import DeviceFigures
 from byteps_thc.pipeline.device.memory import DeviceMemory, DeviceRollback
-from byteps_thc.pipeline.device.piece import DeviceTools
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
@@ -73,7 +73,8 @@ class DeviceEngine(Engine):
             recorder=recorder,
             rollback=rollback,
         )
-        self._tools = DeviceTools(compressor, communicator, recorder, rollback)
+        workspace = Workspace(compressor.resolved, self._device)
+        self._tools = DeviceTools(compressor, communicator, recorder, rollback, workspace)
         self._figures = DeviceFigures(recorder)
         self._stream = SideStream(self._device)
         self._in_flight: InFlight[_Job] = InFlight()
@@ -108,8 +109,8 @@ class DeviceEngine(Engine):
             except (ThcError, RuntimeError) as error:
                 self._in_flight.fail(error)
                 return future
-            if compress:
-                self._figures.add(prepared.pieces)
+            if compress and prepared.batch is not None:
+                self._figures.add(prepared.batch)
             # In this stream: what the future's waiters wait for is what has been put on it so far.
             self._in_flight.finish(buffer.key, job)
         return future
