@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -48,11 +49,13 @@ class DeviceBatch:
             [device_key(device, seed=config.seed, tensor=name, rounding=compressor.rounding) for name in names]
         )
         self._residuals = [None] * len(named) if residual is None else residual.split(self.sizes)
+        starts = [0, *itertools.accumulate(counts)]
+        self._starts = torch.tensor(starts, dtype=torch.int32, device=device)
+        self._ranges = torch.zeros(sum(counts), 4, device=device)
         self._parts = list(
             zip(
-                self.norms.split(counts), self.max_norms.split(counts),
-                torch.zeros(sum(counts), 4, device=device).split(counts),
-                self.keep.split(1), self.clamped.split(1), self.energy.split(1), self._keys.unbind(), strict=True,
+                self.norms.split(counts), self.max_norms.split(counts), self._ranges.split(counts),
+                self.keep.split(1), self.clamped.split(1), self._keys.unbind(), strict=True,
             )
         )  # fmt: skip
         self._code_bytes = [_core.code_bytes(size, config.bits) for size in padded]
@@ -66,7 +69,7 @@ class DeviceBatch:
         block = self._compressor.config.rotation_block
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
         set_rounds(self._keys, round)
-        self._gradients = gradient.split(self.sizes)
+        self._gradients = gradient.split_with_sizes(self.sizes)
         if self._joint:
             kernels.block_norms(gradient, self.residual, self.norms, rotation_block=block)
             return
@@ -77,13 +80,13 @@ class DeviceBatch:
         """Write the codes, a stream, and the residual. codes: uint8[code_bytes(padded)]. max_norms: there already."""
         compressor = self._compressor
         self._require("codes", codes, (torch.uint8,), sum(self._code_bytes))
-        for gradient, residual, mine, part in zip(
-            self._gradients, self._residuals, codes.split(self._code_bytes), self._parts, strict=True
+        kernels.clamp_ranges(
+            self.norms, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
+            largest_norm=LARGEST_NORM, starts=self._starts,
+        )  # fmt: skip
+        for gradient, residual, mine, (_, _, ranges, keep, clamped, key) in zip(
+            self._gradients, self._residuals, codes.split_with_sizes(self._code_bytes), self._parts, strict=True
         ):
-            norms, max_norms, ranges, keep, clamped, energy, key = part
-            kernels.clamp_ranges(
-                norms, max_norms, ranges, keep, clamped, energy, table=compressor.table, largest_norm=LARGEST_NORM
-            )
             kernels.encode(
                 gradient, residual, ranges, mine, keep, clamped, rotation_block=compressor.config.rotation_block,
                 table=compressor.table, key=key, keep_error=residual is not None,
@@ -97,7 +100,9 @@ class DeviceBatch:
         self._require("out", out, _GRADIENTS, self.coordinates)
         sizes = self._padded if sum_bits is None else [size * sum_bits // 8 for size in self._padded]
         everybody = compressor.everybody
-        for sums, mine, part in zip(aggregate.split(sizes), out.split(self.sizes), self._parts, strict=True):
+        for sums, mine, part in zip(
+            aggregate.split_with_sizes(sizes), out.split_with_sizes(self.sizes), self._parts, strict=True
+        ):
             kernels.decode(
                 sums, everybody, part[1], mine, codes_per_chunk=self.padded,
                 rotation_block=compressor.config.rotation_block, granularity=table.granularity,

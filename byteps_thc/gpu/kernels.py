@@ -64,10 +64,16 @@ def clamp_ranges(
     *,
     table: DeviceTable,
     largest_norm: float,
+    starts: Tensor | None = None,
 ) -> None:
-    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel."""
+    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel.
+
+    starts: int32[P + 1], of the blocks of P partitions, which then have a keep, clamped and energy each.
+    """
     scalars = (table.threshold, float(table.granularity), largest_norm, norms.numel())
-    _ranges(1, (norms, max_norms, ranges, keep, clamped, energy, *scalars), (), RANGES_WARPS.value)
+    several = starts is not None
+    arguments = (norms, max_norms, ranges, keep, clamped, energy, keep if starts is None else starts, *scalars)
+    _ranges(keep.numel(), arguments, (several,), RANGES_WARPS.value)
 
 
 def encode(

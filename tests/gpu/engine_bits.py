@@ -48,6 +48,16 @@ if ON_GPU:
         {"name": "sums of 9 bits", "thc": {"granularity": 200}},
         {"name": "large", "thc": {}, "sizes": [[6_500_000, 1000, 70_000]]},
     ]
+else:
+    CASES += [
+        {"name": "several pieces", "thc": _SMALL | {"partition_bytes": 1 << 12}, "steps": 2},
+        {
+            "name": "pieces smaller than a block",
+            "thc": _SMALL | {"partition_bytes": 1 << 11},
+            "sizes": [[1100]],
+            "steps": 2,
+        },
+    ]
 CASES = [{"policy": {}, "steps": 3, "sizes": _SIZES} | case for case in CASES]
 
 

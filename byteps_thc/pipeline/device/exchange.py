@@ -6,6 +6,7 @@ pieces would overlap with each other, backward overlaps anyhow.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -65,8 +66,10 @@ class Workspace:
         if self._memory.numel() < sum(rooms):
             self._rooms.clear()
             self._memory = self._memory.new_empty(sum(rooms))
-        places = self._memory[: sum(rooms)].split(rooms)
-        sent, received, sums, packed, gathered = (place[:size] for place, size in zip(places, sizes, strict=True))
+        starts = itertools.accumulate([0, *rooms[:-1]])
+        sent, received, sums, packed, gathered = (
+            self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)
+        )
         if packs:
             aggregate = gathered[: layout.codes * resolved.sum_bits // 8]
         else:
