@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-import numpy as np
-
 from byteps_thc.arrays import F32
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
@@ -81,7 +79,8 @@ class Residuals(Generic[ArrayT]):
         kind: what errors call them. Raises ConfigurationError when one is not a finite 1-D float32 array or tensor;
         then nothing has changed.
         """
-        parts = {name: [self._memory.from_host(residual_array(kind, name, value).copy())] for name, value in state.items()}
+        arrays = {name: residual_array(kind, name, value).copy() for name, value in state.items()}
+        parts = {name: [self._memory.from_host(array)] for name, array in arrays.items()}
         self._homes.clear()
         self._home_of.clear()
         self._parts = parts

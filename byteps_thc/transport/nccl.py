@@ -45,6 +45,10 @@ class DeviceCommunicator(Communicator):
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
         return _start(lambda: self._group._allgather_base(output, source))
 
+    @override
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        return _start(lambda: self._group.broadcast([tensor], from_rank_zero()))
+
 
 def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
     options: Any = dist.ProcessGroupNCCL.Options()

@@ -92,6 +92,10 @@ class StagedCommunicator(Communicator):
         host = torch.empty_like(output, device="cpu")
         return StagedWork(self._inner.all_gather(host, source.cpu()), host, output)
 
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        host = tensor.cpu()
+        return StagedWork(self._inner.broadcast(host), host, tensor)
+
 
 def device_engine(config: ThcConfig, policy: CompressionPolicy) -> DeviceEngine:
     group = dist.group.WORLD
