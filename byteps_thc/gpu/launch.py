@@ -15,6 +15,7 @@ from byteps_thc.gpu.frontend import INTERPRETED
 
 #: AMD's kernels are specialized for more than _kind() knows.
 _CACHED = not INTERPRETED and torch.version.hip is None
+_INT32 = 0x7FFFFFFF
 
 
 class Launcher:
@@ -43,5 +44,5 @@ def _kind(argument: Tensor | float) -> Any:
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() & 15
     if isinstance(argument, int):
-        return argument == 1, argument & 15, argument.bit_length() > 31
+        return argument == 1, argument & 15, argument > _INT32
     return None
