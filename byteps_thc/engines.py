@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 import torch.distributed as dist
 
 from byteps_thc.baselines import BaselineConfig, BaselineEngine
@@ -62,16 +63,18 @@ def make_engine(
     config: ThcConfig | BaselineConfig,
     policy: CompressionPolicy,
     network: NetworkConfig | None = None,
+    gradients_on: torch.device | None = None,
 ) -> Engine:
     """Return a new engine: THC among the ranks or with servers (`network`), or the baseline that `config` is of.
 
+    gradients_on: where gradients will be, if that is known; the same kind of device on all ranks.
     All ranks of the group must call this, in the same order and with the same settings. ConfigurationError when the
     settings contradict each other or those of other ranks.
     """
     if isinstance(config, ThcConfig):
         if network is not None:
             return network_engine(process_group, config, network, policy)
-        return collective_engine(process_group, config, policy)
+        return collective_engine(process_group, config, policy, gradients_on)
     require_no_network(config, network)
     return BaselineEngine(process_group, config, policy)
 

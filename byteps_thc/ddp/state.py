@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
@@ -65,7 +66,7 @@ class ThcState(Averager):
             require_no_network(scheme, network)
             self.engine = PowerSgdEngine(group, scheme, policy)
         else:
-            self.engine = make_engine(group, scheme, policy, network)
+            self.engine = make_engine(group, scheme, policy, network, _device_of(model))
         #: the ranks that average their gradients
         self.replicas: Replicas = RankReplicas(group, policy.deadline_s)
         self._drift_warning = DriftWarning(network, group.size(), self.replicas)
@@ -83,7 +84,7 @@ class ThcState(Averager):
             self._start_step()
         if isinstance(self.engine, PowerSgdEngine):
             return self.engine.all_reduce_bucket(bucket)
-        return self.engine.all_reduce(self._buckets.buffer(bucket)).then(_value)
+        return _unwrapped(self.engine.all_reduce(self._buckets.buffer(bucket)))
 
     @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
@@ -148,6 +149,22 @@ class ThcState(Averager):
         """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
         if self._log.due(self._steps):
             self._log.update(self.engine.statistics())
+
+
+def _device_of(model: nn.Module | None) -> torch.device | None:
+    first = None if model is None else next(model.parameters(), None)
+    return None if first is None else first.device
+
+
+def _unwrapped(future: Future[Tensor]) -> Future[Tensor]:
+    """A future whose error DDP understands; the same one where there is none, as on a device, where it is done."""
+    if future.done():
+        try:
+            future.value()
+        except Exception:  # then() hands it on
+            return future.then(_value)
+        return future
+    return future.then(_value)
 
 
 def _value(done: Future[Tensor]) -> Tensor:

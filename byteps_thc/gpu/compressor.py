@@ -13,6 +13,7 @@ caller's to record (Tensor.record_stream). All calls can be captured in a CUDA g
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,7 @@ from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.batch import DeviceBatch
 from byteps_thc.gpu.frontend import INTERPRETED
 from byteps_thc.gpu.keys import device_key, set_round
 from byteps_thc.gpu.tables import DeviceTable
@@ -88,7 +90,8 @@ class GpuCompressor:
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
-        self._everybody = torch.full((1,), workers, dtype=torch.uint8, device=self.device)
+        #: workers in the one chunk of a partition that all have a part in, uint8[1]
+        self.everybody = torch.full((1,), workers, dtype=torch.uint8, device=self.device)
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
         """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
@@ -96,7 +99,12 @@ class GpuCompressor:
         return len(_core.block_sizes(coordinates, block)), _core.padded_size(coordinates, block)
 
     def partition(
-        self, name: str, coordinates: int, *, tensor: int | None = None, residual: Tensor | None = None
+        self,
+        name: str,
+        coordinates: int,
+        *,
+        tensor: int | None = None,
+        residual: Tensor | None = None,
     ) -> DevicePartition:
         """Return a new partition.
 
@@ -130,6 +138,12 @@ class GpuCompressor:
             energy=zeros(1, dtype=torch.float64),
         )
 
+    def batch(self, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> DeviceBatch:
+        """Return the partitions of a buffer, by name, which go through rounds together. residual: see partition()."""
+        if residual is None and self.config.error_feedback:
+            residual = torch.zeros(named[-1][1].stop, device=self.device)
+        return DeviceBatch(self, named, residual)
+
     def measure(self, partition: DevicePartition, gradient: Tensor, *, round: int | Tensor) -> Tensor:
         """Begin a round: return the norms of gradient + residual, float32[B].
 
@@ -150,7 +164,9 @@ class GpuCompressor:
         if partition.gradient is None:
             raise InputError(f"partition {partition.name!r} has no gradient: call measure, encode, decode in order")
         self._check("max_norms", max_norms, (torch.float32,), len(partition.norms))
-        partition.max_norms.copy_(max_norms)
+        self._check("codes", partition.codes, (torch.uint8,), _core.code_bytes(partition.padded, self.config.bits))
+        if max_norms is not partition.max_norms:
+            partition.max_norms.copy_(max_norms)
         kernels.clamp_ranges(
             partition.norms, partition.max_norms, partition.ranges, partition.keep, partition.clamped,
             partition.energy, table=self.table, largest_norm=LARGEST_NORM,
@@ -166,6 +182,10 @@ class GpuCompressor:
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         """sums[count] = sums of table values; codes: uint8[shards, bytes], of each worker. See kernels.lookup_sum."""
         kernels.lookup_sum(codes, sums, table=self.table)
+
+    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
+        """packed = sums as a stream of sum_bits each; see kernels.pack."""
+        kernels.pack(sums, packed, bits=self.resolved.sum_bits)
 
     def decode(
         self,
@@ -189,7 +209,7 @@ class GpuCompressor:
             self._check("aggregate", aggregate, (torch.uint8,), partition.padded * sum_bits // 8)
         self._check("out", out, _GRADIENTS, partition.coordinates)
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
-        contributions = self._everybody if contributions is None else contributions
+        contributions = self.everybody if contributions is None else contributions
         kernels.decode(
             aggregate, contributions, partition.max_norms, out, codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block, granularity=self.table.granularity,

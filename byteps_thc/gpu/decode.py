@@ -37,7 +37,7 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
     return L.where(exact, after, before * 0.0 + 1.0), limit, L.where(exact, T, 0)
 
 
-@jit(do_not_specialize=["first_tile", "coordinates", "padded"])
+@jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["max_norms"])
 def decode_kernel(
     aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk,
     first_tile, coordinates, padded,

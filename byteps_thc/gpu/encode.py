@@ -28,18 +28,27 @@ _BLOCKS = constexpr(2048)
 
 
 @jit
-def ranges_kernel(norms, max_norms, ranges, keep, clamped, energy, threshold, granularity, largest, blocks):
-    """What encode_kernel needs to know of a partition; one program, before it.
+def ranges_kernel(
+    norms, max_norms, ranges, keep, clamped, energy, starts, threshold, granularity, largest, blocks,
+    SEVERAL: constexpr,
+):  # fmt: skip
+    """What encode_kernel needs to know of a partition; a program for each, before it.
 
-    ranges: float32[blocks, 4], (limit, step, scale, half) of clamp_range.h. Where the max norm is not finite limit is
-    infinite, scale and half are 0: no coordinate is clamped and all codes are 0. *keep: int32, whether all norms and
-    max norms are at most `largest`. *clamped: int64, becomes 0. *energy: float64, sum of the squared norms.
+    SEVERAL: partition p has blocks starts[p] .. starts[p + 1]; else there is one, of `blocks`. norms, max_norms:
+    float32[blocks]. ranges: float32[blocks, 4], (limit, step, scale, half) of clamp_range.h. Where the max norm is not
+    finite limit is infinite, scale and half are 0: no coordinate is clamped and all codes are 0. Of each partition:
+    keep: int32, whether all norms and max norms are at most `largest`; clamped: int64, becomes 0; energy: float64, sum
+    of the squared norms.
     """
+    partition = L.program_id(0)
+    begin, end = 0, blocks
+    if SEVERAL:
+        begin, end = L.load(starts + partition), L.load(starts + partition + 1)
     fits = arange(_BLOCKS, streamed(_BLOCKS, RANGES_WARPS, 1)) * 0 + 1
     squares = fits.to(L.float64) * 0.0
-    for first in range(0, blocks, _BLOCKS):
+    for first in range(begin, end, _BLOCKS):
         i = first + arange(_BLOCKS, streamed(_BLOCKS, RANGES_WARPS, 1))
-        inside = i < blocks
+        inside = i < end
         norm = L.load(norms + i, inside, 0.0)
         max_norm = L.load(max_norms + i, inside, 0.0)
         fits &= ((norm <= largest) & (max_norm <= largest)).to(L.int32)
@@ -52,9 +61,9 @@ def ranges_kernel(norms, max_norms, ranges, keep, clamped, energy, threshold, gr
         L.store(at + 1, L.div_rn(2.0 * limit, granularity), inside)
         L.store(at + 2, L.where(finite & (scale < float("inf")), scale, 0.0), inside)
         L.store(at + 3, L.where(finite, granularity * 0.5, 0.0), inside)
-    L.store(keep, L.min(fits, 0))
-    L.store(clamped, L.min(fits, 0).to(L.int64) * 0)
-    L.store(energy, L.sum(squares, 0))
+    L.store(keep + partition, L.min(fits, 0))
+    L.store(clamped + partition, L.min(fits, 0).to(L.int64) * 0)
+    L.store(energy + partition, L.sum(squares, 0))
 
 
 @jit
@@ -139,7 +148,7 @@ def _store_bytes(numbers, at, limit, T: constexpr, N: constexpr, BYTES: constexp
             L.store(at + place, byte)
 
 
-@jit(do_not_specialize=["first_tile", "coordinates", "padded"])
+@jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
 def encode_kernel(
     gradient, residual, codes, ranges, entries, values, key, keep, clamped,
     first_tile, coordinates, padded,

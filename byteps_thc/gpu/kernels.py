@@ -17,7 +17,8 @@ from byteps_thc.gpu import packing
 from byteps_thc.gpu.decode import decode_kernel
 from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
-from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, warps
+from byteps_thc.gpu.launch import Launcher
+from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, WARP_COORDINATES
 from byteps_thc.gpu.norms import norms_kernel
 from byteps_thc.gpu.tables import DeviceTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
@@ -28,10 +29,29 @@ _BITS = (1, 2, 3, 4, 8)
 _REGISTERS = 128
 
 
+def register_limit() -> dict[str, Any]:
+    """Option of the kernels that would take more registers than occupancy allows."""
+    return {} if PLAIN else {"maxnreg": _REGISTERS}
+
+
+#: The CPU rounds after every operation.
+_EXACT: dict[str, Any] = {"enable_fp_fusion": False}
+_norms = Launcher(norms_kernel, **_EXACT)
+_ranges = Launcher(ranges_kernel, **_EXACT)
+_encode = Launcher(encode_kernel, **_EXACT, **register_limit())
+_decode = Launcher(decode_kernel, **_EXACT, **register_limit())
+_lookup_words = Launcher(sums_of.lookup_words_kernel, **_EXACT)
+_lookup_sum = Launcher(sums_of.lookup_sum_kernel, **_EXACT)
+_pack_rows = Launcher(packing.pack_rows_kernel, **_EXACT)
+_pack = Launcher(packing.pack_kernel, **_EXACT)
+_unpack_rows = Launcher(packing.unpack_rows_kernel, **_EXACT)
+_unpack = Launcher(packing.unpack_kernel, **_EXACT)
+
+
 def block_norms(gradient: Tensor, residual: Tensor | None, norms: Tensor, *, rotation_block: int) -> None:
     """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
     carried = gradient if residual is None else residual
-    _for_tiles(norms_kernel, gradient.numel(), rotation_block, (gradient, carried, norms), ADD=residual is not None)
+    _for_tiles(_norms, gradient.numel(), rotation_block, (gradient, carried, norms), (residual is not None,))
 
 
 def clamp_ranges(
@@ -44,12 +64,16 @@ def clamp_ranges(
     *,
     table: DeviceTable,
     largest_norm: float,
+    starts: Tensor | None = None,
 ) -> None:
-    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel."""
+    """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel.
+
+    starts: int32[P + 1], of the blocks of P partitions, which then have a keep, clamped and energy each.
+    """
     scalars = (table.threshold, float(table.granularity), largest_norm, norms.numel())
-    ranges_kernel[(1,)](
-        norms, max_norms, ranges, keep, clamped, energy, *scalars, num_warps=RANGES_WARPS.value, **_options()
-    )
+    several = starts is not None
+    arguments = (norms, max_norms, ranges, keep, clamped, energy, keep if starts is None else starts, *scalars)
+    _ranges(keep.numel(), arguments, (several,), RANGES_WARPS.value)
 
 
 def encode(
@@ -71,15 +95,11 @@ def encode(
     """
     carried = gradient if residual is None else residual
     _for_tiles(
-        encode_kernel,
+        _encode,
         gradient.numel(),
         rotation_block,
         (gradient, carried, codes, ranges, table.entries, table.values, key, keep, clamped),
-        BITS=table.bits,
-        WIDE=table.wide,
-        ADD=residual is not None,
-        KEEP=keep_error,
-        **register_limit(),
+        (table.bits, table.wide, residual is not None, keep_error),
     )
 
 
@@ -106,15 +126,11 @@ def decode(
     if words:
         aggregate = aggregate.view(torch.int32)
     _for_tiles(
-        decode_kernel,
+        _decode,
         out.numel(),
         rotation_block,
         (aggregate, contributions, max_norms, out, key, *scalars),
-        SUM_BITS=sum_bits or 0,
-        WORDS=words,
-        EXACT=value_bits == 8,
-        CHUNKED=contributions.numel() > 1,
-        **register_limit(),
+        (sum_bits or 0, words, value_bits == 8, contributions.numel() > 1),
     )
 
 
@@ -127,33 +143,27 @@ def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
         words = count // 8
         wide = sums.dtype != torch.uint8
         unrolled = shards if shards <= sums_of.UNROLLED else sums_of.UNROLLED + 1
-        sums_of.lookup_words_kernel[(-(-words // sums_of.WORDS),)](
-            codes.view(torch.int32), table.packed, sums.view(torch.int32), words, stride // 4, shards,
-            SHARDS=unrolled, WIDE=wide, num_warps=sums_of.WARPS, **_options(),
-        )  # fmt: skip
+        arguments = (codes.view(torch.int32), table.packed, sums.view(torch.int32), words, stride // 4, shards)
+        _lookup_words(-(-words // sums_of.WORDS), arguments, (unrolled, wide), sums_of.WARPS)
         return
-    sums_of.lookup_sum_kernel[(-(-count // sums_of.TILE),)](
-        codes, table.integers, sums, count, stride, shards, BITS=table.bits, num_warps=sums_of.WARPS, **_options()
-    )
+    arguments = (codes, table.integers, sums, count, stride, shards)
+    _lookup_sum(-(-count // sums_of.TILE), arguments, (table.bits,), sums_of.WARPS)
 
 
 def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
     """packed[code_bytes(count, bits)] = numbers[count], uint8 or uint16, as a stream, most significant bit first."""
     rows = numbers.numel() // 32 if packed.data_ptr() % 4 == 0 else 0
     if rows:
-        packing.pack_rows_kernel[(-(-rows // packing.ROWS),)](
-            numbers, packed[: rows * 4 * bits].view(torch.int32), rows,
-            BITS=bits, PADDED=1 << (bits - 1).bit_length(), num_warps=packing.WARPS, **_options(),
-        )  # fmt: skip
+        words = packed[: rows * 4 * bits].view(torch.int32)
+        constants = (bits, 1 << (bits - 1).bit_length())
+        _pack_rows(-(-rows // packing.ROWS), (numbers, words, rows), constants, packing.WARPS)
         packed, numbers = packed[rows * 4 * bits :], numbers[rows * 32 :]
     if not numbers.numel():
         return
     word = 4 if packed.numel() % 4 == 0 and packed.data_ptr() % 4 == 0 else 1
     size = packed.numel() // word
-    packing.pack_kernel[(-(-size // packing.TILE),)](
-        numbers, packed.view(torch.int32) if word == 4 else packed, numbers.numel(), size,
-        BITS=bits, WORD=word, num_warps=packing.WARPS, **_options(),
-    )  # fmt: skip
+    arguments = (numbers, packed.view(torch.int32) if word == 4 else packed, numbers.numel(), size)
+    _pack(-(-size // packing.TILE), arguments, (bits, word), packing.WARPS)
 
 
 def unpack(packed: Tensor, numbers: Tensor, *, bits: int) -> None:
@@ -161,16 +171,12 @@ def unpack(packed: Tensor, numbers: Tensor, *, bits: int) -> None:
     count = numbers.numel()
     rows = count // 32 if packed.data_ptr() % 4 == 0 else 0
     if rows:
-        packing.unpack_rows_kernel[(-(-rows // packing.ROWS),)](
-            packed[: rows * 4 * bits].view(torch.int32), numbers, rows,
-            BITS=bits, num_warps=packing.WARPS, **_options(),
-        )  # fmt: skip
+        words = packed[: rows * 4 * bits].view(torch.int32)
+        _unpack_rows(-(-rows // packing.ROWS), (words, numbers, rows), (bits,), packing.WARPS)
         packed, numbers, count = packed[rows * 4 * bits :], numbers[rows * 32 :], count % 32
     if not count:
         return
-    packing.unpack_kernel[(-(-count // packing.TILE),)](
-        packed, numbers, count, BITS=bits, num_warps=packing.WARPS, **_options()
-    )
+    _unpack(-(-count // packing.TILE), (packed, numbers, count), (bits,), packing.WARPS)
 
 
 def check_rotation_block(rotation_block: int) -> None:
@@ -187,24 +193,17 @@ def check_bits(bits: int) -> None:
         raise ConfigurationError(f"the GPU kernels have no codes of {bits} bits: use {_BITS}")
 
 
-def _for_tiles(kernel: Any, coordinates: int, rotation_block: int, arguments: tuple[Any, ...], **options: Any) -> None:
+def _for_tiles(
+    launch: Launcher, coordinates: int, rotation_block: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]
+) -> None:
     """Launch a kernel for the full tiles of a partition, and once more for what is behind them."""
     check_rotation_block(rotation_block)
     tile = max(MIN_TILE, rotation_block)
     padded = -(-coordinates // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
     full = coordinates // tile
-    options |= {"LOG": rotation_block.bit_length() - 1, "T": tile, "num_warps": warps(tile), **_options()}
+    constants = (rotation_block.bit_length() - 1, tile, *constants)
+    warps = tile // WARP_COORDINATES
     if full:
-        kernel[(full,)](*arguments, 0, coordinates, padded, TAIL=False, **options)
+        launch(full, (*arguments, 0, coordinates, padded), (*constants, False), warps)
     if coordinates % tile:
-        kernel[(1,)](*arguments, full, coordinates, padded, TAIL=True, **options)
-
-
-def _options() -> dict[str, Any]:
-    """Compiler options of all kernels: the CPU rounds after every operation."""
-    return {"enable_fp_fusion": False}
-
-
-def register_limit() -> dict[str, Any]:
-    """Option of the kernels that would take more registers than occupancy allows."""
-    return {} if PLAIN else {"maxnreg": _REGISTERS}
+        launch(1, (*arguments, full, coordinates, padded), (*constants, True), warps)

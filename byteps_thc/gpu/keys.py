@@ -32,3 +32,8 @@ def set_round(key: Tensor, round: int | Tensor) -> None:
         key[ROUND : ROUND + 1].copy_(round)
     else:
         key[ROUND].fill_(round - (1 << 32) if round >= 1 << 31 else round)
+
+
+def set_rounds(keys: Tensor, round: int) -> None:
+    """As set_round(), for int32[P, 8], the keys of P partitions."""
+    keys[:, ROUND].fill_(round - (1 << 32) if round >= 1 << 31 else round)

@@ -25,6 +25,8 @@ ROW = 1 << REGISTER_BITS
 MIN_TILE = 8192
 #: The largest tile, and so the largest rotation block.
 MAX_TILE = 16384
+#: What a warp holds of a tile.
+WARP_COORDINATES = 32 << REGISTER_BITS
 #: Lowest index bits that all parts hold in registers.
 SHARED = 1
 

@@ -69,7 +69,8 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     measured = {"gradient": f"*{gradient}", "residual": "*fp32", "norms": "*fp32", **_POSITION}
     ranges = {
         "norms": "*fp32", "max_norms": "*fp32", "ranges": "*fp32", "keep": "*i32", "clamped": "*i64",
-        "energy": "*fp64", "threshold": "fp32", "granularity": "fp32", "largest": "fp32", "blocks": "i32",
+        "energy": "*fp64", "starts": "*i32", "threshold": "fp32", "granularity": "fp32", "largest": "fp32",
+        "blocks": "i32",
     }  # fmt: skip
     code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True}
     bare = code | {"ADD": False, "KEEP": False}
@@ -82,7 +83,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     tile = 8192
     return [
         Kernel("norms", norms_kernel, measured, {**_TILE, "ADD": True}, 8, tile),
-        Kernel("ranges", ranges_kernel, ranges, {}, RANGES_WARPS.value, tile * 2048),
+        Kernel("ranges", ranges_kernel, ranges, {"SEVERAL": True}, RANGES_WARPS.value, tile * 2048),
         Kernel("encode", encode_kernel, encoded, _TILE | code, 8, tile, True),
         Kernel("encode, no error feedback", encode_kernel, encoded, _TILE | bare, 8, tile, True),
         Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},

@@ -32,7 +32,7 @@ class GradientBuffer:
     """Gradients of several parameters in one tensor, such as a bucket of DDP.
 
     key: names the layout, the same on all ranks; another layout has another key. gradient: 1-D, contiguous; float32,
-    float16 or bfloat16; CPU, or CUDA, which is staged through the host. parameters: ascending and disjoint; gaps
+    float16 or bfloat16; CPU or CUDA. parameters: ascending and disjoint; gaps
     between them are padding.
     """
 

@@ -31,16 +31,16 @@ class EngineState:
         config: Mapping[str, Any],
         *,
         wrap: Callable[[F32], Any] = lambda array: array,
-        stores: dict[str, Residuals] | None = None,
+        stores: dict[str, Residuals[Any]] | None = None,
         recorder: StatsRecorder | None = None,
-        rollback: Rollback | None = None,
+        rollback: Rollback[Any] | None = None,
     ) -> None:
         self.worker, self.workers = worker, workers
         self._identity = {"version": VERSION, "worker": worker, "workers": workers, "config": dict(config)}
         self._wrap = wrap
-        self.stores = {"residuals": Residuals()} if stores is None else stores
+        self.stores: dict[str, Residuals[Any]] = {"residuals": Residuals()} if stores is None else stores
         self.recorder = recorder or StatsRecorder()
-        self.rollback = rollback or Rollback()
+        self.rollback: Rollback[Any] = rollback or Rollback()
         #: optimizer steps begun
         self.steps = 0
         #: gradients begun: no two have the same random keys
@@ -48,7 +48,7 @@ class EngineState:
         self._measured_step = 0  # of which the recorder has the residuals
 
     @property
-    def residuals(self) -> Residuals:
+    def residuals(self) -> Residuals[Any]:
         """What quantization lost."""
         return self.stores["residuals"]
 
@@ -97,7 +97,7 @@ class EngineState:
         self._require_fitting(state)
         for name, store in self.stores.items():
             store.require_sizes(name, state.get(name, {}))
-        stores = {name: Residuals() for name in self.stores}
+        stores = {name: store.empty() for name, store in self.stores.items()}
         for name, store in stores.items():
             store.load(state.get(name, {}), name)
         self.stores.update(stores)  # in place: memories of baselines have them, too

@@ -1,19 +1,22 @@
-"""The threaded engine on each transport: among the ranks, or with servers."""
+"""The engines on each transport: among the ranks, on a device or in host memory, or with servers."""
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc.compressor import Compressor
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.device.choice import device_of
+from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engine import ThcEngine
-from byteps_thc.transport.communicator import Waitable
-from byteps_thc.transport.groups import open_communicator
+from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc.transport.groups import open_communicator, open_device_communicator
 from byteps_thc.transport.handshake import ranks_on_this_host, require_same_settings, require_same_table
 from byteps_thc.transport.ranks import Collectives, RanksTransport
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
@@ -24,20 +27,43 @@ from byteps_thc.transport.transport import Transport
 _PIECE_BYTES = 9 << 20
 
 
-def collective_engine(process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> ThcEngine:
+def collective_engine(
+    process_group: dist.ProcessGroup,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None = None,
+    *,
+    compress_alone: bool = False,
+) -> ThcEngine | DeviceEngine:
     """Return an engine for a process group whose ranks (gloo or NCCL) are the servers too; collective.
 
-    Pieces have _PIECE_BYTES of gradient at most unless config says something else. ConfigurationError when ranks have
-    different settings.
+    Pieces have _PIECE_BYTES of gradient at most unless config says something else. gradients_on: where gradients will
+    be, if that is known; see CompressionPolicy.kernels. compress_alone: see DeviceEngine. ConfigurationError when ranks
+    have different settings, or kernels="device" cannot be had.
     """
-    workers = process_group.size()
+    workers, worker = process_group.size(), process_group.rank()
     if "partition_bytes" not in config.model_fields_set:
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
     # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
     exact = open_communicator(process_group, policy.deadline_s)
-    require_same_settings(exact, workers, {"engine": "collective"} | config.model_dump() | policy.shared_settings())
+    device = device_of(process_group, config, policy, gradients_on)
+    settings = {"engine": "collective", "kernels": "host" if device is None else "device"}
+    require_same_settings(exact, workers, config.model_dump() | policy.shared_settings() | settings)
     resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
     require_same_table(exact, resolved)
+    if device is not None:
+        from byteps_thc.gpu import GpuCompressor  # it needs Triton
+
+        compressor = GpuCompressor(resolved, workers=workers, worker=worker, device=device)
+        on_device = open_device_communicator(process_group, policy.deadline_s)
+        return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone)
+    return _host_engine(process_group, resolved, policy, exact)
+
+
+def _host_engine(
+    process_group: dist.ProcessGroup, resolved: ResolvedConfig, policy: CompressionPolicy, exact: Communicator
+) -> ThcEngine:
+    workers = process_group.size()
     collectives = Collectives(*(open_communicator(process_group, policy.deadline_s) for _ in range(3)))
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)

@@ -22,6 +22,10 @@ class CompressionPolicy(Settings):
     deadline_s: float = Field(default=600.0, gt=0, le=86400)
     """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
     backward: evaluation, a checkpoint, loading data"""
+    kernels: Literal["auto", "device", "host"] = "auto"
+    """where gradients on a GPU are compressed, by ranks that sum themselves (no NetworkConfig). device: on the GPU, for
+    DDP and ThcReducer; ConfigurationError where that cannot be. host: copied to host memory and back. auto: on the GPU
+    where the process group has NCCL alone, or DDP's model is on a GPU, and Triton is installed and has the kernels"""
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
@@ -34,7 +38,7 @@ class CompressionPolicy(Settings):
 
     def shared_settings(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
-        return self.model_dump(exclude={"threads"})
+        return self.model_dump(exclude={"threads", "kernels"})
 
     def thread_count(self, local_ranks: int | None = None) -> int:
         """Return the threads for kernels. local_ranks: on this host, this one included; None: unknown."""

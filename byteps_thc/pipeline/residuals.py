@@ -4,37 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import Any, Generic
 
 from byteps_thc.arrays import F32
 from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
 from byteps_thc.pipeline.saved_state import require_size, residual_array
 
 
 @dataclass
-class _Home:
+class _Home(Generic[ArrayT]):
     """The residual of a buffer layout, and the parameters that have theirs in it."""
 
-    flat: F32
+    flat: ArrayT
     missing: set[str]
     present: set[str]
 
 
-class Residuals:
+class Residuals(Generic[ArrayT]):
     """Flat residuals of buffer layouts; parameters that turn up in another layout take theirs along.
 
     DDP rebuilds its buckets after the first iteration, and a checkpoint may come from other buckets. A parameter may
     have several slices in a buffer (FSDP's shards); its residual is all of them in that order. Not thread-safe.
+
+    memory: where they lie.
     """
 
-    def __init__(self) -> None:
-        self._homes: dict[str, _Home] = {}
+    def __init__(self, memory: Memory[ArrayT] = HOST) -> None:
+        self._memory = memory
+        self._homes: dict[str, _Home[ArrayT]] = {}
         self._home_of: dict[str, str] = {}  # parameter -> layout
-        self._parts: dict[str, list[F32]] = {}  # parameter -> its parts of a flat residual, or what was loaded
+        self._parts: dict[str, list[ArrayT]] = {}  # parameter -> its parts of a flat residual, or what was loaded
 
-    def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> F32:
+    def empty(self) -> Residuals[ArrayT]:
+        """Return others, without any, in the same memory."""
+        return Residuals(self._memory)
+
+    def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> ArrayT:
         """Return the flat residual, float32[size], of a layout, to be read and written in place.
 
         It stays the same array until all its parameters have moved to other layouts, or load(). ConfigurationError
@@ -42,7 +48,7 @@ class Residuals:
         """
         home = self._homes.get(key)
         if home is None:
-            home = _Home(np.zeros(size, np.float32), {parameter.name for parameter in parameters}, set())
+            home = _Home(self._memory.zeros(size), {parameter.name for parameter in parameters}, set())
         if home.missing:
             slices: dict[str, list[ParameterSlice]] = {}
             for parameter in parameters:
@@ -57,15 +63,15 @@ class Residuals:
         """Multiply all residuals."""
         for parts in self._parts.values():
             for part in parts:
-                part *= np.float32(factor)
+                self._memory.scale(part, factor)
 
     def energy(self) -> float:
         """Return the squared Euclidean norm of all of them together."""
-        return sum(float(np.dot(part, part)) for parts in self._parts.values() for part in parts)
+        return sum(self._memory.energy(part) for parts in self._parts.values() for part in parts)
 
     def state(self) -> dict[str, F32]:
         """Return copies by parameter name, float32, 1-D."""
-        return {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        return {name: self._memory.to_host(parts) for name, parts in self._parts.items()}
 
     def load(self, state: Mapping[str, Any], kind: str = "residuals") -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
@@ -73,7 +79,8 @@ class Residuals:
         kind: what errors call them. Raises ConfigurationError when one is not a finite 1-D float32 array or tensor;
         then nothing has changed.
         """
-        parts = {name: [residual_array(kind, name, value).copy()] for name, value in state.items()}
+        arrays = {name: residual_array(kind, name, value).copy() for name, value in state.items()}
+        parts = {name: [self._memory.from_host(array)] for name, array in arrays.items()}
         self._homes.clear()
         self._home_of.clear()
         self._parts = parts
@@ -89,23 +96,23 @@ class Residuals:
         """Raise ConfigurationError when a state has another size of a parameter whose gradients have been here."""
         for name, value in state.items():
             if name in self._home_of:
-                size = sum(part.size for part in self._parts[name])
+                size = sum(len(part) for part in self._parts[name])
                 require_size(kind, name, residual_array(kind, name, value).size, size)
 
     def _check_sizes(self, slices: Mapping[str, Sequence[ParameterSlice]], kind: str = "residuals") -> None:
         for name, parts in slices.items():
             if name in self._parts:
-                known = sum(part.size for part in self._parts[name])
+                known = sum(len(part) for part in self._parts[name])
                 require_size(kind, name, known, sum(part.size for part in parts))
 
-    def _move(self, name: str, parts: list[F32], key: str) -> None:
+    def _move(self, name: str, parts: list[ArrayT], key: str) -> None:
         if name in self._parts:
-            residual = np.concatenate(self._parts[name])
+            residual = self._memory.concatenate(self._parts[name])
             for part in parts:
-                part[:], residual = residual[: part.size], residual[part.size :]
+                part[:], residual = residual[: len(part)], residual[len(part) :]
         else:
             for part in parts:
-                part.fill(0)
+                part[:] = 0
         previous = self._homes.get(self._home_of.get(name, ""))
         if previous is not None:
             previous.present.discard(name)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Generic
 
-from byteps_thc.arrays import F32
+from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
 
 
-class Rollback:
+class Rollback(Generic[ArrayT]):
     """Copies residuals before they are overwritten, and brings them back when an average was not finite.
 
     Does nothing before the first begin(). save() of a residual is called by one thread, request() by any; the others
-    when nothing is in flight.
+    when nothing is in flight. memory: where the residuals lie.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory[ArrayT] = HOST) -> None:
+        self._memory = memory
         self.active = False
         self._requested = False
         self._saved: set[tuple[int, tuple[int, ...]]] = set()  # in this step
         #: address and shape of a residual -> itself, which keeps it alive, and memory for its copy
-        self._copies: dict[tuple[int, tuple[int, ...]], tuple[F32, F32]] = {}
+        self._copies: dict[tuple[int, tuple[int, ...]], tuple[ArrayT, ArrayT]] = {}
 
     def begin(self) -> None:
         """Begin a step, after rolling back the one before if that was requested."""
@@ -28,16 +29,16 @@ class Rollback:
         self._requested = False
         self._saved.clear()
 
-    def save(self, residual: F32) -> None:
+    def save(self, residual: ArrayT) -> None:
         """Copy a residual that is about to be overwritten, the first time in a step. Always cut in the same way."""
         if not self.active:
             return
-        key = (residual.__array_interface__["data"][0], residual.shape)
+        key = (self._memory.address(residual), tuple(residual.shape))
         if key in self._saved:
             return
         if key not in self._copies:
-            self._copies[key] = (residual, np.empty(residual.shape, np.float32))
-        np.copyto(self._copies[key][1], residual)
+            self._copies[key] = (residual, self._memory.like(residual))
+        self._copies[key][1][:] = residual
         self._saved.add(key)
 
     def request(self) -> None:
@@ -48,7 +49,7 @@ class Rollback:
         """Bring the residuals back to what they were at begin(); what is saved is kept."""
         for key in self._saved:
             residual, copy = self._copies[key]
-            np.copyto(residual, copy)
+            residual[:] = copy
 
     def apply(self) -> None:
         """As restore(), if that was requested."""

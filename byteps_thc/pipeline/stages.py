@@ -16,27 +16,27 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.arrays import gradient_view
+from byteps_thc.pipeline.exact import ExactPart, finish_exact, start_exact
 from byteps_thc.pipeline.piece import PieceTools, PlacedPiece
-from byteps_thc.pipeline.prepared_buffer import PreparedBuffer
-from byteps_thc.transport.communicator import ExactSum, Waitable
+from byteps_thc.pipeline.prepared_buffer import HostBuffer
+from byteps_thc.transport.communicator import ExactSum
 
 
 @dataclass
 class Job:
     """A buffer on its way.
 
-    round: the random key. compress: False: all of it travels exactly. host: the gradient in host memory.
-    exact_values, exact_sum: what travels exactly, float32, and its sum under way.
+    round: the random key. compress: False: all of it travels exactly. host: the gradient in host memory. exact: what
+    travels exactly, under way.
     """
 
     gradient: Tensor
-    prepared: PreparedBuffer
+    prepared: HostBuffer
     round: int
     compress: bool
     future: Future[Tensor]
     host: Tensor
-    exact_values: Tensor | None = None
-    exact_sum: Waitable | None = None
+    exact: ExactPart | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Stages:
 
     def __init__(self, tools: PieceTools, exact: ExactSum, finish: Callable[[Job], None]) -> None:
         self._tools = tools
-        self._workers = tools.compressor.workers
+        self._workers = torch.tensor(float(tools.compressor.workers))
         self._exact = exact
         self._finish = finish
 
@@ -99,32 +99,17 @@ class Stages:
         return iter(())
 
     def _start_exact(self, job: Job) -> None:
-        """Take out what travels exactly: small parameters, which then are zero in the pieces like padding, or all."""
-        prepared, recorder = job.prepared, self._tools.recorder
-        if not job.compress:
-            job.exact_values = job.host.float()  # the same tensor when it is float32 already
-        elif prepared.exact_index is not None:
-            job.exact_values = prepared.exact_values.copy_(job.host[prepared.exact_index])
-        if job.compress and prepared.clear_index is not None:
-            job.host.index_fill_(0, prepared.clear_index, 0.0)
-        exact = 0
-        if job.exact_values is not None:
-            exact = job.exact_values.numel()
-            job.exact_sum = self._exact(job.exact_values)
-            recorder.add_collective(2 * job.exact_values.nbytes, self._workers)
+        recorder, prepared = self._tools.recorder, job.prepared
+        workers = self._tools.compressor.workers
+        job.exact = start_exact(prepared, job.host, job.compress, self._exact, recorder, workers)
+        exact = 0 if job.exact is None else job.exact.values.numel()
         recorder.add_gradient(compressed=prepared.size - exact, uncompressed=exact)
 
     def _finish_exact(self, job: Job) -> None:
-        if job.exact_sum is None:
+        if job.exact is None:
             return
-        assert job.exact_values is not None
-        job.exact_sum.wait()
+        job.exact.sum.wait()
         with self._tools.working("decode_ms"):
-            average = job.exact_values.div_(self._workers)
+            average = finish_exact(job.exact, job.prepared, job.host, job.compress, self._workers)
             if self._tools.rollback.active and not average.isfinite().all():
                 self._tools.rollback.request()
-            if job.compress:
-                assert job.prepared.exact_index is not None
-                job.host.index_copy_(0, job.prepared.exact_index, average.to(job.host.dtype))
-            elif average is not job.host:
-                job.host.copy_(average)

@@ -11,12 +11,11 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.compressor import Compressor
-from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.piece import PieceTools
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.prepared_buffer import PreparedBuffer, check_buffer
+from byteps_thc.pipeline.prepared_buffer import HostBuffer, PreparedBuffers
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.stages import Job, Stages
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
@@ -55,7 +54,6 @@ class ThcEngine(ThreadedEngine[Job]):
             rollback=rollback,
         )
         self._tools = PieceTools(compressor, transport, recorder, clock or WorkClock(), state.rollback)
-        self._prepared: dict[str, PreparedBuffer] = {}
         stages = Stages(self._tools, exact, self._finish)
         super().__init__(
             state,
@@ -67,6 +65,7 @@ class ThcEngine(ThreadedEngine[Job]):
             ],
             self._tools.clock.buffers,
         )
+        self._prepared = PreparedBuffers(self._prepare, self._in_flight, state.rollback)
 
     @override
     def start_step(self) -> None:
@@ -78,9 +77,7 @@ class ThcEngine(ThreadedEngine[Job]):
         self._in_flight.require_free(buffer.key)
         gradient = buffer.gradient
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
-        prepared = self._prepared.get(buffer.key)
-        if prepared is None or not prepared.fits(buffer):
-            prepared = self._prepare(buffer)
+        prepared = self._prepared.of(buffer)
         if self.workers == 1 or prepared.size == 0:
             self._tools.recorder.add_gradient(uncompressed=prepared.size)
             future.set_result(gradient)
@@ -106,21 +103,10 @@ class ThcEngine(ThreadedEngine[Job]):
     def _close_transport(self) -> None:
         self._tools.transport.close()
 
-    def _prepare(self, buffer: GradientBuffer) -> PreparedBuffer:
-        check_buffer(buffer)
-        prepared = PreparedBuffer(buffer, self.policy)
-        # A parameter lies in one buffer: those it was in before DDP rebuilt its buckets are gone.
-        stale = {key for key, known in self._prepared.items() if key == buffer.key or known.names & prepared.names}
-        if stale & self._in_flight.keys():
-            raise InputError(f"buffer {buffer.key!r} has parameters of buffers in flight")
-        if stale:
-            # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
-            self._state.rollback.release()
+    def _prepare(self, buffer: GradientBuffer) -> HostBuffer:
+        prepared = HostBuffer(buffer, self.policy)
         if not prepared.all_exact and self.workers > 1:
             prepared.make_pieces(self._tools, self._state.residuals)
-        for key in stale:
-            del self._prepared[key]
-        self._prepared[buffer.key] = prepared
         return prepared
 
     def _finish(self, job: Job) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.futures import Future
 
 from byteps_thc.arrays import require_disjoint
 from byteps_thc.errors import InputError
@@ -107,8 +109,15 @@ class Packing:
         digest = hashlib.sha256("\n".join(self.description).encode()).digest()
         self.fingerprint = int.from_bytes(digest[:8]) >> 2
         self._slots = [_Slot(content) for content in _bins(signature)]
+        #: done once nobody works on the buffers; None: they were not used yet
+        self.used_until: Future[Any] | None = None
         #: CUDA devices among them
         self.cuda_devices = [device for device in devices if device.type == "cuda"]
+
+    def wait_for_memory(self) -> None:
+        """Make the current streams wait for the last call: on a device it may be under way when its work is done."""
+        if self.used_until is not None:
+            self.used_until.wait()
 
     @torch.no_grad()
     def pack(self, tensors: Sequence[Tensor]) -> list[GradientBuffer]:

@@ -155,6 +155,7 @@ class ThcReducer:
                     name = min(packing.names & call.packing.names)
                     raise InputError(f"{name!r} is in flight: wait() for the call that has it first")
             work = AverageWork(list(tensors.values()), packing.cuda_devices)
+            packing.wait_for_memory()
             buffers = packing.pack(own)
             ready = [torch.cuda.current_stream(device).record_event() for device in packing.cuda_devices]
             call = _Call(packing, own, buffers, ready, work)
@@ -248,7 +249,9 @@ class ThcReducer:
             if call not in self._in_flight:
                 return  # closed meanwhile
             self._in_flight.remove(call)
-        call.work.finish(error)
+            if error is None:
+                call.packing.used_until = call.work.get_future()
+        call.work.finish(error)  # not under the lock: its callbacks may call all_reduce()
 
     def _fail(self, error: Exception) -> None:
         """End all that is in flight, and all later calls."""

@@ -25,12 +25,15 @@ class Waitable(Protocol):
         """Wait until it is done; once. Raises TransportError or DeadlineError."""
 
 
-#: Starts replacing a float32 host tensor by its sum over the workers, exactly; in order of the calls.
+#: Starts replacing a float32 tensor by its sum over the workers, exactly; in order of the calls.
 ExactSum = Callable[[Tensor], Waitable]
 
 
 class Communicator(Protocol):
-    """A stream of collectives on host tensors; all ranks must start the same ones in the same order."""
+    """A stream of collectives; all ranks must start the same ones in the same order.
+
+    Of host tensors, but for nccl.DeviceCommunicator.
+    """
 
     def max_(self, tensor: Tensor) -> Waitable:
         """Start replacing every element by its maximum over the ranks. int32."""

@@ -14,7 +14,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.settings import Settings, describe
 from byteps_thc.transport.communicator import Communicator, translate
 from byteps_thc.transport.gloo import GlooCommunicator
-from byteps_thc.transport.nccl import NcclCommunicator
+from byteps_thc.transport.nccl import DeviceCommunicator, NcclCommunicator
 
 
 def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
@@ -47,30 +47,43 @@ def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Com
     timeout_s: a collective that takes longer fails. Raises ConfigurationError for back ends other than gloo and NCCL,
     TransportError or DeadlineError when the ranks cannot connect.
     """
-    # dist.new_group() is not used: it takes all ranks of the job, or with use_local_synchronization names the group
-    # after the number of groups that the process knows, which need not be the same on all ranks.
-    backends = _backends(process_group)
-    rank, size = process_group.rank(), process_group.size()
-    store = process_group.get_group_store()
-    number = store.add(f"thc/communicators/{rank}", 1)
-    own_store = PrefixStore(f"thc/communicator{number}", store)
-    timeout = timedelta(seconds=timeout_s)
+    names = backends(process_group)
+    rank, size, timeout = process_group.rank(), process_group.size(), timedelta(seconds=timeout_s)
     try:
-        if "gloo" in backends:
-            return GlooCommunicator(dist.ProcessGroupGloo(own_store, rank, size, timeout), timeout_s)
-        if "nccl" in backends:
-            return NcclCommunicator(own_store, rank, size, timeout)
+        if "gloo" in names:
+            group = dist.ProcessGroupGloo(_new_store(process_group), rank, size, timeout)
+            return GlooCommunicator(group, timeout_s)
+        if "nccl" in names:
+            return NcclCommunicator(_new_store(process_group), rank, size, timeout)
     except RuntimeError as error:
         raise translate(error) from error
-    raise ConfigurationError(f"process groups of back ends {backends} are not supported: use gloo or nccl")
+    raise ConfigurationError(f"process groups of back ends {names} are not supported: use gloo or nccl")
 
 
-def _backends(process_group: dist.ProcessGroup) -> list[str]:
-    """Of host and device tensors; dist.get_backend() says "undefined" when nobody chose them."""
+def open_device_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Communicator:
+    """As open_communicator, for tensors on a GPU; the process group has NCCL."""
+    rank, size, timeout = process_group.rank(), process_group.size(), timedelta(seconds=timeout_s)
+    try:
+        return DeviceCommunicator(_new_store(process_group), rank, size, timeout)
+    except RuntimeError as error:
+        raise translate(error) from error
+
+
+def _new_store(process_group: dist.ProcessGroup) -> PrefixStore:
+    """Return where the ranks of a new communicator find each other."""
+    # dist.new_group() is not used: it takes all ranks of the job, or with use_local_synchronization names the group
+    # after the number of groups that the process knows, which need not be the same on all ranks.
+    store = process_group.get_group_store()
+    number = store.add(f"thc/communicators/{process_group.rank()}", 1)
+    return PrefixStore(f"thc/communicator{number}", store)
+
+
+def backends(process_group: dist.ProcessGroup) -> list[str]:
+    """Return those of host and device tensors; dist.get_backend() says "undefined" when nobody chose them."""
     names = []
     for device in ("cpu", "cuda"):
         try:
             names.append(process_group._get_backend(torch.device(device)).name())
         except RuntimeError:  # none for this device
             continue
-    return names
+    return list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""NCCL, which moves device memory only: host tensors are copied to the GPU and back for each collective."""
+"""NCCL, which moves device memory only."""
 
 from __future__ import annotations
 
@@ -19,17 +19,59 @@ from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_
 _POLL_S = 50e-6
 
 
+class DeviceCommunicator(Communicator):
+    """A communicator of tensors on this rank's GPU.
+
+    A collective begins behind what is on the current stream; to wait for it makes the current stream wait, not the
+    thread. With a dead rank NCCL's own watchdog ends the process after the timeout (TORCH_NCCL_ASYNC_ERROR_HANDLING).
+    """
+
+    def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
+        self._group = _open(store, rank, size, timeout)
+
+    @override
+    def max_(self, tensor: Tensor) -> Waitable:
+        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX)))
+
+    @override
+    def sum_(self, tensor: Tensor) -> Waitable:
+        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM)))
+
+    @override
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        return _start(lambda: self._group.alltoall_base(output, source, [], []))
+
+    @override
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        return _start(lambda: self._group._allgather_base(output, source))
+
+    @override
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        return _start(lambda: self._group.broadcast([tensor], from_rank_zero()))
+
+
+def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
+    options: Any = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+def _start(collective: Callable[[], Waitable]) -> Waitable:
+    try:
+        return collective()
+    except RuntimeError as error:
+        raise translate(error) from error
+
+
 class NcclCommunicator(Communicator):
-    """Copies and collectives run on a stream of its own, on the current device.
+    """A communicator of host tensors, which are copied to the current GPU and back on a stream of its own.
 
     Written to NCCL's interface and not run: the tests have no two GPUs. With a dead rank, NCCL's own watchdog may end
     the process before the deadline's error is raised (TORCH_NCCL_ASYNC_ERROR_HANDLING).
     """
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
-        options: Any = dist.ProcessGroupNCCL.Options()
-        options._timeout = timeout
-        self._group: Any = dist.ProcessGroupNCCL(store, rank, size, options)
+        self._group = _open(store, rank, size, timeout)
         self._device = torch.device("cuda", torch.cuda.current_device())
         self._stream = torch.Stream(self._device)
         self._timeout_s = timeout.total_seconds()

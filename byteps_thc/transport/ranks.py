@@ -22,9 +22,8 @@ from byteps_thc.config import ResolvedConfig
 from byteps_thc.transport.communicator import Communicator, Waitable, max_volume_bytes
 from byteps_thc.transport.max_norms import MaxNorms
 from byteps_thc.transport.recorder import TrafficRecorder
+from byteps_thc.transport.shards import ShardLayout, packs_sums
 from byteps_thc.transport.transport import Transfer, Transport
-
-_SHARD_CODES = 64  # shards are multiples of it: whole bytes for codes and packed sums of any width
 
 
 @dataclass(frozen=True)
@@ -69,15 +68,10 @@ class RanksTransport(ScatterTransport):
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
         return RanksTransfer(self, norms, codes)
 
-    @property
-    def packs_sums(self) -> bool:
-        """Whether sums take fewer bits on the wire than value_bits."""
-        return self.resolved.sum_bits < self.resolved.value_bits
-
     def unpacked(self, buffer: torch.Tensor, count: int) -> npt.NDArray[Any]:
         """Return an array for the sums in a uint8 buffer of the wire: the same memory, unless they are packed there."""
         dtype = value_dtype(self.resolved.value_bits)
-        return np.zeros(count, dtype) if self.packs_sums else buffer.numpy().view(dtype)
+        return np.zeros(count, dtype) if packs_sums(self.resolved) else buffer.numpy().view(dtype)
 
 
 class ScatterTransfer(Transfer):
@@ -146,24 +140,22 @@ class RanksTransfer(ScatterTransfer):
 
     def __init__(self, transport: RanksTransport, norms: int, codes: int) -> None:
         resolved = transport.resolved
-        workers = resolved.workers
-        shard_codes = -(-codes // (workers * _SHARD_CODES)) * _SHARD_CODES
-        super().__init__(transport, norms, shard_codes)
+        layout = ShardLayout.of(resolved, codes)
+        super().__init__(transport, norms, layout.shard_codes)
         self._gathering = transport
         self._count = codes
-        sum_bytes = shard_codes * resolved.sum_bits // 8
-        self._sent_sums = _bytes(sum_bytes)
-        self._sums = _bytes(workers * sum_bytes)
-        self.codes = self.codes[: _core.code_bytes(codes, resolved.config.bits)]
-        self._own_sums = transport.unpacked(self._sent_sums, shard_codes)
-        self._all_sums = transport.unpacked(self._sums, workers * shard_codes)
+        self._sent_sums = _bytes(layout.sum_bytes)
+        self._sums = _bytes(layout.workers * layout.sum_bytes)
+        self.codes = self.codes[: layout.code_bytes]
+        self._own_sums = transport.unpacked(self._sent_sums, layout.shard_codes)
+        self._all_sums = transport.unpacked(self._sums, layout.workers * layout.shard_codes)
         self._sum_work: Waitable
 
     @override
     def sum(self) -> None:
         super().sum()
         transport = self._gathering
-        if transport.packs_sums:
+        if packs_sums(transport.resolved):
             _core.pack(self._own_sums, self._sent_sums.numpy(), bits=transport.resolved.sum_bits, pool=transport.pool)
         self._sum_work = transport.collectives.sums.all_gather(self._sums, self._sent_sums)
         transport.count(self._sums.numel())
@@ -174,7 +166,7 @@ class RanksTransfer(ScatterTransfer):
 
     @override
     def aggregate(self) -> tuple[U8 | U16, U8]:
-        if self._gathering.packs_sums:
+        if packs_sums(self._gathering.resolved):
             sum_bits, pool = self._gathering.resolved.sum_bits, self._gathering.pool
             _core.unpack(self._sums.numpy(), self._all_sums, bits=sum_bits, pool=pool)
         return self._all_sums[: self._count], self._contributions

@@ -21,6 +21,12 @@ def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callab
     assert "same bits" in interpret("compressor_bits.py")
 
 
+@pytest.mark.timeout(600)
+def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(interpret: Callable[..., str]) -> None:
+    """Two ranks; the device engine's own logic is in tests/pipeline, too."""
+    assert "same bits: 6 cases" in interpret("engine_bits.py")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", [0, 4])  # of 8: the interpreter takes minutes for one, a GPU does all

@@ -1,7 +1,8 @@
 """A rank that averages buffers with an engine, in all the cases of the test.
 
 settings: {"cases": [{"name", "thc", "policy", "sizes": parameter sizes of every buffer, "dtype", "steps",
-"network": NetworkConfig, or none for the collective engine; "faults": FaultConfig}]}.
+"network": NetworkConfig, or none for the collective engine; "device": its twin for devices, on CPU tensors; "faults":
+FaultConfig}]}.
 Reports for every case the averages of every step, and the residuals and statistics after the last one.
 """
 
@@ -11,10 +12,12 @@ from typing import Any
 
 import torch.distributed as dist
 from gradients import buffers_of, gradient_of
+from host_device_compressor import make_host_device_engine
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig
 from byteps_thc.engines import make_engine
+from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import FaultConfig
@@ -27,11 +30,17 @@ def network_of(case: dict[str, Any]) -> NetworkConfig | None:
     return NetworkConfig(**case["network"], faults=faults)
 
 
+def engine_of(case: dict[str, Any], group: dist.ProcessGroup) -> Engine:
+    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    if case.get("device"):
+        return make_host_device_engine(group, config, policy)
+    return make_engine(group, config, policy, network_of(case))
+
+
 def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     group = dist.group.WORLD
     assert group is not None
-    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
-    engine = make_engine(group, config, policy, network_of(case))
+    engine = engine_of(case, group)
     averages = []
     for step in range(case["steps"]):
         engine.start_step()
@@ -46,6 +55,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     state = engine.state_dict()
     engine.close()
     return {
+        "device": case.get("device", False),
         "averages": averages,
         "residuals": state["residuals"],
         "sent_bytes": stats.sent_bytes,

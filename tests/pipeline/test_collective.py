@@ -1,4 +1,7 @@
-"""The collective engine on real gloo ranks: the same to the bit as n Compressors in one process."""
+"""The collective engine on real gloo ranks: the same to the bit as n Compressors in one process.
+
+And its twin for devices, on CPU tensors with the CPU's kernels; tests/gpu has those of the GPU.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +57,12 @@ WARM_UP = {
 }
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=["2 ranks", "4 ranks", "3 ranks, device engine"])
 def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What all ranks report: one launch for all cases."""
-    settings = {"cases": [*CASES, WARM_UP]}
-    return run_ranks(PROGRAM, request.param, tmp_path_factory.mktemp("ranks"), settings=settings)
+    device = "device" in request.param
+    settings = {"cases": [case | {"device": device} for case in (*CASES, WARM_UP)]}
+    return run_ranks(PROGRAM, int(request.param[0]), tmp_path_factory.mktemp("ranks"), settings=settings)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -97,7 +101,7 @@ def test_statistics(reports: list[dict[str, Any]], case: str, granularity: int) 
     for report in reports:
         figures = report[case]
         codes = -(-10_048 // (64 * ranks)) * 64 * ranks  # 10,000 and padding, in shards
-        norms = 5 + 2  # blocks of 8192, 1024, 512, 256 and 64; fingerprint
+        norms = 5 if figures["device"] else 5 + 2  # blocks of 8192, 1024, 512, 256 and 64; fingerprint
         sum_bits = (granularity * ranks).bit_length()
         piece = 4 * norms * (ranks - 1) + (codes // 2 + codes * sum_bits // 8) * (ranks - 1) // ranks
         assert figures["sent_bytes"] == 3 * piece

@@ -1,0 +1,115 @@
+"""The partitions of one gradient buffer, which go through a round together: the same bits in fewer launches."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from byteps_thc import _core
+from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.errors import InputError
+from byteps_thc.gpu import kernels
+from byteps_thc.gpu.keys import device_key, set_rounds
+
+if TYPE_CHECKING:
+    from byteps_thc.gpu.compressor import GpuCompressor
+
+_GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class DeviceBatch:
+    """Partitions that follow each other in a buffer; GpuCompressor.batch makes it. P partitions, B rotation blocks.
+
+    coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: to a multiple of 64.
+    residual: float32[coordinates], None without error feedback. norms, max_norms: float32[B]. keep: int32[P], whether
+    encode() wrote the residual of a partition. clamped: int64[P], coordinates beyond the clamp. energy: float64[P],
+    squared norms.
+    """
+
+    def __init__(self, compressor: GpuCompressor, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> None:
+        device, config = compressor.device, compressor.config
+        self._compressor = compressor
+        self.residual = residual
+        self.sizes = [span.stop - span.start for _, span in named]
+        self.coordinates = sum(self.sizes)
+        counts, padded = zip(*(compressor.sizes(size) for size in self.sizes), strict=True)
+        self.padded = sum(padded)
+        self.norms = torch.zeros(sum(counts), device=device)
+        self.max_norms = torch.zeros_like(self.norms)
+        self.keep = torch.zeros(len(named), dtype=torch.int32, device=device)
+        self.clamped = torch.zeros(len(named), dtype=torch.int64, device=device)
+        self.energy = torch.zeros(len(named), dtype=torch.float64, device=device)
+        names = [zlib.crc32(name.encode()) for name, _ in named]
+        self._keys = torch.stack(
+            [device_key(device, seed=config.seed, tensor=name, rounding=compressor.rounding) for name in names]
+        )
+        self._residuals = [None] * len(named) if residual is None else residual.split(self.sizes)
+        starts = [0, *itertools.accumulate(counts)]
+        self._starts = torch.tensor(starts, dtype=torch.int32, device=device)
+        self._ranges = torch.zeros(sum(counts), 4, device=device)
+        self._parts = list(
+            zip(
+                self.norms.split(counts), self.max_norms.split(counts), self._ranges.split(counts),
+                self.keep.split(1), self.clamped.split(1), self._keys.unbind(), strict=True,
+            )
+        )  # fmt: skip
+        self._code_bytes = [_core.code_bytes(size, config.bits) for size in padded]
+        self._padded = list(padded)
+        #: Whether the blocks of the buffer are those of its partitions, so that one launch measures all.
+        self._joint = all(size % config.rotation_block == 0 for size in self.sizes[:-1])
+        self._gradients: Sequence[Tensor] = ()
+
+    def measure(self, gradient: Tensor, *, round: int) -> None:
+        """Begin a round: write the norms. gradient: [coordinates], not to be changed until encode() is over."""
+        block = self._compressor.config.rotation_block
+        self._require("gradient", gradient, _GRADIENTS, self.coordinates)
+        set_rounds(self._keys, round)
+        self._gradients = gradient.split_with_sizes(self.sizes)
+        if self._joint:
+            kernels.block_norms(gradient, self.residual, self.norms, rotation_block=block)
+            return
+        for mine, residual, part in zip(self._gradients, self._residuals, self._parts, strict=True):
+            kernels.block_norms(mine, residual, part[0], rotation_block=block)
+
+    def encode(self, codes: Tensor) -> None:
+        """Write the codes, a stream, and the residual. codes: uint8[code_bytes(padded)]. max_norms: there already."""
+        compressor = self._compressor
+        self._require("codes", codes, (torch.uint8,), sum(self._code_bytes))
+        kernels.clamp_ranges(
+            self.norms, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
+            largest_norm=LARGEST_NORM, starts=self._starts,
+        )  # fmt: skip
+        for gradient, residual, mine, (_, _, ranges, keep, clamped, key) in zip(
+            self._gradients, self._residuals, codes.split_with_sizes(self._code_bytes), self._parts, strict=True
+        ):
+            kernels.encode(
+                gradient, residual, ranges, mine, keep, clamped, rotation_block=compressor.config.rotation_block,
+                table=compressor.table, key=key, keep_error=residual is not None,
+            )  # fmt: skip
+        self._gradients = ()
+
+    def decode(self, aggregate: Tensor, out: Tensor, *, sum_bits: int | None = None) -> None:
+        """Write the averages to out, [coordinates]; see GpuCompressor.decode. All workers are in all sums."""
+        compressor = self._compressor
+        resolved, table = compressor.resolved, compressor.table
+        self._require("out", out, _GRADIENTS, self.coordinates)
+        sizes = self._padded if sum_bits is None else [size * sum_bits // 8 for size in self._padded]
+        everybody = compressor.everybody
+        for sums, mine, part in zip(
+            aggregate.split_with_sizes(sizes), out.split_with_sizes(self.sizes), self._parts, strict=True
+        ):
+            kernels.decode(
+                sums, everybody, part[1], mine, codes_per_chunk=self.padded,
+                rotation_block=compressor.config.rotation_block, granularity=table.granularity,
+                threshold=table.threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
+            )  # fmt: skip
+
+    def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int) -> None:
+        if tensor.dtype not in dtypes or tensor.numel() != size or not tensor.is_contiguous():
+            wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+            raise InputError(f"{name} must be contiguous {wanted}[{size}], not {tensor.dtype}{list(tensor.shape)}")

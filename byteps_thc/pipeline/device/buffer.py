@@ -1,0 +1,95 @@
+"""A gradient buffer on the device: all its pieces, which travel together.
+
+    measure -> [norms travel] -> encode -> [codes travel] -> sum -> [sums travel] -> decode
+
+All calls come from one thread with the engine's stream as the current one, and only put work on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.device.exchange import DeviceTools, gather_sums, send_codes
+from byteps_thc.pipeline.exact import finish_exact, start_exact
+from byteps_thc.pipeline.partitioning import partition_spans
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.prepared_buffer import PreparedBuffer
+from byteps_thc.pipeline.residuals import Residuals
+from byteps_thc.transport.communicator import max_volume_bytes
+from byteps_thc.transport.shards import ShardLayout, packs_sums
+
+if TYPE_CHECKING:  # it needs Triton
+    from byteps_thc.gpu import DeviceBatch
+
+_MAGNITUDE = 0x7FFFFFFF
+
+
+class DeviceBuffer(PreparedBuffer):
+    """Made of the first buffer of a layout, for all that follow. batch: its pieces, None before make_pieces()."""
+
+    def __init__(self, buffer: GradientBuffer, policy: CompressionPolicy, tools: DeviceTools) -> None:
+        super().__init__(buffer, policy, buffer.gradient.device)
+        self._tools = tools
+        self._workers = torch.tensor(float(tools.compressor.workers), device=buffer.gradient.device)
+        self.batch: DeviceBatch | None = None
+        self._layout: ShardLayout
+        self._norm_words: Tensor
+        self._max_norm_words: Tensor
+
+    def make_pieces(self, residuals: Residuals[Tensor]) -> None:
+        """Bring the parameters' residuals here and make the pieces, whose norms travel as one tensor."""
+        compressor = self._tools.compressor
+        if compressor.config.error_feedback:
+            self.residual = residuals.of(self.key, self.size, self.parameters)
+        batch = compressor.batch(partition_spans(self.key, self.size, compressor.config), self.residual)
+        self._layout = ShardLayout.of(compressor.resolved, batch.padded)
+        # As integers, which are ordered like them, with NaN above infinity.
+        self._norm_words, self._max_norm_words = batch.norms.view(torch.int32), batch.max_norms.view(torch.int32)
+        self.batch = batch
+
+    def average(self, gradient: Tensor, round: int, compress: bool) -> None:
+        """Replace a gradient by the average over the ranks."""
+        tools = self._tools
+        workers = tools.compressor.workers
+        exact = start_exact(self, gradient, compress, tools.communicator.sum_, tools.recorder, workers)
+        count = 0 if exact is None else exact.values.numel()
+        tools.recorder.add_gradient(compressed=self.size - count, uncompressed=count)
+        if compress and self.batch is not None:
+            self._compress(self.batch, gradient, round)
+        averages = [gradient] if compress and gradient.dtype == torch.float16 else []
+        if exact is not None:
+            exact.sum.wait()
+            averages.append(finish_exact(exact, self, gradient, compress, self._workers))
+        if tools.rollback.active:  # averages of finite norms can only leave the range of float16
+            for average in averages:
+                tools.rollback.request_unless(average.isfinite().all())
+
+    def _compress(self, batch: DeviceBatch, gradient: Tensor, round: int) -> None:
+        tools = self._tools
+        batch.measure(gradient, round=round)
+        self._exchange_norms()
+        if self.residual is not None:
+            tools.rollback.save(self.residual)
+        room = tools.workspace.room(self._layout)
+        batch.encode(room.codes)
+        if tools.rollback.active:
+            tools.rollback.request_unless(batch.keep.all())
+        self.clear_residual()
+        send_codes(tools, room)
+        gather_sums(tools, room)
+        resolved = tools.compressor.resolved
+        batch.decode(room.aggregate, gradient, sum_bits=resolved.sum_bits if packs_sums(resolved) else None)
+
+    def _exchange_norms(self) -> None:
+        """Bring the maximum of the norms here."""
+        # What else the ranks must agree on before codes are sent can travel with these words.
+        tools, largest = self._tools, self._max_norm_words
+        torch.bitwise_and(self._norm_words, _MAGNITUDE, out=largest)
+        work = tools.communicator.max_(largest)
+        workers = tools.compressor.workers
+        tools.recorder.add_collective(max_volume_bytes(largest.nbytes, workers), workers)
+        work.wait()

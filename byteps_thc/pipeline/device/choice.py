@@ -1,0 +1,57 @@
+"""Whether gradients are compressed on a device."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+
+import torch
+import torch.distributed as dist
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.groups import backends
+
+_BITS = (1, 2, 3, 4, 8)
+_LARGEST_ROTATION_BLOCK = 16384
+
+_logger = logging.getLogger("byteps_thc")
+
+
+def device_of(
+    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device | None
+) -> torch.device | None:
+    """Return the GPU that compresses, None for the host; see CompressionPolicy.kernels.
+
+    gradients_on: where gradients will be; None: unknown. ConfigurationError for kernels="device" where it cannot be.
+    """
+    names = backends(process_group)
+    if policy.kernels == "host":
+        return None
+    if policy.kernels == "auto":
+        if gradients_on is None and "gloo" in names:
+            return None  # gradients in host memory work there, too
+        if "nccl" not in names or (gradients_on is not None and gradients_on.type != "cuda"):
+            return None
+    reason = _why_not(names, config, gradients_on)
+    if reason is None:
+        return torch.device("cuda", torch.cuda.current_device()) if gradients_on is None else gradients_on
+    if policy.kernels == "device":
+        raise ConfigurationError(f'CompressionPolicy(kernels="device"): {reason}')
+    _logger.warning("gradients on the GPU are copied to host memory to be compressed: %s", reason)
+    return None
+
+
+def _why_not(names: list[str], config: ThcConfig, gradients_on: torch.device | None) -> str | None:
+    if gradients_on is not None and gradients_on.type != "cuda":
+        return f"gradients are on {gradients_on}"
+    if "nccl" not in names:
+        return f"the process group has {' and '.join(names)}, not NCCL"
+    if config.bits not in _BITS:
+        return f"codes of {config.bits} bits have no GPU kernel: use {_BITS}"
+    if config.rotation_block > _LARGEST_ROTATION_BLOCK:
+        return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {_LARGEST_ROTATION_BLOCK}"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed: pip install 'byteps_thc[gpu]'"
+    return None

@@ -1,0 +1,104 @@
+"""Compressor with the interface of GpuCompressor, on CPU tensors: the device engine's logic without Triton."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from byteps_thc import Compressor, _core
+from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.groups import open_communicator
+
+
+class HostDeviceBatch:
+    """See gpu.DeviceBatch."""
+
+    def __init__(self, compressor: Compressor, named: list[tuple[str, slice]], residual: Tensor | None) -> None:
+        self._compressor = compressor
+        self.residual = residual
+        self._spans = [span for _, span in named]
+        self.sizes = [span.stop - span.start for span in self._spans]
+        blocks = np.cumsum([0, *(compressor.sizes(size)[0] for size in self.sizes)]).tolist()
+        self._blocks = [slice(*cut) for cut in itertools.pairwise(blocks)]
+        self.norms, self.max_norms = torch.zeros(blocks[-1]), torch.zeros(blocks[-1])
+        self.keep = torch.zeros(len(named), dtype=torch.int32)
+        self.clamped = torch.zeros(len(named), dtype=torch.int64)
+        self.energy = torch.zeros(len(named), dtype=torch.float64)
+        self._parts = [
+            compressor.partition(
+                name,
+                size,
+                residual=None if residual is None else residual[span].numpy(),
+                norms=self.norms[at].numpy(),
+            )
+            for (name, span), size, at in zip(named, self.sizes, self._blocks, strict=True)
+        ]
+        self.padded = sum(part.padded for part in self._parts)
+
+    def measure(self, gradient: Tensor, *, round: int) -> None:
+        for part, span in zip(self._parts, self._spans, strict=True):
+            self._compressor.measure(part, gradient[span], round=round)
+
+    def encode(self, codes: Tensor) -> None:
+        first = 0
+        for i, (part, at) in enumerate(zip(self._parts, self._blocks, strict=True)):
+            mine = self._compressor.encode(part, self.max_norms[at].numpy())
+            codes[first : first + len(mine)].copy_(torch.from_numpy(mine))
+            first += len(mine)
+            self.clamped[i] = part.clamped
+            self.energy[i] = self.norms[at].double().square().sum()
+            self.keep[i] = part.residual_kept or part.residual is None
+        assert first == len(codes)
+
+    def decode(self, aggregate: Tensor, out: Tensor, *, sum_bits: int | None = None) -> None:
+        resolved = self._compressor.resolved
+        sums = aggregate
+        if sum_bits is not None:
+            sums = torch.zeros(self.padded, dtype=torch.uint8 if resolved.value_bits == 8 else torch.uint16)
+            _core.unpack(aggregate.numpy(), sums.numpy(), bits=sum_bits)
+        assert sums.numel() == self.padded
+        everybody = np.full(1, resolved.workers, np.uint8)
+        first = 0
+        for part, span in zip(self._parts, self._spans, strict=True):
+            mine = sums[first : first + part.padded]
+            self._compressor.decode(part, mine.numpy(), everybody, out[span])
+            first += part.padded
+
+
+class HostDeviceCompressor:
+    """See GpuCompressor."""
+
+    def __init__(self, resolved: ResolvedConfig, *, workers: int, worker: int) -> None:
+        self._compressor = Compressor(resolved, workers=workers, worker=worker, threads=1)
+        self.resolved, self.config = resolved, resolved.config
+        self.workers, self.worker = workers, worker
+        self.device = torch.device("cpu")
+
+    def batch(self, named: list[tuple[str, slice]], residual: Tensor | None) -> HostDeviceBatch:
+        return HostDeviceBatch(self._compressor, named, residual)
+
+    def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
+        table = self.resolved.table.array
+        for worker, mine in enumerate(codes):
+            _core.lookup_sum(mine.numpy(), table, sums.numpy(), bits=self.config.bits, add=worker > 0)
+
+    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
+        _core.pack(sums.numpy(), packed.numpy(), bits=self.resolved.sum_bits)
+
+
+def make_host_device_engine(
+    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, *, compress_alone: bool = False
+) -> DeviceEngine:
+    """Return what factory.collective_engine() makes of a group with NCCL, for one with gloo and CPU tensors."""
+    workers, worker = process_group.size(), process_group.rank()
+    resolved = config.resolve(workers, packed_sums=True)
+    compressor = cast(Any, HostDeviceCompressor(resolved, workers=workers, worker=worker))
+    communicator = open_communicator(process_group, policy.deadline_s)
+    return DeviceEngine(compressor, policy, communicator, compress_alone=compress_alone)
