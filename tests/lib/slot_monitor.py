@@ -77,7 +77,7 @@ class SlotMonitor:
             self._check_straggler(header)
         elif kind is MessageType.ERROR:
             self._check_error(header, ErrorPayload.unpack(payload))
-        else:
+        elif kind not in (MessageType.CHALLENGE, MessageType.PROBE):  # they change no slot
             raise ProtocolViolationError(f"an aggregator does not send this: {header}")
 
     def _check_result(self, header: Header, payload: bytes) -> None:
