@@ -104,7 +104,8 @@ void Shard::handle_contribution(const Packet& packet, TimePoint now) noexcept {
           check_contribution_length(packet.header, packet.datagram.size(), jobs_.limits().codes_multiple)) {
     return packet.counters.count(*drop);
   }
-  if (!check_sender(packet)) return;
+  if (packet.job == nullptr) return refuse_stranger(packet, {ErrorReason::kUnknownJob});
+  if (!check_sender(packet, *packet.job)) return;
   if (const auto drop = check_contribution(packet.header, packet.datagram.subspan(sizeof(wire::Header)), *packet.job,
                                            jobs_.limits().share)) {
     return packet.counters.count(*drop);
@@ -114,23 +115,18 @@ void Shard::handle_contribution(const Packet& packet, TimePoint now) noexcept {
   contribute(packet);
 }
 
-bool Shard::check_sender(const Packet& packet) noexcept {
-  const Job* job = packet.job;
+bool Shard::check_sender(const Packet& packet, const Job& job) noexcept {
   const wire::Header& header = packet.header;
-  if (job == nullptr) {
-    refuse_stranger(packet, {ErrorReason::kUnknownJob});
-    return false;
-  }
   // What follows must tell nobody but a worker of this or an earlier incarnation whether an epoch is right.
-  if (header.worker_id >= job->config().num_workers) {
+  if (header.worker_id >= job.config().num_workers) {
     packet.counters.count(Drop::kHeader);
     return false;
   }
-  const bool registered = is_from_its_worker(header, packet.from, *job);
-  if (registered && header.epoch == job->epoch()) return true;
-  if (job->roster().was_superseded(header.epoch, header.worker_id, packet.from)) {
+  const bool registered = is_from_its_worker(header, packet.from, job);
+  if (registered && header.epoch == job.epoch()) return true;
+  if (job.roster().was_superseded(header.epoch, header.worker_id, packet.from)) {
     refuse_stranger(packet, {ErrorReason::kStaleEpoch});
-  } else if (registered || !job->roster().has(header.worker_id)) {
+  } else if (registered || !job.roster().has(header.worker_id)) {
     // A worker of before a restart of the server, or an expiry, whose peers were here first: its place is free.
     refuse_stranger(packet, {ErrorReason::kUnknownJob});
   } else {

@@ -67,7 +67,7 @@ class Shard {
   void handle_alive(const Packet& packet, TimePoint now) noexcept;
   void handle_contribution(const Packet& packet, TimePoint now) noexcept;
   /// Whether a contribution is of a worker and of this incarnation; otherwise it was dropped or refused.
-  bool check_sender(const Packet& packet) noexcept;
+  bool check_sender(const Packet& packet, const Job& job) noexcept;
   bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
   void contribute(const Packet& packet) noexcept;
 

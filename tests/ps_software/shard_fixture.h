@@ -179,7 +179,7 @@ class ShardTest : public ::testing::Test {
   /// The answers to a HELLO with a cookie, which is fetched first. With a cookie of its own: to that alone.
   std::vector<Reply> say_hello(io::Endpoint from, HelloMessage hello) {
     if (hello.payload.cookie != 0) return exchange({{from, hello.bytes()}});
-    const std::vector<Reply> replies = exchange({{from, hello.bytes()}});
+    std::vector<Reply> replies = exchange({{from, hello.bytes()}});
     if (replies.size() != 1 || replies[0].type() != wire::MessageType::kChallenge) return replies;
     hello.payload.cookie = replies[0].as<wire::ChallengePayload>().cookie;
     return exchange({{from, hello.bytes()}});
