@@ -109,8 +109,14 @@ class ThcConfig(Settings):
 
         What all front ends use when they are given no ThcConfig.
         """
-        merged: dict[str, Any] = settings_from_environment() | settings
-        return cls(**merged)
+        environment = settings_from_environment()
+        merged: dict[str, Any] = environment | settings
+        try:
+            return cls(**merged)
+        except ConfigurationError as error:
+            if not environment.keys() - settings.keys():
+                raise
+            raise ConfigurationError(f"{error} (THC_CONFIG says {', '.join(environment)})") from error
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:

@@ -19,12 +19,13 @@ JobTable::JobTable(const JobLimits& limits)
       jobs_(limits.max_jobs),
       creation_budget_bytes_(kCreationBudgetBytes) {}
 
-bool JobTable::may_create(TimePoint now) noexcept {
+bool JobTable::may_create(io::Endpoint from, TimePoint now) noexcept {
   const std::chrono::duration<double> elapsed = now - last_refill_;
   last_refill_ = now;
   creation_budget_bytes_ =
       std::min(kCreationBudgetBytes, creation_budget_bytes_ + kCreationBudgetBytes * elapsed.count());
-  return creation_budget_bytes_ > 0;
+  // Who has started the last job leaves half to others.
+  return creation_budget_bytes_ > (from.ip == last_creator_ip_ ? kCreationBudgetBytes / 2 : 0);
 }
 
 Job* JobTable::create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
@@ -46,6 +47,7 @@ Job* JobTable::create(const Hello& hello, io::Endpoint from, TimePoint now) noex
   place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(index + 1);
   memory_bytes_ += bytes;
   creation_budget_bytes_ -= static_cast<double>(kFixedCostBytes + Job::bytes_written(slots, limits_.share));
+  last_creator_ip_ = from.ip;
   ++size_;
   events_.push({.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers});
   return place->get();

@@ -37,7 +37,7 @@ class JobTable {
   }
 
   /// Whether jobs may be started now; otherwise in some milliseconds again.
-  bool may_create(TimePoint now) noexcept;
+  bool may_create(io::Endpoint from, TimePoint now) noexcept;
   /// Starts a job without workers. nullptr when there is no room for it, or not for one more from this address.
   Job* create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
   /// Ends a job; `why` is kLeft or kIdle.
@@ -76,6 +76,7 @@ class JobTable {
   std::size_t memory_bytes_ = 0;
   std::uint32_t size_ = 0;
   double creation_budget_bytes_;
+  std::uint32_t last_creator_ip_ = 0;
   TimePoint last_refill_{};
   JobEvents events_;
 };

@@ -34,6 +34,9 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   if (const auto drop = check_hello_header(packet.header, jobs_.limits().share)) {
     return packet.counters.count(*drop);
   }
+  if (packet.datagram.size() < sizeof(wire::Header) + sizeof(wire::HelloPayload)) {
+    return packet.counters.count(Drop::kLength);
+  }
   const bool proven = has_cookie(packet, now);
   std::uint32_t& budget = proven ? hello_budget_ : challenge_budget_;
   if (budget == 0) return packet.counters.count(Drop::kRateLimited);
@@ -47,7 +50,6 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
 
 bool Shard::has_cookie(const Packet& packet, TimePoint now) const noexcept {
   wire::HelloPayload payload;
-  if (packet.datagram.size() < sizeof(packet.header) + sizeof(payload)) return false;
   std::memcpy(&payload, packet.datagram.data() + sizeof(packet.header), sizeof(payload));
   return cookies_.accepts(payload.cookie, packet.header, payload.nonce, packet.from, now);
 }
@@ -64,7 +66,7 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
     return send_error(packet, {ErrorReason::kDraining});
   }
   if (packet.job != nullptr) return join(packet, hello, *packet.job, now);
-  if (!jobs_.may_create(now)) return packet.counters.count(Drop::kLater);
+  if (!jobs_.may_create(packet.from, now)) return packet.counters.count(Drop::kLater);
   Job* job = jobs_.create(hello, packet.from, now);
   if (job == nullptr) return send_error(packet, {ErrorReason::kTooManyJobs});
   join(packet, hello, *job, now);

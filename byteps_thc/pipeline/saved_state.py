@@ -21,9 +21,9 @@ from byteps_thc.errors import ConfigurationError
 VERSION = 2
 VERSIONS = (1, VERSION)
 
-#: What no residual is larger than: norms of gradients beyond compressor.LARGEST_NORM leave none, and a residual that
-#: makes such norms of all later gradients would make all later averages NaN.
-LARGEST_RESIDUAL = 2.0**80
+#: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM). Baselines may
+#: have larger ones, of gradients of which nothing could be trained.
+LARGEST_RESIDUAL = 2.0**96
 
 _CHECKSUMS = "checksums"
 _NO_ARRAYS = ("config", _CHECKSUMS)
@@ -92,7 +92,7 @@ def residual_array(kind: str, name: object, value: Any) -> F32:
         raise ConfigurationError(f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor; {_AGAIN}")
     if array.size and not max(float(array.max()), -float(array.min())) <= LARGEST_RESIDUAL:  # NaN neither
         raise ConfigurationError(
-            f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor of numbers up to 2^80; {_AGAIN}"
+            f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor of numbers up to 2^96; {_AGAIN}"
         )
     return array
 
@@ -115,7 +115,8 @@ def _checksums(state: Mapping[str, Any]) -> dict[str, int]:
     sums = {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
     for kind, arrays in kinds.items():
         for name, value in arrays.items():
-            sums[f"{kind}.{name}"] = zlib.crc32(np.ascontiguousarray(residual_array(kind, name, value)).data)
+            # Not residual_array(): that a state cannot be loaded is no reason not to save it.
+            sums[f"{kind}.{name}"] = zlib.crc32(np.ascontiguousarray(_array(value)).data)
     return sums
 
 

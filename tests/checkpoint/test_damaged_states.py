@@ -16,7 +16,7 @@ WORDS = {
     "longer, sealed": "residual of parameter",
     "float64": "finite 1-D float32",
     "nan": "finite 1-D float32",
-    "enormous": "2^80",
+    "enormous": "2^96",
     "a bit": "residuals.",
     "a name gone": "is missing",
     "checksums gone": "checksums are missing",

@@ -488,9 +488,9 @@ inline send(w, s) {
 #define MAY_SEND(w, s) \
     (IS_USED(s) && worker[w].state == RUNNING && IS_FREE(w, s) && worker[w].round[s] < ROUNDS && IS_NEXT(w, s))
 
-/* A result belongs to the packet in flight only if epoch, slot and round do. */
+/* A result belongs to the packet in flight only if epoch, slot and round do; also to a worker that is joining again. */
 #define HAS_RESULT(w, s, r) \
-    (worker[w].state == RUNNING && worker[w].waiting[s] && IN(results[AT(w, worker[w].epoch)], BIT(s, r)))
+    (worker[w].state <= RUNNING && worker[w].waiting[s] && IN(results[AT(w, worker[w].epoch)], BIT(s, r)))
 #define AGREES(u, s, r, sum) (TOOK(u, s, r) == 0 || TOOK(u, s, r) == (sum))
 
 /* The packet in flight has its result, or none will come. */

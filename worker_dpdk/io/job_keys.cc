@@ -116,7 +116,7 @@ JobKeys JobKeys::parse(std::string_view text, const std::string& name) {
     std::uint16_t job = 0;
     const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), job);
     if (error != std::errc() || end != first.data() + first.size()) {
-      refuse(name, where + "a job is a number of 0 to 65535, not " + std::string(first));
+      refuse(name, where + "a job is a number of 0 to 65535");
     }
     if (!keys.by_job_.emplace(job, *key).second) {
       refuse(name, where + "a second key for job " + std::to_string(job));

@@ -166,12 +166,17 @@ bool UdpSender::wait_for_room() noexcept {
   return false;
 }
 
-/// Whether a message may use the half of the buffer that is kept for those who do drain: contributions, and results
-/// for members of a job that were heard of. All else anybody can ask for, in the name of anybody.
+/// Whether a message may use the half of the buffer that is kept for those who do drain: what workers send to their
+/// servers, results for members of a job that were heard of, and PROBE, which goes to members, five a second at most:
+/// one that is lost counts against a live process. All else anybody can ask for, in the name of anybody.
 bool UdpSender::deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept {
   switch (static_cast<wire::MessageType>(message.headers[0][offsetof(wire::Header, message_type)])) {
     case wire::MessageType::kNorm:
     case wire::MessageType::kCodes:
+    case wire::MessageType::kHello:
+    case wire::MessageType::kGoodbye:
+    case wire::MessageType::kAlive:
+    case wire::MessageType::kProbe:
       return true;
     case wire::MessageType::kMaxNorm:
     case wire::MessageType::kAggregate:

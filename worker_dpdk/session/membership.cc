@@ -145,7 +145,7 @@ void Membership::send_notice(wire::MessageType type, std::size_t shard) noexcept
 
 bool Membership::take_challenge(const ServerMessage& message) noexcept {
   const std::uint32_t index = message.header.slot;
-  if (index >= shards_.size() || shards_[index].joined) {
+  if (!answers_hello(message.header) || index >= shards_.size() || shards_[index].joined) {
     return false;
   }
   Shard& shard = shards_[index];

@@ -107,7 +107,10 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kOverflow:
       return {Failure::Kind::kRefused, who + "granularity times workers overflows value_bits"};
     case wire::ErrorReason::kTooManyJobs:
-      return {Failure::Kind::kRefused, who + "the server has no slots left for another job"};
+      return {Failure::Kind::kRefused,
+              who +
+                  "the server takes no more jobs, or no more from this address: thc-ps --max-jobs, "
+                  "--max-jobs-per-address and --max-memory"};
     case wire::ErrorReason::kOrderMismatch:
       return {Failure::Kind::kTransport, who + worker + " pushed another partition than the other workers at slot " +
                                              std::to_string(message.header.slot) + " round " +

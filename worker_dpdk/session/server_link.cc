@@ -114,7 +114,8 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
-  if (reason != wire::ErrorReason::kDuplicateWorker) {
+  // Another worker, with another address, may start the job; a job that ended makes room.
+  if (reason != wire::ErrorReason::kDuplicateWorker && reason != wire::ErrorReason::kTooManyJobs) {
     return fail(refusal(message, server(), context_.config));
   }
   membership_.await_verdict(message.header.slot, now);

@@ -177,13 +177,13 @@ void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable&
                    : HWY_DYNAMIC_DISPATCH(lookup_sum_16)(codes, count, table, mode, aggregate);
 }
 
-// One float per rotation block: too few for vectors to matter, so the naive version serves all.
 bool has_negative_be(const std::uint8_t* norms_be, std::size_t count) noexcept {
   std::uint8_t first_bytes = 0;
   for (std::size_t i = 0; i < count; ++i) first_bytes |= norms_be[4 * i];
   return (first_bytes & 0x80) != 0;
 }
 
+// One float per rotation block: too few for vectors to matter, so the naive version serves all.
 void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mode, std::uint8_t* maximum_be) noexcept {
   naive::max_norms_be(norms_be, count, mode, maximum_be);
 }
