@@ -76,6 +76,7 @@ def make_engine(
             return network_engine(process_group, config, network, policy)
         return collective_engine(process_group, config, policy, gradients_on)
     require_no_network(config, network)
+    policy.require_host_kernels(f"baselines ({type(config).__name__})")
     return BaselineEngine(process_group, config, policy)
 
 
@@ -92,6 +93,7 @@ def make_row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
 ) -> RowEngine:
     """As make_engine, for a reduce-scatter among the ranks."""
+    policy.require_host_kernels("FSDP2's reduce-scatters")
     if isinstance(config, ThcConfig):
         return ThcReduceScatter(process_group, config, policy)
     return BaselineReduceScatter(process_group, config, policy)

@@ -46,9 +46,16 @@ def collective_engine(
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
     # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
     exact = open_communicator(process_group, policy.deadline_s)
-    device = device_of(process_group, config, policy, gradients_on)
-    settings = {"engine": "collective", "kernels": "host" if device is None else "device"}
+    device, refusal = None, None
+    try:
+        device = device_of(process_group, config, policy, gradients_on)
+    except ConfigurationError as error:
+        refusal = error  # the other ranks, which wait for this one, get it too
+    kernels = str(refusal) if refusal else "host" if device is None else "device"
+    settings = {"engine": "collective", "kernels": kernels}
     require_same_settings(exact, workers, config.model_dump() | policy.shared_settings() | settings)
+    if refusal is not None:
+        raise refusal
     resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
     require_same_table(exact, resolved)
     if device is not None:
@@ -84,6 +91,7 @@ def network_engine(
 
     Raises ConfigurationError when ranks have different settings, and what Session raises when servers cannot be joined.
     """
+    policy.require_host_kernels("servers and switches (NetworkConfig)")
     workers, worker = process_group.size(), process_group.rank()
     exact = open_communicator(process_group, policy.deadline_s)
     settings = {"engine": "network"} | config.model_dump() | policy.shared_settings()
@@ -114,6 +122,7 @@ def make_server_engine(
             "need a process group and no NetworkConfig"
         )
     policy = policy or CompressionPolicy()
+    policy.require_host_kernels("servers and switches (NetworkConfig)")
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})
     if policy.warmup_steps or policy.bypass_elements or policy.stop_step is not None:

@@ -30,7 +30,8 @@ from byteps_thc.errors import InputError
 FINGERPRINT_WORDS = 2
 
 _MODULUS = 1 << 31
-_LARGEST = _MODULUS - 1
+#: What the two words add up to; so do the maxima over the workers if, and only if, all have the same words.
+LARGEST_WORD = _MODULUS - 1
 #: Rounds between two workers, at most, for the other's fingerprint to be taken for a gradient that is known here: the
 #: wider, the likelier is a chance hit. Of the same gradient, whose rounds differ after other checkpoints; of another.
 _NEAR_ROUNDS_SAME = 1 << 20
@@ -38,11 +39,16 @@ _NEAR_ROUNDS_OTHER = 1 << 10
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
     """A piece of a gradient, and the hash of what identifies it."""
 
     label: str
     hash: int
+
+    def words(self, round: int) -> tuple[int, int]:
+        """Return the two words that stand for it in a round, of 31 bits."""
+        fingerprint = (self.hash + round) % _MODULUS
+        return fingerprint, LARGEST_WORD - fingerprint
 
 
 class Fingerprints:
@@ -55,19 +61,22 @@ class Fingerprints:
         table = resolved.table
         self._settings = (resolved.shared_hash, table.bits, [*table.values], resolved.workers)
         self._worker = worker
-        self._known: dict[tuple[tuple[str, ...], int, str], _Known] = {}
+        self._known: dict[tuple[tuple[str, ...], int, str], Known] = {}
 
-    def of(self, names: Sequence[str], columns: int, label: str) -> _Known:
+    def of(self, names: Sequence[str], columns: int, label: str) -> Known:
         """Return what identifies a piece, which is known from now on. label: what errors call it, with its size."""
         key = (tuple(names), columns, label)
         known = self._known.get(key)
         if known is None:
             digest = hashlib.blake2b(repr((key, self._settings)).encode(), digest_size=4).digest()
-            known = self._known[key] = _Known(label, int.from_bytes(digest) % _MODULUS)
+            known = self._known[key] = Known(label, int.from_bytes(digest) % _MODULUS)
         return known
 
-    def mismatch(self, own: _Known, round: int, others: Sequence[int]) -> InputError:
-        """Return the error that names both sides. others: fingerprints of workers, not all of them this one's."""
+    def mismatch(
+        self, own: Known, round: int, maxima: tuple[int, int], outcome: str = "Its codes were not sent"
+    ) -> InputError:
+        """Return the error that names both sides. maxima: of the two words. outcome: what became of the gradient."""
+        others = maxima[0], LARGEST_WORD - maxima[1]
         guesses = [guess for other in others for guess in self._guesses(own, round, other)]
         if not guesses:
             theirs = "another one a gradient that is unknown here. Names, sizes and settings must be"
@@ -82,11 +91,11 @@ class Fingerprints:
                 theirs = f"another one {label} in round {other_round}. Names, sizes and rounds must be"
         return InputError(
             f"workers average different gradients: this one (worker {self._worker}) {own.label} in round {round}, "
-            f"{theirs} the same on all workers, in the same order. Its codes were not sent; no worker can go on: end "
+            f"{theirs} the same on all workers, in the same order. {outcome}; no worker can go on: end "
             "all of them, and start again with the same gradients and checkpoints"
         )
 
-    def _guesses(self, own: _Known, round: int, other: int) -> list[tuple[int, str, int]]:
+    def _guesses(self, own: Known, round: int, other: int) -> list[tuple[int, str, int]]:
         """What the other's fingerprint may mean: (rounds from here, label, round)."""
         guesses = []
         if other == (own.hash + round) % _MODULUS:
@@ -116,7 +125,7 @@ class NormWords:
     def begin(self, round: int) -> F32:
         """Return the words to send in this round, for Transfer.send_norms()."""
         self._round = round
-        self._words[:FINGERPRINT_WORDS].view(np.int32)[:] = self._own()
+        self._words[:FINGERPRINT_WORDS].view(np.int32)[:] = self._identity.words(round)
         return self._words
 
     def maxima(self, received: F32) -> F32:
@@ -127,13 +136,9 @@ class NormWords:
         """
         largest, complement = (int(word) for word in received[:FINGERPRINT_WORDS].view(np.int32))
         left_behind = largest == complement == 0  # real maxima add up to 2^31 - 1 or more
-        if not left_behind and [largest, complement] != self._own():
-            raise self._fingerprints.mismatch(self._identity, self._round, (largest, _LARGEST - complement))
+        if not left_behind and (largest, complement) != self._identity.words(self._round):
+            raise self._fingerprints.mismatch(self._identity, self._round, (largest, complement))
         return received[FINGERPRINT_WORDS:].reshape(self.norms.shape)
-
-    def _own(self) -> list[int]:
-        fingerprint = (self._identity.hash + self._round) % _MODULUS
-        return [fingerprint, _LARGEST - fingerprint]
 
 
 def norm_words(rows: int, blocks: int) -> int:

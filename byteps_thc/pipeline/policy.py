@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.settings import Settings
 from byteps_thc.threads import MAX_THREADS, default_threads
 
@@ -39,6 +40,14 @@ class CompressionPolicy(Settings):
     def shared_settings(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
         return self.model_dump(exclude={"threads", "kernels"})
+
+    def require_host_kernels(self, route: str) -> None:
+        """ConfigurationError for kernels="device", which this route has not. route: what errors call it."""
+        if self.kernels == "device":
+            raise ConfigurationError(
+                f'CompressionPolicy(kernels="device"): {route} compress in host memory only: leave kernels out, or use '
+                "a ThcConfig with DDP or ThcReducer, on NCCL and without servers"
+            )
 
     def thread_count(self, local_ranks: int | None = None) -> int:
         """Return the threads for kernels. local_ranks: on this host, this one included; None: unknown."""

@@ -62,7 +62,7 @@ class HostBuffer(PreparedBuffer):
         feedback = tools.compressor.config.error_feedback
         kept = residuals.of(self.key, self.size, self.parameters) if feedback else None
         self.residual = None if kept is None else torch.from_numpy(kept)
-        self.pieces = make_pieces(tools, self.key, self.size, kept, label=_label(self.parameters))
+        self.pieces = make_pieces(tools, self.key, self.size, kept, label=label_of(self.parameters))
 
 
 PreparedT = TypeVar("PreparedT", bound=PreparedBuffer)
@@ -117,8 +117,8 @@ def check_buffer(buffer: GradientBuffer) -> None:
         position = part.stop
 
 
-def _label(parameters: tuple[ParameterSlice, ...]) -> str:
-    """What people know a buffer by: keys may be hashes."""
+def label_of(parameters: tuple[ParameterSlice, ...]) -> str:
+    """Return what people know a buffer by: keys may be hashes."""
     first, last = parameters[0].name, parameters[-1].name
     return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
 

@@ -1,9 +1,10 @@
 """A rank of engines that get other buffers than those of the other ranks.
 
 settings: {"servers": addresses of a thc-ps; "cases": [{"name", "network": job or none for the collective engine,
-"parameters": [name, elements] of the buffers that a rank averages after a first step, by rank; "ahead": rounds that
-the last rank is ahead}]}. Reports for every case the error of the second step, of a third one, and whether the
-gradients and residuals of the second step are as they were.
+"device": its twin for devices, on CPU tensors; "parameters": [name, elements] of the buffers that a rank averages after
+a first step, by rank; "ahead": rounds that the last rank is ahead; "asks": whether a rank asks for figures after the
+second step}]}. Reports for every case the error of the second step, of a third one, of a call for figures and of a
+buffer after that, what the gradients of the second step are then, and whether the residuals are as they were.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from host_device_compressor import make_host_device_engine
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig, ThcError
@@ -28,11 +30,11 @@ POLICY = CompressionPolicy(bypass_elements=10, deadline_s=45)
 FIRST = [["w", 5000], ["v", 5000], ["u", 9000]]
 
 
-def average(engine: Engine, parameters: list[Any]) -> tuple[str, bool]:
-    """Return the error of a step, and whether its gradients have changed."""
+def average(engine: Engine, parameters: list[Any]) -> tuple[str, str]:
+    """Return the error of a step, and what its gradients are: "as before", "NaN" or "averages"."""
     gradients = [torch.linspace(-1, 1, size) for _, size in parameters]
-    engine.start_step()
     try:
+        engine.start_step()
         futures = [
             engine.all_reduce(GradientBuffer(f"buffer of {name}", gradient, (ParameterSlice(name, 0, size),)))
             for (name, size), gradient in zip(parameters, gradients, strict=True)
@@ -41,27 +43,50 @@ def average(engine: Engine, parameters: list[Any]) -> tuple[str, bool]:
             future.wait()
     except ThcError as error:
         changed = any(not torch.equal(gradient, torch.linspace(-1, 1, len(gradient))) for gradient in gradients)
-        return f"{type(error).__name__}: {error}", changed
-    return "", True
+        return f"{type(error).__name__}: {error}", "averages" if changed else "as before"
+    return "", "NaN" if all(gradient.isnan().all() for gradient in gradients) else "averages"
 
 
 def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     group = dist.group.WORLD
     assert group is not None
     network = NetworkConfig(rank.settings["servers"], job=case["network"]) if "network" in case else None
-    engine = make_engine(group, CONFIG, POLICY, network)
+    if case.get("device"):
+        engine: Engine = make_host_device_engine(group, CONFIG, POLICY)
+    else:
+        engine = make_engine(group, CONFIG, POLICY, network)
     first, _ = average(engine, FIRST)
     state = engine.state_dict()
     if rank.rank == rank.ranks - 1:
         state["round"] += case.get("ahead", 0)
     engine.load_state_dict(sealed(state))
     before = engine.state_dict()["residuals"]
-    error, changed = average(engine, case["parameters"][rank.rank])
+    error, gradients = average(engine, case["parameters"][rank.rank])
+    asked = ""
+    if case.get("asks"):
+        try:
+            engine.statistics()
+        except ThcError as refused:
+            asked = f"{type(refused).__name__}: {refused}"
     again, _ = average(engine, FIRST)
+    later = ""
+    if case.get("device"):
+        try:
+            engine.all_reduce(GradientBuffer("late", torch.zeros(5000), (ParameterSlice("late", 0, 5000),)))
+        except ThcError as refused:
+            later = str(refused)
     after = engine.state_dict()["residuals"]
     kept = all(torch.equal(after[name], residual) for name, residual in before.items())
     engine.close()
-    return {"first": first, "error": error, "again": again, "untouched": kept and not changed}
+    return {
+        "first": first,
+        "error": error,
+        "again": again,
+        "gradients": gradients,
+        "kept": kept,
+        "asked": asked,
+        "later": later,
+    }
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def test_statistics(reports: list[dict[str, Any]], case: str, granularity: int) 
     for report in reports:
         figures = report[case]
         codes = -(-10_048 // (64 * ranks)) * 64 * ranks  # 10,000 and padding, in shards
-        norms = 5 if figures["device"] else 5 + 2  # blocks of 8192, 1024, 512, 256 and 64; fingerprint
+        norms = 5 + 2  # blocks of 8192, 1024, 512, 256 and 64; fingerprint
         sum_bits = (granularity * ranks).bit_length()
         piece = 4 * norms * (ranks - 1) + (codes // 2 + codes * sum_bits // 8) * (ranks - 1) // ranks
         assert figures["sent_bytes"] == 3 * piece

@@ -35,7 +35,7 @@ def check(reports: list[dict[str, Any]]) -> None:
             assert case["error"].startswith(("InputError: ", "TransportError: the engine has ended: ")), (name, case)
             assert f"workers average different gradients: this one (worker {rank})" in case["error"], (name, case)
             assert case["again"].startswith("TransportError: the engine has ended"), (name, case)
-            assert case["untouched"], (name, rank)
+            assert (case["gradients"], case["kept"]) == ("as before", True), (name, rank)
             assert IN_ORDER in case["error"]
         own, other = ("'v'", "'w'") if odd else ("'w'", "'v'")
         assert f"{own} (elements 0 to " in report["order"]["error"]
@@ -51,6 +51,30 @@ def check(reports: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_among_the_ranks(ranks: int, tmp_path: Path) -> None:
     check(run_ranks(PROGRAM, ranks, tmp_path, settings={"cases": cases(ranks)}))
+
+
+def test_on_a_device(tmp_path: Path) -> None:
+    """Codes are sent all the same: averages are NaN, residuals stay, and the next step is an error on all ranks."""
+    with_device = [case | {"device": True, "asks": case["name"] == "size"} for case in cases(3)]
+    for rank, report in enumerate(run_ranks(PROGRAM, 3, tmp_path, settings={"cases": with_device})):
+        for name, case in report.items():
+            assert (case["first"], case["error"]) == ("", ""), (name, case)
+            assert (case["gradients"], case["kept"]) == ("NaN", True), (name, rank)
+            words = f"InputError: workers average different gradients: this one (worker {rank}) "
+            assert case["again"].startswith(words), (name, case)
+            assert "averages are NaN" in case["again"]
+            assert case["asked"] == (case["again"] if name == "size" else "")
+            assert case["later"].startswith("the engine has ended: workers average different gradients"), (name, case)
+        own, other = ("'v'", "'w'") if rank == 2 else ("'w'", "'v'")
+        assert (
+            f"{own} (5000 elements) in round 3, another one {other} (5000 elements) in round 3"
+            in report["order"]["again"]
+        )
+        assert ("5001 elements" if rank == 2 else "5000 elements") in report["size"]["again"]
+        rounds = (
+            "round 24, another one the same in round 3." if rank == 2 else "round 3, another one the same in round 24."
+        )
+        assert rounds in report["step"]["again"]
 
 
 def test_with_servers(tmp_path: Path) -> None:

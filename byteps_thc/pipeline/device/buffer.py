@@ -13,19 +13,18 @@ import torch
 from torch import Tensor
 
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.device.agreement import NormMessage
 from byteps_thc.pipeline.device.exchange import DeviceTools, gather_sums, send_codes
 from byteps_thc.pipeline.exact import finish_exact, start_exact
 from byteps_thc.pipeline.partitioning import partition_spans
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.prepared_buffer import PreparedBuffer
+from byteps_thc.pipeline.prepared_buffer import PreparedBuffer, label_of
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.transport.communicator import max_volume_bytes
 from byteps_thc.transport.shards import ShardLayout, packs_sums
 
 if TYPE_CHECKING:  # it needs Triton
     from byteps_thc.gpu import DeviceBatch
-
-_MAGNITUDE = 0x7FFFFFFF
 
 
 class DeviceBuffer(PreparedBuffer):
@@ -37,8 +36,7 @@ class DeviceBuffer(PreparedBuffer):
         self._workers = torch.tensor(float(tools.compressor.workers), device=buffer.gradient.device)
         self.batch: DeviceBatch | None = None
         self._layout: ShardLayout
-        self._norm_words: Tensor
-        self._max_norm_words: Tensor
+        self._message: NormMessage
 
     def make_pieces(self, residuals: Residuals[Tensor]) -> None:
         """Bring the parameters' residuals here and make the pieces, whose norms travel as one tensor."""
@@ -47,8 +45,7 @@ class DeviceBuffer(PreparedBuffer):
             self.residual = residuals.of(self.key, self.size, self.parameters)
         batch = compressor.batch(partition_spans(self.key, self.size, compressor.config), self.residual)
         self._layout = ShardLayout.of(compressor.resolved, batch.padded)
-        # As integers, which are ordered like them, with NaN above infinity.
-        self._norm_words, self._max_norm_words = batch.norms.view(torch.int32), batch.max_norms.view(torch.int32)
+        self._message = self._tools.agreement.message(self.key, self.size, label_of(self.parameters), batch.norms)
         self.batch = batch
 
     def average(self, gradient: Tensor, round: int, compress: bool) -> None:
@@ -71,7 +68,7 @@ class DeviceBuffer(PreparedBuffer):
     def _compress(self, batch: DeviceBatch, gradient: Tensor, round: int) -> None:
         tools = self._tools
         batch.measure(gradient, round=round)
-        self._exchange_norms()
+        self._exchange_norms(batch, round)
         if self.residual is not None:
             tools.rollback.save(self.residual)
         room = tools.workspace.room(self._layout)
@@ -84,12 +81,12 @@ class DeviceBuffer(PreparedBuffer):
         resolved = tools.compressor.resolved
         batch.decode(room.aggregate, gradient, sum_bits=resolved.sum_bits if packs_sums(resolved) else None)
 
-    def _exchange_norms(self) -> None:
-        """Bring the maximum of the norms here."""
-        # What else the ranks must agree on before codes are sent can travel with these words.
-        tools, largest = self._tools, self._max_norm_words
-        torch.bitwise_and(self._norm_words, _MAGNITUDE, out=largest)
-        work = tools.communicator.max_(largest)
+    def _exchange_norms(self, batch: DeviceBatch, round: int) -> None:
+        """Bring the maximum of the norms here, NaN where the ranks average different gradients."""
+        tools, message = self._tools, self._message
+        message.write(round)
+        work = tools.communicator.max_(message.sent)
         workers = tools.compressor.workers
-        tools.recorder.add_collective(max_volume_bytes(largest.nbytes, workers), workers)
+        tools.recorder.add_collective(max_volume_bytes(message.sent.nbytes, workers), workers)
         work.wait()
+        tools.agreement.take(message, batch.max_norms.view(torch.int32))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
+from importlib import metadata
 
 import torch
 import torch.distributed as dist
@@ -15,6 +17,8 @@ from byteps_thc.transport.groups import backends
 
 _BITS = (1, 2, 3, 4, 8)
 _LARGEST_ROTATION_BLOCK = 16384
+_LEAST_TRITON = (3, 6)  # of which the kernels use Gluon
+_TRITON_PACKAGES = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "triton-windows")
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -52,6 +56,30 @@ def _why_not(names: list[str], config: ThcConfig, gradients_on: torch.device | N
         return f"codes of {config.bits} bits have no GPU kernel: use {_BITS}"
     if config.rotation_block > _LARGEST_ROTATION_BLOCK:
         return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {_LARGEST_ROTATION_BLOCK}"
+    return _triton_lacks()
+
+
+def _triton_lacks() -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed: pip install 'byteps_thc[gpu]'"
+    version = _triton_version()
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    if numbers is None:  # of no package that is known: see whether it has what is needed
+        try:
+            importlib.import_module("triton.experimental.gluon")
+        except Exception as error:
+            return f"Triton does not load ({error}): pip install 'byteps_thc[gpu]'"
+        return None
+    if (int(numbers[1]), int(numbers[2])) < _LEAST_TRITON:
+        return f"Triton {version} is too old: pip install 'byteps_thc[gpu]'"
+    return None
+
+
+def _triton_version() -> str | None:
+    """Return it without importing Triton, which takes a second; None: unknown."""
+    for package in _TRITON_PACKAGES:
+        try:
+            return metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
     return None

@@ -8,7 +8,7 @@ order of the calls, the same on all ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.errors import InputError, ThcError, TransportError
+from byteps_thc.errors import InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.device.buffer import DeviceBuffer
 from byteps_thc.pipeline.device.exchange import DeviceTools, Workspace
 from byteps_thc.pipeline.device.figures import DeviceFigures
@@ -74,7 +75,9 @@ class DeviceEngine(Engine):
             rollback=rollback,
         )
         workspace = Workspace(compressor.resolved, self._device)
-        self._tools = DeviceTools(compressor, communicator, recorder, rollback, workspace)
+        self._agreement = DeviceAgreement(compressor.resolved, self.worker, self._device)
+        self._tools = DeviceTools(compressor, communicator, recorder, rollback, workspace, self._agreement)
+        self._ended: InputError | None = None
         self._figures = DeviceFigures(recorder)
         self._stream = SideStream(self._device)
         self._in_flight: InFlight[_Job] = InFlight()
@@ -82,17 +85,35 @@ class DeviceEngine(Engine):
 
     @override
     def start_step(self) -> None:
+        """As Engine's. InputError when ranks have averaged different gradients; on a GPU it may come later."""
+        with self._stream.behind_current():
+            self._end_on(self._agreement.look())
         self._state.start_step()
         self._figures.start_step()
 
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        if buffer.gradient.device != self._device:
+            return self._reduce_copy(buffer)
+        return self._reduce(buffer)
+
+    def _reduce_copy(self, buffer: GradientBuffer) -> Future[Tensor]:
+        """Average a gradient that is somewhere else, by way of a copy here; done on return."""
         gradient = buffer.gradient
-        if gradient.device != self._device:
-            raise InputError(
-                f"the gradient of buffer {buffer.key!r} is on {gradient.device} and the engine on {self._device}: call "
-                'torch.cuda.set_device() before, or use CompressionPolicy(kernels="host")'
-            )
+        copy = torch.empty_like(gradient, device=self._device).copy_(gradient)
+        future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
+        averaged = self._reduce(replace(buffer, gradient=copy))
+        try:
+            averaged.wait()
+        except Exception as error:
+            future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong
+            return future
+        gradient.copy_(copy)
+        future.set_result(gradient)
+        return future
+
+    def _reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        gradient = buffer.gradient
         self._in_flight.require_free(buffer.key)
         future: Future[Tensor] = Future(devices=[self._device] if gradient.is_cuda else None)
         with self._stream.behind_current(gradient), torch.no_grad():
@@ -106,7 +127,7 @@ class DeviceEngine(Engine):
             self._in_flight.begin(buffer.key, job)
             try:
                 prepared.average(gradient, self._state.next_round(), compress)
-            except (ThcError, RuntimeError) as error:
+            except Exception as error:  # Triton's have no other base
                 self._in_flight.fail(error)
                 return future
             if compress and prepared.batch is not None:
@@ -132,7 +153,9 @@ class DeviceEngine(Engine):
 
     @override
     def state_dict(self) -> dict[str, Any]:
+        """As Engine's; it waits for the device. InputError, once, when ranks have averaged different gradients."""
         with self._stream.behind_current():
+            self._require_agreement()
             return self._state.state_dict()
 
     @override
@@ -143,14 +166,26 @@ class DeviceEngine(Engine):
 
     @override
     def statistics(self) -> CompressionStats:
-        """As Engine's; it waits for the device. Times are not measured: they are 0."""
+        """As Engine's; it waits for the device, and raises what state_dict() does. Times are 0: not measured."""
         with self._stream.behind_current():
+            self._require_agreement()
             self._figures.read()
             return self._state.statistics()
 
     @override
     def close(self) -> None:
         self._in_flight.fail(TransportError("the engine was closed"))
+
+    def _require_agreement(self) -> None:
+        # One may look at an engine that has ended: its residuals are those from before.
+        if self._ended is None:
+            self._end_on(self._agreement.wait())
+
+    def _end_on(self, error: InputError | None) -> None:
+        self._ended = self._ended or error
+        if error is not None:
+            self._in_flight.fail(error)
+            raise error
 
     def _prepare(self, buffer: GradientBuffer) -> DeviceBuffer:
         prepared = DeviceBuffer(buffer, self.policy, self._tools)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc.config import ResolvedConfig
+from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.device.memory import DeviceRollback
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import Communicator
@@ -90,6 +91,7 @@ class DeviceTools:
     recorder: StatsRecorder
     rollback: DeviceRollback
     workspace: Workspace
+    agreement: DeviceAgreement
 
 
 def send_codes(tools: DeviceTools, room: Room) -> None:

@@ -80,4 +80,4 @@ class DeviceRollback(Rollback[Tensor]):
         for key in self._saved:
             residual, copy = self._copies[key]
             torch.where(self._lost, copy, residual, out=residual)
-        self._lost.zero_()
+        # A lost step stays lost until begin(): what it saves later, in new buckets, comes back then.

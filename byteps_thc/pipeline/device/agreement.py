@@ -1,0 +1,104 @@
+"""Do all ranks average the same gradient? Asked as in host memory (fingerprint.py), answered on the device.
+
+Nobody waits for the answer, so codes are sent in any case. From the first gradient on that is not the same everywhere,
+all ranks get NaN as maximum of the norms: averages are NaN and residuals stay. The host learns of it later.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.errors import InputError
+from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, LARGEST_WORD, Fingerprints, Known
+
+_MAGNITUDE = 0x7FFFFFFF
+_NAN = 0x7FC00000
+_OWN_WORDS = 2  # the gradient's number and its round, which do not travel
+_HEADER_WORDS = _OWN_WORDS + FINGERPRINT_WORDS
+_OUTCOME = "Compressed averages are NaN from there on"
+
+
+class NormMessage:
+    """What travels before the codes of a buffer: its fingerprint and norms, as integers, which are ordered like them.
+
+    number: of the buffer in its DeviceAgreement. norms: float32[B].
+    """
+
+    def __init__(self, identity: Known, number: int, norms: Tensor) -> None:
+        self._identity = identity
+        words = torch.zeros(_HEADER_WORDS + norms.numel(), dtype=torch.int32, device=norms.device)
+        words[0] = number
+        self.header, self._norms = words[:_HEADER_WORDS], words[_HEADER_WORDS:]
+        #: int32[2 + B], to be replaced by the maxima over the ranks
+        self.sent = words[_OWN_WORDS:]
+        self._measured = norms.view(torch.int32)
+
+    def write(self, round: int) -> None:
+        """Begin a round: put in what was measured, with NaN above infinity."""
+        own = (round & _MAGNITUDE, *self._identity.words(round))
+        for position, word in enumerate(own, start=1):
+            self.header[position].fill_(word)  # as numbers: a copy from host memory would wait
+        torch.bitwise_and(self._measured, _MAGNITUDE, out=self._norms)
+
+    @property
+    def max_norms(self) -> Tensor:
+        """Int32[B], of all ranks, once `sent` has the maxima."""
+        return self._norms
+
+
+class DeviceAgreement:
+    """What the buffers of an engine have found: the header of the last one, or of the first that was not the same.
+
+    resolved, worker: see Fingerprints.
+    """
+
+    def __init__(self, resolved: ResolvedConfig, worker: int, device: torch.device) -> None:
+        self._fingerprints = Fingerprints(resolved, worker)
+        self._buffers: list[Known] = []
+        self._header = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
+        self._same = torch.ones((), dtype=torch.bool, device=device)
+        self._nan = torch.tensor(_NAN, dtype=torch.int32, device=device)
+        self._copy = torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True) if device.type == "cuda" else None
+        self._copied: torch.cuda.Event | None = None
+
+    def message(self, key: str, size: int, label: str, norms: Tensor) -> NormMessage:
+        """Return the words of a new buffer of `size` elements. label: what errors call it."""
+        identity = self._fingerprints.of([key], size, f"{label} ({size} elements)")
+        if identity not in self._buffers:
+            self._buffers.append(identity)
+        return NormMessage(identity, self._buffers.index(identity), norms)
+
+    def take(self, message: NormMessage, max_norms: Tensor) -> None:
+        """Write the maxima that have arrived, NaN unless all ranks agree, then and before. max_norms: int32[B]."""
+        torch.where(self._same, message.header, self._header, out=self._header)
+        torch.eq(self._header[_OWN_WORDS:].sum(), LARGEST_WORD, out=self._same)
+        torch.where(self._same, message.max_norms, self._nan, out=max_norms)
+
+    def look(self) -> InputError | None:
+        """Return the error if it is known here that the ranks do not agree. Waits for nothing.
+
+        On a GPU it asks for what later calls tell: what is known may be some steps old.
+        """
+        if self._copy is None:
+            return self._error(self._header)
+        if self._copied is not None:
+            if not self._copied.query():  # type: ignore[no-untyped-call]
+                return None
+            if (error := self._error(self._copy)) is not None:
+                return error
+        self._copy.copy_(self._header, non_blocking=True)
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record()
+        return None
+
+    def wait(self) -> InputError | None:
+        """As look(), for all that is on the current stream, which it waits for."""
+        return self._error(self._header)
+
+    def _error(self, header: Tensor) -> InputError | None:
+        number, round, largest, complement = header.tolist()
+        if largest + complement == LARGEST_WORD:
+            return None
+        return self._fingerprints.mismatch(self._buffers[number], round, (largest, complement), _OUTCOME)

@@ -1,0 +1,104 @@
+"""The device engine in what happens seldom, on CPU tensors; and where it is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from ranks import run_ranks
+
+from byteps_thc import ThcConfig
+from byteps_thc.baselines import TopK
+from byteps_thc.engines import make_engine, make_row_engine
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.device import choice
+from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.torch.settings import ThcCompression
+from byteps_thc.transport.servers import NetworkConfig
+
+PROGRAM = Path(__file__).with_name("device_engine_rank.py")
+ON_DEVICE = CompressionPolicy(kernels="device")
+NETWORK = NetworkConfig(["127.0.0.1"])
+NOBODY = cast(Any, None)  # refused before the process group is asked
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run_ranks(PROGRAM, 2, tmp_path_factory.mktemp("ranks"))
+
+
+def test_a_lost_step_stays_lost_when_buckets_are_rebuilt_in_it(reports: list[dict[str, Any]]) -> None:
+    assert [report["skipped_step"] for report in reports] == [True, True]
+
+
+def test_a_gradient_on_another_device_is_averaged_through_a_copy(reports: list[dict[str, Any]]) -> None:
+    assert [report["elsewhere"] for report in reports] == [True, True]
+
+
+def test_any_error_of_a_kernel_ends_the_engine(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        first, later = report["kernel_fails"]
+        assert first == "KernelError: no registers"
+        assert later == "TransportError: the engine has ended: no registers"
+
+
+def test_what_one_rank_cannot_have_is_an_error_on_all(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        assert "kernels is 'host' on rank 0, " in report["refused"]
+        assert "the process group has gloo, not NCCL" in report["refused"]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: make_engine(NOBODY, ThcConfig(), ON_DEVICE, NETWORK), "servers and switches"),
+        (lambda: make_server_engine(NETWORK, ThcConfig(), ON_DEVICE, 0, 2), "servers and switches"),
+        (lambda: make_engine(NOBODY, TopK(), ON_DEVICE), r"baselines \(TopK\)"),
+        (lambda: make_row_engine(NOBODY, ThcConfig(), ON_DEVICE), "FSDP2's reduce-scatters"),
+        (lambda: make_row_engine(NOBODY, TopK(), ON_DEVICE), "FSDP2's reduce-scatters"),
+        (lambda: ThcCompression(servers=["127.0.0.1"], policy=ON_DEVICE), "BytePS's gradients"),
+    ],
+    ids=["network", "servers", "baseline", "rows", "baseline's rows", "BytePS"],
+)
+def test_kernels_on_the_device_are_refused_where_there_are_none(make: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words + ".* compress in host memory only: leave kernels out"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("versions", "error"),
+    [
+        ({"triton": "3.6.0"}, None),
+        ({"pytorch-triton": "3.10.0+git1234"}, None),
+        ({"triton": "4.0"}, None),
+        ({"triton": "3.5.1"}, "Triton 3.5.1 is too old: pip install 'byteps_thc[gpu]'"),
+        ({"pytorch-triton-rocm": "2.9"}, "Triton 2.9 is too old"),
+        ({}, "Triton does not load"),
+    ],
+)
+def test_triton_without_gluon_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str], error: str | None
+) -> None:
+    def version(package: str) -> str:
+        if package not in versions:
+            raise metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    def import_module(name: str) -> None:
+        raise ImportError(f"no module {name}")
+
+    monkeypatch.setattr(choice, "backends", lambda _: ["nccl"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    device = torch.device("cuda", 0)
+    if error is None:
+        assert choice.device_of(NOBODY, ThcConfig(), ON_DEVICE, device) == device
+        return
+    with pytest.raises(ConfigurationError, match=error.replace("[", r"\[")):
+        choice.device_of(NOBODY, ThcConfig(), ON_DEVICE, device)
