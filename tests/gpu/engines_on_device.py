@@ -35,9 +35,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.ddp import ThcState, compress, thc_hook
+from byteps_thc.errors import InputError
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.factory import collective_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.communicator import Waitable
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
@@ -137,6 +139,38 @@ def check_nccl_bits(group: dist.ProcessGroup, dtype: str) -> None:
     same_state(mine, wanted)
     assert mine.statistics().clamped_fraction == wanted.statistics().clamped_fraction
     print(f"   {mine.statistics()}", flush=True)
+
+
+def check_gradients_in_host_memory(group: dist.ProcessGroup) -> None:
+    """They go through the GPU and back."""
+    mine, wanted = nccl_engine(group), nccl_engine(group)
+    for number in range(ROUNDS):
+        for average, right in zip(step(mine, CASE, 0, number, CPU), step(wanted, CASE, 0, number, GPU), strict=True):
+            same(f"average in step {number}", average, right)
+
+
+def check_different_gradients(group: dist.ProcessGroup) -> None:
+    """With the fingerprint of a rank that is not there: averages are NaN, and a later step is an error."""
+    engine = nccl_engine(group)
+    step(engine, CASE, 0, 0, GPU)
+    communicator = engine._tools.communicator
+    own = communicator.max_
+
+    def with_another(tensor: Tensor) -> Waitable:
+        work = own(tensor)
+        work.wait()
+        tensor[0].add_(1)
+        return work
+
+    communicator.max_ = with_another  # type: ignore[method-assign]
+    assert step(engine, CASE, 0, 1, GPU)[0][:6_500_000].isnan().all()
+    for _ in range(3):  # the first ones may know of earlier steps only
+        torch.cuda.synchronize()
+        try:
+            engine.start_step()
+        except InputError:
+            return
+    raise AssertionError("nobody has noticed")
 
 
 def check_no_wait(group: dist.ProcessGroup) -> None:
@@ -300,6 +334,8 @@ def run(rank: Rank) -> dict[str, str]:
             "NCCL: which engine": partial(check_choice, group),
             "NCCL: bits, float32": partial(check_nccl_bits, group, "float32"),
             "NCCL: bits, bfloat16": partial(check_nccl_bits, group, "bfloat16"),
+            "NCCL: gradients in host memory": partial(check_gradients_in_host_memory, group),
+            "NCCL: different gradients": partial(check_different_gradients, group),
             "NCCL: the host does not wait": partial(check_no_wait, group),
             "NCCL: DDP without synchronisation": partial(check_ddp_without_synchronisation, group),
             "NCCL: ThcReducer": partial(check_nccl_reducer, group, torch.float32),
