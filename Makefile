@@ -50,10 +50,11 @@ model-check: ## explore the model of the protocol with spin (tests/model); a few
 	@scripts/setup.sh model-check
 	@nice $(BIN)/python tests/model/check.py $(ARGS)
 
-FUZZ_SECONDS ?= 600
-soak: ## fuzzing (FUZZ_SECONDS each target), then an hour of faults on a live job (ARGS='--minutes 5')
+FUZZ_PACKETS ?= 100000000
+FUZZ_LIMIT_SECONDS ?= 10800
+soak: ## 10^8 fuzzed packets (FUZZ_PACKETS) or three hours, then an hour of faults on a live job (ARGS='--minutes 5')
 	@scripts/setup.sh all
-	@nice scripts/fuzz.sh $(FUZZ_SECONDS)
+	@nice scripts/fuzz.sh --packets $(FUZZ_PACKETS) --limit $(FUZZ_LIMIT_SECONDS) 600
 	@nice $(BIN)/python tests/soak/soak.py $(ARGS)
 
 lint: ## all static checks, without network

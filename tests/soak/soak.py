@@ -1,7 +1,8 @@
 """Faults on a live job, for as long as asked: python tests/soak/soak.py --minutes 60 (make soak).
 
 Three workers and a thc-ps on loopback, with a relay between them. Every sum is checked; after each kind of fault the
-job must go on, and no process may grow. Only processes that this program started are stopped or killed.
+job must go on, and no process may grow. Spoiled packets are tried on a job with a key, all else on one without. Only
+processes that this program started are stopped, killed, or kept from memory and disk.
 """
 
 from __future__ import annotations
@@ -9,31 +10,43 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "lib"))
 
+from scarcity import is_log_full, log_to_full_disk, may_mount, no_more_memory, on_small_disk
 from udp_relay import RelayFaults, UdpRelay
 
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ServerRefusedError
 from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.session import Session, UdpConfig
 
 WORKERS = 3
+#: of faults, which share the time
+KINDS = 10
 RECOVERY_S = 90.0
 #: A process may grow by so much after the first kind of fault: allocators keep pages, and sessions are opened again.
 GROWTH_BYTES = 48 << 20
+#: A job of so many slots needs more memory than thc-ps has at hand, whatever it has served before.
+LARGE_SLOTS = 65536
+OTHER_JOB = 3
+SAVER_DISK_BYTES = 256 << 10
+SAVER_S = 120
 #: What this program cannot do, and why.
-NOT_HERE = {
-    "corruption": "a relay sends spoiled datagrams with a good checksum; without a key the protocol has no other",
-    "full disk, out of memory": "not written yet",
-    "clock steps": "would step the clock of this machine; time namespaces shift only the clocks that thc-ps uses",
-}
+CLOCK_STEPS = (
+    "clock steps: skipped: CLOCK_REALTIME can only be stepped for the whole machine (time namespaces do not have it); "
+    "tests/soak/test_clocks.py checks that no C++ source reads it"
+)
 
 
 class SoakError(Exception):
@@ -43,9 +56,12 @@ class SoakError(Exception):
 class Worker:
     """A worker process and what it says."""
 
-    def __init__(self, server: str, number: int) -> None:
+    def __init__(self, server: str, number: int, key_file: Path | None) -> None:
         command = [sys.executable, str(Path(__file__).with_name("worker.py")), server, str(number), str(WORKERS)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        environment = {name: value for name, value in os.environ.items() if name != "THC_KEY_FILE"}
+        if key_file is not None:
+            environment["THC_KEY_FILE"] = str(key_file)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.said: Counter[str] = Counter()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -65,15 +81,27 @@ class Worker:
 
 
 class Soak:
-    """The job, and the faults."""
+    """The job, and the faults. directory: of its own. keyed: the job has a key."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, directory: Path, *, keyed: bool, seed: int) -> None:
         self.random = random.Random(seed)
-        self.server = ParameterServer(stop_timeout_s=0)
+        self.directory = directory
+        self.key_file = directory / "key" if keyed else None
+        if self.key_file is not None:
+            self.key_file.touch(0o600)
+            self.key_file.write_text(secrets.token_hex(32))
+        self.server = self._start_server(0)
         self.port = int(self.server.address.rpartition(":")[2])
         self.relay = UdpRelay(self.server.address, seed=seed)
-        self.workers = [Worker(self.relay.address, number) for number in range(WORKERS)]
+        self.workers = [self._start_worker(number) for number in range(WORKERS)]
         self.steps = self.errors = 0
+
+    def _start_server(self, port: int, prefix: Sequence[str] = ()) -> ParameterServer:
+        key = [] if self.key_file is None else ["--key-file", str(self.key_file)]
+        return ParameterServer(["--slots", str(LARGE_SLOTS), *key], prefix=prefix, port=port, stop_timeout_s=0)
+
+    def _start_worker(self, number: int) -> Worker:
+        return Worker(self.relay.address, number, self.key_file)
 
     def close(self) -> None:
         for worker in self.workers:
@@ -97,15 +125,72 @@ class Soak:
         number = self.random.randrange(WORKERS)
         self._count(self.workers[number])
         self.workers[number].end()
-        self.workers[number] = Worker(self.relay.address, number)
+        self.workers[number] = self._start_worker(number)
 
     def stop_server(self) -> None:
         self._stop(self.server.process)
 
     def kill_server(self) -> None:
+        self._replace_server()
+
+    def corrupt(self) -> None:
+        """A bit in a tenth of all datagrams; the relay's checksums are right again."""
+        before = self.relay.counters["corrupt"]
+        self.relay.faults = RelayFaults(corrupt=0.1)
+        self._wait_for(lambda: self.relay.counters["corrupt"] >= before + 10, "no datagram was spoiled")
+
+    def fill_log_disk(self) -> None:
+        """thc-ps logs to a full disk; a job of another process cannot save its checkpoint, and goes on."""
+        self._replace_server(log_to_full_disk(self.directory))
+        pid = self.server.process.pid
+        self._wait_for(lambda: self._join_other(64) and is_log_full(pid, self.directory), "the log was not full")
+        saver = [sys.executable, str(Path(__file__).with_name("saver.py")), self.server.address, str(self.directory)]
+        command = [*on_small_disk(self.directory, SAVER_DISK_BYTES), *saver]
+        if subprocess.run(command, timeout=SAVER_S, check=False).returncode != 0:
+            raise SoakError("a job whose checkpoint could not be saved did not go on; see its messages above")
+
+    def refuse_memory(self) -> None:
+        """thc-ps has no memory for another job, and refuses it; with memory it would not."""
+        with no_more_memory(self.server.process.pid):
+            if self._join_other(LARGE_SLOTS):
+                raise SoakError("thc-ps took a job that it had no memory for")
+            for slots in (512, 64):  # may find room in memory that thc-ps has already
+                self._join_other(slots)
+            time.sleep(1.1)  # thc-ps writes its log every second
+        self._wait_for(lambda: self._join_other(LARGE_SLOTS), "thc-ps refused a job that it has memory for")
+
+    def _join_other(self, slots: int) -> bool:
+        """Open and close a job of one worker; False when thc-ps says that it takes no more jobs."""
+        config, backend = ThcConfig(codes_per_packet=1024), UdpConfig("127.0.0.1:0")
+        try:
+            Session(
+                [self.server.address],
+                job=OTHER_JOB,
+                worker=0,
+                workers=1,
+                config=config,
+                slots=slots,
+                backend=backend,
+                key=None if self.key_file is None else str(self.key_file),
+            ).close()
+        except ServerRefusedError as error:
+            if "takes no more jobs" not in str(error):
+                raise
+            return False
+        return True
+
+    def _wait_for(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        end = time.monotonic() + RECOVERY_S
+        while not is_so():
+            self.check()
+            if time.monotonic() > end:
+                raise SoakError(otherwise)
+            time.sleep(0.05)
+
+    def _replace_server(self, prefix: Sequence[str] = ()) -> None:
         self.server.process.send_signal(signal.SIGKILL)
         self.server.stop()
-        self.server = ParameterServer(port=self.port, stop_timeout_s=0)
+        self.server = self._start_server(self.port, prefix)
 
     def _stop(self, process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
         process.send_signal(signal.SIGSTOP)
@@ -174,12 +259,7 @@ class Soak:
         return steps, errors
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    soak = Soak(options.seed)
+def soak_without_key(soak: Soak, seconds: float) -> None:
     faults = {
         "loss": soak.lose,
         "duplication": soak.double,
@@ -188,17 +268,36 @@ def main() -> None:
         "worker killed": soak.kill_worker,
         "server stopped": soak.stop_server,
         "server killed": soak.kill_server,
+        "out of memory": soak.refuse_memory,
+        "full disk": soak.fill_log_disk,
     }
-    try:
-        soak.recover()
-        for name, fault in faults.items():
-            soak.run(name, fault, 60 * options.minutes / len(faults))
-    except SoakError as error:
-        sys.exit(f"soak: {error}")
-    finally:
-        soak.close()
-    for name, reason in NOT_HERE.items():
-        print(f"{name}: skipped: {reason}")
+    for name, fault in faults.items():
+        if name == "full disk" and not may_mount():
+            print("full disk: skipped: this user may not mount a tmpfs with unshare --user --mount")
+        else:
+            soak.run(name, fault, seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    seconds = 60 * options.minutes / KINDS
+    for keyed in (False, True):
+        with tempfile.TemporaryDirectory() as directory:
+            soak = Soak(Path(directory), keyed=keyed, seed=options.seed)
+            try:
+                soak.recover()
+                if keyed:
+                    soak.run("corruption", soak.corrupt, seconds)
+                else:
+                    soak_without_key(soak, seconds)
+            except SoakError as error:
+                sys.exit(f"soak: {error}")
+            finally:
+                soak.close()
+    print(CLOCK_STEPS)
 
 
 if __name__ == "__main__":

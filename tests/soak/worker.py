@@ -1,6 +1,7 @@
 """A worker of the soak: worker.py SERVER WORKER WORKERS. Checks every sum, and opens a new session after an error.
 
-Writes a line after every step and error. Ends with 3 when a sum is wrong, and with 0 at SIGTERM.
+Every step has both stages, norms and codes. Writes a line after every step and error. Ends with 3 when a maximum or a
+sum is wrong, and with 0 at SIGTERM. The key of the job is in the file that THC_KEY_FILE names, if any.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ import time
 import numpy as np
 
 from byteps_thc import _core
-from byteps_thc.arrays import U8
+from byteps_thc.arrays import F32, U8
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.transport.session import Session, Timeouts, UdpConfig
 
 COUNT = 8 * 1024
-WRONG_SUM = 3
+NORMS = 64
+WRONG = 3
+
+
+def norms_of(worker: int, step: int) -> F32:
+    """What a worker sends in the preliminary stage of a step."""
+    return np.random.default_rng([worker, step, 1]).random(NORMS, np.float32)
 
 
 def codes_of(worker: int, step: int) -> U8:
@@ -39,13 +46,21 @@ def expected_sum(config: ThcConfig, workers: int, step: int) -> U8:
 
 def average(session: Session, config: ThcConfig, worker: int, workers: int) -> None:
     for step in itertools.count():
+        max_norms = np.empty(NORMS, np.float32)
+        session.wait(session.push_norms(step % 4, norms_of(worker, step), max_norms))
+        if not np.array_equal(max_norms, np.max([norms_of(each, step) for each in range(workers)], axis=0)):
+            end(f"wrong maximum in step {step}")
         aggregate = session.new_aggregate(COUNT)
         contributions = np.zeros(session.chunks(COUNT), np.uint8)
         session.wait(session.push_codes(step % 4, codes_of(worker, step), aggregate, contributions))
         if not (contributions == workers).all() or not np.array_equal(aggregate, expected_sum(config, workers, step)):
-            print(f"wrong sum in step {step}", flush=True)
-            sys.exit(WRONG_SUM)
+            end(f"wrong sum in step {step}")
         print("step", flush=True)
+
+
+def end(why: str) -> None:
+    print(why, flush=True)
+    sys.exit(WRONG)
 
 
 def main() -> None:
