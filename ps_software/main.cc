@@ -26,6 +26,12 @@ sigset_t block_stop_signals() {
   return signals;
 }
 
+/// A log whose reader is gone, or that may not grow, ends no training: the line is lost.
+void outlive_the_log() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
 void announce(const std::string& address, const std::string& ready_file) {
   fmt::print("thc-ps ready on {}\n", address);
   std::fflush(stdout);
@@ -38,6 +44,7 @@ void announce(const std::string& address, const std::string& ready_file) {
 
 void serve(const thc::ps::Options& options) {
   const sigset_t signals = block_stop_signals();
+  outlive_the_log();
   thc::ps::Server server(options);
   announce(thc::io::to_string(server.local()), options.ready_file);
   constexpr timespec kLogInterval{.tv_sec = 1, .tv_nsec = 0};

@@ -61,7 +61,7 @@ def test_a_single_worker_keeps_its_gradient_and_dgc_its_momentum(report: dict[st
         ("power_sgd", "ConfigurationError", "PowerSgd works with DDP only (byteps_thc.ddp.compress)"),
         ("worker", "ConfigurationError", "state does not fit: its worker is 1, here it is 0"),
         ("config", "ConfigurationError", "state does not fit: its config is {'scheme': 'Qsgd'}"),
-        ("damaged", "ConfigurationError", "residual of 'w' is not a finite 1-D float32 tensor"),
+        ("damaged", "ConfigurationError", "residuals of 'w' is not a finite 1-D float32 tensor"),
         ("matrix", "InputError", "not a contiguous 1-D tensor"),
         ("closed", "TransportError", "the engine has ended: the engine was closed"),
     ],

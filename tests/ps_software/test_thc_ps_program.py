@@ -403,3 +403,22 @@ def test_strangers_cannot_fill_the_disk_with_the_log(
     assert len(lines) <= 150, "100 at once, and one every 10 seconds"
     assert started + sum("started:" in line for line in lines) == jobs
     assert ended + sum("ended:" in line for line in lines) == jobs
+
+
+def test_a_log_that_nobody_reads_ends_nothing(make_worker: MakeWorker) -> None:
+    command = [str(find_thc_ps()), "--listen", "127.0.0.1", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = process.stdout.readline().decode().removeprefix("thc-ps ready on ").strip()
+        process.stderr.close()
+        make_worker(address, 0).join()
+        time.sleep(2.5)  # the job's line is logged once a second
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

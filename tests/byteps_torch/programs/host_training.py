@@ -9,6 +9,7 @@ from byteps_training import BYPASS_ELEMENTS, CONFIG, backward, new_parameters
 import byteps_thc.torch as bps
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.saved_state import sealed
 
 torch.set_num_threads(1)
 STEPS = 4
@@ -21,9 +22,8 @@ def optimizer_of(parameters):
 
 
 def refusal_of_another_processes_state(optimizer, state):
-    other = (
-        {"local_root": False} if bps.local_rank() == 0 else {key: state[key] for key in state if key != "local_root"}
-    )
+    without = {key: state[key] for key in state if key != "local_root"}
+    other = {"local_root": False} if bps.local_rank() == 0 else sealed(without)
     try:
         optimizer.load_compression_state_dict(other)
     except ConfigurationError as error:

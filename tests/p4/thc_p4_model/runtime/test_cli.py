@@ -17,8 +17,8 @@ def invoke(*args: object):
 def test_check_says_what_is_in_a_program():
     result = invoke("check", PROGRAMS / "tna_commands.p4", "--pipes", 2)
     assert result.exit_code == 0
-    assert "tna" in result.output
-    assert "ingress: 186 PHV bits" in result.output
+    assert "tna" in result.output.replace("\n", "")
+    assert "ingress: 186 PHV bits" in result.output.replace("\n", "")
 
 
 def test_check_of_a_wrong_program_names_the_line(tmp_path):
@@ -26,7 +26,7 @@ def test_check_of_a_wrong_program_names_the_line(tmp_path):
     path.write_text("#include <core.p4>\nheader h { bit<8> a }\n")
     result = invoke("check", path)
     assert result.exit_code == 1
-    assert "wrong.p4:2: " in result.output
+    assert "wrong.p4:2: " in result.output.replace("\n", "")
 
 
 def test_dump_is_python():
@@ -42,11 +42,11 @@ def test_stf_runs_tests(generation, tmp_path):
     program = (PROGRAMS / "tna_commands.p4", "-D", f"__TARGET_TOFINO__={generation}")
     passed = invoke("stf", *program, PROGRAMS / "tna_commands.stf")
     assert passed.exit_code == 0, passed.output
-    assert "13 packets" in passed.output
+    assert "13 packets" in passed.output.replace("\n", "")
     both = invoke("stf", *program, wrong, PROGRAMS / "tna_commands.stf")
     assert both.exit_code == 1
-    assert "wrong.stf:1: port 1 did not send 00" in both.output
-    assert "passed" in both.output
+    assert "wrong.stf:1: port 1 did not send 00" in both.output.replace("\n", "")
+    assert "passed" in both.output.replace("\n", "")
 
 
 def test_run_with_a_udp_port(tmp_path):
@@ -55,7 +55,7 @@ def test_run_with_a_udp_port(tmp_path):
     program = PROGRAMS / "v1model_commands.p4"
     result = invoke("run", program, "--port", "1=udp:127.0.0.1:0", "--setup", setup, "--duration-s", 0.1)
     assert result.exit_code == 0, result.output
-    assert "received" in result.output
+    assert "received" in result.output.replace("\n", "")
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_run_with_a_udp_port(tmp_path):
 def test_run_explains_wrong_ports(port, message):
     result = invoke("run", PROGRAMS / "v1model_commands.p4", "--port", port, "--duration-s", 0.1)
     assert result.exit_code == 1
-    assert message in result.output
+    assert message in result.output.replace("\n", "")
 
 
 def test_run_refuses_one_port_number_twice():
     ports = ("--port", "1=udp:127.0.0.1:0", "--port", "1=udp:127.0.0.1:0")
     result = invoke("run", PROGRAMS / "v1model_commands.p4", *ports, "--duration-s", 0.1)
     assert result.exit_code == 1
-    assert "port 1 is given twice" in result.output
+    assert "port 1 is given twice" in result.output.replace("\n", "")
