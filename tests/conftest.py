@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from raw_worker import MakeWorker, Worker
 
 from byteps_thc.tools.launch import ParameterServer
 
@@ -19,3 +20,17 @@ def thc_ps() -> Iterator[ParameterServer]:
     """A thc-ps of this test's own on a free loopback port."""
     with ParameterServer() as server:
         yield server
+
+
+@pytest.fixture
+def make_worker() -> Iterator[MakeWorker]:
+    """Make workers that speak the protocol by hand; closed in the end."""
+    workers: list[Worker] = []
+
+    def make(*args: object, **options: object) -> Worker:
+        workers.append(Worker(*args, **options))  # type: ignore[arg-type]
+        return workers[-1]
+
+    yield make
+    for worker in workers:
+        worker.close()

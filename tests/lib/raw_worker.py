@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -168,3 +168,7 @@ class Worker:
     def say_goodbye(self) -> None:
         for shard, epoch in self.epochs.items():
             self.send(replace(self.base, message_type=MessageType.GOODBYE, epoch=epoch, slot=shard))
+
+
+#: the fixture make_worker: takes what Worker takes
+MakeWorker = Callable[..., Worker]

@@ -13,9 +13,7 @@ from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.wire.layout import ConfigField, ErrorReason, Flag, MessageType
 
 if TYPE_CHECKING:
-    from raw_worker import Worker
-
-    from .conftest import MakeWorker
+    from raw_worker import MakeWorker, Worker
 
 
 @pytest.fixture

@@ -20,9 +20,7 @@ from byteps_thc.tools.launch import ParameterServer, find_thc_ps
 from byteps_thc.wire.layout import ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
-    from raw_worker import Worker
-
-    from .conftest import MakeWorker
+    from raw_worker import MakeWorker, Worker
 
 #: for what happens at once, unless the machine stalls
 SOON_S = 30.0

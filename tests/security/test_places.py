@@ -26,7 +26,7 @@ from byteps_thc.transport.session import FaultConfig, Session, Timeouts, UdpConf
 from byteps_thc.wire.layout import ErrorReason, MessageType
 
 if TYPE_CHECKING:
-    from .conftest import MakeWorker
+    from raw_worker import MakeWorker
 
 LOOPBACK = UdpConfig(local="127.0.0.1:0")
 CODES = np.full(512, 0x11, np.uint8)

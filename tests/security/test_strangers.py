@@ -20,7 +20,7 @@ from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.wire.layout import ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
-    from .conftest import MakeWorker
+    from raw_worker import MakeWorker
 
 ATTACKER_IP, VICTIM_IP = "127.0.0.66", "127.0.0.77"
 #: how long to listen before silence is believed

@@ -12,11 +12,11 @@ import pytest
 from byteps_lab import BytepsLab, why_not
 from byteps_training import CONFIG
 from e2e.control_network import ControlNetwork
+from e2e.programs import one_program_or_slow
 from e2e.workers import EAL, JOB, Work
 
 from byteps_thc.tools.demo.namespaces import Namespaces, command_inside
 from byteps_thc.tools.demo.site import Site
-from byteps_thc.tools.demo.software_switch import SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import has_dpdk
 from byteps_thc.wire.layout import UDP_PORT
@@ -26,17 +26,6 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
-#: A program's sums are test_sums.py's subject; here one is enough for every run of the tests.
-some_or_slow = pytest.mark.parametrize(
-    "choice",
-    [
-        SwitchChoice("v1model", "model"),
-        pytest.param(SwitchChoice("tna", "model"), marks=pytest.mark.slow),
-        pytest.param(SwitchChoice("v1model", "bmv2"), marks=pytest.mark.slow),
-    ],
-    indirect=True,
-    ids=lambda choice: f"{choice.program}-{choice.target}",
-)
 PROGRAM = Path(__file__).parent / "programs/byteps_worker.py"
 WORKERS = 3
 STEPS = 3
@@ -83,7 +72,7 @@ def train_at(site: Site, control: ControlNetwork, folder: Path, backend: str) ->
     ("backend", "lanes"),
     [pytest.param("dpdk", 1, marks=needs_dpdk), pytest.param("udp", 2, marks=pytest.mark.slow)],
 )
-@some_or_slow
+@one_program_or_slow
 def test_parameters_are_those_of_thc_ps(
     tmp_path: Path,
     namespaces: Namespaces,

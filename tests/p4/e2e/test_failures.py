@@ -6,27 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from e2e.programs import one_program_or_slow
 from e2e.workers import Work, digest_of_thc_ps, start_workers
-
-from byteps_thc.tools.demo.software_switch import SwitchChoice
 
 pytestmark = pytest.mark.timeout(300)
 
 ENDLESS = 10_000
-#: What happens here is the sessions' and the agent's doing; one program is enough for every run of the tests.
-model_or_slow = pytest.mark.parametrize(
-    "choice",
-    [
-        SwitchChoice("v1model", "model"),
-        pytest.param(SwitchChoice("tna", "model"), marks=pytest.mark.slow),
-        pytest.param(SwitchChoice("v1model", "bmv2"), marks=pytest.mark.slow),
-    ],
-    indirect=True,
-    ids=lambda choice: f"{choice.program}-{choice.target}",
-)
 
 
-@model_or_slow
+@one_program_or_slow
 def test_a_killed_worker_is_named_at_the_deadline(
     make_site: Callable[..., Any], start_switch: Callable[..., Any]
 ) -> None:
@@ -41,7 +29,7 @@ def test_a_killed_worker_is_named_at_the_deadline(
     assert outcome["missing_workers"] == [1]
 
 
-@model_or_slow
+@one_program_or_slow
 def test_a_restarted_switch_sums_right_or_says_so(
     make_site: Callable[..., Any], start_switch: Callable[..., Any]
 ) -> None:
