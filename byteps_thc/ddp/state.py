@@ -22,7 +22,7 @@ from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import require_sound, sealed
+from byteps_thc.pipeline.saved_state import require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.transport.groups import choose_process_group
 from byteps_thc.transport.replicas import RankReplicas, Replicas
@@ -119,7 +119,7 @@ class ThcState(Averager):
 
         Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
-        return sealed(self.engine.state_dict() | {"loss_scale": self._scaling.scale})
+        return with_values(self.engine.state_dict(), loss_scale=self._scaling.scale)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.

@@ -21,10 +21,9 @@ from byteps_thc.gpu.launch import Launcher
 from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, WARP_COORDINATES
 from byteps_thc.gpu.norms import norms_kernel
 from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.gpu_limits import GPU_CODE_BITS
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
-#: Widths of codes.
-_BITS = (1, 2, 3, 4, 8)
 #: Registers a thread, so that two tiles of 8192 share a multiprocessor.
 _REGISTERS = 128
 
@@ -189,8 +188,8 @@ def check_rotation_block(rotation_block: int) -> None:
 
 def check_bits(bits: int) -> None:
     """Raise ConfigurationError for widths of codes that no kernel packs."""
-    if bits not in _BITS:
-        raise ConfigurationError(f"the GPU kernels have no codes of {bits} bits: use {_BITS}")
+    if bits not in GPU_CODE_BITS:
+        raise ConfigurationError(f"the GPU kernels have no codes of {bits} bits: use {GPU_CODE_BITS}")
 
 
 def _for_tiles(

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from byteps_thc.gpu.frontend import PLAIN, L, constexpr_function
+from byteps_thc.gpu_limits import MAX_GPU_ROTATION_BLOCK
 
 #: Register bits of a thread, and coordinates of a row: what a thread holds in part 0.
 REGISTER_BITS = 5
@@ -24,7 +25,7 @@ ROW = 1 << REGISTER_BITS
 #: The smallest tile: smaller rotation blocks share one.
 MIN_TILE = 8192
 #: The largest tile, and so the largest rotation block.
-MAX_TILE = 16384
+MAX_TILE = MAX_GPU_ROTATION_BLOCK
 #: What a warp holds of a tile.
 WARP_COORDINATES = 32 << REGISTER_BITS
 #: Lowest index bits that all parts hold in registers.

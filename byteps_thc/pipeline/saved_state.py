@@ -35,6 +35,12 @@ def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
     return {**state, _CHECKSUMS: _checksums(state)}
 
 
+def with_values(state: Mapping[str, Any], **values: Any) -> dict[str, Any]:
+    """Return a sealed state with these plain values, too: its arrays, which may be large, are not summed again."""
+    changed = {**state, **values}
+    return {**changed, _CHECKSUMS: {**state[_CHECKSUMS], **_checksum_of_values(changed)}}
+
+
 def unsealed(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state without checksums."""
     return {key: value for key, value in state.items() if key != _CHECKSUMS}
@@ -109,15 +115,19 @@ def _kinds(state: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _checksums(state: Mapping[str, Any]) -> dict[str, int]:
-    kinds = dict(_kinds(state))
-    values = {key: value for key, value in state.items() if key not in kinds and key != _CHECKSUMS}
-    # As JSON, which is what byteps_thc.checkpoint makes of them: a tuple is a list there.
-    sums = {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
-    for kind, arrays in kinds.items():
+    sums = _checksum_of_values(state)
+    for kind, arrays in _kinds(state):
         for name, value in arrays.items():
             # Not residual_array(): that a state cannot be loaded is no reason not to save it.
             sums[f"{kind}.{name}"] = zlib.crc32(np.ascontiguousarray(_array(value)).data)
     return sums
+
+
+def _checksum_of_values(state: Mapping[str, Any]) -> dict[str, int]:
+    kinds = dict(_kinds(state))
+    values = {key: value for key, value in state.items() if key not in kinds and key != _CHECKSUMS}
+    # As JSON, which is what byteps_thc.checkpoint makes of them: a tuple is a list there.
+    return {"values": zlib.crc32(json.dumps(values, sort_keys=True, default=repr).encode())}
 
 
 def _array(value: Any) -> Any:

@@ -12,13 +12,13 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.errors import InputError
+from byteps_thc.pipeline.fingerprint import LARGEST_WORD
 from byteps_thc.reducer.tensor_packing import Packing
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.handshake import all_have_same, gather_texts
 from byteps_thc.transport.transport import Transfer, Transport
 
 _HINT = "all ranks must pass the same names, sizes and dtypes in the same order"
-_LARGEST = (1 << 31) - 1  # of a word, which goes as a norm
 
 
 class Agreement(Protocol):
@@ -72,8 +72,8 @@ class ServersAgreement(Agreement):
         for future in in_flight:
             future.wait()
         # Also beside a gradient of a worker that knows the packing, all notice: see pipeline/fingerprint.py.
-        halves = (packing.fingerprint & _LARGEST, packing.fingerprint >> 31)
-        mine = np.array([word for half in halves for word in (half, _LARGEST - half)], np.int32)
+        halves = (packing.fingerprint & LARGEST_WORD, packing.fingerprint >> 31)
+        mine = np.array([word for half in halves for word in (half, LARGEST_WORD - half)], np.int32)
         self._transfer.send_norms(mine.view(np.float32))
         largest = self._transfer.wait_norms().view(np.int32)
         if largest.any() and not np.array_equal(largest, mine):  # zeros: a quorum has left this worker behind

@@ -32,7 +32,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import require_sound, sealed
+from byteps_thc.pipeline.saved_state import require_sound, with_values
 from byteps_thc.pipeline.stage_threads import StageThreads
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement, ServersAgreement
@@ -183,7 +183,7 @@ class ThcReducer:
         """
         self._require_idle("state_dict")
         self._scaling.undo_skipped_step()
-        return sealed(self._engine.state_dict() | {"loss_scale": self._scaling.scale})
+        return with_values(self._engine.state_dict(), loss_scale=self._scaling.scale)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.

@@ -14,7 +14,7 @@ constexpr std::size_t kRepeatBudgetBytes = 64 * 1024;
 constexpr Duration kRepeatPeriod{1'000};
 // A server lets go of a process that crashed without GOODBYE when it left five PROBEs in a second without an answer;
 // each shard finds out for itself.
-constexpr Duration kDuplicatePatience{3'000'000};
+constexpr Duration kRefusalPatience{3'000'000};
 // A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
 constexpr Duration kSilence{1'000'000};
 
@@ -64,8 +64,8 @@ void ServerLink::take(const ServerMessage& message, TimePoint now) {
 void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
   const Membership::Welcome welcome = membership_.take_welcome(message, now);
   if (welcome != Membership::Welcome::kIgnored) {  // the next shard may still have to find out
-    duplicate_.reset();
-    duplicate_until_ = TimePoint::max();
+    refusal_.reset();
+    refused_until_ = TimePoint::max();
   }
   switch (welcome) {
     case Membership::Welcome::kIgnored:
@@ -119,13 +119,13 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
     return fail(refusal(message, server(), context_.config));
   }
   membership_.await_verdict(message.header.slot, now);
-  if (duplicate_until_ == TimePoint::max()) {  // go on saying HELLO: it may have been this worker before a crash
-    duplicate_ = refusal(message, server(), context_.config);
-    duplicate_until_ = now + kDuplicatePatience;
+  if (refused_until_ == TimePoint::max()) {  // go on saying HELLO: it may have been this worker before a crash
+    refusal_ = refusal(message, server(), context_.config);
+    refused_until_ = now + kRefusalPatience;
   }
 }
 
-Failure ServerLink::why_not_joined() const { return duplicate_ ? *duplicate_ : no_welcome(server(), context_.config); }
+Failure ServerLink::why_not_joined() const { return refusal_ ? *refusal_ : no_welcome(server(), context_.config); }
 
 InFlight* ServerLink::match(const ServerMessage& message) noexcept {
   const wire::Header& header = message.header;
@@ -280,8 +280,8 @@ void ServerLink::give_up(SlotStream& stream, InFlight& packet) {
 
 void ServerLink::run_timers(TimePoint now) {
   membership_.run_timers(now);
-  if (now >= duplicate_until_) {
-    return fail(*duplicate_);
+  if (now >= refused_until_) {
+    return fail(*refusal_);
   }
   check_deadline(norms_, now);
   check_deadline(codes_, now);
@@ -336,7 +336,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
 }
 
 TimePoint ServerLink::next_timer() const noexcept {
-  TimePoint next = std::min({next_check_, duplicate_until_, membership_.next_timer()});
+  TimePoint next = std::min({next_check_, refused_until_, membership_.next_timer()});
   for (const SlotStream* stream : {&norms_, &codes_}) {
     if (!stream->operations().empty()) {
       next = std::min(next, stream->operations().front()->deadline());

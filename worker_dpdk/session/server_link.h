@@ -82,8 +82,8 @@ class ServerLink {
   TimePoint heard_at_{};
   bool heard_of_codes_ = false;  ///< a packet of codes had a result
   TimePoint rejoined_at_{};
-  std::optional<Failure> duplicate_;  ///< the server took another process for this worker, but may let go of it
-  TimePoint duplicate_until_ = TimePoint::max();
+  std::optional<Failure> refusal_;  ///< of HELLO, which may pass: another process has the place, or there is no room
+  TimePoint refused_until_ = TimePoint::max();
 };
 
 }  // namespace thc

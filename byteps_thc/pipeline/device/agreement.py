@@ -13,7 +13,6 @@ from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, LARGEST_WORD, Fingerprints, Known
 
-_MAGNITUDE = 0x7FFFFFFF
 _NAN = 0x7FC00000
 _OWN_WORDS = 2  # the gradient's number and its round, which do not travel
 _HEADER_WORDS = _OWN_WORDS + FINGERPRINT_WORDS
@@ -37,10 +36,10 @@ class NormMessage:
 
     def write(self, round: int) -> None:
         """Begin a round: put in what was measured, with NaN above infinity."""
-        own = (round & _MAGNITUDE, *self._identity.words(round))
+        own = (round & LARGEST_WORD, *self._identity.words(round))
         for position, word in enumerate(own, start=1):
             self.header[position].fill_(word)  # as numbers: a copy from host memory would wait
-        torch.bitwise_and(self._measured, _MAGNITUDE, out=self._norms)
+        torch.bitwise_and(self._measured, LARGEST_WORD, out=self._norms)
 
     @property
     def max_norms(self) -> Tensor:

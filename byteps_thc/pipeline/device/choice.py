@@ -12,11 +12,10 @@ import torch.distributed as dist
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.gpu_limits import GPU_CODE_BITS, MAX_GPU_ROTATION_BLOCK
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import backends
 
-_BITS = (1, 2, 3, 4, 8)
-_LARGEST_ROTATION_BLOCK = 16384
 _LEAST_TRITON = (3, 6)  # of which the kernels use Gluon
 _TRITON_PACKAGES = ("triton", "pytorch-triton", "pytorch-triton-rocm", "triton-rocm", "triton-windows")
 
@@ -52,10 +51,10 @@ def _why_not(names: list[str], config: ThcConfig, gradients_on: torch.device | N
         return f"gradients are on {gradients_on}"
     if "nccl" not in names:
         return f"the process group has {' and '.join(names)}, not NCCL"
-    if config.bits not in _BITS:
-        return f"codes of {config.bits} bits have no GPU kernel: use {_BITS}"
-    if config.rotation_block > _LARGEST_ROTATION_BLOCK:
-        return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {_LARGEST_ROTATION_BLOCK}"
+    if config.bits not in GPU_CODE_BITS:
+        return f"codes of {config.bits} bits have no GPU kernel: use {GPU_CODE_BITS}"
+    if config.rotation_block > MAX_GPU_ROTATION_BLOCK:
+        return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {MAX_GPU_ROTATION_BLOCK}"
     return _triton_lacks()
 
 
