@@ -62,7 +62,7 @@ class ThcConfig(Settings):
     bits: Bits = 4
     """b, bits of a code"""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
-    """g, the largest table value; at least 2^bits - 1"""
+    """g, the largest table value; auto: at least 2^bits - 1, unless value_bits is too few for that and all workers"""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
     """fraction of the coordinates that is clamped"""
     uniform_table: bool = False
@@ -123,8 +123,6 @@ class ThcConfig(Settings):
         smallest = (1 << self.bits) - 1
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
-        if self.granularity != "auto" and self.granularity < smallest:
-            raise ValueError(f"granularity must be at least {smallest} for {self.bits}-bit codes")
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"

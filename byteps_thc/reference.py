@@ -172,7 +172,7 @@ def quantize(
 
     A coordinate x becomes u in [0, g]; between T[z] and T[z+1] it goes up with probability (u - T[z]) / gap.
     """
-    table = np.array(values, np.float32)
+    table = np.array(values[: values[-1] + 1], np.float32)  # codes above the granularity are not used
     half = table[-1] * np.float32(0.5)
     gap_inverse = np.float32(1) / np.diff(table)
     chance = (rounding_bits(len(rotated), key, rounding).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-16)

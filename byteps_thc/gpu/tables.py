@@ -35,9 +35,10 @@ class DeviceTable:
     def of(cls, table: LookupTable, device: torch.device) -> DeviceTable:
         """Return the table on a device."""
         values = table.array.astype(np.float32)
-        code = np.repeat(np.arange(len(values) - 1), np.diff(table.array))
-        code = np.append(code, len(values) - 2)  # g itself ends the last interval
-        gap_inverse = np.float32(2**16) / np.diff(values)
+        used = table.array[: table.levels]
+        code = np.repeat(np.arange(table.levels - 1), np.diff(used))
+        code = np.append(code, table.levels - 2)  # g itself ends the last interval
+        gap_inverse = np.float32(2**16) / np.diff(values[: table.levels])
         words = code.astype(np.uint64) << np.uint64(8)
         if table.granularity <= _NARROW:
             upper = values[code + 1].view(np.uint32).astype(np.uint64)  # the lower half of these floats is zero

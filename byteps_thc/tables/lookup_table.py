@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -27,9 +28,12 @@ PAPER_GRANULARITY, PAPER_P = 30, 1 / 32
 class LookupTable:
     """An increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity, and the clamp it was made for.
 
+    A granularity below 2^bits - 1, for more workers than a sum of few bits takes otherwise, leaves codes over:
+    T[z] = min(z, granularity), and workers send the codes up to granularity alone.
+
     A coordinate x of a rotated block with norm N is about normal with standard deviation N. It is clamped to
     +-threshold * N, that range is cut into `granularity` equal parts, and x is rounded, without bias, to one of the two
-    nearest of the 2^bits points at parts `values`.
+    nearest of the points at parts `values`.
 
     bits: b, bits of a code, one of CODE_BITS. granularity: g. p: fraction of the coordinates that is clamped.
     values: T, 2^bits integers. cost: expected squared quantization error of a coordinate, in units of its variance
@@ -52,8 +56,14 @@ class LookupTable:
             raise ConfigurationError(
                 f"a table runs from 0 to granularity {self.granularity}, not {self.values[0]} to {self.values[-1]}"
             )
-        if any(low >= high for low, high in zip(self.values, self.values[1:], strict=False)):
+        used = self.values[: self.levels]
+        if any(low >= high for low, high in pairwise(used)):
             raise ConfigurationError(f"table values must increase strictly: {list(self.values)}")
+        if set(self.values[self.levels - 1 :]) != {self.granularity}:
+            raise ConfigurationError(
+                f"a table that ends with {self.granularity} has that value from code {self.levels - 1} on: "
+                f"{list(self.values)}"
+            )
         if not (math.isfinite(self.cost) and self.cost >= 0):
             raise ConfigurationError(f"the cost of a table is finite and not negative, not {self.cost}")
 
@@ -61,7 +71,11 @@ class LookupTable:
     def solve(cls, bits: int, granularity: int, p: float) -> LookupTable:
         """Return the table of least cost, found exactly by dynamic programming (about a millisecond)."""
         check_parameters(bits, granularity, p)
-        return solve_grid([bits], [granularity], [p])[0]
+        unused = (1 << bits) - 1 - granularity
+        if unused <= 0:
+            return solve_grid([bits], [granularity], [p])[0]
+        values, costs = solver.optimal_values(solver.interval_costs(granularity, [p]), [granularity])[granularity]
+        return cls(bits, granularity, p, (*values[0].tolist(), *[granularity] * unused), float(costs[0]))
 
     @classmethod
     def paper(cls) -> LookupTable:
@@ -72,6 +86,11 @@ class LookupTable:
     def uniform(cls, bits: int, p: float = PAPER_P) -> LookupTable:
         """Return the identity table, g = 2^bits - 1: Uniform THC (section 4), where codes can be added as they are."""
         return cls.solve(bits, (1 << bits) - 1, p)
+
+    @property
+    def levels(self) -> int:
+        """Different values, which the first codes have: 2^bits, or granularity + 1 where that is less."""
+        return min(len(self.values), self.granularity + 1)
 
     @property
     def threshold(self) -> float:
@@ -131,10 +150,8 @@ def check_parameters(bits: int, granularity: int, p: float) -> None:
     """Raise ConfigurationError unless a table with these parameters exists."""
     if bits not in CODE_BITS:
         raise ConfigurationError(f"bits must be one of {', '.join(map(str, CODE_BITS))}, not {bits}")
-    if not (1 << bits) - 1 <= granularity <= MAX_GRANULARITY:
-        raise ConfigurationError(
-            f"granularity must be in {(1 << bits) - 1}..{MAX_GRANULARITY} for {bits}-bit codes, not {granularity}"
-        )
+    if not 1 <= granularity <= MAX_GRANULARITY:
+        raise ConfigurationError(f"granularity must be in 1..{MAX_GRANULARITY}, not {granularity}")
     if not 0 < p < 1:
         raise ConfigurationError(f"p, the fraction of clamped coordinates, must be between 0 and 1, not {p}")
 

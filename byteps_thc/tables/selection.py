@@ -86,7 +86,8 @@ def candidates(
     """Return the tables to choose from, whose sums over `workers` fit `value_bits`.
 
     A granularity or p that is given is kept. Where neither is: the committed tables, and for 1, 6 and 8 bits those of
-    SOLVED_GRANULARITIES. ConfigurationError when not even the smallest granularity fits, or a parameter is bad.
+    SOLVED_GRANULARITIES. Where no granularity that needs all codes fits: the largest that does, which errs least.
+    ConfigurationError when not even 1 fits, or a parameter is bad.
     """
     if not 1 <= workers <= MAX_WORKERS:
         raise ConfigurationError(f"workers must be in 1 .. {MAX_WORKERS}, not {workers}")
@@ -95,11 +96,13 @@ def candidates(
     smallest = (1 << bits) - 1
     check_parameters(bits, granularity or smallest, p or GRID_P[0])
     largest = ((1 << value_bits) - 1) // workers
-    if largest < (granularity or smallest):
-        raise ConfigurationError(overflow_message(bits, granularity or smallest, workers, value_bits))
+    if largest < (granularity or 1):
+        raise ConfigurationError(overflow_message(granularity or 1, workers, value_bits))
     fractions = [p] if p else _fractions(bits, error_feedback)
+    if granularity is None and largest < smallest:
+        granularity = largest
     if granularity:
-        return tuple(solve_grid([bits], [granularity], fractions))
+        return tuple(LookupTable.solve(bits, granularity, fraction) for fraction in fractions)
     if bits not in GRID_BITS:
         return tuple(solve_grid([bits], [g for g in SOLVED_GRANULARITIES[bits] if g <= largest], fractions))
     if p:
@@ -153,11 +156,11 @@ def diverges_message(tables: Sequence[LookupTable]) -> str:
     )
 
 
-def overflow_message(bits: int, granularity: int, workers: int, value_bits: int) -> str:
+def overflow_message(granularity: int, workers: int, value_bits: int) -> str:
     """Return what to do about a granularity * workers that does not fit value_bits."""
     largest = (1 << value_bits) - 1
     remedies = [f"use at most {largest // granularity} workers"]
-    if largest // workers >= (1 << bits) - 1:
+    if largest >= workers:
         remedies.append(f"granularity at most {largest // workers}")
     if value_bits < 16 and granularity * workers < 1 << 16:
         remedies.append("value_bits=16")

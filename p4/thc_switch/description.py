@@ -238,18 +238,12 @@ class JobDescription(_Description):
 
     def _check_sums(self) -> None:
         workers, largest_sum = len(self.workers), (1 << limits.VALUE_BITS) - 1
-        smallest = (1 << limits.CODE_BITS) - 1
-        granularity = smallest if self.thc.granularity == "auto" else self.thc.granularity
-        if granularity * workers > largest_sum:
-            fitting = largest_sum // workers
-            advice = (
-                f"use thc.granularity {fitting} or less"
-                if fitting >= smallest
-                else f"{limits.CODE_BITS}-bit codes allow at most {largest_sum // smallest} workers"
-            )
+        granularity = (1 << limits.CODE_BITS) - 1 if self.thc.uniform_table else self.thc.granularity
+        if granularity != "auto" and granularity * workers > largest_sum:
             raise ValueError(
                 f"granularity {granularity} * {workers} workers = {granularity * workers} does not fit the switch's "
-                f"{limits.VALUE_BITS}-bit sums (at most {largest_sum}): {advice}"
+                f"{limits.VALUE_BITS}-bit sums (at most {largest_sum}): use thc.granularity {largest_sum // workers} "
+                "or less, and no uniform_table"
             )
         if self.thc.value_bits not in ("auto", limits.VALUE_BITS):
             raise ValueError(f"thc.value_bits is {self.thc.value_bits}; the switch sums in {limits.VALUE_BITS} bits")
@@ -273,8 +267,8 @@ class JobDescription(_Description):
 
     @cached_property
     def resolved(self) -> ResolvedConfig:
-        """Lookup table and settings, as the workers resolve them."""
-        return self.thc.resolve(len(self.workers))
+        """Lookup table and settings, as the workers resolve them with value_bits=8."""
+        return self.thc.model_copy(update={"value_bits": limits.VALUE_BITS}).resolve(len(self.workers))
 
     @property
     def table(self) -> LookupTable:

@@ -33,7 +33,7 @@ def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, worker
     ("settings", "reason"),
     [
         ({"bits": 7}, "bits: input should be 1, 2, 3, 4, 5, 6 or 8"),
-        ({"granularity": 14}, "at least 15"),
+        ({"granularity": 0}, "greater than or equal to 1"),
         ({"granularity": "large"}, "granularity: .*'large'"),
         ({"p": 0}, "p: .*greater than 0"),
         ({"p": 1.0}, "p: .*less than 1"),

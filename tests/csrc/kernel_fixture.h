@@ -89,6 +89,15 @@ inline LookupTable identity_table(unsigned bits) {
   return {bits, values};
 }
 
+/// A table that uses the codes up to `granularity` alone.
+inline LookupTable short_table(unsigned bits, std::uint16_t granularity) {
+  std::vector<std::uint16_t> values(std::size_t{1} << bits);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<std::uint16_t>(std::min<std::size_t>(i, granularity));
+  }
+  return {bits, values};
+}
+
 /// Uneven gaps of 1, 2 and 3 times `stretch`.
 inline LookupTable uneven_table(unsigned bits, unsigned stretch = 1) {
   std::vector<std::uint16_t> values(std::size_t{1} << bits, 0);

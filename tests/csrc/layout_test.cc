@@ -53,6 +53,18 @@ TEST(LookupTable, RefusesTablesThatAreNotIncreasing) {
   EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{1, 2, 3, 4}), ConfigurationError);
   EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{0, 1, 4}), ConfigurationError);
   EXPECT_THROW(LookupTable(5, good), ConfigurationError);
+  EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{0, 0, 0, 0}), ConfigurationError);
+}
+
+TEST(LookupTable, MayLeaveCodesOver) {
+  const LookupTable table(2, std::vector<std::uint16_t>{0, 1, 2, 2});
+  EXPECT_EQ(table.granularity(), 2);
+  EXPECT_EQ(table.levels(), 3U);
+  EXPECT_EQ(LookupTable(2, std::vector<std::uint16_t>{0, 1, 1, 1}).levels(), 2U);
+  EXPECT_EQ(LookupTable(2, std::vector<std::uint16_t>{0, 1, 2, 3}).levels(), 4U);
+  EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{0, 2, 2, 2}), ConfigurationError);
+  EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{0, 3, 2, 2}), ConfigurationError);
+  EXPECT_THROW(LookupTable(2, std::vector<std::uint16_t>{0, 1, 0, 1}), ConfigurationError);
 }
 
 TEST(LookupTable, ValueBitsHoldTheSumOfAllWorkers) {

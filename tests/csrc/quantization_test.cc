@@ -68,7 +68,8 @@ TEST_P(Quantization, EqualsNaiveForExtremeNorms) {
 TEST_P(Quantization, EqualsNaiveAroundTheLimit) {
   constexpr std::size_t kSize = 8192;
   const BlockLayout layout(kSize, kSize);
-  for (const LookupTable& table : {identity_table(4), uneven_table(4), uneven_table(4, 2)}) {
+  for (const LookupTable& table : {identity_table(4), uneven_table(4), uneven_table(4, 2), short_table(4, 7),
+                                   short_table(4, 1), short_table(8, 100)}) {
     for (const float norm : {1.0F, 0.7F, 1e-20F, 12345.678F}) {
       std::vector<float> x(kSize);
       for (std::size_t i = 0; i < kSize; ++i) {
@@ -92,6 +93,22 @@ TEST_P(Quantization, ZeroAndNonFiniteNorms) {
   }
   EXPECT_EQ(errors, std::vector<std::uint32_t>(128, 0));
   EXPECT_EQ(clamped, 0U);
+}
+
+TEST_P(Quantization, CodesAboveTheGranularityAreNotUsed) {
+  use_instruction_set(GetParam());
+  const BlockLayout layout(std::size_t{1} << 14, 1024);
+  const std::vector<float> x = normal_floats(layout.padded());
+  for (const std::uint16_t granularity : {1, 7, 14}) {
+    const std::vector<float> norms(layout.blocks(), 0.5F);
+    const auto [codes, errors, clamped] = run_quantize(x, norms, layout, short_table(4, granularity), false);
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < layout.padded(); ++i) {
+      largest = std::max<std::uint32_t>(largest, read_code(codes.data(), i, 4));
+    }
+    EXPECT_EQ(largest, granularity);
+    EXPECT_GT(clamped, 0U);
+  }
 }
 
 TEST_P(Quantization, IsUnbiasedInsideTheRange) {

@@ -196,6 +196,7 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_encode, Case(70, block=64, bits=1, granularity=1, feedback=False)
     yield check_encode, Case(16384 + 100, block=16384, bits=2, granularity=9, scale=1e-30)
     yield check_encode, Case(9000, bits=8, granularity=300, broken_block=1)
+    yield check_encode, Case(500, block=128, granularity=7)
     yield check_encode, Case(8192, infinite=True, broken_block=0)
     yield check_encode, Case(3 * 256 + 17, block=256, bits=8, granularity=255)
     yield check_decode, Case(2 * 8192)

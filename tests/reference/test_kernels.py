@@ -25,6 +25,7 @@ TABLES = st.sampled_from(
     + [LookupTable.uniform(bits) for bits in CODE_BITS]
     + [LookupTable.solve(5, 51, 1 / 128)]
     + [LookupTable.solve(4, 300, 1 / 32), LookupTable.solve(2, 9, 1 / 16)]
+    + [LookupTable.solve(4, 7, 1 / 32), LookupTable.solve(8, 100, 1 / 256), LookupTable.solve(3, 1, 1 / 8)]
 )
 
 

@@ -75,9 +75,9 @@ def test_chart_marks_every_quantization_value(width):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("solve", "-g", "3"),
+        ("solve", "-g", "0"),
         ("solve", "-p", "x"),
-        ("auto", "-n", "18", "--value-bits", "8"),
+        ("solve", "-g", "70000"),
         ("auto", "-n", "0"),
         ("auto", "-n", "4", "--value-bits", "7"),
         ("list", "-b", "8"),

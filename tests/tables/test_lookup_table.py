@@ -22,6 +22,25 @@ def test_invalid_tables_are_refused(values, cost, reason):
         LookupTable(2, 4, 1 / 32, values, cost)
 
 
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [((0, 1, 2, 1), "runs from 0"), ((0, 2, 2, 2), "increase strictly"), ((0, 1, 1, 2), "increase strictly")],
+)
+def test_invalid_tables_with_codes_left_over_are_refused(values, reason):
+    with pytest.raises(ConfigurationError, match=reason):
+        LookupTable(2, 2, 1 / 32, values, 0.1)
+
+
+@pytest.mark.parametrize(("bits", "granularity"), [(4, 7), (4, 14), (4, 1), (8, 100), (2, 2)])
+def test_a_small_granularity_leaves_codes_over(bits, granularity):
+    table = LookupTable.solve(bits, granularity, 1 / 32)
+    assert table.values == tuple(min(code, granularity) for code in range(1 << bits))
+    assert table.levels == granularity + 1
+    if granularity in (1, 7):  # those of a table of fewer bits
+        narrow = LookupTable.uniform(granularity.bit_length(), 1 / 32)
+        assert (table.cost, table.shared_variance) == (narrow.cost, pytest.approx(narrow.shared_variance, rel=1e-9))
+
+
 @pytest.mark.parametrize("bits", CODE_BITS)
 def test_uniform_tables_are_the_identity(bits):
     table = LookupTable.uniform(bits)
@@ -29,7 +48,10 @@ def test_uniform_tables_are_the_identity(bits):
     assert table.is_uniform
 
 
-@pytest.mark.parametrize("table", [LookupTable.paper(), LookupTable.uniform(8), LookupTable.solve(1, 7, 0.1)])
+@pytest.mark.parametrize(
+    "table",
+    [LookupTable.paper(), LookupTable.uniform(8), LookupTable.solve(1, 7, 0.1), LookupTable.solve(4, 7, 0.1)],
+)
 def test_hash_equals_that_of_the_kernels(table):
     assert table.hash == _core.table_hash(table.bits, table.array)
 

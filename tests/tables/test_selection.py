@@ -132,7 +132,7 @@ def test_value_bits_that_do_not_exist(value_bits):
 
 
 def test_overflow_says_what_would_work():
-    with pytest.raises(ConfigurationError, match=r"15 \* 18 workers = 270 .* at most 17 workers or value_bits=16"):
-        best_table(4, 18)
+    with pytest.raises(ConfigurationError, match=r"15 \* 18 workers = 270 .* at most 17 workers or .* value_bits=16"):
+        best_table(4, 18, granularity=15)
     with pytest.raises(ConfigurationError, match=r"at most 8 workers or granularity at most 28 or value_bits=16"):
         best_table(4, 9, granularity=30)

@@ -40,7 +40,7 @@ def test_files_round_trip(tmp_path):
         (json.dumps({"bits": 2}), "granularity"),
         (json.dumps(PAPER | {"values": [0, 2, 1, 4]}), "increase strictly"),
         (json.dumps(PAPER | {"values": [0, 1.5, 2, 4]}), "must be integers"),
-        (json.dumps(PAPER | {"bits": 3}), "at least 7|granularity must be"),
+        (json.dumps(PAPER | {"bits": 3}), "has 8 values"),
         (json.dumps(PAPER | {"p": 2}), "between 0 and 1"),
         (json.dumps(PAPER | {"p": None}), "float"),
     ],

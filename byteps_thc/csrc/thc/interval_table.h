@@ -22,7 +22,7 @@ class IntervalTable {
   explicit IntervalTable(const LookupTable& table)
       : granularity_(static_cast<float>(table.granularity())), interval_of_(table.granularity() + std::size_t{1}) {
     const auto values = table.values();
-    const std::size_t intervals = values.size() - 1;
+    const std::size_t intervals = table.levels() - 1;
     for (std::size_t z = 0; z <= intervals; ++z) {
       value_[z] = static_cast<float>(values[z]);
     }

@@ -39,11 +39,19 @@ LookupTable::LookupTable(unsigned bits, std::span<const std::uint16_t> values) :
   if (values.front() != 0) {
     throw ConfigurationError("the first value of a lookup table must be 0, got " + std::to_string(values.front()));
   }
-  const auto repeat = std::adjacent_find(values.begin(), values.end(), std::greater_equal<>());
-  if (repeat != values.end()) {
+  if (values.back() == 0) {
+    throw ConfigurationError("the last value of a lookup table is its granularity, 1 at least");
+  }
+  const auto last = values.begin() + std::min<std::ptrdiff_t>(values.back(), std::ssize(values) - 1);
+  const auto repeat = std::adjacent_find(values.begin(), last + 1, std::greater_equal<>());
+  if (repeat != last + 1) {
     throw ConfigurationError("lookup table values must increase strictly; values[" +
                              std::to_string(repeat - values.begin() + 1) + "] = " + std::to_string(repeat[1]) +
                              " follows " + std::to_string(repeat[0]));
+  }
+  if (std::any_of(last, values.end(), [&](std::uint16_t value) { return value != values.back(); })) {
+    throw ConfigurationError("a lookup table that ends with " + std::to_string(values.back()) +
+                             " has that value from code " + std::to_string(last - values.begin()) + " on");
   }
   std::copy(values.begin(), values.end(), values_.begin());
 }

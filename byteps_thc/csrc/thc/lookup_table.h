@@ -1,6 +1,7 @@
 // The lookup table T: codes to table values (paper, section 5.2).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,17 +14,19 @@ namespace thc {
 /// Throws ConfigurationError unless codes may have that many bits.
 void require_code_bits(unsigned bits);
 
-/// An injective, increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity.
+/// An increasing table 0 = T[0] < ... < T[2^bits - 1] = granularity. A granularity below 2^bits - 1 leaves codes over:
+/// T[z] = min(z, granularity), and quantization uses the codes up to granularity alone.
 class LookupTable {
  public:
-  /// Throws ConfigurationError unless codes may have `bits` bits, there are 2^bits values, they increase strictly and
-  /// values[0] is 0.
+  /// Throws ConfigurationError unless codes may have `bits` bits, and there are 2^bits values of such a table.
   LookupTable(unsigned bits, std::span<const std::uint16_t> values);
 
   unsigned bits() const noexcept { return bits_; }
   /// g, the largest table value.
   std::uint16_t granularity() const noexcept { return values_[size() - 1]; }
   std::size_t size() const noexcept { return std::size_t{1} << bits_; }
+  /// Different values, which the first codes have.
+  std::size_t levels() const noexcept { return std::min(size(), std::size_t{granularity()} + 1); }
   std::span<const std::uint16_t> values() const noexcept { return {values_.data(), size()}; }
   /// FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each); both ends compare it in HELLO.
   std::uint64_t hash() const noexcept;

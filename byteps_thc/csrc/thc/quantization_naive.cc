@@ -13,7 +13,7 @@ namespace {
 std::uint8_t round_to_code(float u, std::uint32_t random16, const LookupTable& table) {
   const auto values = table.values();
   std::size_t z = 0;
-  while (z + 2 < values.size() && static_cast<float>(values[z + 1]) <= u) {
+  while (z + 2 < table.levels() && static_cast<float>(values[z + 1]) <= u) {
     ++z;
   }
   const auto below = static_cast<float>(values[z]);

@@ -11,7 +11,7 @@ from byteps_thc.errors import ConfigurationError
 
 @pytest.fixture
 def full(target) -> Lab:
-    """17 workers, the most that 4-bit codes allow: 17 * 15 = 255."""
+    """17 workers, the most whose codes may all be used: 17 * 15 = 255."""
     return Lab(target, [Job.make(1, 17, target.front_ports, granularity=15)])
 
 
@@ -37,6 +37,16 @@ def test_first_byte_of_a_word_does_not_carry_out(full):
         codes[:, first::4] = 15
         (result, *_) = full.push(full.job, codes, round=1 + first)
         assert result == full.job.sum(codes)
+
+
+def test_as_many_workers_as_a_switch_has_places(target):
+    """32 workers with a granularity of 7; codes above it, which none of them should send, add no more than it."""
+    lab = Lab(target, [Job.make(1, 32, target.front_ports, granularity=7)])
+    codes = np.random.default_rng(7).integers(0, 16, (32, CODES_PER_PACKET), dtype=np.uint8)
+    codes[:, ::3] = 7
+    (result, *_) = lab.push(lab.job, codes)
+    assert set(result[::3]) == {32 * 7}
+    assert result == lab.job.sum(codes)
 
 
 @pytest.mark.parametrize(("workers", "granularity"), [(16, 16), (18, 15), (8, 32), (2, 128), (1, 256)])

@@ -49,7 +49,6 @@ def refusal(make: Callable[[], object]) -> str:
             {"partition_bytes": 32 << 20},
             f"makes 8192 packets of a partition; the switch numbers 4096: use at most {16 << 20}",
         ),
-        ({"granularity": 14}, "granularity must be at least 15"),
         ({"rotation": 1}, "rotation: ThcConfig has no such setting, did you mean rotation_block?"),
     ],
 )
@@ -57,13 +56,13 @@ def test_settings_a_switch_cannot_do(describe: Describe, a_job: MakeFields, thc:
     assert message in refusal(lambda: describe([a_job(thc=thc)])).replace("Extra", "extra")
 
 
-@given(workers=st.integers(1, 40), granularity=st.integers(15, 300))
+@given(workers=st.integers(1, 40), granularity=st.integers(1, 300))
 def test_sums_that_fit_are_taken_and_no_others(workers: int, granularity: int) -> None:
     fields = [
         {"ip": f"10.0.0.{number + 1}", "mac": f"02:00:00:00:00:{number:02x}", "udp_port": 1, "port": 0}
         for number in range(workers)
     ]
-    thc = ThcConfig(granularity=granularity, p=1 / 32)
+    thc = ThcConfig(granularity=granularity, p=1 / 32, error_feedback=False)
     fits = granularity * workers <= 255 and workers <= 32
     try:
         JobDescription(job_id=1, workers=fields, thc=thc)
@@ -73,9 +72,19 @@ def test_sums_that_fit_are_taken_and_no_others(workers: int, granularity: int) -
         assert fits
 
 
-def test_more_workers_than_codes_allow(describe: Describe, a_job: MakeFields) -> None:
-    message = refusal(lambda: describe([a_job(count=18, thc={})]))
-    assert "4-bit codes allow at most 17 workers" in message
+@pytest.mark.parametrize(("count", "granularity"), [(17, 15), (18, 14), (32, 7)])
+def test_jobs_of_many_workers_leave_codes_over(
+    describe: Describe, a_job: MakeFields, count: int, granularity: int
+) -> None:
+    (job,) = describe([a_job(count=count, thc={})]).jobs
+    assert job.table.granularity == granularity
+    # Workers are told to use 8-bit sums, and choose the same table then.
+    assert ThcConfig(value_bits=8).resolve(count).table == job.table
+
+
+def test_more_workers_than_a_switch_has_places(describe: Describe, a_job: MakeFields) -> None:
+    message = refusal(lambda: describe([a_job(count=18, thc={"uniform_table": True})]))
+    assert "granularity 15 * 18 workers = 270 does not fit the switch's 8-bit sums" in message
     assert "33 workers: a switch job has 1 to 32" in refusal(lambda: describe([a_job(count=33)]))
 
 
@@ -270,7 +279,9 @@ def test_lanes_are_jobs_of_their_own(describe: Describe, a_job: MakeFields) -> N
 
 def test_the_example_agrees_with_workers_that_set_nothing() -> None:
     (job,) = Deployment.load(Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml").jobs
-    assert job.resolved == ThcConfig().resolve(len(job.workers))
+    workers = ThcConfig().resolve(len(job.workers))
+    assert (job.table, job.resolved.value_bits) == (workers.table, workers.value_bits)
+    assert job.resolved.shared_hash == workers.shared_hash
 
 
 def test_the_example_is_valid() -> None:

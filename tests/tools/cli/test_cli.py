@@ -116,7 +116,7 @@ def test_ps_returns_the_exit_code_of_thc_ps() -> None:
         (["--batch-size", "0"], "--batch-size must be at least 1"),
         (["--bits", "7"], "bits"),
         (["--workers", "65"], "workers must be in 1 .. 64"),
-        (["--granularity", "3"], "granularity must be at least 15"),
+        (["--granularity", "0"], "granularity"),
         (["--loss-tolerant", "--granularity", "x"], "an integer or 'auto'"),
     ],
 )
