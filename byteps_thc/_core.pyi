@@ -116,7 +116,7 @@ def inverse_rotate(rotated: F32, out: F32, *, rotation_block: int, seed: int, te
 
 def dequantize(
     aggregate: U8 | U16,
-    contributions: U8,
+    contributions: U8 | U16,
     max_norms: F32,
     rotated: F32,
     *,
@@ -131,7 +131,7 @@ def dequantize(
 
 def decode(
     aggregate: U8 | U16,
-    contributions: U8,
+    contributions: U8 | U16,
     max_norms: F32,
     out: Gradient,
     *,

@@ -23,6 +23,11 @@ def value_dtype(value_bits: int) -> np.dtype[Any]:
     return np.dtype(np.uint8 if value_bits == 8 else np.uint16)
 
 
+def everybody(workers: int) -> U8 | U16:
+    """Return the contributions of one chunk that all workers are in: uint8[1], or uint16[1] for more than 255."""
+    return np.full(1, workers, np.uint8 if workers < 1 << 8 else np.uint16)
+
+
 def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
     """Return `source` as a flat array that shares its memory.
 

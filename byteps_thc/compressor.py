@@ -188,7 +188,7 @@ class Compressor:
         self,
         partition: Partition,
         aggregate: U8 | U16,
-        contributions: U8,
+        contributions: U8 | U16,
         out: Any,
         *,
         codes_per_chunk: int | None = None,
@@ -196,15 +196,17 @@ class Compressor:
     ) -> None:
         """Write the average gradient to `out`; several times, if wanted.
 
-        aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8, how
-        many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of them); 0 gives
-        zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a GradScaler sees them.
+        aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8
+        or uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of
+        them); 0 gives zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a
+        GradScaler sees them.
         """
         partition.require(_Stage.ENCODED)
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
         _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
         chunks = -(-partition.padded // codes_per_chunk)
-        _check_array("contributions", contributions, np.uint8, chunks)
+        wide = isinstance(contributions, np.ndarray) and contributions.dtype == np.uint16
+        _check_array("contributions", contributions, np.uint16 if wide else np.uint8, chunks)
         flat = gradient_view(out, bfloat16=bfloat16)
         if flat.size != partition.coordinates or not flat.flags.writeable:
             raise InputError(f"out must be a writable array of {partition.coordinates} elements")

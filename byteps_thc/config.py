@@ -21,11 +21,11 @@ from byteps_thc.wire.layout import (
     MAX_CODES_PER_PACKET,
     MAX_GRANULARITY,
     MAX_ROTATION_BLOCK,
-    MAX_WORKERS,
     MIN_CODES_PER_PACKET,
     MIN_ROTATION_BLOCK,
     SWITCH_CODES_PER_PACKET,
 )
+from byteps_thc.worker_limits import MAX_RANKS
 
 #: of a code
 Bits = Literal[1, 2, 3, 4, 5, 6, 8]
@@ -146,10 +146,10 @@ class ThcConfig(Settings):
 
         packed_sums: sums travel with ResolvedConfig.sum_bits, and a granularity that is "auto" is chosen for that
         (tables/selection.py). ConfigurationError when granularity * workers does not fit the aggregate, naming what
-        would.
+        would, and for more than MAX_RANKS workers; servers and switches take fewer (worker_limits.py).
         """
-        if not 1 <= workers <= MAX_WORKERS:
-            raise ConfigurationError(f"workers must be in 1 .. {MAX_WORKERS}, not {workers}")
+        if not 1 <= workers <= MAX_RANKS:
+            raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")
         smallest = (1 << self.bits) - 1
         granularity = smallest if self.uniform_table else None if self.granularity == "auto" else self.granularity
         value_bits = self.value_bits

@@ -215,7 +215,7 @@ def lookup_sum(codes: list[U8], values: tuple[int, ...]) -> npt.NDArray[np.int64
 
 def dequantize(
     aggregate: npt.NDArray[np.integer],
-    contributions: U8,
+    contributions: U8 | U16,
     maxima: F32,
     coordinates: int,
     codes_per_chunk: int,
@@ -253,7 +253,7 @@ def inverse_rotate(rotated: F32, coordinates: int, rotation_block: int, key: Key
 
 def decode(
     aggregate: npt.NDArray[np.integer],
-    contributions: U8,
+    contributions: U8 | U16,
     maxima: F32,
     coordinates: int,
     codes_per_chunk: int,

@@ -48,4 +48,4 @@ def _positions(workers: int) -> tuple[int, ...]:
     """Return the rank of every worker among all, sorted by their numbers' bits in reverse."""
     bits = (workers - 1).bit_length()
     order = sorted(range(workers), key=lambda worker: f"{worker:0{bits}b}"[::-1])
-    return tuple(order.index(worker) for worker in range(workers))
+    return tuple(sorted(range(workers), key=order.__getitem__))

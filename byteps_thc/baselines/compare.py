@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import U8, U16, value_dtype
+from byteps_thc.arrays import U8, U16, everybody, value_dtype
 from byteps_thc.baselines.codec import EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
@@ -91,7 +91,7 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
         codes = compressor.encode(partition, max_norms)
         _core.lookup_sum(codes, resolved.table.array, aggregate, bits=config.bits, add=worker > 0)
     estimate = torch.empty_like(gradients[0])
-    compressors[0].decode(first, aggregate, np.full(1, workers, np.uint8), estimate.numpy())
+    compressors[0].decode(first, aggregate, everybody(workers), estimate.numpy())
     norms_bytes = 4 * norm_words(1, len(first.norms))
     up_bytes = first.codes.nbytes + norms_bytes
     return estimate, up_bytes, _collective_bytes(resolved, norms_bytes, first.padded)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
+from byteps_thc.arrays import everybody
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
@@ -90,8 +91,8 @@ class GpuCompressor:
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
-        #: workers in the one chunk of a partition that all have a part in, uint8[1]
-        self.everybody = torch.full((1,), workers, dtype=torch.uint8, device=self.device)
+        #: arrays.everybody() on the device
+        self.everybody = torch.from_numpy(everybody(workers)).to(self.device)
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
         """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
@@ -200,7 +201,7 @@ class GpuCompressor:
         """Write the average gradient to out, float32, float16 or bfloat16[coordinates]; several times, if wanted.
 
         aggregate: uint8 or uint16 (value_bits) [padded], or a stream of sums of sum_bits bits, uint8. contributions:
-        uint8, workers in each chunk of codes_per_chunk coordinates (default: one chunk); None: all workers in all.
+        uint8 or uint16, workers in each chunk of codes_per_chunk coordinates (default: one chunk); None: all in all.
         """
         if sum_bits is None:
             dtype = torch.uint8 if self.resolved.value_bits == 8 else torch.uint16

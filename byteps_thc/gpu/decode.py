@@ -47,9 +47,9 @@ def decode_kernel(
     """One tile of averages.
 
     aggregate: sums, uint8 or uint16[padded], or with SUM_BITS a bit stream of them, uint8, or int32 with WORDS.
-    EXACT: transform sums before they are mapped where a block allows it. contributions: uint8, of each chunk of
-    codes_per_chunk coordinates; without CHUNKED there is one. out: float32, float16 or bfloat16[coordinates]. See
-    encode_kernel for the rest.
+    EXACT: transform sums before they are mapped where a block allows it. contributions: uint8 or uint16, of each
+    chunk of codes_per_chunk coordinates; without CHUNKED there is one. out: float32, float16 or
+    bfloat16[coordinates]. See encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T

@@ -21,6 +21,7 @@ from byteps_thc.transport.handshake import ranks_on_this_host, require_same_sett
 from byteps_thc.transport.ranks import Collectives, RanksTransport
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 from byteps_thc.transport.transport import Transport
+from byteps_thc.worker_limits import require_packet_workers
 
 #: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB, which their
 #: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
@@ -93,6 +94,7 @@ def network_engine(
     """
     policy.require_host_kernels("servers and switches (NetworkConfig)")
     workers, worker = process_group.size(), process_group.rank()
+    require_packet_workers(workers)
     exact = open_communicator(process_group, policy.deadline_s)
     settings = {"engine": "network"} | config.model_dump() | policy.shared_settings()
     require_same_settings(exact, workers, settings | network.shared_settings(workers))

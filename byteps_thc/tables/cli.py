@@ -20,6 +20,8 @@ from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import chart, store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
 from byteps_thc.tables.selection import candidates, expected_error, total_bits
+from byteps_thc.wire.layout import MAX_WORKERS
+from byteps_thc.worker_limits import MAX_RANKS, require_packet_workers
 
 app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
 
@@ -52,14 +54,19 @@ def auto(
     error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = True,
     rounding: Rounding = "stratified",
     engine: Annotated[
-        Literal["servers", "collective"],
-        typer.Option(help="Who sums: servers or a switch, with 8 or 16 bits; or the ranks, with as many as sums need."),
-    ] = "servers",
+        Literal["servers", "collective"] | None,
+        typer.Option(
+            help="Who sums: servers or a switch, with 8 or 16 bits; or the ranks, with as many as sums need.",
+            show_default=f"servers for up to {MAX_WORKERS} workers, collective above",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Choose granularity and clamp for a number of workers."""
-    packed_sums = engine == "collective"
+    packed_sums = engine == "collective" or (engine is None and workers > MAX_WORKERS)
     try:
+        if not packed_sums:
+            require_packet_workers(workers)
         config = ThcConfig(
             bits=cast(CodeBits, bits),  # ThcConfig checks it
             value_bits="auto" if value_bits == "auto" else 16 if value_bits == "16" else 8,
@@ -78,9 +85,9 @@ def auto(
                 table, {other: expected_error(other, workers, error_feedback, rounding) for other in others}, workers
             )
         error_expected = expected_error(table, workers, error_feedback, rounding)
+        most = min(table.max_workers(resolved.value_bits), MAX_RANKS if packed_sums else MAX_WORKERS)
         Console().print(
-            f"criterion {error_expected:.4e}; good for up to {table.max_workers(resolved.value_bits)} workers with "
-            f"{resolved.value_bits}-bit sums"
+            f"criterion {error_expected:.4e}; good for up to {most} workers with {resolved.value_bits}-bit sums"
         )
 
 

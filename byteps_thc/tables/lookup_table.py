@@ -15,7 +15,8 @@ import numpy.typing as npt
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import solver
-from byteps_thc.wire.layout import CODE_BITS, MAX_GRANULARITY, MAX_WORKERS
+from byteps_thc.wire.layout import CODE_BITS, MAX_GRANULARITY
+from byteps_thc.worker_limits import MAX_RANKS
 
 #: The solver takes granularity^2 doubles; beyond this a finer grid changes the cost in the sixth digit only.
 MAX_SOLVED_GRANULARITY = 2047
@@ -142,8 +143,8 @@ class LookupTable:
         return digest
 
     def max_workers(self, value_bits: int) -> int:
-        """Return how many workers' table values always fit a sum of value_bits, at most MAX_WORKERS."""
-        return min(((1 << value_bits) - 1) // self.granularity, MAX_WORKERS)
+        """Return how many workers' table values always fit a sum of value_bits, at most MAX_RANKS."""
+        return min(((1 << value_bits) - 1) // self.granularity, MAX_RANKS)
 
 
 def check_parameters(bits: int, granularity: int, p: float) -> None:

@@ -17,7 +17,7 @@ import torch
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, value_dtype
+from byteps_thc.arrays import F32, U8, U16, everybody, value_dtype
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.transport.communicator import Communicator, Waitable, max_volume_bytes
 from byteps_thc.transport.max_norms import MaxNorms
@@ -85,7 +85,7 @@ class ScatterTransfer(Transfer):
         self._max_norms = MaxNorms(norms)
         self._sent_codes = _bytes(workers * shard_bytes)
         self._shards = _bytes(workers * shard_bytes)
-        self._contributions: U8 = np.full(1, workers, np.uint8)
+        self._contributions = everybody(workers)
         # NumPy views of the same memory for the kernels.
         self.codes: U8 = self._sent_codes.numpy()
         self._shard_of: list[U8] = list(self._shards.numpy().reshape(workers, shard_bytes))
@@ -131,7 +131,7 @@ class ScatterTransfer(Transfer):
         pass
 
     @override
-    def aggregate(self) -> tuple[U8 | U16, U8]:
+    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
         return self._own_sums, self._contributions
 
 
@@ -165,7 +165,7 @@ class RanksTransfer(ScatterTransfer):
         self._sum_work.wait()
 
     @override
-    def aggregate(self) -> tuple[U8 | U16, U8]:
+    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
         if packs_sums(self._gathering.resolved):
             sum_bits, pool = self._gathering.resolved.sum_bits, self._gathering.pool
             _core.unpack(self._sums.numpy(), self._all_sums, bits=sum_bits, pool=pool)

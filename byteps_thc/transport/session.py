@@ -28,6 +28,7 @@ from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.wire.layout import MAX_PARTITIONS
+from byteps_thc.worker_limits import require_packet_workers
 
 #: Path of a key file, or the 32 bytes of a key.
 JobKey = str | os.PathLike[str] | bytes
@@ -134,6 +135,7 @@ class Session:
         for name, value in integers.items():
             _check_integer(name, value, 1 << 63, ConfigurationError)
         require_thc(config, "Session")
+        require_packet_workers(workers)
         resolved = config.resolve(workers)
         settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
         settings.set_servers(list(servers))

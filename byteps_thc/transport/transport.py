@@ -41,7 +41,7 @@ class Transfer(Protocol):
     def wait_sums(self) -> None:
         """Wait for what aggregate() needs."""
 
-    def aggregate(self) -> tuple[U8 | U16, U8]:
+    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
         """Return the sums, one per code of the row that this worker decodes, and the number of workers in each chunk of
         Transport.codes_per_chunk of them.
         """

@@ -19,6 +19,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables import LookupTable
+from byteps_thc.wire.layout import MAX_WORKERS
+from byteps_thc.worker_limits import MAX_RANKS
 from thc_switch import limits
 
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
@@ -212,7 +214,10 @@ class JobDescription(_Description):
     def _check(self) -> Self:
         count = len(self.workers)
         if not 1 <= count <= limits.MAX_WORKERS:
-            raise ValueError(f"{count} workers: a switch job has 1 to {limits.MAX_WORKERS}")
+            raise ValueError(
+                f"{count} workers: a switch job has 1 to {limits.MAX_WORKERS}; thc-ps sums for {MAX_WORKERS}, and the "
+                f"ranks of a process group for up to {MAX_RANKS}"
+            )
         _refuse_repeated("worker", (f"{worker.ip}:{worker.udp_port}" for worker in self.workers))
         if not 1 <= self.contributions <= count:
             raise ValueError(f"quorum must be in 1 .. {count} (workers), not {self.contributions}")

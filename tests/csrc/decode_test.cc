@@ -18,10 +18,11 @@ THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Decode);
 enum class Loss { kNone, kSome };
 
 /// Contributions of `chunks` chunks: three everywhere, or all of 0..4.
-std::vector<std::uint8_t> chunk_contributions(std::size_t chunks, Loss loss) {
-  std::vector<std::uint8_t> contributions(chunks, 3);
+template <class Count>
+std::vector<Count> chunk_contributions(std::size_t chunks, Loss loss) {
+  std::vector<Count> contributions(chunks, 3);
   for (std::size_t i = 0; loss == Loss::kSome && i < chunks; ++i) {
-    contributions[i] = static_cast<std::uint8_t>(i % 5);
+    contributions[i] = static_cast<Count>(i % 5);
   }
   return contributions;
 }
@@ -39,7 +40,8 @@ struct RandomAggregate {
   RandomAggregate(const BlockLayout& layout, unsigned value_bits, std::size_t codes_per_chunk, std::size_t misalignment,
                   Loss loss = Loss::kSome)
       : sums(random_bytes(layout.padded() * value_bits / 8), misalignment),
-        contributions(chunk_contributions((layout.padded() + codes_per_chunk - 1) / codes_per_chunk, loss)),
+        contributions(
+            chunk_contributions<std::uint8_t>((layout.padded() + codes_per_chunk - 1) / codes_per_chunk, loss)),
         max_norms(random_norms(layout.blocks()), misalignment) {
     view = {sums.data(), value_bits, contributions.data(), codes_per_chunk, 30, 2.15F, max_norms.data()};
   }
@@ -131,6 +133,39 @@ TEST_P(Decode, IsDequantizeThenInverseRotateUpToRounding) {
       ASSERT_NEAR(decoded[j], expected[j], 1e-5F) << "coordinate " << j;  // of values up to 2.15 * 255 / 30 / 3
     }
   }
+}
+
+TEST_P(Decode, SixteenBitContributionsDecodeAsEightBitOnes) {
+  use_instruction_set(GetParam());
+  const BlockLayout layout(21000, 8192);
+  for (const unsigned value_bits : {8U, 16U}) {
+    for (const Loss loss : {Loss::kNone, Loss::kSome}) {
+      const RandomAggregate narrow(layout, value_bits, 1024, 1, loss);
+      Misaligned<std::uint16_t> wide(chunk_contributions<std::uint16_t>(narrow.contributions.size(), loss), 1);
+      std::vector<std::vector<std::uint32_t>> averages;
+      for (const Contributions contributions : {narrow.view.contributions, Contributions(wide.data())}) {
+        Aggregate aggregate = narrow.view;
+        aggregate.contributions = contributions;
+        std::vector<float> average(layout.coordinates());
+        decode(aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
+        averages.push_back(bits_of(average));
+      }
+      EXPECT_EQ(averages[0], averages[1]);
+    }
+  }
+}
+
+TEST_P(Decode, AThousandWorkersAverage) {
+  use_instruction_set(GetParam());
+  const BlockLayout layout(256, 256);
+  constexpr std::uint16_t kWorkers = 1024;
+  constexpr std::uint16_t kGranularity = 63;
+  const std::vector<std::uint16_t> sums(256, kWorkers * kGranularity);  // all of them at the upper clamp
+  const std::uint16_t contributions = kWorkers;
+  const float norm = 1.0F;
+  std::vector<float> rotated(256);
+  dequantize({sums.data(), 16, &contributions, 256, kGranularity, 2.5F, &norm}, layout, rotated.data());
+  for (const float value : rotated) EXPECT_NEAR(value, 2.5F, 1e-6F);
 }
 
 TEST_P(Decode, NonFiniteAndZeroNorms) {

@@ -43,7 +43,11 @@ Aggregate checked(const AggregateArguments& arguments, const BlockLayout& layout
   } else {
     refuse("aggregate", "uint8 or uint16", describe(arguments.aggregate));
   }
-  aggregate.contributions = input<std::uint8_t>(arguments.contributions, "contributions", chunks);
+  if (holds<std::uint16_t>(arguments.contributions)) {
+    aggregate.contributions = input<std::uint16_t>(arguments.contributions, "contributions", chunks);
+  } else {
+    aggregate.contributions = input<std::uint8_t>(arguments.contributions, "contributions", chunks);
+  }
   aggregate.max_norms = input<float>(arguments.max_norms, "max_norms", layout.blocks());
   aggregate.codes_per_chunk = arguments.codes_per_chunk;
   aggregate.granularity = static_cast<std::uint16_t>(arguments.granularity);

@@ -59,10 +59,14 @@ inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
 inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
                             std::size_t size) noexcept {
   offset += aggregate.first;
-  const std::uint8_t* first = aggregate.contributions + offset / aggregate.codes_per_chunk;
-  const std::uint8_t* last = aggregate.contributions + (offset + size - 1) / aggregate.codes_per_chunk;
-  return aggregate.value_bits == 8 && size <= kMaxExactBlock && range.finite && *first > 0 &&
-         std::all_of(first, last + 1, [first](std::uint8_t workers) { return workers == *first; });
+  if (aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
+  const std::size_t first = offset / aggregate.codes_per_chunk;
+  const std::size_t last = (offset + size - 1) / aggregate.codes_per_chunk;
+  const unsigned workers = aggregate.contributions[first];
+  for (std::size_t chunk = first + 1; chunk <= last; ++chunk) {
+    if (aggregate.contributions[chunk] != workers) return false;
+  }
+  return workers > 0;
 }
 
 }  // namespace thc

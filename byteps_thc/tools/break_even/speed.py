@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
-from byteps_thc.arrays import value_dtype
+from byteps_thc.arrays import everybody, value_dtype
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig
 
@@ -72,7 +72,7 @@ class _Bench:
         self._aggregate: npt.NDArray[Any] = np.zeros(padded, value_dtype(resolved.value_bits))
         self._packed = np.zeros(_core.code_bytes(padded, self._sum_bits), np.uint8)
         self._own_share = max(padded // resolved.workers, 1)
-        self._contributions = np.full(1, resolved.workers, np.uint8)
+        self._contributions = everybody(resolved.workers)
         self._round = 0
 
     def encode(self) -> None:

@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 from byteps_thc.config import Bits, ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.worker_limits import require_packet_workers
 
 #: Processes on one host; more only compete for its cores.
 MAX_SERVERS = 16
@@ -73,6 +74,7 @@ class DemoSettings:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ConfigurationError(f"--workers must be at least 1, not {self.workers}")
+        require_packet_workers(self.workers)
         if self.steps < 1:
             raise ConfigurationError(f"--steps must be at least 1, not {self.steps}")
         if self.batch_size < 1:

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.arrays import F32, U8, U16, everybody
 from byteps_thc.errors import InputError
 from byteps_thc.transport.byteps_servers.exchange import BytepsExchange, ExchangeHandle, PartitionShape
 from byteps_thc.transport.recorder import TrafficRecorder
@@ -38,7 +38,7 @@ class BytepsTransport(Transport):
         self.exchange = exchange
         self.priority = priority
         self.recorder = recorder
-        self.contributions: U8 = np.full(1, workers, np.uint8)
+        self.contributions = everybody(workers)
         self._code_bits = code_bits
         self._partitions = {shape.name: (first + number, shape) for number, shape in enumerate(shapes)}
 
@@ -85,5 +85,5 @@ class BytepsTransfer(Transfer):
         self._transport.recorder.add_traffic(received_bytes=self._sums.nbytes)
 
     @override
-    def aggregate(self) -> tuple[U8 | U16, U8]:
+    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
         return self._sums, self._transport.contributions

@@ -1,0 +1,146 @@
+"""More workers than packets have bits for: the ranks sum themselves (byteps_thc/worker_limits.py)."""
+
+import math
+
+import numpy as np
+import pytest
+
+from byteps_thc import ThcConfig, _core, reference
+from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc.compressor import Compressor
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.rounding import Rounding
+from byteps_thc.transport.shards import ShardLayout
+from byteps_thc.worker_limits import MAX_RANKS
+
+COORDINATES = 2048 + 64 + 7
+BLOCK = 1024
+KEY = reference.Key(5, 7, 11)
+#: bits of a code, ranks
+CASES = [
+    (4, 65),
+    (4, 256),
+    (4, MAX_RANKS),
+    (1, 255),  # the most whose sums have 8 bits
+    (2, 85),
+    (2, 86),
+    (3, 1000),
+    (5, MAX_RANKS),
+    (6, MAX_RANKS),
+    (8, 257),  # the most that 8-bit codes fit for
+]
+
+
+def resolved_for(bits: int, workers: int, **settings: object) -> ResolvedConfig:
+    config = ThcConfig(**{"bits": bits, "rotation_block": BLOCK, "seed": KEY.seed} | settings)
+    return config.resolve(workers, packed_sums=True)
+
+
+class Ranks:
+    """All ranks of a step in one process, by the kernels, with what reference.py makes of the same gradients."""
+
+    def __init__(self, resolved: ResolvedConfig, gradients: list[np.ndarray]) -> None:
+        self.resolved = resolved
+        table, workers = resolved.table, resolved.workers
+        compressors = [Compressor(resolved, workers=workers, worker=rank, threads=1) for rank in range(workers)]
+        size = gradients[0].size
+        partitions = [compressor.partition("w", size, tensor=KEY.tensor) for compressor in compressors]
+        for compressor, partition, gradient in zip(compressors, partitions, gradients, strict=True):
+            compressor.measure(partition, gradient, round=KEY.round)
+        self.maxima = reference.max_norms([partition.norms for partition in partitions])
+        self.codes = [
+            compressor.encode(partition, self.maxima).copy()
+            for compressor, partition in zip(compressors, partitions, strict=True)
+        ]
+        self.sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
+        for rank, codes in enumerate(self.codes):
+            _core.lookup_sum(codes, table.array, self.sums, bits=table.bits, add=rank > 0)
+        self.averages = []
+        for rank in (0, workers - 1):
+            out = np.empty(size, np.float32)
+            compressors[rank].decode(partitions[rank], self.sums, everybody(workers), out)
+            self.averages.append(out)
+
+
+def normal_gradients(workers: int, size: int = COORDINATES) -> list[np.ndarray]:
+    random = np.random.default_rng(workers)
+    return [random.standard_normal(size, np.float32) for _ in range(workers)]
+
+
+@pytest.mark.parametrize(("bits", "workers"), CASES)
+def test_kernels_equal_the_reference(bits: int, workers: int) -> None:
+    resolved = resolved_for(bits, workers)
+    table, gradients = resolved.table, normal_gradients(workers)
+    ranks = Ranks(resolved, gradients)
+    codes = []
+    for rank, gradient in enumerate(gradients):
+        rotated, _ = reference.rotate(gradient, None, BLOCK, KEY)
+        rounding = Rounding.of(resolved.config.rounding, rank, workers)
+        quantized = reference.quantize(
+            rotated, ranks.maxima, COORDINATES, BLOCK, table.values, table.threshold, KEY, rounding
+        )
+        codes.append(quantized.codes)
+    sums = reference.lookup_sum(codes, table.values)
+    assert sums.max() > sums.min()
+    np.testing.assert_array_equal(ranks.sums, sums)
+    average = reference.decode(
+        ranks.sums, everybody(workers), ranks.maxima, COORDINATES, len(sums), BLOCK, table.granularity,
+        table.threshold, KEY,
+    )  # fmt: skip
+    for mine in ranks.averages:
+        np.testing.assert_array_equal(mine.view(np.uint32), average.view(np.uint32))
+
+
+@pytest.mark.parametrize(("bits", "workers"), CASES)
+@pytest.mark.parametrize("rounding", ["stratified", "independent"])
+def test_averages_err_as_the_table_says(bits: int, workers: int, rounding: str) -> None:
+    """Within five standard deviations: the energy of the error is a sum over so many coordinates, about normal ones.
+
+    Gradients are independent and of equal norm: a worker with a smaller one than the largest would err more of it.
+    """
+    size = 8192
+    resolved = resolved_for(bits, workers, rounding=rounding, rotation_block=size)
+    gradients = [g * np.float32(math.sqrt(size) / np.linalg.norm(g)) for g in normal_gradients(workers, size)]
+    error = Ranks(resolved, gradients).averages[0] - np.mean(gradients, axis=0, dtype=np.float64)
+    table = resolved.table
+    expected = (table.average_cost(workers, resolved.config.rounding) + table.clamp_cost) / workers
+    assert np.dot(error, error) / size == pytest.approx(expected, rel=5 * math.sqrt(2 / size))
+
+
+@pytest.mark.parametrize("workers", [65, 256, MAX_RANKS])
+def test_the_largest_sums_fit_and_decode(workers: int) -> None:
+    """Every rank sends the largest code: no sum wraps, neither on the way nor in the end; packed or not."""
+    resolved = resolved_for(4, workers, granularity=65535 // workers)
+    table = resolved.table
+    assert resolved.value_bits == 16
+    layout = ShardLayout.of(resolved, 4096)
+    assert layout.shard_codes * workers >= layout.codes
+    sums = np.zeros(layout.shard_codes, np.uint16)
+    codes = np.full(layout.shard_bytes, 0xFF, np.uint8)
+    for rank in range(workers):
+        _core.lookup_sum(codes, table.array, sums, bits=4, add=rank > 0)
+        assert (sums == (rank + 1) * table.granularity).all()
+    packed = np.zeros(_core.code_bytes(sums.size, resolved.sum_bits), np.uint8)
+    _core.pack(sums, packed, bits=resolved.sum_bits)
+    again = np.zeros_like(sums)
+    _core.unpack(packed, again, bits=resolved.sum_bits)
+    np.testing.assert_array_equal(again, sums)
+    out = np.empty(sums.size, np.float32)
+    _core.dequantize(
+        sums, everybody(workers), np.ones(1, np.float32), out, coordinates=sums.size, codes_per_chunk=sums.size,
+        rotation_block=sums.size, granularity=table.granularity, threshold=table.threshold,
+    )  # fmt: skip
+    np.testing.assert_allclose(out, table.threshold, rtol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [65, 100, 129, 255, 256, 257, 511, 777, 1023, MAX_RANKS])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("packed_sums", [True, False])
+def test_there_is_a_table_for_every_number_of_ranks(bits: int, workers: int, packed_sums: bool) -> None:
+    resolved = ThcConfig(bits=bits).resolve(workers, packed_sums=packed_sums)
+    assert resolved.sum_bits <= resolved.value_bits
+    assert resolved.table.granularity * workers < 1 << resolved.value_bits
+    roundings = {Rounding.of("stratified", worker, workers) for worker in range(workers)}
+    assert len(roundings) == workers
+    layout = ShardLayout.of(resolved, 1_000_003)
+    assert (layout.shard_codes - 64) * workers < layout.codes <= layout.shard_codes * workers
