@@ -29,6 +29,9 @@ a sum, the one is taken that minimises
 so that 1 % more bytes, of codes and sums together, must buy a criterion that is 2/3 % less. That is generous to sums:
 another bit of code costs two bits in all and divides the error by more than three. `thc tables auto --engine
 collective` prints what there was to choose from.
+
+Of many workers (up to worker_limits.MAX_RANKS) nothing is special: stratified rounding leaves about half of a worker's
+noise, and all committed granularities fit 16 bits. What is solved for 6 bits is coarser where the sums need it.
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator
 
+#: Ranks that an error names one by one.
+_NAMED_RANKS = 8
+
 
 def require_same_settings(communicator: Communicator, ranks: int, settings: Mapping[str, Any]) -> None:
     """Raise ConfigurationError on all ranks when a setting is not the same on all of them, naming it and who has what.
@@ -29,9 +32,24 @@ def require_equal(everyone: Sequence[Mapping[str, Any]]) -> None:
     for name in sorted({name for theirs in everyone for name in theirs}):
         values = [theirs.get(name) for theirs in everyone]
         if any(value != values[0] for value in values):
-            differences.append(f"{name} is " + ", ".join(f"{v!r} on rank {rank}" for rank, v in enumerate(values)))
+            differences.append(f"{name} is {_who_has(values)}")
     if differences:
         raise ConfigurationError("ranks have different settings: " + "; ".join(differences))
+
+
+def _who_has(values: Sequence[object]) -> str:
+    if len(values) <= _NAMED_RANKS:
+        return ", ".join(f"{value!r} on rank {rank}" for rank, value in enumerate(values))
+    ranks_of: dict[str, list[int]] = {}
+    for rank, value in enumerate(values):
+        ranks_of.setdefault(repr(value), []).append(rank)
+    return ", ".join(f"{value} on {_named(ranks)}" for value, ranks in ranks_of.items())
+
+
+def _named(ranks: Sequence[int]) -> str:
+    first = ", ".join(map(str, ranks[:_NAMED_RANKS]))
+    more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {first}{more}"
 
 
 def require_same_table(communicator: Communicator, resolved: ResolvedConfig) -> None:

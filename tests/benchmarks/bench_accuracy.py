@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.arrays import F32, value_dtype
+from byteps_thc.arrays import F32, everybody, value_dtype
 from byteps_thc.rounding import RoundingMode
 
 COORDINATES = 1 << 17
@@ -66,7 +66,7 @@ def errors(config: ThcConfig, workers: int, correlation: float) -> Iterator[floa
             codes = worker.encode(partition, norms)
             _core.lookup_sum(codes, first.table.array, sums, bits=config.bits, add=True)
         average = np.zeros(COORDINATES, np.float32)
-        first.decode(partitions[0], sums, np.full(1, workers, np.uint8), average)
+        first.decode(partitions[0], sums, everybody(workers), average)
         exact = np.mean(own, axis=0, dtype=np.float64)
         yield float(np.sum(np.square(average - exact)) / np.sum(np.square(exact)))
 

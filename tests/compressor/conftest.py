@@ -8,7 +8,7 @@ import pytest
 from named_compressor import NamedCompressor
 
 from byteps_thc import ThcConfig, _core, reference
-from byteps_thc.arrays import F32, value_dtype
+from byteps_thc.arrays import F32, everybody, value_dtype
 from byteps_thc.compressor import Partition
 
 Aggregate = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
@@ -38,7 +38,7 @@ class Workers:
     def decode(self, partition: Partition, aggregate: Aggregate, contributions: int, worker: int = 0) -> F32:
         compressor = self.compressors[worker]
         out = np.full(partition.coordinates, np.nan, np.float32)
-        compressor.decode(partition, aggregate, np.full(1, contributions, np.uint8), out)
+        compressor.decode(partition, aggregate, everybody(contributions), out)
         return out
 
     def average(self, gradients: list[npt.NDArray[np.float32]], *, round: int = 1, name: str = "w") -> F32:

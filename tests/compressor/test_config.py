@@ -58,6 +58,8 @@ def test_overflow_says_what_would_work():
         ThcConfig.paper(value_bits=8).resolve(9)
     with pytest.raises(ConfigurationError, match="at most 65535"):
         ThcConfig(granularity=2000, p=1 / 32).resolve(33)
+    with pytest.raises(ConfigurationError, match=r"use at most 1023 workers or granularity at most 63$"):
+        ThcConfig(granularity=64, p=1 / 32).resolve(1024)
 
 
 @pytest.mark.parametrize("config", [baselines.TopK(), ThcConfig, {"bits": 4}, None])
@@ -68,10 +70,23 @@ def test_what_takes_thc_alone_refuses_the_rest_by_name(config):
         Session(["127.0.0.1:1"], job=1, worker=0, workers=2, config=config)
 
 
-@pytest.mark.parametrize("workers", [0, 65])
+@pytest.mark.parametrize("workers", [0, 1025])
 def test_number_of_workers_is_checked(workers):
-    with pytest.raises(ConfigurationError, match=r"1 \.\. 64"):
+    with pytest.raises(ConfigurationError, match=rf"workers must be in 1 \.\. 1024, not {workers}"):
         ThcConfig().resolve(workers)
+
+
+def test_servers_take_no_more_workers_than_packets_have_bits_for():
+    """Before anything is sent: nobody answers at that address."""
+    with pytest.raises(
+        ConfigurationError, match=r"thc-ps sums .* 64 workers, and a switch for 32, not 65: average wit"
+    ):
+        Session(["127.0.0.1:1"], job=1, worker=0, workers=65, config=ThcConfig())
+
+
+def test_8_bit_codes_of_too_many_ranks_say_what_would_work():
+    with pytest.raises(ConfigurationError, match="use at most 257 workers or codes of 6 bits"):
+        ThcConfig(bits=8).resolve(258)
 
 
 def test_config_is_frozen_and_round_trips():

@@ -10,7 +10,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.reference import Key
 from byteps_thc.rounding import Rounding
 
-WORKERS = range(1, 65)
+WORKERS = [*range(1, 65), 255, 256, 1000, 1024]
 TURN = 1 << 16
 
 
@@ -47,7 +47,7 @@ def test_phases_of_powers_of_two_are_reversed_bits():
     assert [phase * 8 // TURN for phase in phases(8)] == [0, 4, 2, 6, 1, 5, 3, 7]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 17, 64])
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 17, 64, 1024])
 def test_bits_of_every_worker_are_uniform(workers):
     """A chi-squared test over 256 bins of a worker's own bits: they are another worker's, turned, so all pass alike."""
     count = 1 << 16

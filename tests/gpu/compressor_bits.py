@@ -1,6 +1,7 @@
-"""GpuCompressor and Compressor side by side, three rounds of two workers: the same norms, codes, residuals, averages.
+"""GpuCompressor and Compressor side by side, three rounds: the same norms, codes, residuals, averages.
 
-On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
+Of two workers; and of the first and last of 300, whose sums have 16 bits, the others having Compressors alone. On the
+CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
 """
 
 from __future__ import annotations
@@ -9,48 +10,57 @@ import numpy as np
 import torch
 
 from byteps_thc import Compressor, ThcConfig, reference
+from byteps_thc.arrays import everybody
 from byteps_thc.gpu import GpuCompressor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-WORKERS, COORDINATES = 2, 8192 + 2048 + 64 + 9
 CONFIG = ThcConfig(seed=0x123456789ABCDEF)
 
 
-def main() -> None:
-    cpu = [Compressor(CONFIG, workers=WORKERS, worker=worker) for worker in range(WORKERS)]
-    gpu = [GpuCompressor(CONFIG, workers=WORKERS, worker=worker, device=DEVICE) for worker in range(WORKERS)]
-    host = [compressor.partition("layer", COORDINATES) for compressor in cpu]
-    device = [compressor.partition("layer", COORDINATES) for compressor in gpu]
+def check(workers: int, coordinates: int) -> None:
+    """The first and the last worker have GpuCompressors, too."""
+    cpu = [Compressor(CONFIG, workers=workers, worker=worker, threads=1) for worker in range(workers)]
+    gpu = {worker: GpuCompressor(CONFIG, workers=workers, worker=worker, device=DEVICE) for worker in (0, workers - 1)}
+    host = [compressor.partition("layer", coordinates) for compressor in cpu]
+    device = {worker: compressor.partition("layer", coordinates) for worker, compressor in gpu.items()}
     rng = np.random.default_rng(0)
     for round in range(3):
-        gradients = [rng.standard_normal(COORDINATES).astype(np.float32) for _ in range(WORKERS)]
+        gradients = [rng.standard_normal(coordinates).astype(np.float32) for _ in range(workers)]
         if round == 1:
-            gradients[1][5000] = np.inf
-        for worker in range(WORKERS):
-            cpu[worker].measure(host[worker], gradients[worker], round=round)
+            gradients[1][500] = np.inf
+        for worker, compressor in enumerate(cpu):
+            compressor.measure(host[worker], gradients[worker], round=round)
+        for worker, compressor in gpu.items():
             gradient = torch.from_numpy(gradients[worker]).to(DEVICE)
             step = torch.tensor([round], dtype=torch.int32, device=DEVICE)
-            gpu[worker].measure(device[worker], gradient, round=round if worker else step)
+            compressor.measure(device[worker], gradient, round=round if worker else step)
             np.testing.assert_array_equal(device[worker].norms.cpu().numpy(), host[worker].norms)
         maxima = reference.max_norms([partition.norms for partition in host])
-        for worker in range(WORKERS):
-            before = host[worker].residual.copy()
-            codes = cpu[worker].encode(host[worker], maxima)
-            mine = gpu[worker].encode(device[worker], torch.from_numpy(maxima).to(DEVICE))
-            np.testing.assert_array_equal(mine.cpu().numpy(), codes)
+        before = {worker: host[worker].residual.copy() for worker in gpu}
+        codes = torch.stack([torch.from_numpy(cpu[worker].encode(host[worker], maxima)) for worker in range(workers)])
+        for worker, compressor in gpu.items():
+            mine = compressor.encode(device[worker], torch.from_numpy(maxima).to(DEVICE))
+            np.testing.assert_array_equal(mine.cpu().numpy(), codes[worker].numpy())
             residual = device[worker].residual.cpu().numpy()
             np.testing.assert_array_equal(residual.view(np.uint32), host[worker].residual.view(np.uint32))
-            assert np.array_equal(residual, before) == (round == 1), "a lost step leaves the residual, others do not"
+            assert np.array_equal(residual, before[worker]) == (round == 1), "a lost step leaves the residual"
             assert bool(device[worker].keep) == host[worker].residual_kept == (round != 1)
             assert int(device[worker].clamped) == host[worker].clamped
-        sums = torch.empty(host[0].padded, dtype=torch.uint8, device=DEVICE)
-        gpu[0].lookup_sum(torch.stack([partition.codes for partition in device]), sums)
-        averages = np.empty(COORDINATES, np.float32)
-        contributions = np.full(1, WORKERS, np.uint8)
-        cpu[0].decode(host[0], sums.cpu().numpy(), contributions, averages)
-        out = torch.empty(COORDINATES, device=DEVICE)
+        values = torch.uint8 if cpu[0].resolved.value_bits == 8 else torch.uint16
+        sums = torch.empty(host[0].padded, dtype=values, device=DEVICE)
+        gpu[0].lookup_sum(codes.to(DEVICE), sums)
+        averages = np.empty(coordinates, np.float32)
+        cpu[0].decode(host[0], sums.cpu().numpy(), everybody(workers), averages)
+        out = torch.empty(coordinates, device=DEVICE)
         gpu[0].decode(device[0], sums, None, out)
         np.testing.assert_array_equal(out.cpu().numpy(), averages)
+        exact = np.mean(gradients, axis=0)
+        assert round == 1 or np.square(averages - exact).sum() < 0.1 * np.square(exact).sum()
+
+
+def main() -> None:
+    check(2, 8192 + 2048 + 64 + 9)
+    check(300, 1024 + 64 + 9)
     print("same bits")
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import reference
+from byteps_thc.arrays import everybody
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.keys import device_key
 from byteps_thc.gpu.tables import DeviceTable
@@ -142,7 +143,7 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     if case.broken_block is not None:
         maxima[case.broken_block] = np.nan
     chunk = case.chunk or max(padded, 64)
-    contributions = np.full(-(-padded // chunk), case.workers, np.uint8)
+    contributions = everybody(case.workers).repeat(-(-padded // chunk))
     if case.chunk:
         contributions[rng.random(len(contributions)) < 0.2] = case.workers - 1
         contributions[-1] = 0
@@ -167,6 +168,8 @@ def check_lookup_sum(case: Case, device: str, rng: np.random.Generator) -> None:
     table = LookupTable.solve(case.bits, case.granularity, 1 / 32)
     on_device = DeviceTable.of(table, torch.device(device))
     codes = [rng.integers(0, 1 << case.bits, case.coordinates).astype(np.uint8) for _ in range(case.workers)]
+    for worker in codes:
+        worker[:9] = (1 << case.bits) - 1  # the largest sums
     wanted = reference.lookup_sum(codes, table.values)
     packed = torch.from_numpy(np.stack([reference.pack(worker, case.bits) for worker in codes]))
     dtype = torch.uint8 if case.value_bits == 8 else torch.uint16
@@ -204,7 +207,11 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
     yield check_decode, replace(base, block=512, chunk=128, broken_block=3)
     yield check_decode, Case(16384, block=16384, sum_bits=11, value_bits=16, workers=50)
+    yield check_decode, replace(base, value_bits=16, workers=1000, chunk=1024, granularity=63)
+    yield check_decode, Case(8192, value_bits=16, workers=1024, granularity=17, sum_bits=15)
     yield check_lookup_sum, Case(9000)
+    yield check_lookup_sum, Case(512, workers=1024, value_bits=16, granularity=63)
+    yield check_lookup_sum, Case(511, workers=300, value_bits=16, granularity=63, bits=3)
     yield check_lookup_sum, Case(8999, offset=1, bits=3, granularity=12)
     yield check_lookup_sum, Case(4096 + 8, workers=20, value_bits=16)
     for bits in (1, 3, 7, 8, 12, 16):

@@ -13,7 +13,7 @@ from named_compressor import NamedCompressor
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
-from byteps_thc.arrays import value_dtype
+from byteps_thc.arrays import everybody, value_dtype
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.policy import CompressionPolicy
 
@@ -110,7 +110,7 @@ class Simulation:
         for compressor, partition in zip(self.compressors, partitions, strict=True):
             codes = compressor.encode(partition, max_norms)
             _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.config.bits, add=True)
-        self.compressors[0].decode(partitions[0], sums, np.full(1, len(partitions), np.uint8), out)
+        self.compressors[0].decode(partitions[0], sums, everybody(len(partitions)), out)
 
 
 def of_all_ranks(case: dict[str, Any], ranks: int, step: int) -> list[list[Any]]:

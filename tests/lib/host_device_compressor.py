@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc import Compressor, _core
+from byteps_thc.arrays import everybody
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -64,11 +65,11 @@ class HostDeviceBatch:
             sums = torch.zeros(self.padded, dtype=torch.uint8 if resolved.value_bits == 8 else torch.uint16)
             _core.unpack(aggregate.numpy(), sums.numpy(), bits=sum_bits)
         assert sums.numel() == self.padded
-        everybody = np.full(1, resolved.workers, np.uint8)
+        contributions = everybody(resolved.workers)
         first = 0
         for part, span in zip(self._parts, self._spans, strict=True):
             mine = sums[first : first + part.padded]
-            self._compressor.decode(part, mine.numpy(), everybody, out[span])
+            self._compressor.decode(part, mine.numpy(), contributions, out[span])
             first += part.padded
 
 

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Self
 
 _LIBRARY = Path(__file__).parent
-_SETTINGS_VARIABLE = "THC_TEST_RANK"
+SETTINGS_VARIABLE = "THC_TEST_RANK"
 
 
 class Ranks:
@@ -58,7 +58,7 @@ class Ranks:
                 "PYTHONPATH": os.pathsep.join([str(_LIBRARY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
                 "OMP_NUM_THREADS": "1",
                 "GLOO_SOCKET_IFNAME": "lo",
-                _SETTINGS_VARIABLE: json.dumps(launch | {"settings": dict(settings or {})}),
+                SETTINGS_VARIABLE: json.dumps(launch | {"settings": dict(settings or {})}),
             }
             with (directory / f"rank{rank}.log").open("wb") as log:
                 command = [sys.executable, "-P", str(program)]
@@ -97,12 +97,7 @@ class Ranks:
                 raise AssertionError(f"rank {rank} did not end in time:\n{self._logs()}") from None
             wanted = -signal.SIGKILL if rank in killed else 0
             assert code == wanted, f"rank {rank} ended with {code} instead of {wanted}:\n{self._logs()}"
-        return [None if rank in killed else self._result(rank) for rank in range(len(self.processes))]
-
-    def _result(self, rank: int) -> Any:
-        import torch
-
-        return torch.load(_result_file(self.directory, rank), weights_only=True)
+        return [None if rank in killed else result_of(self.directory, rank) for rank in range(len(self.processes))]
 
     def _logs(self) -> str:
         return "\n".join(f"--- rank {rank}\n{self.log(rank)}" for rank in range(len(self.processes)))
@@ -142,7 +137,7 @@ def joined_rank(*, timeout_s: float = 60.0) -> Iterator[Rank]:
     import torch.distributed as dist
     import torch.distributed.nn.functional  # before there is a group, which it would hold (transport/communicator.py)
 
-    launch = json.loads(os.environ[_SETTINGS_VARIABLE])
+    launch = json.loads(os.environ[SETTINGS_VARIABLE])
     faulthandler.dump_traceback_later(max(1.0, launch["timeout_s"] - 5.0))
     torch.set_num_threads(1)
     rank = Rank(launch["rank"], launch["ranks"], launch["settings"], Path(launch["directory"]))
@@ -153,6 +148,13 @@ def joined_rank(*, timeout_s: float = 60.0) -> Iterator[Rank]:
     yield rank
     dist.destroy_process_group()
     faulthandler.cancel_dump_traceback_later()
+
+
+def result_of(directory: Path, rank: int) -> Any:
+    """What a rank has reported."""
+    import torch
+
+    return torch.load(_result_file(directory, rank), weights_only=True)
 
 
 def _result_file(directory: Path, rank: int) -> Path:

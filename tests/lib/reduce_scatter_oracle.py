@@ -12,6 +12,7 @@ from named_compressor import NamedCompressor
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
+from byteps_thc.arrays import everybody, value_dtype
 
 
 class ReduceScatterOracle:
@@ -56,11 +57,11 @@ class ReduceScatterOracle:
         tensor = zlib.crc32(name.encode())
         pieces = [c.begin(name, g, tensor=tensor, round=round) for c, g in zip(self.compressors, own, strict=True)]
         norms = np.maximum.reduce([piece.norms for piece in pieces])
-        aggregate = np.zeros(pieces[0].padded, np.uint8)
+        aggregate = np.zeros(pieces[0].padded, value_dtype(self.compressors[0].resolved.value_bits))
         for worker, (compressor, piece) in enumerate(zip(self.compressors, pieces, strict=True)):
             codes = compressor.encode(piece, norms)
             _core.lookup_sum(codes, compressor.table.array, aggregate, bits=self.config.bits, add=worker > 0)
-        self.compressors[0].decode(pieces[0], aggregate, np.full(1, self.ranks, np.uint8), average)
+        self.compressors[0].decode(pieces[0], aggregate, everybody(self.ranks), average)
 
     def _parameters_of(self, rows: Tensor, shapes: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Cut rows into parameters, padding removed."""

@@ -7,7 +7,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.chart import quantization_values, terminal_chart
 from byteps_thc.tables.cli import app
-from byteps_thc.tables.selection import best_table
+from byteps_thc.tables.selection import best_table, expected_error
 from byteps_thc.tables.store import committed
 
 
@@ -32,6 +32,19 @@ def test_auto_equals_the_library():
     assert [line.split()[1:4] for line in shown.splitlines() if "chosen" in line] == [["4", "+", "7"]]
     assert shown.count("4 + ") == 3
     assert "good for up to 64 workers" in run("auto", "-n", "12", "--value-bits", "16")
+
+
+@pytest.mark.parametrize("workers", [65, 256, 1024])
+def test_auto_shows_the_error_of_many_ranks(workers):
+    """Nobody but the ranks themselves sums for so many."""
+    table = ThcConfig().resolve(workers, packed_sums=True).table
+    shown = run("auto", "-n", str(workers))
+    assert f"{table.average_cost(workers) + table.clamp_cost:.4e} (stratified rounding" in shown
+    assert f"criterion {expected_error(table, workers, True):.4e}; good for up to 1024 workers with 16-bit" in shown
+    assert shown == run("auto", "-n", str(workers), "--engine", "collective")
+    result = CliRunner().invoke(app, ["auto", "-n", str(workers), "--engine", "servers"], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert "thc-ps sums for at most 64 workers" in result.output
 
 
 def test_list_filters():
@@ -79,6 +92,7 @@ def test_chart_marks_every_quantization_value(width):
         ("solve", "-p", "x"),
         ("solve", "-g", "70000"),
         ("auto", "-n", "0"),
+        ("auto", "-n", "1025"),
         ("auto", "-n", "4", "--value-bits", "7"),
         ("list", "-b", "8"),
         ("show", "--png", "/no/x.png"),

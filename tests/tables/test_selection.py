@@ -40,7 +40,7 @@ def test_better_than_the_papers_setting_where_both_fit():
 
 @pytest.mark.parametrize("error_feedback", [True, False])
 @pytest.mark.parametrize("bits", [2, 3, 4])
-@pytest.mark.parametrize("workers", [1, 2, 4, 8, 17, 18, 64])
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 17, 18, 64, 256, 1024])
 def test_packed_sums_weigh_bytes_against_error(bits, workers, error_feedback):
     """Of all tables, searched afresh, none buys its bytes better; 1 % of bytes is worth 2/3 % of error."""
     value_bits = 8 if ((1 << bits) - 1) * workers < 256 else 16
@@ -64,9 +64,11 @@ def test_packed_sums_of_two_bit_codes_are_uniform():
 
 
 @pytest.mark.parametrize("bits", CODE_BITS)
-@pytest.mark.parametrize("workers", [1, 2, 4, 17, 64])
+@pytest.mark.parametrize("workers", [1, 2, 4, 17, 64, 257, 1024])
 def test_chosen_tables_contract(bits, workers):
     """What error feedback adds to the next gradient is less than it was: the residual stays bounded."""
+    if bits == 8 and workers > 257:
+        pytest.skip("their sums do not fit 16 bits")
     table = best_table(bits, workers, 16)
     assert table.cost + table.clamp_cost < 0.5
 
@@ -119,9 +121,9 @@ def test_given_parameters_are_kept():
     assert best_table(4, 4, granularity=30, p=1 / 32) == LookupTable.paper()
 
 
-@pytest.mark.parametrize("workers", [0, -3, 65])
+@pytest.mark.parametrize("workers", [0, -3, 1025])
 def test_workers_out_of_range(workers):
-    with pytest.raises(ConfigurationError, match=rf"workers must be in 1 .. 64, not {workers}"):
+    with pytest.raises(ConfigurationError, match=rf"workers must be in 1 .. 1024, not {workers}"):
         best_table(4, workers, 16)
 
 

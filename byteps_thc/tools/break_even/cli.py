@@ -17,6 +17,7 @@ from byteps_thc.tools.break_even import model
 from byteps_thc.tools.break_even.comparison import Comparison
 from byteps_thc.tools.break_even.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
 from byteps_thc.tools.break_even.speed import HostSpeed, measure
+from byteps_thc.worker_limits import require_packet_workers
 
 _BANDWIDTHS = ("100M", "250M", "500M", "1G", "2.5G", "5G", "10G", "25G", "40G", "50G", "100G")
 _MOST_SECONDS = 600
@@ -49,6 +50,8 @@ def break_even(
     threads = default_threads() if threads is None else threads
     _check(workers=workers, threads=threads, cores=cores, seconds=seconds)
     packed_sums = engine == "collective"
+    if not packed_sums:
+        require_packet_workers(workers)
     resolved = ThcConfig().resolve(workers, packed_sums=packed_sums)
     with Console(stderr=True).status(f"Measuring for about {seconds:g} s ..."):
         speed = measure(resolved, packed_sums=packed_sums, threads=threads, parameters=count, seconds=seconds)

@@ -139,7 +139,8 @@ def test_without_torch_bf16_costs_nothing(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--workers", "1"], "--workers must be at least 2"),
-        (["--workers", "65"], "workers must be in 1 .. 64"),
+        (["--workers", "1025"], "workers must be in 1 .. 1024"),
+        (["--workers", "65", "--engine", "network"], "at most 64 workers"),
         (["--threads", "0"], "--threads must be in 1 .. "),
         (["--threads", "4096"], "--threads must be in 1 .. "),
         (["--seconds", "0"], "--seconds must be above 0"),

@@ -115,7 +115,7 @@ def test_ps_returns_the_exit_code_of_thc_ps() -> None:
         (["--out", "/proc/demo-out"], "cannot write to --out /proc/demo-out"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
         (["--bits", "7"], "bits"),
-        (["--workers", "65"], "workers must be in 1 .. 64"),
+        (["--workers", "65"], "at most 64 workers"),
         (["--granularity", "0"], "granularity"),
         (["--loss-tolerant", "--granularity", "x"], "an integer or 'auto'"),
     ],

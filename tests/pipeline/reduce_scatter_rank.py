@@ -1,0 +1,38 @@
+"""A rank that averages its row of a matrix, step by step: ThcReduceScatter without FSDP.
+
+settings: {"columns", "steps", "thc"}. Reports the rank's row of the average of every step.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from known_gradients import gradients
+from ranks import joined_rank
+
+from byteps_thc import ThcConfig
+from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        columns, group = rank.settings["columns"], dist.group.WORLD
+        assert group is not None
+        rows = [ParameterSlice("w", row * columns, (row + 1) * columns) for row in range(rank.ranks)]
+        matrix = ShardMatrix("matrix", rank.ranks, columns, tuple(rows))
+        policy = CompressionPolicy(bypass_elements=0, deadline_s=240)
+        engine = ThcReduceScatter(group, ThcConfig(**rank.settings["thc"]), policy)
+        averages = []
+        for step in range(rank.settings["steps"]):
+            engine.start_step()
+            gradient = gradients(rank.rank, step, {"w": (rank.ranks, columns)})["w"].view(-1)
+            averages.append(torch.empty(columns))
+            engine.reduce_scatter(matrix, gradient, averages[-1])
+        rank.report(averages)
+
+
+if __name__ == "__main__":
+    main()
