@@ -25,7 +25,7 @@ def value_dtype(value_bits: int) -> np.dtype[Any]:
 
 def everybody(workers: int) -> U8 | U16:
     """Return the contributions of one chunk that all workers are in: uint8[1], or uint16[1] for more than 255."""
-    return np.full(1, workers, np.uint8 if workers < 1 << 8 else np.uint16)
+    return np.array([workers], np.uint8) if workers < 1 << 8 else np.array([workers], np.uint16)
 
 
 def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:

@@ -78,9 +78,7 @@ def test_number_of_workers_is_checked(workers):
 
 def test_servers_take_no_more_workers_than_packets_have_bits_for():
     """Before anything is sent: nobody answers at that address."""
-    with pytest.raises(
-        ConfigurationError, match=r"thc-ps sums .* 64 workers, and a switch for 32, not 65: average wit"
-    ):
+    with pytest.raises(ConfigurationError, match=r"thc-ps sums .* 64 workers, and a switch for 32, not 65: average"):
         Session(["127.0.0.1:1"], job=1, worker=0, workers=65, config=ThcConfig())
 
 

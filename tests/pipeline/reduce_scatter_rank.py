@@ -1,6 +1,6 @@
 """A rank that averages its row of a matrix, step by step: ThcReduceScatter without FSDP.
 
-settings: {"columns", "steps", "thc"}. Reports the rank's row of the average of every step.
+settings: {"columns", "steps", "thc"}. Reports the rank's row of the average of every step, and why a server is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import torch.distributed as dist
 from known_gradients import gradients
 from ranks import joined_rank
 
-from byteps_thc import ThcConfig
+from byteps_thc import NetworkConfig, ThcConfig
+from byteps_thc.engines import make_engine
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
@@ -31,7 +33,12 @@ def main() -> None:
             gradient = gradients(rank.rank, step, {"w": (rank.ranks, columns)})["w"].view(-1)
             averages.append(torch.empty(columns))
             engine.reduce_scatter(matrix, gradient, averages[-1])
-        rank.report(averages)
+        refusal = ""
+        try:
+            make_engine(group, ThcConfig(), policy, NetworkConfig(["127.0.0.1:1"]))
+        except ConfigurationError as error:
+            refusal = str(error)
+        rank.report({"averages": averages, "refusal": refusal})
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def test_the_collective_engine_averages(tmp_path: Path) -> None:
         check_case(case, [report[case["name"]] for report in reports])
 
 
-def test_the_reduce_scatter_averages_rows(tmp_path: Path) -> None:
-    """The second step has the residuals of the first."""
+def test_the_reduce_scatter_averages_rows_and_servers_are_refused(tmp_path: Path) -> None:
+    """The second step has the residuals of the first. No server is asked: none is there."""
     columns, thc = 700, {"rotation_block": 256, "partition_bytes": 1 << 17}
     settings = {"columns": columns, "steps": 2, "thc": thc}
     reports = run_forked_ranks(HERE / "reduce_scatter_rank.py", RANKS, tmp_path, settings=settings, timeout_s=500)
@@ -41,4 +41,6 @@ def test_the_reduce_scatter_averages_rows(tmp_path: Path) -> None:
     for step in range(2):
         own = [gradients(rank, step, {"w": (RANKS, columns)}) for rank in range(RANKS)]
         wanted = oracle.averages(own, step, torch.float32)["w"]
-        assert torch.equal(torch.stack([report[step] for report in reports]), wanted), step
+        assert torch.equal(torch.stack([report["averages"][step] for report in reports]), wanted), step
+    for report in reports:
+        assert report["refusal"].startswith("thc-ps sums for at most 64 workers, and a switch for 32, not 66: average")

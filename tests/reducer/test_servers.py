@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from ranks import run_ranks
 
+from byteps_thc import NetworkConfig, ThcReducer
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("worker.py")
@@ -45,3 +48,8 @@ def test_workers_without_a_process_group(thc_ps: ParameterServer, tmp_path: Path
         assert report["ratio"] > 7
         assert torch.equal(report["resumed"]["c"], first["resumed"]["c"])
         assert report["step"] == 3
+
+
+def test_more_workers_than_servers_take_are_refused_before_any_is_asked() -> None:
+    with pytest.raises(ConfigurationError, match="thc-ps sums for at most 64 workers, and a switch for 32, not 65"):
+        ThcReducer(NetworkConfig(["127.0.0.1:1"]), worker=64, workers=65)
