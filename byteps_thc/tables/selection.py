@@ -44,7 +44,6 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables.lookup_table import LookupTable, check_parameters, solve_grid
 from byteps_thc.tables.store import GRID_BITS, GRID_MAX_GRANULARITY, GRID_P, committed
-from byteps_thc.wire.layout import CODE_BITS
 from byteps_thc.worker_limits import MAX_RANKS
 
 #: With error feedback, p of codes of up to 4 bits is at least this. Where workers' gradients are not alike, the largest
@@ -168,9 +167,6 @@ def overflow_message(granularity: int, workers: int, value_bits: int) -> str:
         remedies.append(f"granularity at most {largest // workers}")
     if value_bits < 16 and granularity * workers < 1 << 16:
         remedies.append("value_bits=16")
-    narrower = [other for other in CODE_BITS if other < bits and ((1 << other) - 1) * workers <= largest]
-    if narrower and largest // workers < (1 << bits) - 1:
-        remedies.append(f"codes of {max(narrower)} bits")
     return (
         f"granularity {granularity} * {workers} workers = {granularity * workers} does not fit {value_bits}-bit "
         f"aggregates (at most {largest}): {' or '.join(remedies)}"

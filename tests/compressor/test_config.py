@@ -82,9 +82,11 @@ def test_servers_take_no_more_workers_than_packets_have_bits_for():
         Session(["127.0.0.1:1"], job=1, worker=0, workers=65, config=ThcConfig())
 
 
-def test_8_bit_codes_of_too_many_ranks_say_what_would_work():
-    with pytest.raises(ConfigurationError, match="use at most 257 workers or codes of 6 bits"):
-        ThcConfig(bits=8).resolve(258)
+def test_8_bit_codes_of_many_ranks_leave_codes_over():
+    assert ThcConfig(bits=8).resolve(257).table.granularity == 255
+    assert ThcConfig(bits=8).resolve(1024).table.granularity == 63
+    with pytest.raises(ConfigurationError, match=r"granularity 255 .* at most 257 workers or granularity at most 63"):
+        ThcConfig.uniform(8).resolve(1024)
 
 
 def test_config_is_frozen_and_round_trips():

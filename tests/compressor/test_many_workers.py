@@ -27,7 +27,8 @@ CASES = [
     (3, 1000),
     (5, MAX_RANKS),
     (6, MAX_RANKS),
-    (8, 257),  # the most that 8-bit codes fit for
+    (8, 257),  # the most whose 8-bit codes are all used
+    (8, MAX_RANKS),
 ]
 
 
@@ -134,7 +135,7 @@ def test_the_largest_sums_fit_and_decode(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [65, 100, 129, 255, 256, 257, 511, 777, 1023, MAX_RANKS])
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 6, 8])
 @pytest.mark.parametrize("packed_sums", [True, False])
 def test_there_is_a_table_for_every_number_of_ranks(bits: int, workers: int, packed_sums: bool) -> None:
     resolved = ThcConfig(bits=bits).resolve(workers, packed_sums=packed_sums)
