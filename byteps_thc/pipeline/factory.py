@@ -12,6 +12,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engine import ThcEngine
@@ -59,9 +60,7 @@ def collective_engine(
     resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
     require_same_table(exact, resolved)
     if device is not None:
-        from byteps_thc.gpu import GpuCompressor  # it needs Triton
-
-        compressor = GpuCompressor(resolved, workers=workers, worker=worker, device=device)
+        compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
         on_device = open_device_communicator(process_group, policy.deadline_s)
         return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone)
     return _host_engine(process_group, resolved, policy, exact)
@@ -76,7 +75,7 @@ def _host_engine(
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
     recorder = StatsRecorder()
     return ThcEngine(
-        compressor,
+        host_kernels(compressor),
         policy,
         transport=RanksTransport(resolved, collectives, recorder, compressor.pool),
         exact=exact.sum_,
@@ -85,27 +84,36 @@ def _host_engine(
 
 
 def network_engine(
-    process_group: dist.ProcessGroup, config: ThcConfig, network: NetworkConfig, policy: CompressionPolicy
+    process_group: dist.ProcessGroup,
+    config: ThcConfig,
+    network: NetworkConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None = None,
 ) -> ThcEngine:
     """Return an engine for a process group whose codes thc-ps or a switch sums; collective.
 
-    Raises ConfigurationError when ranks have different settings, and what Session raises when servers cannot be joined.
+    gradients_on: where gradients will be, if that is known; see CompressionPolicy.kernels. Ranks may compress on
+    different devices: the bits are the same. Raises ConfigurationError when ranks have different settings, or one asks
+    for kernels="device" that it cannot have, and what Session raises when servers cannot be joined.
     """
-    policy.require_host_kernels("servers and switches (NetworkConfig)")
     workers, worker = process_group.size(), process_group.rank()
     exact = open_communicator(process_group, policy.deadline_s)
-    settings = {"engine": "network"} | config.model_dump() | policy.shared_settings()
-    require_same_settings(exact, workers, settings | network.shared_settings(workers))
+    device, refusal = None, None
+    try:
+        device = device_of(process_group, config, policy, gradients_on, needs_nccl=False)
+    except ConfigurationError as error:
+        refusal = error  # the other ranks, which wait for this one, get it too
+    settings = {"engine": "network", "kernels": str(refusal) if refusal else "any"}
+    shared = config.model_dump() | policy.shared_settings() | network.shared_settings(workers)
+    require_same_settings(exact, workers, shared | settings)
+    if refusal is not None:
+        raise refusal
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     recorder = StatsRecorder()
+    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)
-    return ThcEngine(
-        Compressor(config, workers=workers, worker=worker, threads=threads),
-        policy,
-        transport=ServersTransport(session, recorder),
-        exact=exact.sum_,
-        recorder=recorder,
-    )
+    transport = ServersTransport(session, recorder, kernels.host_zeros)
+    return ThcEngine(kernels, policy, transport=transport, exact=exact.sum_, recorder=recorder)
 
 
 def make_server_engine(
@@ -113,6 +121,7 @@ def make_server_engine(
 ) -> tuple[Engine, Transport]:
     """Return an engine for one of `workers` workers without a process group, and the transport of its norms and codes.
 
+    It compresses on the current GPU where the policy says kernels="device", in host memory otherwise.
     Servers sum codes alone, so everything is compressed: ConfigurationError for baselines and for a policy that asks
     for warm-up, stop_step or bypass_elements. Raises what Session raises.
     """
@@ -122,7 +131,6 @@ def make_server_engine(
             "need a process group and no NetworkConfig"
         )
     policy = policy or CompressionPolicy()
-    policy.require_host_kernels("servers and switches (NetworkConfig)")
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})
     if policy.warmup_steps or policy.bypass_elements or policy.stop_step is not None:
@@ -130,10 +138,12 @@ def make_server_engine(
             "warmup_steps, stop_step and bypass_elements need a process group, which sums what is not compressed: call "
             "torch.distributed.init_process_group() before, or leave them out"
         )
-    recorder = StatsRecorder()
-    compressor = Compressor(config, workers=workers, worker=worker, threads=policy.thread_count())
-    transport = ServersTransport(network.open_session(config, worker, workers, policy.deadline_s), recorder)
-    engine = ThcEngine(compressor, policy, transport=transport, exact=_no_exact_sum, recorder=recorder)
+    device = device_of(None, config, policy, None, needs_nccl=False)
+    threads, recorder = policy.thread_count(), StatsRecorder()
+    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    session = network.open_session(config, worker, workers, policy.deadline_s)
+    transport = ServersTransport(session, recorder, kernels.host_zeros)
+    engine = ThcEngine(kernels, policy, transport=transport, exact=_no_exact_sum, recorder=recorder)
     return engine, transport
 
 
