@@ -121,7 +121,8 @@ def make_host_device_engine(
 
 
 def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> None:
-    """From now on, kernels="device" with servers means this compressor and CPU tensors in this process.
+    """From now on, engines with servers in this process compress on a device, unless kernels="host": with this
+    compressor, on CPU tensors.
 
     device: "cpu", or another name of it, from and to which gradients are then copied.
     """
@@ -133,7 +134,7 @@ def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> N
         return compressor
 
     def device_of(_: object, __: ThcConfig, policy: CompressionPolicy, ___: object, **____: bool) -> Any:
-        return device if policy.kernels == "device" else None
+        return None if policy.kernels == "host" else device
 
     kernels.open_gpu_compressor = open_compressor
     factory.device_of = device_of
