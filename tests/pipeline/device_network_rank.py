@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from host_device_compressor import take_cpu_for_device
@@ -20,13 +18,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from twin_compressors import add_twins
 
-from byteps_thc import Compressor, ThcConfig, ThcError, ThcReducer
+from byteps_thc import ThcConfig, ThcError, ThcReducer
 from byteps_thc.ddp import compress
 from byteps_thc.engines import make_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import compress_replicas
-from byteps_thc.pipeline import kernels
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
@@ -157,63 +155,16 @@ def dead_server(rank: Rank) -> list[str]:
     return errors
 
 
-class Twins:
-    """A StagedCompressor, and a Compressor that is asked the same: their answers are compared, whatever is lost."""
-
-    def __init__(self, staged: Any) -> None:
-        self._staged = staged
-        self._host = Compressor(staged.resolved, workers=staged.workers, worker=staged.worker, threads=1)
-        self.contributions: set[int] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._staged, name)
-
-    def partition(self, name: str, coordinates: int, *, residual: Tensor, **arrays: Any) -> Any:
-        partition = self._staged.partition(name, coordinates, residual=residual, **arrays)
-        partition.twin = self._host.partition(name, coordinates, residual=residual.numpy().copy())
-        return partition
-
-    def measure(self, partition: Any, gradient: Tensor, *, round: int, bfloat16: bool = False) -> Any:
-        assert not bfloat16
-        norms = self._staged.measure(partition, gradient, round=round)
-        np.testing.assert_array_equal(norms, self._host.measure(partition.twin, gradient.clone(), round=round))
-        return norms
-
-    def encode(self, partition: Any, max_norms: Any) -> Any:
-        codes, twin = self._staged.encode(partition, max_norms), partition.twin
-        np.testing.assert_array_equal(codes, self._host.encode(twin, max_norms))
-        np.testing.assert_array_equal(partition.residual.numpy(), twin.residual)
-        assert (partition.clamped, partition.residual_kept) == (twin.clamped, twin.residual_kept)
-        return codes
-
-    def decode(self, partition: Any, aggregate: Any, contributions: Any, out: Tensor, **chunks: Any) -> None:
-        self._staged.decode(partition, aggregate, contributions, out, **chunks)
-        wanted = torch.empty_like(out)
-        self._host.decode(partition.twin, aggregate, contributions, wanted, **chunks)
-        assert torch.equal(out, wanted)
-        self.contributions |= set(contributions.tolist())
-
-
 def losses(rank: Rank, job: int, **network: Any) -> dict[str, Any]:
-    """With the host's kernels beside those of the device: the same bits, whoever is missing from a sum."""
-    make = kernels.device_kernels
-    twins: list[Twins] = []
-
-    def with_twin(compressor: Any, recorder: Any) -> kernels.Kernels:
-        made = make(compressor, recorder)
-        twins.append(Twins(made.compressor))
-        return replace(made, compressor=twins[0])
-
-    kernels.device_kernels = with_twin
+    """With twins in host memory (the caller's): the same bits, whoever is missing from a sum."""
     engine = engine_on(rank, "device", job, timeouts=Timeouts(loss_s=0.05), **network)
-    kernels.device_kernels = make
     for step in range(6):
         engine.start_step()
         reduce(engine, "1", "abcdefgh", value=1.0 + rank.rank + step)
     figures = engine.statistics()
     dist.barrier()
     engine.close()
-    return {"missing": figures.missing_contributions, "contributions": twins[0].contributions}
+    return {"missing": figures.missing_contributions}
 
 
 def refused(rank: Rank) -> str:
@@ -305,9 +256,12 @@ def main() -> None:
         take_cpu_for_device()
         for check in (skipped_steps, checkpoints, elsewhere, front_ends):
             reports[check.__name__] = check(rank)
+        reports["dead server"] = dead_server(rank)
+        twins = add_twins()
         reports["lost packets"] = losses(rank, 31, loss_tolerant=True, faults=FaultConfig(drop=0.2))
         reports["quorum"] = losses(rank, 32, quorum=1)
-        reports["dead server"] = dead_server(rank)
+        for name, twin in zip(("lost packets", "quorum"), twins, strict=True):
+            reports[name]["contributions"] = sorted(twin.contributions)
         rank.report(reports)
 
 
