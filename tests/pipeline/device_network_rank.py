@@ -87,7 +87,7 @@ def skipped_steps(rank: Rank) -> dict[str, bool]:
                 )
                 engine.scale_residuals(0.5)
         engine.start_step()
-        averages[number] += [reduce(engine, "3", "c"), reduce(engine, "4", "abd")]
+        averages[number] += [reduce(engine, "3", "c"), reduce(engine, "4", "dab")]
         engine.protect_step()
     result["averages"] = all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(*averages, strict=True))
     result["averages of the broken step"] = bool(averages[1][2].isnan().any())
