@@ -47,16 +47,7 @@ def collective_engine(
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
     # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
     exact = open_communicator(process_group, policy.deadline_s)
-    device, refusal = None, None
-    try:
-        device = device_of(process_group, config, policy, gradients_on)
-    except ConfigurationError as error:
-        refusal = error  # the other ranks, which wait for this one, get it too
-    kernels = str(refusal) if refusal else "host" if device is None else "device"
-    settings = {"engine": "collective", "kernels": kernels}
-    require_same_settings(exact, workers, config.model_dump() | policy.shared_settings() | settings)
-    if refusal is not None:
-        raise refusal
+    device = _agreed_device(exact, "collective", process_group, config, policy, gradients_on)
     resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
     require_same_table(exact, resolved)
     if device is not None:
@@ -64,6 +55,32 @@ def collective_engine(
         on_device = open_device_communicator(process_group, policy.deadline_s)
         return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone)
     return _host_engine(process_group, resolved, policy, exact)
+
+
+def _agreed_device(
+    communicator: Communicator,
+    engine: str,
+    process_group: dist.ProcessGroup,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None,
+    network: NetworkConfig | None = None,
+) -> torch.device | None:
+    """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of."""
+    workers = process_group.size()
+    device, refusal = None, None
+    try:
+        device = device_of(process_group, config, policy, gradients_on, needs_nccl=network is None)
+    except ConfigurationError as error:
+        refusal = error  # the other ranks, which wait for this one, get it too
+    # To servers it is all the same where codes come from.
+    kernels = "any" if network is not None else "host" if device is None else "device"
+    settings = {"engine": engine, "kernels": str(refusal) if refusal else kernels}
+    shared = {} if network is None else network.shared_settings(workers)
+    require_same_settings(communicator, workers, config.model_dump() | policy.shared_settings() | shared | settings)
+    if refusal is not None:
+        raise refusal
+    return device
 
 
 def _host_engine(
@@ -98,16 +115,7 @@ def network_engine(
     """
     workers, worker = process_group.size(), process_group.rank()
     exact = open_communicator(process_group, policy.deadline_s)
-    device, refusal = None, None
-    try:
-        device = device_of(process_group, config, policy, gradients_on, needs_nccl=False)
-    except ConfigurationError as error:
-        refusal = error  # the other ranks, which wait for this one, get it too
-    settings = {"engine": "network", "kernels": str(refusal) if refusal else "any"}
-    shared = config.model_dump() | policy.shared_settings() | network.shared_settings(workers)
-    require_same_settings(exact, workers, shared | settings)
-    if refusal is not None:
-        raise refusal
+    device = _agreed_device(exact, "network", process_group, config, policy, gradients_on, network)
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     recorder = StatsRecorder()
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)

@@ -133,8 +133,9 @@ def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> N
         compressor.device = device
         return compressor
 
-    def device_of(_: object, __: ThcConfig, policy: CompressionPolicy, ___: object, **____: bool) -> Any:
-        return None if policy.kernels == "host" else device
+    def device_of(*arguments: Any, needs_nccl: bool = True) -> Any:
+        policy: CompressionPolicy = arguments[2]
+        return None if needs_nccl or policy.kernels == "host" else device
 
     kernels.open_gpu_compressor = open_compressor
     factory.device_of = device_of

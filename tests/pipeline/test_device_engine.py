@@ -11,6 +11,7 @@ import pytest
 import torch
 from ranks import run_ranks
 
+import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import ThcConfig
 from byteps_thc.baselines import TopK
 from byteps_thc.engines import make_engine, make_row_engine
@@ -18,6 +19,8 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device import choice
 from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.servers import NetworkConfig
 
 PROGRAM = Path(__file__).with_name("device_engine_rank.py")
@@ -66,6 +69,15 @@ def test_what_one_rank_cannot_have_is_an_error_on_all(reports: list[dict[str, An
 def test_kernels_on_the_device_are_refused_where_there_are_none(make: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words + ".* compress in host memory only: leave kernels out"):
         make()
+
+
+def test_kernels_on_the_device_are_refused_where_processes_average_in_host_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane_engines.process, "local_size", lambda: 2)
+    settings = ThcCompression(servers=["127.0.0.1"], policy=ON_DEVICE)
+    with pytest.raises(ConfigurationError, match=r"BytePS workers of several processes .* host memory only"):
+        lane_engines.make_engines(settings, [], [], StatsRecorder())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
