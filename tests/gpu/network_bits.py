@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from engine_bits import CASES, DEADLINE_S, DEVICE, ON_GPU, run_checks, same, same_state, step
+from gradients import buffers_of, gradient_of
 from ranks import Rank, joined_rank, run_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -32,6 +33,7 @@ from byteps_thc.pipeline import factory
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.thc_engine import ThcEngine
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import FaultConfig, Timeouts
@@ -75,6 +77,31 @@ def check_losses(rank: Rank, job: int) -> None:
         step(engine, case, rank.rank, number, DEVICE)
     assert {0, 1} & twins[0].contributions, "nothing was lost"
     dist.barrier()
+    engine.close()
+
+
+def check_copies(rank: Rank, job: int) -> None:
+    """all_reduce() returns while the GPU is still busy with what comes before; codes and sums are in pinned memory."""
+    case = CASES[0]
+    engine = make("device", rank, case, job)
+    step(engine, case, rank.rank, 0, DEVICE)
+    gradients = [gradient_of(case, rank=rank.rank, step=1, number=number).to(DEVICE) for number in range(2)]
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # cycles: about a second
+    asleep = torch.cuda.Event()
+    asleep.record()
+    engine.start_step()
+    futures = [engine.all_reduce(buffer) for buffer in buffers_of(case, gradients)]
+    assert not asleep.query(), "the host waited"
+    for future in futures:
+        future.wait()
+    torch.cuda.synchronize()
+    assert isinstance(engine, ThcEngine)
+    for buffer in engine._prepared._known.values():
+        for placed in buffer.pieces:
+            sums, contributions = placed.piece._transfer.aggregate()
+            for array in (placed.piece._transfer.codes, sums, contributions):
+                assert torch.from_numpy(array).is_pinned()
     engine.close()
 
 
@@ -133,6 +160,7 @@ def run(rank: Rank) -> dict[str, str]:
         for job, case in enumerate(CASES if ON_GPU else CASES[:2] + CASES[3:5], start=1)
     }
     if ON_GPU:
+        checks["copies"] = lambda: check_copies(rank, 99)
         checks["DDP"] = lambda: check_ddp(rank, 101)
         checks["time"] = lambda: time_step(rank, 103)
     checks["lost packets"] = lambda: check_losses(rank, 100)  # the last one: it adds twins
