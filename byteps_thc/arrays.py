@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
+
+#: Makes a flat array of so many zeros of a dtype, in host memory of some kind; np.zeros is one.
+HostZeros = Callable[[int, npt.DTypeLike], npt.NDArray[Any]]
 
 
 def value_dtype(value_bits: int) -> np.dtype[Any]:

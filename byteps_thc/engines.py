@@ -67,13 +67,13 @@ def make_engine(
 ) -> Engine:
     """Return a new engine: THC among the ranks or with servers (`network`), or the baseline that `config` is of.
 
-    gradients_on: where gradients will be, if that is known; the same kind of device on all ranks.
+    gradients_on: where gradients will be, if that is known; without servers, the same kind of device on all ranks.
     All ranks of the group must call this, in the same order and with the same settings. ConfigurationError when the
     settings contradict each other or those of other ranks.
     """
     if isinstance(config, ThcConfig):
         if network is not None:
-            return network_engine(process_group, config, network, policy)
+            return network_engine(process_group, config, network, policy, gradients_on)
         return collective_engine(process_group, config, policy, gradients_on)
     require_no_network(config, network)
     policy.require_host_kernels(f"baselines ({type(config).__name__})")

@@ -95,7 +95,7 @@ class BaselineEngine(ThreadedEngine[_Job]):
         gradient = buffer.gradient
         if buffer.key not in self._stagings:
             check_buffer(buffer)
-            self._stagings[buffer.key] = make_staging(gradient)
+            self._stagings[buffer.key] = make_staging(gradient, self._recorder)
         if self._codec is not None:  # here, and not in a thread, whose errors end the engine
             for kind, store in self._state.stores.items():
                 store.require_fitting(kind, buffer.parameters)

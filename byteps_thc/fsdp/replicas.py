@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -64,7 +65,7 @@ def compress_replicas(
     shard = groups[0].process_group
     if network is not None:
         network = replace(network, job=network.job + shard.rank())
-    engine = make_engine(replicas, scheme, policy, network)
+    engine = make_engine(replicas, scheme, policy, network, _shards_on(mesh))
     same_shards = RankReplicas(replicas, policy.deadline_s)
     # Of the first replicas of all shards only one warns.
     drift_warning = DriftWarning(network, replicas.size(), same_shards) if dist.get_rank() == 0 else None
@@ -105,6 +106,12 @@ class _ReplicaAverage:
         if shard.numel() != total_columns(trained):
             self._unused.give()
         self._engine.all_reduce(own_shard(self._group, trained, shard)).wait()
+
+
+def _shards_on(mesh: DeviceMesh) -> torch.device:
+    """Where reduced shards are, also with parameters that are offloaded."""
+    kind = mesh.device_type
+    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
 def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:

@@ -93,18 +93,32 @@ class DeviceBatch:
             )  # fmt: skip
         self._gradients = ()
 
-    def decode(self, aggregate: Tensor, out: Tensor, *, sum_bits: int | None = None) -> None:
-        """Write the averages to out, [coordinates]; see GpuCompressor.decode. All workers are in all sums."""
+    def decode(
+        self,
+        aggregate: Tensor,
+        out: Tensor,
+        *,
+        sum_bits: int | None = None,
+        contributions: Tensor | None = None,
+        codes_per_chunk: int | None = None,
+    ) -> None:
+        """Write the averages to out, [coordinates]; see GpuCompressor.decode.
+
+        contributions, codes_per_chunk: of a batch of one partition; None: all workers are in all sums.
+        """
         compressor = self._compressor
         resolved, table = compressor.resolved, compressor.table
         self._require("out", out, _GRADIENTS, self.coordinates)
         sizes = self._padded if sum_bits is None else [size * sum_bits // 8 for size in self._padded]
-        everybody = compressor.everybody
+        if contributions is not None and len(self.sizes) > 1:
+            raise InputError(f"contributions to {len(self.sizes)} partitions cannot be told apart: decode each alone")
+        contributions = compressor.everybody if contributions is None else contributions
+        codes_per_chunk = codes_per_chunk or self.padded
         for sums, mine, part in zip(
             aggregate.split_with_sizes(sizes), out.split_with_sizes(self.sizes), self._parts, strict=True
         ):
             kernels.decode(
-                sums, everybody, part[1], mine, codes_per_chunk=self.padded,
+                sums, contributions, part[1], mine, codes_per_chunk=codes_per_chunk,
                 rotation_block=compressor.config.rotation_block, granularity=table.granularity,
                 threshold=table.threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
             )  # fmt: skip

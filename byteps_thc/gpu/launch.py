@@ -6,6 +6,7 @@ at every launch: several times what the launch itself takes of the host's time.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from byteps_thc.gpu.frontend import INTERPRETED
 #: AMD's kernels are specialized for more than _kind() knows.
 _CACHED = not INTERPRETED and torch.version.hip is None
 _INT32 = 0x7FFFFFFF
+#: Engines launch from several threads, and Triton's interpreter works for one alone. So may the compiler.
+_TRITON = threading.Lock()
 
 
 class Launcher:
@@ -28,12 +31,14 @@ class Launcher:
     def __call__(self, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
         """Launch it. arguments: tensors, the first on the current device, and numbers; constants: those behind them."""
         if not _CACHED:
-            self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
+            with _TRITON:
+                self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
             return
         key = (arguments[0].get_device(), warps, constants, *[_kind(argument) for argument in arguments])
         compiled = self._compiled.get(key)
         if compiled is None:
-            launched = self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
+            with _TRITON:
+                launched = self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
             self._compiled[key] = launched
         else:
             compiled[(programs, 1, 1)](*arguments, *constants)

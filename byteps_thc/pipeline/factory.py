@@ -12,6 +12,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engine import ThcEngine
@@ -47,25 +48,40 @@ def collective_engine(
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
     # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
     exact = open_communicator(process_group, policy.deadline_s)
-    device, refusal = None, None
-    try:
-        device = device_of(process_group, config, policy, gradients_on)
-    except ConfigurationError as error:
-        refusal = error  # the other ranks, which wait for this one, get it too
-    kernels = str(refusal) if refusal else "host" if device is None else "device"
-    settings = {"engine": "collective", "kernels": kernels}
-    require_same_settings(exact, workers, config.model_dump() | policy.shared_settings() | settings)
-    if refusal is not None:
-        raise refusal
+    device = _agreed_device(exact, "collective", process_group, config, policy, gradients_on)
     resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
     require_same_table(exact, resolved)
     if device is not None:
-        from byteps_thc.gpu import GpuCompressor  # it needs Triton
-
-        compressor = GpuCompressor(resolved, workers=workers, worker=worker, device=device)
+        compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
         on_device = open_device_communicator(process_group, policy.deadline_s)
         return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone)
     return _host_engine(process_group, resolved, policy, exact)
+
+
+def _agreed_device(
+    communicator: Communicator,
+    engine: str,
+    process_group: dist.ProcessGroup,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None,
+    network: NetworkConfig | None = None,
+) -> torch.device | None:
+    """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of."""
+    workers = process_group.size()
+    device, refusal = None, None
+    try:
+        device = device_of(process_group, config, policy, gradients_on, needs_nccl=network is None)
+    except ConfigurationError as error:
+        refusal = error  # the other ranks, which wait for this one, get it too
+    # To servers it is all the same where codes come from.
+    kernels = "any" if network is not None else "host" if device is None else "device"
+    settings = {"engine": engine, "kernels": str(refusal) if refusal else kernels}
+    shared = {} if network is None else network.shared_settings(workers)
+    require_same_settings(communicator, workers, config.model_dump() | policy.shared_settings() | shared | settings)
+    if refusal is not None:
+        raise refusal
+    return device
 
 
 def _host_engine(
@@ -77,7 +93,7 @@ def _host_engine(
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
     recorder = StatsRecorder()
     return ThcEngine(
-        compressor,
+        host_kernels(compressor),
         policy,
         transport=RanksTransport(resolved, collectives, recorder, compressor.pool),
         exact=exact.sum_,
@@ -86,28 +102,28 @@ def _host_engine(
 
 
 def network_engine(
-    process_group: dist.ProcessGroup, config: ThcConfig, network: NetworkConfig, policy: CompressionPolicy
+    process_group: dist.ProcessGroup,
+    config: ThcConfig,
+    network: NetworkConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None = None,
 ) -> ThcEngine:
     """Return an engine for a process group whose codes thc-ps or a switch sums; collective.
 
-    Raises ConfigurationError when ranks have different settings, and what Session raises when servers cannot be joined.
+    gradients_on: where gradients will be, if that is known; see CompressionPolicy.kernels. Ranks may compress on
+    different devices: the bits are the same. Raises ConfigurationError when ranks have different settings, or one asks
+    for kernels="device" that it cannot have, and what Session raises when servers cannot be joined.
     """
-    policy.require_host_kernels("servers and switches (NetworkConfig)")
     workers, worker = process_group.size(), process_group.rank()
     require_packet_workers(workers)
     exact = open_communicator(process_group, policy.deadline_s)
-    settings = {"engine": "network"} | config.model_dump() | policy.shared_settings()
-    require_same_settings(exact, workers, settings | network.shared_settings(workers))
+    device = _agreed_device(exact, "network", process_group, config, policy, gradients_on, network)
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     recorder = StatsRecorder()
+    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)
-    return ThcEngine(
-        Compressor(config, workers=workers, worker=worker, threads=threads),
-        policy,
-        transport=ServersTransport(session, recorder),
-        exact=exact.sum_,
-        recorder=recorder,
-    )
+    transport = ServersTransport(session, recorder, kernels.host_zeros)
+    return ThcEngine(kernels, policy, transport=transport, exact=exact.sum_, recorder=recorder)
 
 
 def make_server_engine(
@@ -115,6 +131,7 @@ def make_server_engine(
 ) -> tuple[Engine, Transport]:
     """Return an engine for one of `workers` workers without a process group, and the transport of its norms and codes.
 
+    It compresses on the current GPU where the policy says kernels="device", in host memory otherwise.
     Servers sum codes alone, so everything is compressed: ConfigurationError for baselines and for a policy that asks
     for warm-up, stop_step or bypass_elements. Raises what Session raises.
     """
@@ -124,7 +141,6 @@ def make_server_engine(
             "need a process group and no NetworkConfig"
         )
     policy = policy or CompressionPolicy()
-    policy.require_host_kernels("servers and switches (NetworkConfig)")
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})
     if policy.warmup_steps or policy.bypass_elements or policy.stop_step is not None:
@@ -132,10 +148,12 @@ def make_server_engine(
             "warmup_steps, stop_step and bypass_elements need a process group, which sums what is not compressed: call "
             "torch.distributed.init_process_group() before, or leave them out"
         )
-    recorder = StatsRecorder()
-    compressor = Compressor(config, workers=workers, worker=worker, threads=policy.thread_count())
-    transport = ServersTransport(network.open_session(config, worker, workers, policy.deadline_s), recorder)
-    engine = ThcEngine(compressor, policy, transport=transport, exact=_no_exact_sum, recorder=recorder)
+    device = device_of(None, config, policy, None, needs_nccl=False)
+    threads, recorder = policy.thread_count(), StatsRecorder()
+    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    session = network.open_session(config, worker, workers, policy.deadline_s)
+    transport = ServersTransport(session, recorder, kernels.host_zeros)
+    engine = ThcEngine(kernels, policy, transport=transport, exact=_no_exact_sum, recorder=recorder)
     return engine, transport
 
 

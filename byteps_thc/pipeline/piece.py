@@ -14,14 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from byteps_thc.arrays import F32, Gradient
-from byteps_thc.compressor import LARGEST_NORM, Compressor
+from byteps_thc.arrays import Gradient
+from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.pipeline.fingerprint import Fingerprints, NormWords, norm_words
 from byteps_thc.pipeline.partitioning import partition_spans
+from byteps_thc.pipeline.piece_compressor import PieceCompressor
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import GRADIENTS_PER_LOOK, ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
@@ -33,13 +34,16 @@ _LOOKAHEAD = 2
 
 @dataclass(frozen=True)
 class PieceTools:
-    """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU."""
+    """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU.
 
-    compressor: Compressor
+    rollback, guard: of residuals where the compressor has them.
+    """
+
+    compressor: PieceCompressor
     transport: Transport
     recorder: StatsRecorder
     clock: WorkClock
-    rollback: Rollback
+    rollback: Rollback[Any]
     guard: ResidualGuard = field(default_factory=ResidualGuard)
 
     @cached_property
@@ -67,9 +71,9 @@ class Piece:
     The gradient of an all-reduce has one row. That of a reduce-scatter has a row for every rank, which decodes its own.
 
     names: of the partitions, a random key each; the same on all workers. columns: elements of a row. residuals:
-    float32[columns] for each row, read and written in place; None without error feedback. transfer: from
-    tools.new_transfer(), for that many rows, and nobody else's until decode() is over. label: what errors call it,
-    the same on all workers. decoded: the row to decode.
+    float32[columns] for each row, read and written in place, where the kernels work; None without error feedback.
+    transfer: from tools.new_transfer(), for that many rows, and nobody else's until decode() is over. label: what
+    errors call it, the same on all workers. decoded: the row to decode.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class Piece:
         transfer: Transfer,
         names: Sequence[str],
         columns: int,
-        residuals: Sequence[F32] | None,
+        residuals: Sequence[Any] | None,
         *,
         label: str,
         decoded: int = 0,
@@ -101,10 +105,11 @@ class Piece:
         self._decoded = self._rows[decoded]
         self._gradients = 0
 
-    def measure(self, gradient: Sequence[Gradient], round: int) -> None:
+    def measure(self, gradient: Sequence[Any], round: int) -> None:
         """Begin a round with the rows of a gradient, and send their norms.
 
-        gradient: [columns] for each row, as arrays.gradient_view makes them; not to be touched until encode() is over.
+        gradient: [columns] for each row, as arrays.gradient_view makes them, or tensors on the device of the kernels;
+        not to be touched until encode() is over.
         """
         compressor = self._tools.compressor
         with self._tools.working("encode_ms"):
@@ -146,7 +151,7 @@ class Piece:
         with self._tools.working("encode_ms"):
             self._transfer.sum()
 
-    def decode(self, out: Gradient) -> None:
+    def decode(self, out: Any) -> None:
         """Write the average of a row to out, [columns]. Waits for the sums."""
         self._transfer.wait_sums()
         with self._tools.working("decode_ms"):
@@ -169,10 +174,10 @@ class PlacedPiece:
     span: slice
 
 
-def make_pieces(tools: PieceTools, key: str, size: int, residual: F32 | None, *, label: str) -> list[PlacedPiece]:
+def make_pieces(tools: PieceTools, key: str, size: int, residual: Any | None, *, label: str) -> list[PlacedPiece]:
     """Return the pieces of a gradient `key` of `size` elements.
 
-    residual: float32[size]; None: no error feedback. label: what errors call the gradient.
+    residual: float32[size], see Piece; None: no error feedback. label: what errors call the gradient.
     """
     placed = []
     for name, span in partition_spans(key, size, tools.compressor.config):
@@ -229,6 +234,6 @@ def _go_on(measured: deque[Passage], encoded: deque[Passage], ahead: int) -> Non
         passage.done()
 
 
-def _is_bfloat16(view: Gradient) -> bool:
-    """gradient_view gives uint16 for bfloat16 tensors alone."""
-    return view.dtype == np.uint16
+def _is_bfloat16(view: Any) -> bool:
+    """gradient_view gives uint16 for bfloat16 tensors alone; a tensor says itself what it is."""
+    return isinstance(view, np.ndarray) and view.dtype == np.uint16

@@ -11,11 +11,12 @@ from torch import Tensor
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.in_flight import InFlight
+from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.piece import PieceTools, PlacedPiece, make_pieces
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.staging import make_staging
+from byteps_thc.transport.recorder import TrafficRecorder
 
 
 class PreparedBuffer:
@@ -49,19 +50,22 @@ class PreparedBuffer:
             self.residual.index_fill_(0, self.clear_index, 0.0)
 
 
-class HostBuffer(PreparedBuffer):
-    """For the kernels in host memory: where gradients are staged, and the pieces once they are made."""
+class StagedBuffer(PreparedBuffer):
+    """For engines with pieces: how gradients get to the kernels, and the pieces once they are made."""
 
-    def __init__(self, buffer: GradientBuffer, policy: CompressionPolicy) -> None:
-        super().__init__(buffer, policy, torch.device("cpu"))
-        self.staging = make_staging(buffer.gradient)
+    def __init__(
+        self, buffer: GradientBuffer, policy: CompressionPolicy, kernels: Kernels, recorder: TrafficRecorder
+    ) -> None:
+        super().__init__(buffer, policy, kernels.device)
+        self._kernels = kernels
+        self.staging = kernels.staging(buffer.gradient, recorder)
         self.pieces: list[PlacedPiece] = []
 
-    def make_pieces(self, tools: PieceTools, residuals: Residuals) -> None:
+    def make_pieces(self, tools: PieceTools, residuals: Residuals[Any]) -> None:
         """Bring the parameters' residuals here and make the pieces."""
         feedback = tools.compressor.config.error_feedback
         kept = residuals.of(self.key, self.size, self.parameters) if feedback else None
-        self.residual = None if kept is None else torch.from_numpy(kept)
+        self.residual = None if kept is None else self._kernels.tensor(kept)
         self.pieces = make_pieces(tools, self.key, self.size, kept, label=label_of(self.parameters))
 
 
@@ -77,10 +81,14 @@ class PreparedBuffers(Generic[PreparedT]):
         self._make, self._in_flight, self._rollback = make, in_flight, rollback
         self._known: dict[str, PreparedT] = {}
 
+    def known(self, buffer: GradientBuffer) -> PreparedT | None:
+        """Return that of a buffer, if there is one of its layout."""
+        known = self._known.get(buffer.key)
+        return known if known is not None and known.fits(buffer) else None
+
     def of(self, buffer: GradientBuffer) -> PreparedT:
         """Return that of a buffer; InputError where it cannot be averaged, or is in flight in another layout."""
-        known = self._known.get(buffer.key)
-        return known if known is not None and known.fits(buffer) else self._prepare(buffer)
+        return self.known(buffer) or self._prepare(buffer)
 
     def clear(self) -> None:
         """Forget all: the residuals are other ones."""

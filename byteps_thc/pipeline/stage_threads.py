@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,11 +20,18 @@ class StageThreads:
     """Runs every item through the stages, each in order of arrival.
 
     stages: (name of the thread, function). failed: called once, by the stage's thread, with the first exception of any
-    stage. Nothing runs after it: items that are queued by then are dropped.
+    stage. Nothing runs after it: items that are queued by then are dropped. around: what each thread works in, all
+    the time.
     """
 
-    def __init__(self, stages: Sequence[tuple[str, Stage]], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        stages: Sequence[tuple[str, Stage]],
+        failed: Callable[[Exception], None],
+        around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
         self._failed = failed
+        self._around = around
         self._ended = threading.Event()
         self._queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in stages]
         self._threads = [
@@ -52,14 +60,17 @@ class StageThreads:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self, number: int, stage: Stage) -> None:
+        try:
+            with self._around():
+                self._serve(number, stage)
+        except Exception as error:
+            if not self._ended.is_set():
+                self.end()
+                self._failed(error)
+
+    def _serve(self, number: int, stage: Stage) -> None:
         following = self._queues[number + 1] if number + 1 < len(self._queues) else None
         while (item := self._queues[number].get()) is not _END and not self._ended.is_set():
-            try:
-                for result in stage(item):
-                    if following is not None:
-                        following.put(result)
-            except Exception as error:
-                if not self._ended.is_set():
-                    self.end()
-                    self._failed(error)
-                return
+            for result in stage(item):
+                if following is not None:
+                    following.put(result)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.arrays import gradient_view
 from byteps_thc.pipeline.exact import ExactPart, finish_exact, start_exact
+from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.piece import PieceTools, PlacedPiece
-from byteps_thc.pipeline.prepared_buffer import HostBuffer
+from byteps_thc.pipeline.prepared_buffer import StagedBuffer
 from byteps_thc.transport.communicator import ExactSum
 
 
@@ -26,16 +26,16 @@ from byteps_thc.transport.communicator import ExactSum
 class Job:
     """A buffer on its way.
 
-    round: the random key. compress: False: all of it travels exactly. host: the gradient in host memory. exact: what
-    travels exactly, under way.
+    round: the random key. compress: False: all of it travels exactly. staged: the gradient where the kernels work.
+    exact: what travels exactly, under way.
     """
 
     gradient: Tensor
-    prepared: HostBuffer
+    prepared: StagedBuffer
     round: int
     compress: bool
     future: Future[Tensor]
-    host: Tensor
+    staged: Tensor
     exact: ExactPart | None = None
 
 
@@ -49,20 +49,24 @@ class Task:
 
 
 class Stages:
-    """The functions of the threads. finish: called with every job whose gradient is the average now."""
+    """The functions of the threads, in which the stream of the kernels is the current one.
 
-    def __init__(self, tools: PieceTools, exact: ExactSum, finish: Callable[[Job], None]) -> None:
+    finish: called with every job whose gradient is the average now, or will be when the stream gets there.
+    """
+
+    def __init__(self, tools: PieceTools, kernels: Kernels, exact: ExactSum, finish: Callable[[Job], None]) -> None:
         self._tools = tools
-        self._workers = torch.tensor(float(tools.compressor.workers))
-        self._exact = exact
+        self._view = kernels.view
+        self._workers = torch.tensor(float(tools.compressor.workers), device=kernels.device)
+        self._exact = kernels.sum_here(exact, tools.recorder)
         self._finish = finish
 
     def measure(self, job: Job) -> Iterator[Task]:
         """Start what travels exactly, and send the norms of the pieces."""
-        job.host = job.prepared.staging.fetch(job.gradient)
+        job.staged = job.prepared.staging.fetch(job.gradient)
         self._start_exact(job)
         pieces = job.prepared.pieces if job.compress else []
-        flat = gradient_view(job.host)
+        flat = self._view(job.staged)
         for placed in pieces:
             placed.piece.measure([flat[placed.span]], job.round)
             yield Task(job, placed, placed is pieces[-1])
@@ -87,12 +91,12 @@ class Stages:
         """Write the average; with the last piece, put back what travelled exactly."""
         job = task.job
         if task.placed is not None:
-            task.placed.piece.decode(gradient_view(job.host)[task.placed.span])
+            task.placed.piece.decode(self._view(job.staged)[task.placed.span])
         if task.last:
             self._finish_exact(job)
             rollback = self._tools.rollback
             # Averages of finite norms can only leave the range of float16.
-            if rollback.active and job.host.dtype == torch.float16 and not job.host.isfinite().all():
+            if rollback.active and job.staged.dtype == torch.float16 and not job.staged.isfinite().all():
                 rollback.request()
             job.prepared.staging.put_back(job.gradient)
             self._finish(job)
@@ -101,7 +105,7 @@ class Stages:
     def _start_exact(self, job: Job) -> None:
         recorder, prepared = self._tools.recorder, job.prepared
         workers = self._tools.compressor.workers
-        job.exact = start_exact(prepared, job.host, job.compress, self._exact, recorder, workers)
+        job.exact = start_exact(prepared, job.staged, job.compress, self._exact, recorder, workers)
         exact = 0 if job.exact is None else job.exact.values.numel()
         recorder.add_gradient(compressed=prepared.size - exact, uncompressed=exact)
 
@@ -110,6 +114,6 @@ class Stages:
             return
         job.exact.sum.wait()
         with self._tools.working("decode_ms"):
-            average = finish_exact(job.exact, job.prepared, job.host, job.compress, self._workers)
+            average = finish_exact(job.exact, job.prepared, job.staged, job.compress, self._workers)
             if self._tools.rollback.active and not average.isfinite().all():
                 self._tools.rollback.request()

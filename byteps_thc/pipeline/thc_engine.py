@@ -10,15 +10,16 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.compressor import Compressor
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.piece import PieceTools
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.prepared_buffer import HostBuffer, PreparedBuffers
+from byteps_thc.pipeline.prepared_buffer import PreparedBuffers, StagedBuffer
+from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.stages import Job, Stages
-from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
+from byteps_thc.pipeline.statistics import CompressionStats, ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.threaded_engine import ThreadedEngine
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
@@ -28,33 +29,36 @@ from byteps_thc.transport.transport import Transport
 class ThcEngine(ThreadedEngine[Job]):
     """The threaded engine, on any transport; factory.py makes it.
 
-    compressor: with the transport's table. transport: moves norms, codes and sums. exact: sums small parameters and
-    uncompressed steps. recorder: the transport's too. clock: for several engines that share the CPU. rollback: for
-    several engines whose steps are one.
+    kernels: with the transport's table. transport: moves norms, codes and sums. exact: sums small parameters and
+    uncompressed steps, host tensors. recorder: the transport's too. clock: for several engines that share the CPU.
+    rollback: for several engines whose steps are one, which then have the same kernels.
     """
 
     def __init__(
         self,
-        compressor: Compressor,
+        kernels: Kernels,
         policy: CompressionPolicy,
         *,
         transport: Transport,
         exact: ExactSum,
         recorder: StatsRecorder,
         clock: WorkClock | None = None,
-        rollback: Rollback | None = None,
+        rollback: Rollback[Any] | None = None,
     ) -> None:
-        self.config, self.policy = compressor.config, policy
+        compressor = kernels.compressor
+        self.config, self.policy, self._kernels = compressor.config, policy, kernels
         state = EngineState(
             compressor.worker,
             compressor.workers,
             self.config.model_dump(),
             wrap=torch.from_numpy,
+            stores={"residuals": Residuals(kernels.memory)},
             recorder=recorder,
-            rollback=rollback,
+            rollback=rollback or Rollback(kernels.memory),
         )
-        self._tools = PieceTools(compressor, transport, recorder, clock or WorkClock(), state.rollback)
-        stages = Stages(self._tools, exact, self._finish)
+        guard = ResidualGuard(kernels.memory)
+        self._tools = PieceTools(compressor, transport, recorder, clock or WorkClock(), state.rollback, guard)
+        stages = Stages(self._tools, kernels, exact, self._finish)
         super().__init__(
             state,
             [
@@ -64,6 +68,7 @@ class ThcEngine(ThreadedEngine[Job]):
                 ("thc-decode", stages.decode),
             ],
             self._tools.clock.buffers,
+            kernels.stream,
         )
         self._prepared = PreparedBuffers(self._prepare, self._in_flight, state.rollback)
 
@@ -77,13 +82,13 @@ class ThcEngine(ThreadedEngine[Job]):
         self._in_flight.require_free(buffer.key)
         gradient = buffer.gradient
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
-        prepared = self._prepared.of(buffer)
+        prepared = self._prepared_of(buffer)
         if self.workers == 1 or prepared.size == 0:
             self._tools.recorder.add_gradient(uncompressed=prepared.size)
             future.set_result(gradient)
             return future
         compress = self.policy.compresses(self._state.step) and not prepared.all_exact
-        job = Job(gradient, prepared, self._state.next_round(), compress, future, host=gradient)
+        job = Job(gradient, prepared, self._state.next_round(), compress, future, staged=gradient)
         self._in_flight.begin(buffer.key, job)
         prepared.staging.begin(gradient)
         self._threads.submit(job)
@@ -103,8 +108,15 @@ class ThcEngine(ThreadedEngine[Job]):
     def _close_transport(self) -> None:
         self._tools.transport.close()
 
-    def _prepare(self, buffer: GradientBuffer) -> HostBuffer:
-        prepared = HostBuffer(buffer, self.policy)
+    def _prepared_of(self, buffer: GradientBuffer) -> StagedBuffer:
+        known = self._prepared.known(buffer)
+        if known is not None:
+            return known
+        with self._stream.behind_current():  # only now: the stream waits for no gradient (staging.py)
+            return self._prepared.of(buffer)
+
+    def _prepare(self, buffer: GradientBuffer) -> StagedBuffer:
+        prepared = StagedBuffer(buffer, self.policy, self._kernels, self._tools.recorder)
         if not prepared.all_exact and self.workers > 1:
             prepared.make_pieces(self._tools, self._state.residuals)
         return prepared

@@ -6,9 +6,11 @@ import atexit
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic
 
+import torch
 from typing_extensions import override
 
 from byteps_thc.errors import TransportError
+from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.in_flight import InFlight, JobT
@@ -20,7 +22,7 @@ class ThreadedEngine(Engine, Generic[JobT]):
     """An engine but for all_reduce(), which lets jobs in (_in_flight) and gives them to the threads.
 
     stages: name of the thread and what it does with a job (stage_threads.py). changed: told of every job that comes
-    (+1) or goes (-1).
+    (+1) or goes (-1). stream: on which all work with the state's residuals is put; None: they are in host memory.
     """
 
     def __init__(
@@ -28,11 +30,13 @@ class ThreadedEngine(Engine, Generic[JobT]):
         state: EngineState,
         stages: Sequence[tuple[str, Stage]],
         changed: Callable[[int], None] = lambda _: None,
+        stream: SideStream | None = None,
     ) -> None:
         self.workers, self.worker = state.workers, state.worker
         self._state = state
+        self._stream = stream or SideStream(torch.device("cpu"))
         self._in_flight: InFlight[JobT] = InFlight(changed)
-        self._threads = StageThreads(stages, self._in_flight.fail)
+        self._threads = StageThreads(stages, self._in_flight.fail, self._stream.current)
         atexit.register(self.close)
 
     @override
@@ -42,31 +46,37 @@ class ThreadedEngine(Engine, Generic[JobT]):
     @override
     def protect_step(self) -> None:
         self._in_flight.require_idle("protect_step")
-        self._state.rollback.begin()
+        with self._stream.behind_current():
+            self._state.rollback.begin()
 
     @override
     def restore_residuals(self) -> None:
         self._in_flight.require_idle("restore_residuals")
-        self._state.rollback.restore()
+        with self._stream.behind_current():
+            self._state.rollback.restore()
 
     @override
     def scale_residuals(self, factor: float) -> None:
         self._in_flight.require_idle("scale_residuals")
-        self._state.scale(factor)
+        with self._stream.behind_current():
+            self._state.scale(factor)
 
     @override
     def state_dict(self) -> dict[str, Any]:
         self._in_flight.require_idle("state_dict")
-        return self._state.state_dict()
+        with self._stream.behind_current():
+            return self._state.state_dict()
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._in_flight.require_idle("load_state_dict")
-        self._state.load_state_dict(state)
+        with self._stream.behind_current():
+            self._state.load_state_dict(state)
 
     @override
     def statistics(self) -> CompressionStats:
-        return self._state.statistics()
+        with self._stream.behind_current():
+            return self._state.statistics()
 
     @override
     def close(self) -> None:

@@ -90,7 +90,6 @@ class ThcCompression(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> ThcCompression:
-        self.policy.require_host_kernels("BytePS's gradients")
         if self.route == "network" and not self.servers:
             raise ValueError("the network route needs servers=[...] or THC_SERVERS: addresses of thc-ps")
         if isinstance(self.backend, DpdkConfig) and self.lane_count > 1:

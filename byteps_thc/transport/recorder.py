@@ -22,6 +22,9 @@ class TrafficRecorder(Protocol):
     def add_collective(self, volume_bytes: int, ranks: int) -> None:
         """Count a collective of `ranks` ranks that moves this volume (see moved_bytes)."""
 
+    def add_copies(self, *, to_host_bytes: int = 0, to_device_bytes: int = 0) -> None:
+        """Count bytes copied from a GPU to host memory, and back."""
+
     def add_losses(self, *, retransmissions: int = 0, lost_chunks: int = 0) -> None:
         """Count packets that were repeated, and packets given up."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from byteps_thc import _comm, _core
-from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc.config import ThcConfig
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
@@ -78,11 +78,14 @@ class ServersTransport(Transport):
     Partitions are numbered in the order in which their norms are sent, whatever is in them: what workers send at the
     same time meets on the same server, and fingerprints tell whether it is the same (pipeline/fingerprint.py).
     Numbers that go with names would send other names to other servers, to wait for each other until the deadline.
+
+    zeros: what makes the arrays that codes and sums travel in; packets leave from and arrive in them.
     """
 
-    def __init__(self, session: Session, recorder: TrafficRecorder) -> None:
+    def __init__(self, session: Session, recorder: TrafficRecorder, zeros: HostZeros = np.zeros) -> None:
         self.session = session
         self.recorder = recorder
+        self.zeros = zeros
         self.codes_per_chunk = session.codes_per_packet
         self._sent = 0  # partitions
         self._counted: dict[str, int] = {}
@@ -114,11 +117,11 @@ class ServersTransfer(Transfer):
 
     def __init__(self, transport: ServersTransport, norms: int, codes: int) -> None:
         self._transport, self._partition = transport, 0
-        session = transport.session
+        session, zeros = transport.session, transport.zeros
         self._max_norms: F32 = np.zeros(norms, np.float32)
-        self._aggregate = session.new_aggregate(codes)
-        self._contributions: U8 = np.zeros(session.chunks(codes), np.uint8)
-        self.codes: U8 = np.zeros(_core.code_bytes(codes, session.code_bits), np.uint8)
+        self._aggregate: U8 | U16 = zeros(codes, value_dtype(session.value_bits))
+        self._contributions: U8 = zeros(session.chunks(codes), np.uint8)
+        self.codes: U8 = zeros(_core.code_bytes(codes, session.code_bits), np.uint8)
         self._norm_stage: _comm.Operation
         self._code_stage: _comm.Operation
 

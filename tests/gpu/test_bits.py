@@ -27,6 +27,14 @@ def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(inte
     assert "same bits: 6 cases" in interpret("engine_bits.py")
 
 
+@pytest.mark.timeout(600)
+def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: Callable[..., str]) -> None:
+    """Two ranks and a thc-ps, which in the end loses packets; more of it is in tests/pipeline."""
+    printed = interpret("network_bits.py")
+    assert printed.count("ok: ") == 5
+    assert "same bits with servers" in printed
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", [0, 4])  # of 8: the interpreter takes minutes for one, a GPU does all

@@ -1,4 +1,4 @@
-"""Compressor with the interface of GpuCompressor, on CPU tensors: the device engine's logic without Triton."""
+"""Compressor with the interface of GpuCompressor, on CPU tensors: the logic of engines on a device without Triton."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor, _core
 from byteps_thc.arrays import everybody
 from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.pipeline import factory, kernels
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import open_communicator
@@ -58,29 +60,43 @@ class HostDeviceBatch:
             self.keep[i] = part.residual_kept or part.residual is None
         assert first == len(codes)
 
-    def decode(self, aggregate: Tensor, out: Tensor, *, sum_bits: int | None = None) -> None:
+    def decode(
+        self,
+        aggregate: Tensor,
+        out: Tensor,
+        *,
+        sum_bits: int | None = None,
+        contributions: Tensor | None = None,
+        codes_per_chunk: int | None = None,
+    ) -> None:
+        assert contributions is None or len(self._parts) == 1
         resolved = self._compressor.resolved
         sums = aggregate
         if sum_bits is not None:
             sums = torch.zeros(self.padded, dtype=torch.uint8 if resolved.value_bits == 8 else torch.uint16)
             _core.unpack(aggregate.numpy(), sums.numpy(), bits=sum_bits)
         assert sums.numel() == self.padded
-        contributions = everybody(resolved.workers)
+        workers = everybody(resolved.workers) if contributions is None else contributions.numpy()
+        codes_per_chunk = codes_per_chunk if contributions is not None else None
         first = 0
         for part, span in zip(self._parts, self._spans, strict=True):
             mine = sums[first : first + part.padded]
-            self._compressor.decode(part, mine.numpy(), contributions, out[span])
+            self._compressor.decode(part, mine.numpy(), workers, out[span], codes_per_chunk=codes_per_chunk)
             first += part.padded
 
 
 class HostDeviceCompressor:
     """See GpuCompressor."""
 
+    device = torch.device("cpu")
+
     def __init__(self, resolved: ResolvedConfig, *, workers: int, worker: int) -> None:
         self._compressor = Compressor(resolved, workers=workers, worker=worker, threads=1)
         self.resolved, self.config = resolved, resolved.config
         self.workers, self.worker = workers, worker
-        self.device = torch.device("cpu")
+
+    def sizes(self, coordinates: int) -> tuple[int, int]:
+        return self._compressor.sizes(coordinates)
 
     def batch(self, named: list[tuple[str, slice]], residual: Tensor | None) -> HostDeviceBatch:
         return HostDeviceBatch(self._compressor, named, residual)
@@ -103,3 +119,25 @@ def make_host_device_engine(
     compressor = cast(Any, HostDeviceCompressor(resolved, workers=workers, worker=worker))
     communicator = open_communicator(process_group, policy.deadline_s)
     return DeviceEngine(compressor, policy, communicator, compress_alone=compress_alone)
+
+
+def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> None:
+    """From now on, engines with servers in this process compress on a device, unless kernels="host": with this
+    compressor, on CPU tensors.
+
+    device: "cpu", or another name of it, from and to which gradients are then copied.
+    """
+
+    def open_compressor(_: torch.device, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int) -> Any:
+        resolved = config if isinstance(config, ResolvedConfig) else config.resolve(workers)
+        compressor = HostDeviceCompressor(resolved, workers=workers, worker=worker)
+        compressor.device = device
+        return compressor
+
+    def device_of(*arguments: Any, needs_nccl: bool = True) -> Any:
+        policy: CompressionPolicy = arguments[2]
+        return None if needs_nccl or policy.kernels == "host" else device
+
+    kernels.open_gpu_compressor = open_compressor
+    factory.device_of = device_of
+    lane_engines.device_of = device_of

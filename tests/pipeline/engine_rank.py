@@ -1,8 +1,8 @@
 """A rank that averages buffers with an engine, in all the cases of the test.
 
 settings: {"cases": [{"name", "thc", "policy", "sizes": parameter sizes of every buffer, "dtype", "steps",
-"network": NetworkConfig, or none for the collective engine; "device": its twin for devices, on CPU tensors; "faults":
-FaultConfig}]}.
+"network": NetworkConfig, or none for the collective engine; "device": its twin for devices, on CPU tensors; "kernels":
+of every rank, with a network, where "device" means CPU tensors, too; "faults": FaultConfig}]}.
 Reports for every case the averages of every step, and the residuals and statistics after the last one.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed as dist
 from gradients import buffers_of, gradient_of
-from host_device_compressor import make_host_device_engine
+from host_device_compressor import make_host_device_engine, take_cpu_for_device
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig
@@ -32,6 +32,9 @@ def network_of(case: dict[str, Any]) -> NetworkConfig | None:
 
 def engine_of(case: dict[str, Any], group: dist.ProcessGroup) -> Engine:
     config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    if "kernels" in case:
+        take_cpu_for_device()
+        policy = policy.model_copy(update={"kernels": case["kernels"][group.rank()]})
     if case.get("device"):
         return make_host_device_engine(group, config, policy)
     return make_engine(group, config, policy, network_of(case))
@@ -62,6 +65,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
         "nmse": stats.nmse,
         "residual_norm": stats.residual_norm,
         "retransmissions": stats.retransmissions,
+        "copied": [stats.to_host_bytes, stats.to_device_bytes],
     }
 
 

@@ -1,6 +1,7 @@
 """A rank of engines that get other buffers than those of the other ranks.
 
-settings: {"servers": addresses of a thc-ps; "cases": [{"name", "network": job or none for the collective engine,
+settings: {"servers": addresses of a thc-ps; "devices": ranks that compress on a device with them, CPU tensors, too;
+"cases": [{"name", "network": job or none for the collective engine,
 "device": its twin for devices, on CPU tensors; "parameters": [name, elements] of the buffers that a rank averages after
 a first step, by rank; "ahead": rounds that the last rank is ahead; "asks": whether a rank asks for figures after the
 second step}]}. Reports for every case the error of the second step, of a third one, of a call for figures and of a
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from host_device_compressor import make_host_device_engine
+from host_device_compressor import make_host_device_engine, take_cpu_for_device
 from ranks import Rank, joined_rank
 
 from byteps_thc import ThcConfig, ThcError
@@ -92,6 +93,8 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     with joined_rank() as rank:
         reports = {}
+        if rank.rank in rank.settings.get("devices", []):
+            take_cpu_for_device()
         for case in rank.settings["cases"]:
             reports[case["name"]] = run_case(rank, case)
             dist.barrier()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from ranks import run_ranks
 
+import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import ThcConfig
 from byteps_thc.baselines import TopK
 from byteps_thc.engines import make_engine, make_row_engine
@@ -18,6 +19,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device import choice
 from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -25,6 +27,8 @@ PROGRAM = Path(__file__).with_name("device_engine_rank.py")
 ON_DEVICE = CompressionPolicy(kernels="device")
 NETWORK = NetworkConfig(["127.0.0.1"])
 NOBODY = cast(Any, None)  # refused before the process group is asked
+SOMEBODY = cast(Any, object())
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +60,55 @@ def test_what_one_rank_cannot_have_is_an_error_on_all(reports: list[dict[str, An
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: make_engine(NOBODY, ThcConfig(), ON_DEVICE, NETWORK), "servers and switches"),
-        (lambda: make_server_engine(NETWORK, ThcConfig(), ON_DEVICE, 0, 2), "servers and switches"),
         (lambda: make_engine(NOBODY, TopK(), ON_DEVICE), r"baselines \(TopK\)"),
         (lambda: make_row_engine(NOBODY, ThcConfig(), ON_DEVICE), "FSDP2's reduce-scatters"),
         (lambda: make_row_engine(NOBODY, TopK(), ON_DEVICE), "FSDP2's reduce-scatters"),
-        (lambda: ThcCompression(servers=["127.0.0.1"], policy=ON_DEVICE), "BytePS's gradients"),
     ],
-    ids=["network", "servers", "baseline", "rows", "baseline's rows", "BytePS"],
+    ids=["baseline", "rows", "baseline's rows"],
 )
 def test_kernels_on_the_device_are_refused_where_there_are_none(make: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words + ".* compress in host memory only: leave kernels out"):
         make()
+
+
+def test_kernels_on_the_device_are_refused_where_processes_average_in_host_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane_engines.process, "local_size", lambda: 2)
+    settings = ThcCompression(servers=["127.0.0.1"], policy=ON_DEVICE)
+    with pytest.raises(ConfigurationError, match=r"BytePS workers of several processes .* host memory only"):
+        lane_engines.make_engines(settings, [], [], StatsRecorder())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_servers_need_a_gpu_for_kernels_on_the_device() -> None:
+    with pytest.raises(ConfigurationError, match=r'kernels="device"\): torch finds no GPU'):
+        make_server_engine(NETWORK, ThcConfig(), ON_DEVICE, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("backends", "kernels", "gradients_on", "chosen"),
+    [
+        (["gloo"], "auto", GPU, GPU),
+        (["gloo", "nccl"], "auto", GPU, GPU),
+        (["gloo"], "auto", CPU, None),
+        (["gloo"], "auto", None, None),
+        (["gloo"], "host", GPU, None),
+        (["gloo"], "device", GPU, GPU),
+    ],
+)
+def test_with_servers_the_model_says_where_gradients_are(
+    monkeypatch: pytest.MonkeyPatch,
+    backends: list[str],
+    kernels: str,
+    gradients_on: torch.device | None,
+    chosen: torch.device | None,
+) -> None:
+    monkeypatch.setattr(choice, "backends", lambda _: backends)
+    monkeypatch.setattr(choice, "_triton_lacks", lambda: None)
+    policy = CompressionPolicy(kernels=kernels)  # type: ignore[arg-type]
+    assert choice.device_of(SOMEBODY, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen
+    assert choice.device_of(None, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen
 
 
 @pytest.mark.parametrize(
@@ -98,7 +139,7 @@ def test_triton_without_gluon_is_too_old(
     monkeypatch.setattr(importlib, "import_module", import_module)
     device = torch.device("cuda", 0)
     if error is None:
-        assert choice.device_of(NOBODY, ThcConfig(), ON_DEVICE, device) == device
+        assert choice.device_of(SOMEBODY, ThcConfig(), ON_DEVICE, device) == device
         return
     with pytest.raises(ConfigurationError, match=error.replace("[", r"\[")):
-        choice.device_of(NOBODY, ThcConfig(), ON_DEVICE, device)
+        choice.device_of(SOMEBODY, ThcConfig(), ON_DEVICE, device)

@@ -77,9 +77,10 @@ def test_on_a_device(tmp_path: Path) -> None:
         assert rounds in report["step"]["again"]
 
 
-def test_with_servers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", [[], [1], [0, 1]], ids=["host", "one rank on a device", "on a device"])
+def test_with_servers(tmp_path: Path, devices: list[int]) -> None:
     """Two of them: names in another order used to go to other servers, to wait there."""
     with ParameterServer() as first, ParameterServer() as second:
         with_jobs = [case | {"network": job} for job, case in enumerate(cases(2), 1)]
-        settings = {"servers": [first.address, second.address], "cases": with_jobs}
+        settings = {"servers": [first.address, second.address], "cases": with_jobs, "devices": devices}
         check(run_ranks(PROGRAM, 2, tmp_path, settings=settings))

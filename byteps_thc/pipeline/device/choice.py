@@ -23,21 +23,28 @@ _logger = logging.getLogger("byteps_thc")
 
 
 def device_of(
-    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device | None
+    process_group: dist.ProcessGroup | None,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None,
+    *,
+    needs_nccl: bool = True,
 ) -> torch.device | None:
     """Return the GPU that compresses, None for the host; see CompressionPolicy.kernels.
 
-    gradients_on: where gradients will be; None: unknown. ConfigurationError for kernels="device" where it cannot be.
+    process_group: whose ranks average; None: workers that know each other by their servers alone. gradients_on: where
+    gradients will be; None: unknown. needs_nccl: codes travel between GPUs. ConfigurationError for kernels="device"
+    where it cannot be.
     """
-    names = backends(process_group)
+    names = [] if process_group is None else backends(process_group)
     if policy.kernels == "host":
         return None
     if policy.kernels == "auto":
-        if gradients_on is None and "gloo" in names:
+        if gradients_on is None and ("gloo" in names or "nccl" not in names):
             return None  # gradients in host memory work there, too
-        if "nccl" not in names or (gradients_on is not None and gradients_on.type != "cuda"):
+        if (needs_nccl and "nccl" not in names) or (gradients_on is not None and gradients_on.type != "cuda"):
             return None
-    reason = _why_not(names, config, gradients_on)
+    reason = _why_not(names if needs_nccl else None, config, gradients_on)
     if reason is None:
         return torch.device("cuda", torch.cuda.current_device()) if gradients_on is None else gradients_on
     if policy.kernels == "device":
@@ -46,15 +53,17 @@ def device_of(
     return None
 
 
-def _why_not(names: list[str], config: ThcConfig, gradients_on: torch.device | None) -> str | None:
+def _why_not(names: list[str] | None, config: ThcConfig, gradients_on: torch.device | None) -> str | None:
     if gradients_on is not None and gradients_on.type != "cuda":
         return f"gradients are on {gradients_on}"
-    if "nccl" not in names:
+    if names is not None and "nccl" not in names:
         return f"the process group has {' and '.join(names)}, not NCCL"
     if config.bits not in GPU_CODE_BITS:
         return f"codes of {config.bits} bits have no GPU kernel: use {GPU_CODE_BITS}"
     if config.rotation_block > MAX_GPU_ROTATION_BLOCK:
         return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {MAX_GPU_ROTATION_BLOCK}"
+    if gradients_on is None and not torch.cuda.is_available():
+        return "torch finds no GPU"
     return _triton_lacks()
 
 

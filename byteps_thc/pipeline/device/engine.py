@@ -109,6 +109,8 @@ class DeviceEngine(Engine):
             future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong
             return future
         gradient.copy_(copy)
+        if not gradient.is_cuda:
+            self._tools.recorder.add_copies(to_host_bytes=gradient.nbytes, to_device_bytes=gradient.nbytes)
         future.set_result(gradient)
         return future
 

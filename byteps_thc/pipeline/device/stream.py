@@ -1,4 +1,4 @@
-"""The stream on which an engine's kernels and collectives run."""
+"""The stream on which an engine's kernels, copies and collectives run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class SideStream:
     """A stream of its own beside that of backward, before which it is served; on the CPU there is none."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         self._stream: torch.cuda.Stream | None = None
         if device.type != "cpu":
             self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
@@ -24,8 +24,29 @@ class SideStream:
         if self._stream is None:
             yield
             return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        for tensor in used:
-            tensor.record_stream(self._stream)
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        self.uses(*used)
         with torch.cuda.stream(self._stream):
             yield
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make it the current stream of this thread, behind nothing but what is on it already."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def uses(self, *tensors: Tensor) -> None:
+        """Keep the memory of others' tensors until what is on the stream by the time they go is done."""
+        if self._stream is not None:
+            for tensor in tensors:
+                tensor.record_stream(self._stream)
+
+    def wait(self) -> None:
+        """Let this thread wait for what is on the stream by now, without a core of its own."""
+        if self._stream is not None:
+            done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            done.record(self._stream)
+            done.synchronize()

@@ -25,6 +25,8 @@ class StatsRecorder(TrafficRecorder):
         self._uncompressed = 0
         self._sent_bytes = 0
         self._received_bytes = 0
+        self._to_host_bytes = 0
+        self._to_device_bytes = 0
         self._retransmissions = 0
         self._lost_chunks = 0
         self._expected_contributions = 0
@@ -78,6 +80,12 @@ class StatsRecorder(TrafficRecorder):
             self._communicate_ms += communicate_ms
             self._decode_ms += decode_ms
 
+    def add_copies(self, *, to_host_bytes: int = 0, to_device_bytes: int = 0) -> None:
+        """Count bytes copied from a GPU to host memory, and back."""
+        with self._lock:
+            self._to_host_bytes += to_host_bytes
+            self._to_device_bytes += to_device_bytes
+
     def add_losses(self, *, retransmissions: int = 0, lost_chunks: int = 0) -> None:
         """Count packets that were repeated, and packets given up."""
         with self._lock:
@@ -106,6 +114,8 @@ class StatsRecorder(TrafficRecorder):
                 encode_ms=self._encode_ms,
                 communicate_ms=self._communicate_ms,
                 decode_ms=self._decode_ms,
+                to_host_bytes=self._to_host_bytes,
+                to_device_bytes=self._to_device_bytes,
                 retransmissions=self._retransmissions,
                 lost_chunks=self._lost_chunks,
                 expected_contributions=self._expected_contributions,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 
-from byteps_thc.compressor import Partition
+from byteps_thc.pipeline.memory import HOST, Memory
+from byteps_thc.pipeline.piece_compressor import PiecePartition
 
 #: Gradients of a partition between two looks at its residual. A look reads the residual once more, about a tenth of the
 #: time of encoding.
@@ -24,17 +26,20 @@ class ResidualGuard:
     the worker where they are largest. The table promises a ratio of cost + clamp_cost, which ThcConfig.resolve() keeps
     below 1. Coordinates that are far from normal after the rotation may break that promise: a residual as large as
     gradient and residual were together is larger than the gradient, and larger again after the next one.
+
+    memory: where the residuals lie.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory[Any] = HOST) -> None:
+        self._memory = memory
         self._warned = False
         self._outgrown = False  # at the last look
 
-    def look(self, partition: Partition) -> None:
+    def look(self, partition: PiecePartition) -> None:
         """Check a partition that was just encoded."""
         if self._warned or partition.residual is None or not partition.residual_kept:
             return
-        lost = float(np.dot(partition.residual, partition.residual))
+        lost = self._memory.energy(partition.residual)
         quantized = float(np.dot(partition.max_norms, partition.max_norms))
         before, self._outgrown = self._outgrown, lost > OUTGROWN * quantized
         if before and self._outgrown:

@@ -34,6 +34,10 @@ class CompressionStats:
     """last step: time with nothing to do but wait for the network"""
     decode_ms: float = 0.0
     """last step: time the decoding stage was busy"""
+    to_host_bytes: int = 0
+    """copied from a GPU to host memory: codes and norms, or whole gradients where the host compresses them"""
+    to_device_bytes: int = 0
+    """copied from host memory to a GPU: sums and norms, or whole averages"""
     retransmissions: int = 0
     """packets sent again (network engine)"""
     lost_chunks: int = 0

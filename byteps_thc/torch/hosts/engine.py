@@ -22,7 +22,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.in_flight import InFlight
 from byteps_thc.pipeline.stage_threads import StageThreads
 from byteps_thc.pipeline.staging import Staging, make_staging
-from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.torch.hosts.group import HostGroup
 from byteps_thc.torch.hosts.worker_engine import Pending, WorkerEngine
 
@@ -44,10 +44,14 @@ class _Job:
 class HostEngine(Engine):
     """An Engine whose workers are BytePS's, not processes.
 
-    engine: averages over the workers: a ThcEngine in the local root, a NonRootEngine in the other processes.
+    engine: averages over the workers: a ThcEngine in the local root, a NonRootEngine in the other processes. recorder:
+    the engine's.
     """
 
-    def __init__(self, group: HostGroup, engine: WorkerEngine, *, workers: int, worker: int) -> None:
+    def __init__(
+        self, group: HostGroup, engine: WorkerEngine, *, workers: int, worker: int, recorder: StatsRecorder
+    ) -> None:
+        self._recorder = recorder
         self.workers, self.worker = workers, worker
         self._group, self._engine = group, engine
         self._stagings: dict[str, Staging] = {}
@@ -67,7 +71,7 @@ class HostEngine(Engine):
             future.set_result(gradient)
             return future
         if buffer.key not in self._stagings:
-            self._stagings[buffer.key] = make_staging(gradient)
+            self._stagings[buffer.key] = make_staging(gradient, self._recorder)
         job = _Job(buffer, self._stagings[buffer.key], future, host=gradient)
         self._in_flight.begin(buffer.key, job)
         job.staging.begin(gradient)

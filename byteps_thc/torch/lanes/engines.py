@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byteps_thc.compressor import Compressor
+import torch
+
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engine import ThcEngine
@@ -28,11 +31,15 @@ def make_engines(
 ) -> list[Engine]:
     """Return an engine for each lane; by all processes of all workers, with the same lanes.
 
-    Raises what the route raises, and ConfigurationError for BytePS's servers with several processes per worker.
+    Gradients on a GPU are compressed there, see CompressionPolicy.kernels, unless a worker has several processes, which
+    average in host memory. Raises what the route raises, and ConfigurationError for BytePS's servers or
+    kernels="device" with several processes per worker.
     """
     processes = process.local_size()
     if processes == 1:
-        return list(_thc_engines(settings, lanes, sums, recorder))
+        device = device_of(None, settings.config, settings.policy, _gradients_on(lanes), needs_nccl=False)
+        return list(_thc_engines(settings, lanes, sums, recorder, device))
+    settings.policy.require_host_kernels(f"BytePS workers of several processes (this one has {processes})")
     if settings.route == "servers":
         raise ConfigurationError(
             f"route='servers' needs one BytePS worker per GPU, and this worker has {processes} processes: start "
@@ -42,30 +49,45 @@ def make_engines(
     groups = open_host_groups(len(lanes), settings.policy.deadline_s)
     engines: Sequence[WorkerEngine]
     if process.local_rank() == 0:
-        engines = _thc_engines(settings, lanes, sums, recorder)
+        engines = _thc_engines(settings, lanes, sums, recorder, None)
     else:
         engines = [NonRootEngine(settings.policy, exact, recorder) for exact in sums]
     workers, worker = process.workers(), process.worker()
     return [
-        HostEngine(group, engine, workers=workers, worker=worker) for group, engine in zip(groups, engines, strict=True)
+        HostEngine(group, engine, workers=workers, worker=worker, recorder=recorder)
+        for group, engine in zip(groups, engines, strict=True)
     ]
 
 
+def _gradients_on(lanes: Sequence[Lane]) -> torch.device | None:
+    """Return the device of all parameters; None where they have several."""
+    devices = {p.tensor.device for lane in lanes for buffer in lane.buffers for p in buffer.parameters}
+    return devices.pop() if len(devices) == 1 else None
+
+
 def _thc_engines(
-    settings: ThcCompression, lanes: Sequence[Lane], sums: Sequence[BytepsSum], recorder: StatsRecorder
+    settings: ThcCompression,
+    lanes: Sequence[Lane],
+    sums: Sequence[BytepsSum],
+    recorder: StatsRecorder,
+    device: torch.device | None,
 ) -> list[ThcEngine]:
-    compressor = Compressor(
+    kernels = open_kernels(
+        device,
         settings.config,
         workers=process.workers(),
         worker=process.worker(),
         threads=settings.policy.thread_count(process.local_size()),
+        recorder=recorder,
     )
-    transports = open_transports(settings, lanes, compressor, recorder)
+    transports = open_transports(settings, lanes, kernels, recorder)
     clock, cpus = WorkClock(), PrioritySemaphore(len(lanes))
-    rollback = Rollback()  # a gradient that is not finite ends the step of all lanes
+    # A gradient that is not finite ends the step of all lanes. On a device they have one stream, as they have one
+    # rollback.
+    rollback = Rollback(kernels.memory)
     return [
         ThcEngine(
-            compressor,
+            kernels,
             settings.policy,
             transport=transport,
             exact=exact,

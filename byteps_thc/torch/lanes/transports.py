@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byteps_thc.compressor import Compressor
 from byteps_thc.pipeline.fingerprint import norm_words
+from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.settings import ThcCompression
@@ -14,27 +14,28 @@ from byteps_thc.transport.transport import Transport
 
 
 def open_transports(
-    settings: ThcCompression, lanes: Sequence[Lane], compressor: Compressor, recorder: StatsRecorder
+    settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
 ) -> list[Transport]:
     """Connect all lanes; on all workers, with the same lanes.
 
     network: raises what Session raises. servers: what BytepsExchange raises.
     """
     if settings.route == "servers":
-        return _over_byteps_servers(settings, lanes, compressor, recorder)
-    return _over_the_network(settings, lanes, compressor, recorder)
+        return _over_byteps_servers(settings, lanes, kernels, recorder)
+    return _over_the_network(settings, lanes, kernels, recorder)
 
 
 def _over_the_network(
-    settings: ThcCompression, lanes: Sequence[Lane], compressor: Compressor, recorder: StatsRecorder
+    settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
 ) -> list[Transport]:
+    compressor = kernels.compressor
     worker, workers, deadline_s = compressor.worker, compressor.workers, settings.policy.deadline_s
     transports: list[Transport] = []
     try:
         for lane in lanes:
             network = settings.network_of_lane(lane.number)
             session = network.open_session(settings.config, worker, workers, deadline_s)
-            transports.append(ServersTransport(session, recorder))
+            transports.append(ServersTransport(session, recorder, kernels.host_zeros))
     except BaseException:
         for transport in transports:
             transport.close()
@@ -43,8 +44,9 @@ def _over_the_network(
 
 
 def _over_byteps_servers(
-    settings: ThcCompression, lanes: Sequence[Lane], compressor: Compressor, recorder: StatsRecorder
+    settings: ThcCompression, lanes: Sequence[Lane], kernels: Kernels, recorder: StatsRecorder
 ) -> list[Transport]:
+    compressor = kernels.compressor
     # The module needs BytePS's servers to run our compressor; the network route does not.
     from byteps_thc.transport.byteps_servers.exchange import BytepsExchange, PartitionShape
     from byteps_thc.transport.byteps_servers.transport import BytepsTransport
@@ -59,6 +61,7 @@ def _over_byteps_servers(
         [shape for own in shapes.values() for shape in own],
         worker=compressor.worker,
         deadline_s=settings.policy.deadline_s,
+        zeros=kernels.host_zeros,
     )
     transports: list[Transport] = []
     first = 0
@@ -72,6 +75,7 @@ def _over_byteps_servers(
                 code_bits=settings.config.bits,
                 priority=-lane,
                 recorder=recorder,
+                zeros=kernels.host_zeros,
             )
         )
         first += len(own)

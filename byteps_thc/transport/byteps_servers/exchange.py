@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.arrays import F32, U8, U16, HostZeros
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.transport.byteps import process
@@ -61,12 +61,12 @@ class _Stage(enum.Enum):
 class _Partition:
     """Buffers and progress of one partition."""
 
-    def __init__(self, shape: PartitionShape, name: str, resolved: ResolvedConfig) -> None:
+    def __init__(self, shape: PartitionShape, name: str, resolved: ResolvedConfig, zeros: HostZeros) -> None:
         self.shape = shape
         self.stage = _Stage.IDLE
         self.norms_name, self.sums_name = f"{name}.norms", f"{name}.sums"
         self.norms = torch.zeros(resolved.workers, shape.norms, dtype=torch.int32)
-        self.sums = torch.zeros(shape.padded, dtype=torch.uint8 if resolved.value_bits == 8 else torch.int32)
+        self.sums = torch.from_numpy(zeros(shape.padded, np.uint8 if resolved.value_bits == 8 else np.int32))
         self.code_bytes = _core.code_bytes(shape.padded, resolved.config.bits)
 
     def max_norms(self) -> F32:
@@ -102,7 +102,8 @@ class BytepsExchange:
     """One worker's side. Collective: all workers make the same exchanges, in the same order, after BytePS's init().
 
     resolved: the same on all workers. partitions: all there will be, in an order that is the same on all workers; their
-    names must differ from those of other exchanges. worker: bps.rank(). deadline_s: of each wait.
+    names must differ from those of other exchanges. worker: bps.rank(). deadline_s: of each wait. zeros: what makes
+    the arrays that sums arrive in.
 
     Sends a first round, so that wrong set-ups are found here: raises ConfigurationError when the workers' settings
     differ, when BytePS has no compressor or would not use it, or when one of its servers does not look codes up;
@@ -112,7 +113,13 @@ class BytepsExchange:
     """
 
     def __init__(
-        self, resolved: ResolvedConfig, partitions: Sequence[PartitionShape], *, worker: int, deadline_s: float = 60.0
+        self,
+        resolved: ResolvedConfig,
+        partitions: Sequence[PartitionShape],
+        *,
+        worker: int,
+        deadline_s: float = 60.0,
+        zeros: HostZeros = np.zeros,
     ) -> None:
         _check_job(resolved, worker)
         sizes_bytes = [shape.padded * sum_bytes(resolved) for shape in partitions]
@@ -123,7 +130,7 @@ class BytepsExchange:
         self._deadline_s = deadline_s
         digest = _settings_digest(resolved, partitions)
         # The digest is in the names, because BytePS fixes a name's size and compressor for good.
-        self._partitions = [_Partition(s, f"THC.{digest[:4].hex()}.{s.name}", resolved) for s in partitions]
+        self._partitions = [_Partition(s, f"THC.{digest[:4].hex()}.{s.name}", resolved, zeros) for s in partitions]
         self._compare_settings(digest)
         self._declare()
         for _ in tensor_names(""):  # each of the tensors that a name alternates between

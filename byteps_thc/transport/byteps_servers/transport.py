@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, everybody
+from byteps_thc.arrays import F32, U8, U16, HostZeros, everybody
 from byteps_thc.errors import InputError
 from byteps_thc.transport.byteps_servers.exchange import BytepsExchange, ExchangeHandle, PartitionShape
 from byteps_thc.transport.recorder import TrafficRecorder
@@ -19,7 +19,7 @@ class BytepsTransport(Transport):
     """Hands out the partitions first .. first + len(shapes) - 1 of an exchange.
 
     BytePS fixes its keys in advance, so all pieces must be among `shapes`. priority: of this lane's pushes; the highest
-    goes first when BYTEPS_SCHEDULING_CREDIT is set.
+    goes first when BYTEPS_SCHEDULING_CREDIT is set. zeros: what makes the arrays that codes travel in.
     """
 
     codes_per_chunk: int | None = None
@@ -34,8 +34,10 @@ class BytepsTransport(Transport):
         code_bits: int,
         priority: int,
         recorder: TrafficRecorder,
+        zeros: HostZeros = np.zeros,
     ) -> None:
         self.exchange = exchange
+        self.zeros = zeros
         self.priority = priority
         self.recorder = recorder
         self.contributions = everybody(workers)
@@ -57,7 +59,7 @@ class BytepsTransfer(Transfer):
     def __init__(self, transport: BytepsTransport, partition: int, code_bytes: int) -> None:
         self._transport = transport
         self._partition = partition
-        self.codes: U8 = np.zeros(code_bytes, np.uint8)
+        self.codes: U8 = transport.zeros(code_bytes, np.uint8)
         self._norm_handle: ExchangeHandle[F32]
         self._code_handle: ExchangeHandle[U8 | U16]
         self._sums: U8 | U16 = self.codes

@@ -1,4 +1,5 @@
-"""A BytePS worker that trains with THC; the route is in its environment. Arguments: where to leave the report.
+"""A BytePS worker that trains with THC; the route is in its environment. Arguments: where to leave the report, and
+"device" to compress as on a GPU, with the CPU's kernels.
 
 Every part makes an optimizer of its own and reports under its name what the test compares.
 """
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import torch
 from byteps_training import BYPASS_ELEMENTS, CONFIG, SHAPES, backward, new_parameters
+from host_device_compressor import take_cpu_for_device
 
 import byteps_thc.torch as bps
 from byteps_thc.errors import ConfigurationError, ThcError
@@ -91,6 +93,7 @@ def averages():
         "coordinates": stats.coordinates,
         "stat_steps": stats.steps,
         "nmse": stats.nmse,
+        "copied": stats.to_host_bytes + stats.to_device_bytes,
         "refused": refused,
         "closed": closed,
     }
@@ -206,6 +209,8 @@ def learning():
 
 
 def main():
+    if sys.argv[2:] == ["device"]:
+        take_cpu_for_device()
     bps.init()
     parts = (averages, warm_up_and_accumulation, infinity_and_grad_scaler, models_with_nothing_to_compress, learning)
     started = time.monotonic()

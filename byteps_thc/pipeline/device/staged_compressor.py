@@ -1,0 +1,131 @@
+"""The GPU kernels for pieces whose codes travel through host memory: to servers and switches.
+
+    gradient on the device -> norms, codes -> pinned host memory -> packets -> pinned host memory -> sums -> device
+
+So a coordinate costs the host's memory half a byte down and a byte up at 4 bits, where its gradient and average would
+cost eight.
+
+All calls put their work on one stream. So a host array is free again when something later on that stream is over, and
+the memory that calls use on the device comes from the caching allocator and goes back to it. The calling thread waits
+for what the network needs, norms and codes, and meanwhile packets of other pieces travel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.pipeline.device.stream import SideStream
+from byteps_thc.pipeline.pinned import pinned_zeros
+from byteps_thc.transport.recorder import TrafficRecorder
+from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
+
+if TYPE_CHECKING:  # it needs Triton
+    from byteps_thc.gpu import DeviceBatch, GpuCompressor
+
+
+class StagedPartition:
+    """See PiecePartition. norms: float32[B], codes: uint8; of the caller, in host memory. batch: on the device."""
+
+    def __init__(self, name: str, batch: DeviceBatch, norms: F32, codes: U8) -> None:
+        self.name, self.batch = name, batch
+        self.coordinates: int = batch.sizes[0]
+        self.residual: Tensor | None = batch.residual
+        self.norms, self.codes = norms, codes
+        self.max_norms: F32 = np.zeros_like(norms)
+        self.clamped = 0
+        self.residual_kept = False
+        device = batch.norms.device
+        #: what travels beside codes and sums, pinned: norms, later their maxima; the clamped coordinates
+        self.pinned_norms = torch.from_numpy(pinned_zeros(device)(len(norms), np.float32))
+        self.pinned_clamped = torch.from_numpy(pinned_zeros(device)(1, np.int64))
+
+
+class StagedCompressor:
+    """GpuCompressor as a PieceCompressor.
+
+    Gradients, residuals and averages are on its device. Codes and sums should be in pinned host memory (pinned_zeros):
+    copies of other arrays are slower. stream: the current one in all calls. recorder: counts what is copied.
+    """
+
+    def __init__(self, compressor: GpuCompressor, stream: SideStream, recorder: TrafficRecorder) -> None:
+        self._compressor, self._stream, self._recorder = compressor, stream, recorder
+        self._device = compressor.device
+        self.config, self.resolved = compressor.config, compressor.resolved
+        self.workers, self.worker = compressor.workers, compressor.worker
+
+    def sizes(self, coordinates: int) -> tuple[int, int]:
+        """See PieceCompressor."""
+        return self._compressor.sizes(coordinates)
+
+    def partition(
+        self, name: str, coordinates: int, *, residual: Tensor | None, norms: F32, codes: U8
+    ) -> StagedPartition:
+        """Return a new partition. residual: float32[coordinates] on the device."""
+        batch = self._compressor.batch([(name, slice(0, coordinates))], residual)
+        return StagedPartition(name, batch, norms, codes)
+
+    def measure(
+        self,
+        partition: StagedPartition,
+        gradient: Tensor,
+        *,
+        round: int,
+        bfloat16: bool = False,  # noqa: ARG002  # tensors say it themselves
+    ) -> F32:
+        """Begin a round; waits for the gradient, and for its norms."""
+        batch = partition.batch
+        batch.measure(gradient, round=round)
+        partition.pinned_norms.copy_(batch.norms, non_blocking=True)
+        self._stream.wait()
+        partition.norms[:] = partition.pinned_norms.numpy()
+        self._recorder.add_copies(to_host_bytes=partition.norms.nbytes)
+        return partition.norms
+
+    def encode(self, partition: StagedPartition, max_norms: F32) -> U8:
+        """Write codes and residual; waits for the codes."""
+        batch = partition.batch
+        partition.max_norms[:] = max_norms
+        partition.pinned_norms.numpy()[:] = max_norms  # whose last copy, of measure(), is over
+        batch.max_norms.copy_(partition.pinned_norms, non_blocking=True)
+        codes = torch.empty(len(partition.codes), dtype=torch.uint8, device=self._device)
+        batch.encode(codes)
+        torch.from_numpy(partition.codes).copy_(codes, non_blocking=True)
+        partition.pinned_clamped.copy_(batch.clamped, non_blocking=True)
+        self._stream.wait()
+        partition.clamped = int(partition.pinned_clamped[0])
+        # As the kernel has decided it (gpu/encode.py).
+        finite = all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, max_norms))
+        partition.residual_kept = partition.residual is not None and finite
+        self._recorder.add_copies(
+            to_host_bytes=partition.codes.nbytes + partition.pinned_clamped.nbytes, to_device_bytes=max_norms.nbytes
+        )
+        return partition.codes
+
+    def decode(
+        self,
+        partition: StagedPartition,
+        aggregate: U8 | U16,
+        contributions: U8,
+        out: Tensor,
+        *,
+        codes_per_chunk: int | None = None,
+        bfloat16: bool = False,  # noqa: ARG002
+    ) -> None:
+        """Put the average on its way to `out`, on the device; waits for nothing."""
+        complete = bool((contributions == self.workers).all())
+        partition.batch.decode(
+            self._upload(aggregate),
+            out,
+            contributions=None if complete else self._upload(contributions),
+            codes_per_chunk=codes_per_chunk or max(len(aggregate), MIN_CODES_PER_PACKET),
+        )
+
+    def _upload(self, array: np.ndarray[Any, np.dtype[Any]]) -> Tensor:
+        self._recorder.add_copies(to_device_bytes=array.nbytes)
+        return torch.from_numpy(array).to(self._device, non_blocking=True)

@@ -1,0 +1,98 @@
+"""What an engine with pieces compresses with, and where: in host memory, or on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from byteps_thc.arrays import HostZeros, gradient_view
+from byteps_thc.compressor import Compressor
+from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.pipeline.device.memory import DeviceMemory
+from byteps_thc.pipeline.device.staged_compressor import StagedCompressor
+from byteps_thc.pipeline.device.stream import SideStream
+from byteps_thc.pipeline.memory import HOST, Memory
+from byteps_thc.pipeline.piece_compressor import PieceCompressor
+from byteps_thc.pipeline.pinned import pinned_zeros
+from byteps_thc.pipeline.staging import StagedSum, Staging, make_device_staging, make_staging
+from byteps_thc.transport.communicator import ExactSum
+from byteps_thc.transport.recorder import TrafficRecorder
+
+if TYPE_CHECKING:  # it needs Triton
+    from byteps_thc.gpu import GpuCompressor
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """device: where the kernels work, on `stream`. memory: of residuals there. view: a flat gradient there as the
+    compressor takes it. tensor: an array of `memory` as a tensor, the same memory.
+    """
+
+    compressor: PieceCompressor
+    device: torch.device
+    stream: SideStream
+    memory: Memory[Any]
+    view: Callable[[Tensor], Any]
+    tensor: Callable[[Any], Tensor]
+
+    @property
+    def host_zeros(self) -> HostZeros:
+        """What makes the arrays that codes and sums travel in."""
+        return pinned_zeros(self.device)
+
+    def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging:
+        """Return what brings gradients like this one to the kernels. recorder: counts copies."""
+        if self.memory is HOST:
+            return make_staging(gradient, recorder)
+        return make_device_staging(gradient, self.stream, recorder)
+
+    def sum_here(self, exact: ExactSum, recorder: TrafficRecorder) -> ExactSum:
+        """Return a sum of float32 tensors where the kernels work, made of one of host tensors."""
+        return exact if self.memory is HOST else StagedSum(exact, recorder)
+
+
+def host_kernels(compressor: Compressor) -> Kernels:
+    """Return those of csrc/."""
+    return Kernels(compressor, _CPU, SideStream(_CPU), HOST, gradient_view, torch.from_numpy)
+
+
+def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
+    """Return those of gpu/, for engines whose codes travel through host memory, and which have the recorder, too."""
+    device = compressor.device
+    stream = SideStream(device)
+    staged = StagedCompressor(compressor, stream, recorder)
+    return Kernels(staged, device, stream, DeviceMemory(device), _same, _same)
+
+
+def open_kernels(
+    device: torch.device | None,
+    config: ThcConfig | ResolvedConfig,
+    *,
+    workers: int,
+    worker: int,
+    threads: int,
+    recorder: TrafficRecorder,
+) -> Kernels:
+    """Return those of a device, None for host memory; raises what Compressor and GpuCompressor raise."""
+    if device is None:
+        return host_kernels(Compressor(config, workers=workers, worker=worker, threads=threads))
+    return device_kernels(open_gpu_compressor(device, config, workers=workers, worker=worker), recorder)
+
+
+def open_gpu_compressor(
+    device: torch.device, config: ThcConfig | ResolvedConfig, *, workers: int, worker: int
+) -> GpuCompressor:
+    """Return a GpuCompressor, whose module needs Triton."""
+    from byteps_thc.gpu import GpuCompressor
+
+    return GpuCompressor(config, workers=workers, worker=worker, device=device)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

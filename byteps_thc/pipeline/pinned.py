@@ -1,0 +1,23 @@
+"""Host memory that a GPU reads and writes while its threads and the host's go on: pinned, not pageable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from byteps_thc.arrays import HostZeros
+
+
+def pinned_zeros(device: torch.device) -> HostZeros:
+    """Return what makes host arrays of zeros for copies to and from a device; np.zeros where that is the host."""
+    return _pinned_zeros if device.type == "cuda" else np.zeros
+
+
+def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    dtype = np.dtype(dtype)
+    # The array keeps the tensor, which has the memory.
+    memory: npt.NDArray[Any] = torch.zeros(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True).numpy()
+    return memory.view(dtype)

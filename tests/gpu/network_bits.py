@@ -1,0 +1,192 @@
+"""GPU kernels with servers: two ranks and a thc-ps on this machine; averages and residuals are those of the host.
+
+    PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/network_bits.py
+
+On the CPU with TRITON_INTERPRET=1, else both ranks on one GPU, as part of make bench-gpu, with the time of a step and
+what it copies. Every check runs and prints a line; fails with the checks that failed.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from engine_bits import CASES, DEADLINE_S, DEVICE, ON_GPU, run_checks, same, same_state, step
+from gradients import buffers_of, gradient_of
+from ranks import Rank, joined_rank, run_ranks
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from twin_compressors import add_twins
+
+from byteps_thc import ThcConfig
+from byteps_thc.ddp import compress
+from byteps_thc.engines import make_engine
+from byteps_thc.pipeline import factory
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.thc_engine import ThcEngine
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.session import FaultConfig, Timeouts
+
+CPU = torch.device("cpu")
+TIMED_STEPS = 10
+TIMED_FLOATS = 32 << 20
+
+
+def make(kernels: Literal["device", "host"], rank: Rank, case: dict[str, Any], job: int, **network: Any) -> Engine:
+    group = dist.group.WORLD
+    assert group is not None
+    policy = CompressionPolicy(**case["policy"], kernels=kernels)
+    servers = NetworkConfig(rank.settings["servers"], job=job, **network)
+    return make_engine(group, ThcConfig(**case["thc"]), policy, servers)
+
+
+def check_case(rank: Rank, case: dict[str, Any], job: int) -> None:
+    mine, wanted = make("device", rank, case, job), make("host", rank, case, job + 1)
+    for number in range(case["steps"]):
+        got = step(mine, case, rank.rank, number, DEVICE)
+        expected = step(wanted, case, rank.rank, number, CPU)
+        for buffer, (average, right) in enumerate(zip(got, expected, strict=True)):
+            same(f"average of buffer {buffer} in step {number}", average, right)
+    same_state(mine, wanted)
+    figures, others = mine.statistics(), wanted.statistics()
+    assert figures.clamped_fraction == others.clamped_fraction, (figures, others)
+    assert figures.to_host_bytes > 0 == others.to_host_bytes
+    mine.close()
+    wanted.close()
+
+
+def check_losses(rank: Rank, job: int) -> None:
+    """Sums that lack a worker or all: the same bits in every piece, beside the host's kernels."""
+    case = CASES[0] | {"sizes": [[20_000 if ON_GPU else 3000]]}
+    faults = FaultConfig(drop=0.3)
+    twins = add_twins()
+    timeouts = Timeouts(loss_s=0.05)
+    engine = make("device", rank, case, job, loss_tolerant=True, faults=faults, timeouts=timeouts)
+    for number in range(4):
+        step(engine, case, rank.rank, number, DEVICE)
+    assert {0, 1} & twins[0].contributions, "nothing was lost"
+    dist.barrier()
+    engine.close()
+
+
+def check_copies(rank: Rank, job: int) -> None:
+    """all_reduce() returns while the GPU is still busy with what comes before; codes and sums are in pinned memory."""
+    case = CASES[0]
+    engine = make("device", rank, case, job)
+    step(engine, case, rank.rank, 0, DEVICE)
+    gradients = [gradient_of(case, rank=rank.rank, step=1, number=number).to(DEVICE) for number in range(2)]
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # cycles: about a second
+    asleep = torch.cuda.Event()
+    asleep.record()
+    engine.start_step()
+    futures = [engine.all_reduce(buffer) for buffer in buffers_of(case, gradients)]
+    assert not asleep.query(), "the host waited"
+    for future in futures:
+        future.wait()
+    torch.cuda.synchronize()
+    assert isinstance(engine, ThcEngine)
+    for buffer in engine._prepared._known.values():
+        for placed in buffer.pieces:
+            sums, contributions = placed.piece._transfer.aggregate()
+            for array in (placed.piece._transfer.codes, sums, contributions):
+                assert torch.from_numpy(array).is_pinned()
+    engine.close()
+
+
+def check_ddp(rank: Rank, job: int) -> None:
+    """DDP's model is on the GPU, and so are its kernels; what is copied is codes and sums."""
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(nn.Linear(2000, 2000).to(DEVICE), device_ids=[0])
+    state = compress(ddp, bits=4, network=NetworkConfig(rank.settings["servers"], job=job))
+    inputs = torch.randn(64, 2000, device=DEVICE)
+    for _ in range(3):
+        ddp.zero_grad()
+        ddp(inputs).square().mean().backward()
+    mine = torch.cat([parameter.grad.flatten() for parameter in ddp.parameters()]).cpu()
+    smallest, largest = mine.clone(), mine.clone()
+    dist.all_reduce(smallest, dist.ReduceOp.MIN)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    assert torch.equal(smallest, largest)
+    figures = state.compression_stats()
+    copied = (figures.to_host_bytes + figures.to_device_bytes) / figures.coordinates
+    assert 1.5 < copied <= 1.6, copied
+    state.close()
+
+
+def time_step(rank: Rank, job: int) -> None:
+    """A large gradient on the GPU, averaged through thc-ps on this machine by the kernels of the GPU and the host."""
+    kinds: tuple[Literal["device", "host"], ...] = ("device", "host")
+    for number, kernels in enumerate(kinds):
+        engine = make(kernels, rank, CASES[0] | {"thc": {}}, job + number)
+        gradient = torch.randn(TIMED_FLOATS, device=DEVICE)
+        times = []
+        for _ in range(TIMED_STEPS):
+            torch.cuda.synchronize()
+            dist.barrier()
+            start = time.perf_counter()
+            engine.start_step()
+            engine.all_reduce(GradientBuffer("large", gradient, (ParameterSlice("large", 0, TIMED_FLOATS),))).wait()
+            torch.cuda.synchronize()
+            times.append((time.perf_counter() - start) * 1e3)
+        figures = engine.statistics()
+        copied = (figures.to_host_bytes + figures.to_device_bytes) / figures.coordinates
+        print(
+            f"   {TIMED_FLOATS} floats, kernels of the {kernels}: {statistics.median(times):.1f} ms "
+            f"({min(times):.1f} .. {max(times):.1f}), {copied:.3f} bytes copied a coordinate",
+            flush=True,
+        )
+        engine.close()
+
+
+def run(rank: Rank) -> dict[str, str]:
+    if ON_GPU:
+        torch.cuda.set_device(0)
+    else:  # the interpreter's GPU
+        factory.device_of = lambda *a, needs_nccl=True: None if needs_nccl or a[2].kernels == "host" else DEVICE
+    checks: dict[str, Callable[[], None]] = {
+        case["name"]: lambda case=case, job=job: check_case(rank, case, 2 * job)  # type: ignore[misc]
+        for job, case in enumerate(CASES if ON_GPU else CASES[:2] + CASES[3:5], start=1)
+    }
+    if ON_GPU:
+        checks["copies"] = lambda: check_copies(rank, 99)
+        checks["DDP"] = lambda: check_ddp(rank, 101)
+        checks["time"] = lambda: time_step(rank, 103)
+    checks["lost packets"] = lambda: check_losses(rank, 100)  # the last one: it adds twins
+    return run_checks(checks)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory, ParameterServer() as server:
+        failures = run_ranks(
+            Path(__file__),
+            2,
+            Path(directory),
+            settings={"servers": [server.address]},
+            timeout_s=DEADLINE_S,
+            environment={"PYTHONPATH": os.pathsep.join(sys.path)},  # this folder's, too
+        )
+        print((Path(directory) / "rank0.log").read_text(errors="replace"), flush=True)
+    if any(failures):
+        sys.exit("\n".join(f"rank {rank}: {name}\n{text}" for rank in (0, 1) for name, text in failures[rank].items()))
+    print("same bits with servers")
+
+
+def rank_main() -> None:
+    with joined_rank() as rank:
+        rank.report(run(rank))
+
+
+if __name__ == "__main__":
+    rank_main() if "THC_TEST_RANK" in os.environ else main()

@@ -1,0 +1,68 @@
+"""A compressor on a device and one in host memory that are asked the same, through whatever network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc import Compressor
+from byteps_thc.pipeline import kernels
+
+
+class TwinCompressors:
+    """A StagedCompressor, beside which a Compressor does the same; fails where their bits differ.
+
+    Gradients are finite, float32 or float16, and nothing changes residuals but encode(). contributions: all numbers of
+    workers that chunks have had.
+    """
+
+    def __init__(self, staged: Any) -> None:
+        self._staged = staged
+        self._host = Compressor(staged.resolved, workers=staged.workers, worker=staged.worker, threads=1)
+        self.contributions: set[int] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._staged, name)
+
+    def partition(self, name: str, coordinates: int, *, residual: Tensor, **arrays: Any) -> Any:
+        partition = self._staged.partition(name, coordinates, residual=residual, **arrays)
+        partition.twin = self._host.partition(name, coordinates, residual=residual.cpu().numpy().copy())
+        return partition
+
+    def measure(self, partition: Any, gradient: Tensor, *, round: int, bfloat16: bool = False) -> Any:
+        assert not bfloat16
+        norms = self._staged.measure(partition, gradient, round=round)
+        twin = self._host.measure(partition.twin, gradient.cpu().clone(), round=round)
+        np.testing.assert_allclose(norms, twin, rtol=1e-6)  # in the last place: gpu/norms.py
+        return norms
+
+    def encode(self, partition: Any, max_norms: Any) -> Any:
+        codes, twin = self._staged.encode(partition, max_norms), partition.twin
+        np.testing.assert_array_equal(codes, self._host.encode(twin, max_norms))
+        np.testing.assert_array_equal(partition.residual.cpu().numpy(), twin.residual)
+        assert (partition.clamped, partition.residual_kept) == (twin.clamped, twin.residual_kept)
+        return codes
+
+    def decode(self, partition: Any, aggregate: Any, contributions: Any, out: Tensor, **chunks: Any) -> None:
+        self._staged.decode(partition, aggregate, contributions, out, **chunks)
+        wanted = torch.empty_like(out, device="cpu")
+        self._host.decode(partition.twin, aggregate, contributions, wanted, **chunks)
+        assert torch.equal(out.cpu(), wanted)
+        self.contributions |= set(contributions.tolist())
+
+
+def add_twins() -> list[TwinCompressors]:
+    """From now on, device kernels in this process have twins; return the list of these."""
+    make, made = kernels.device_kernels, list[TwinCompressors]()
+
+    def with_twin(compressor: Any, recorder: Any) -> kernels.Kernels:
+        own = make(compressor, recorder)
+        made.append(TwinCompressors(own.compressor))
+        return replace(own, compressor=made[-1])
+
+    kernels.device_kernels = with_twin
+    return made
