@@ -151,14 +151,11 @@ class ThcState(Averager):
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
+        if self._mesh is not None and isinstance(state, Mapping):
+            _require_scope(state, self._mesh.shard)
         require_sound(state, self.parameter_sizes)
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
-        if self._mesh is not None and state.get("scope") != self._mesh.shard:
-            raise ConfigurationError(
-                f"state does not fit: its scope is {state.get('scope')!r}, here it is {self._mesh.shard!r}: every rank "
-                "loads its own, on a mesh of as many ranks within a node"
-            )
         scale = saved_scale(state["loss_scale"])
         self.engine.load_state_dict(state)
         self._scaling.scale = scale
@@ -216,6 +213,14 @@ def _flat_engine(
         require_no_network(scheme, network)
         return PowerSgdEngine(group, scheme, policy)
     return make_engine(group, scheme, policy, network, gradients_on)
+
+
+def _require_scope(state: Mapping[str, Any], scope: str) -> None:
+    if state.get("scope") != scope:
+        raise ConfigurationError(
+            f"state does not fit: its scope is {state.get('scope')!r}, here it is {scope!r}: every rank loads its "
+            "own, on a mesh of as many ranks within a node"
+        )
 
 
 def _device_of(model: nn.Module | None) -> torch.device | None:

@@ -70,10 +70,10 @@ def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
     caller: what users call. ConfigurationError, before any communication, for another mesh or name.
     """
     if mesh.ndim != 2:
-        right = f"{caller}(mesh.get_group())" if mesh.ndim == 1 else 'a part of it, mesh["between", "within"]'
         raise ConfigurationError(
             f"{caller} needs a mesh of two dimensions, between the nodes and within them, and this one has "
-            f"{mesh.ndim}: give {right}"
+            f"{mesh.ndim}: make it with init_device_mesh(device, (nodes, ranks of a node), mesh_dim_names=...), or "
+            "give the process group of one dimension, mesh.get_group(dim), for averages over that alone"
         )
     if mesh.get_coordinate() is None:
         raise ConfigurationError(f"this rank is not in the mesh: make {caller} on its ranks only")

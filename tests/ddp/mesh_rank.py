@@ -64,9 +64,10 @@ class Training:
         config = options.pop("config", CONFIG)
         self.state = compress(self.ddp, config, mesh=mesh, **({"dim": "between", "policy": SMALL} | options))
 
-    def step(self, own: dict[str, Tensor], scale: float = 1.0) -> dict[str, Tensor]:
+    def step(self, own: dict[str, Tensor], scaler: Any = None) -> dict[str, Tensor]:
         self.ddp.zero_grad()
-        (self.ddp(own) * scale).backward()
+        loss = self.ddp(own)
+        (loss if scaler is None else scaler.scale(loss)).backward()
         return {name: p.grad.clone() for name, p in self.ddp.module.named_parameters()}
 
     def residuals(self) -> dict[str, Tensor]:
@@ -219,7 +220,7 @@ def skipped(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
         own = gradients(rank.rank, number)
         if spoiled and rank.rank == 3:
             own["matrix"].view(-1)[-1] = float("nan")
-        training.step(own, scaler.get_scale())
+        training.step(own, scaler)
         scaler.step(optimizer)
         scaler.update()
         return training.residuals()
@@ -260,9 +261,7 @@ def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
     third = rank.rank == 3
     result = {
         "settings": said(lambda: Training(mesh, config=ThcConfig(bits=3 if third else 4)).state.close()),
-        "policy": said(
-            lambda: Training(mesh, policy=CompressionPolicy(warmup_steps=rank.rank % 2)).state.close()
-        ),
+        "policy": said(lambda: Training(mesh, policy=CompressionPolicy(warmup_steps=rank.rank % 2)).state.close()),
     }
     training = Training(mesh)
     size = 5000 if third else 4000
