@@ -42,7 +42,7 @@ def load(
 
     checkpoint: its folder, or a DCP storage reader. scope: as for checkpointable. parameters: the model's, as
     model.named_parameters() gives them, to check names and sizes against; needless when the state knows its
-    parameters (FSDP handles do), and where it knows better, such as the sizes of its shards, that counts.
+    parameters (FSDP handles do). Sizes are the state's where it knows them, which may be those of shards.
     process_group: the ranks that load, default all ranks; CUDA groups need torch.cuda.set_device().
 
     The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (rescale.py), so that
@@ -198,7 +198,7 @@ def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | N
     known: Mapping[str, int] | None = getattr(state, "parameter_sizes", None)
     if parameters is None:
         return known
-    return {name: parameter.numel() for name, parameter in parameters} | dict(known or {})
+    return {name: (known or {}).get(name, parameter.numel()) for name, parameter in parameters}
 
 
 def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup | None) -> None:

@@ -175,7 +175,7 @@ def device_engine(mesh: DeviceMesh) -> DeviceHierarchicalEngine:
         open_communicator(group, 60) for group in (groups.fast, groups.fast, groups.fast, groups.slow)
     )
     exchange = ShardExchange(scatter, gather)
-    return DeviceHierarchicalEngine(inner, groups, exchange, MeshAgreement(fast, slow), torch.device("cpu"))
+    return DeviceHierarchicalEngine(inner, groups, exchange, MeshAgreement(fast, slow))
 
 
 def sent_bytes(_: Rank, mesh: DeviceMesh) -> dict[str, int]:
@@ -280,6 +280,17 @@ def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
     return result
 
 
+def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
+    """Buffers of one element, of which the second rank of a node has nothing, and of none."""
+    engine = ThcState(mesh, CONFIG, dim="between").engine
+    engine.start_step()
+    one, none = torch.tensor([float(rank.rank)]), torch.zeros(0)
+    engine.all_reduce(GradientBuffer("one", one, (ParameterSlice("one", 0, 1),))).wait()
+    engine.all_reduce(GradientBuffer("none", none, ())).wait()
+    engine.close()
+    return {"one": one, "none": none}
+
+
 def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     part = dist.new_group([0, 1])
     world = DistributedDataParallel(nn.Linear(8, 8))
@@ -329,6 +340,7 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     resuming,
     skipped,
     synchronized,
+    empty_shard,
     different,
     refusals,
 ]

@@ -90,6 +90,11 @@ def test_both_engines_equal_flat_thc_on_the_exact_shards(reports: Reports) -> No
         assert result["sent_bytes"]["host"] == result["sent_bytes"]["flat"]
 
 
+def test_a_shard_may_be_empty(reports: Reports) -> None:
+    for report in reports:
+        assert report["empty_shard"]["one"].tolist() == [1.5]
+
+
 def test_bytes_of_the_slow_dimension(reports: Reports) -> None:
     """Of 2^15 coordinates to the one other node: half of the 4-bit codes and of the 6-bit sums, 4 norms, 2 words."""
     coordinates = 256 * 256 // 2

@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from byteps_thc.errors import InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
@@ -186,15 +187,10 @@ class DeviceHierarchicalEngine(HierarchicalEngine):
     """
 
     def __init__(
-        self,
-        inner: Engine,
-        groups: MeshGroups,
-        exchange: ShardExchange,
-        agreement: MeshAgreement,
-        device: torch.device,
+        self, inner: DeviceEngine, groups: MeshGroups, exchange: ShardExchange, agreement: MeshAgreement
     ) -> None:
         super().__init__(inner, groups, exchange, agreement)
-        self._scatter_stream, self._gather_stream = SideStream(device), SideStream(device)
+        self._scatter_stream, self._gather_stream = SideStream(inner.device), SideStream(inner.device)
 
     @override
     def _submit(self, job: _Job) -> None:

@@ -27,7 +27,7 @@ class ShardExchange:
         shards.fill(sent, gradient)
         self._scatter.all_to_all(_bytes(received), _bytes(sent)).wait()
         average = shards.shard.gradient
-        torch.sum(received, 0, dtype=torch.float32, out=average)
+        _sum(received, average)
         # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
         average.div_(torch.full((), float(shards.ranks), device=average.device))
 
@@ -51,6 +51,16 @@ class _Memory:
         if self._bytes.numel() < size or self._bytes.device != like.device:
             self._bytes = torch.empty(size, dtype=torch.uint8, device=like.device)
         return self._bytes[:size].view(like.dtype).view(shards.ranks, shards.columns)
+
+
+def _sum(rows: Tensor, out: Tensor) -> None:
+    """Write the sum of the rows, in float32, to `out`."""
+    if rows.is_cuda:
+        torch.sum(rows, 0, dtype=torch.float32, out=out)
+        return
+    out.copy_(rows[0])  # torch.sum takes three times as long on the CPU when the rows have another type
+    for row in rows[1:]:
+        out.add_(row)
 
 
 def _bytes(tensor: Tensor) -> Tensor:

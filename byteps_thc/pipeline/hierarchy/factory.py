@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from byteps_thc.pipeline.device.engine import DeviceEngine
@@ -47,8 +46,7 @@ def hierarchical_engine(
     agreement = MeshAgreement(fast, slow if waits_for_all else None)
     if isinstance(inner, DeviceEngine):
         scatter, gather = (open_device_communicator(groups.fast, policy.deadline_s) for _ in range(2))
-        device = torch.device("cuda", torch.cuda.current_device())
-        return DeviceHierarchicalEngine(inner, groups, ShardExchange(scatter, gather), agreement, device)
+        return DeviceHierarchicalEngine(inner, groups, ShardExchange(scatter, gather), agreement)
     gather = open_communicator(groups.fast, policy.deadline_s)
     return HostHierarchicalEngine(inner, groups, ShardExchange(fast, gather), agreement)
 
