@@ -31,7 +31,6 @@ NODES, RANKS = 2, 4
 #: at TARGET_GBIT
 TARGET_GBIT, TARGET = 1.0, 1.8
 TITLES = {
-    "fp32": "DDP, fp32",
     "bf16": "DDP, bf16 hook",
     "flat": "THC, flat on 4 ranks",
     "mesh": "THC over the mesh, 2 x 2",

@@ -16,7 +16,6 @@ def make_schemes(nodes: int, ranks: int) -> dict[str, Scheme]:
     """What is compared, by name."""
     mesh = init_device_mesh("cpu", (nodes, ranks // nodes), mesh_dim_names=("between", "within"))
     return {
-        "fp32": Scheme(),
         "bf16": Bf16(),
         "flat": Thc(ThcState(None, ThcConfig())),
         "mesh": Thc(ThcState(mesh, ThcConfig(), dim="between")),
