@@ -104,6 +104,11 @@ def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=7))
 
 
+def quorum(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Nodes that do not wait for one another may have different averages, the ranks of a node may not."""
+    return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=17, quorum=0.5))
+
+
 def baseline(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return steps(rank, mesh, config=TopK(ratio=0.5))
 
@@ -333,6 +338,7 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     bfloat16,
     first_dimension_fast,
     network,
+    quorum,
     baseline,
     warm_up,
     flat_on_shards,

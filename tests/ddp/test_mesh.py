@@ -50,6 +50,12 @@ def test_all_ranks_have_the_same_bits(reports: Reports, case: str) -> None:
             assert all(torch.equal(average, first[name]) for name, average in mine.items())
 
 
+def test_with_a_quorum_the_ranks_of_a_node_have_the_same_bits(reports: Reports) -> None:
+    for first, second in (reports[:2], reports[2:]):
+        for mine, other in zip(first["quorum"]["averages"], second["quorum"]["averages"], strict=True):
+            assert all(average.isfinite().all() and torch.equal(average, other[n]) for n, average in mine.items())
+
+
 @pytest.mark.parametrize("case", ["steps", "rebuilt_buckets", "bfloat16", "first_dimension_fast", "network"])
 def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
     """Two nodes' codes, of averages whose variance is half that of a rank's gradient."""

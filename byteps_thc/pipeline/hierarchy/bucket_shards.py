@@ -13,7 +13,7 @@ from torch import Tensor
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.prepared_buffer import check_buffer
-from byteps_thc.pipeline.staging import make_staging
+from byteps_thc.pipeline.staging import NoStaging, make_staging
 
 
 def shard_elements(elements: int, rank: int, ranks: int) -> int:
@@ -27,9 +27,10 @@ class BucketShards:
 
     A row for each rank of the fast dimension: matrix[ranks, columns], in which every parameter has its columns, and is
     padded with zeros. shard: this rank's row as a buffer, float32, while it is averaged over the slow dimension.
+    device: where shards are exchanged; staging brings gradients to the host, if that is elsewhere.
     """
 
-    def __init__(self, buffer: GradientBuffer, rank: int, ranks: int) -> None:
+    def __init__(self, buffer: GradientBuffer, rank: int, ranks: int, device: torch.device) -> None:
         check_buffer(buffer)
         gradient = buffer.gradient
         self.key, self.size, self.parameters = buffer.key, gradient.numel(), buffer.parameters
@@ -42,10 +43,10 @@ class BucketShards:
         self.padded = ranks * self.columns != self.size
         self.shard = GradientBuffer(
             f"{buffer.key}, shard {rank} of {ranks}",
-            torch.zeros(self.columns, device=gradient.device),
+            torch.zeros(self.columns, device=device),
             tuple(self._own_slices(rank)),
         )
-        self.staging = make_staging(gradient)
+        self.staging = NoStaging() if gradient.device == device else make_staging(gradient)
 
     def fits(self, buffer: GradientBuffer) -> bool:
         """Whether the buffer has this layout."""

@@ -56,10 +56,18 @@ class _Job:
 
 
 class HierarchicalEngine(Engine, ABC):
-    """inner: of the slow dimension. groups: of this rank. Others: see their classes."""
+    """inner: of the slow dimension. groups: of this rank. device: where shards are exchanged. Others: their classes."""
 
-    def __init__(self, inner: Engine, groups: MeshGroups, exchange: ShardExchange, agreement: MeshAgreement) -> None:
+    def __init__(
+        self,
+        inner: Engine,
+        groups: MeshGroups,
+        exchange: ShardExchange,
+        agreement: MeshAgreement,
+        device: torch.device,
+    ) -> None:
         self.workers, self.worker = groups.size, groups.rank
+        self._device = device
         self._inner, self._groups, self._exchange, self._agreement = inner, groups, exchange, agreement
         self._known: dict[str, BucketShards] = {}
         self._in_flight: InFlight[_Job] = InFlight()
@@ -129,7 +137,7 @@ class HierarchicalEngine(Engine, ABC):
         """Start averaging; at the end, or with an error, tell self._in_flight."""
 
     def _prepare(self, buffer: GradientBuffer) -> BucketShards:
-        shards = BucketShards(buffer, self._groups.fast.rank(), self._groups.fast.size())
+        shards = BucketShards(buffer, self._groups.fast.rank(), self._groups.fast.size(), self._device)
         # A parameter lies in one buffer: those it was in before DDP rebuilt its buckets are gone.
         stale = {key for key, known in self._known.items() if key == buffer.key or known.names & shards.names}
         if stale & self._in_flight.keys():
@@ -146,7 +154,7 @@ class HostHierarchicalEngine(HierarchicalEngine):
     """
 
     def __init__(self, inner: Engine, groups: MeshGroups, exchange: ShardExchange, agreement: MeshAgreement) -> None:
-        super().__init__(inner, groups, exchange, agreement)
+        super().__init__(inner, groups, exchange, agreement, torch.device("cpu"))
         stages = [("thc-scatter", self._scatter), ("thc-gather", self._gather)]
         self._threads = StageThreads(stages, self._in_flight.fail)
         atexit.register(self.close)
@@ -189,8 +197,14 @@ class DeviceHierarchicalEngine(HierarchicalEngine):
     def __init__(
         self, inner: DeviceEngine, groups: MeshGroups, exchange: ShardExchange, agreement: MeshAgreement
     ) -> None:
-        super().__init__(inner, groups, exchange, agreement)
+        super().__init__(inner, groups, exchange, agreement, inner.device)
         self._scatter_stream, self._gather_stream = SideStream(inner.device), SideStream(inner.device)
+
+    @override
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        if buffer.gradient.device != self._device:
+            raise InputError(f"the gradient is on {buffer.gradient.device}, and compressed on {self._device}")
+        return super().all_reduce(buffer)
 
     @override
     def _submit(self, job: _Job) -> None:
