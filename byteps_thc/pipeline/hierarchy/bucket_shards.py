@@ -13,7 +13,7 @@ from torch import Tensor
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.prepared_buffer import check_buffer
-from byteps_thc.pipeline.staging import NoStaging, make_staging
+from byteps_thc.pipeline.staging import NoStaging, Staging, make_staging
 
 
 def shard_elements(elements: int, rank: int, ranks: int) -> int:
@@ -46,7 +46,7 @@ class BucketShards:
             torch.zeros(self.columns, device=device),
             tuple(self._own_slices(rank)),
         )
-        self.staging = NoStaging() if gradient.device == device else make_staging(gradient)
+        self.staging: Staging = NoStaging() if gradient.device == device else make_staging(gradient)
 
     def fits(self, buffer: GradientBuffer) -> bool:
         """Whether the buffer has this layout."""
