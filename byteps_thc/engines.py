@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -13,11 +14,13 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import collective_engine, network_engine
+from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
 from byteps_thc.pipeline.row_engine import RowEngine
 from byteps_thc.pipeline.statistics import require_log_interval
 from byteps_thc.settings import describe
+from byteps_thc.transport.mesh import MeshGroups
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -78,6 +81,38 @@ def make_engine(
     require_no_network(config, network)
     policy.require_host_kernels(f"baselines ({type(config).__name__})")
     return BaselineEngine(process_group, config, policy)
+
+
+def make_hierarchical_engine(
+    groups: MeshGroups,
+    config: ThcConfig | BaselineConfig,
+    policy: CompressionPolicy,
+    network: NetworkConfig | None = None,
+    gradients_on: torch.device | None = None,
+) -> Engine:
+    """As make_engine, for a mesh: averages are exact in its fast dimension and compressed over the slow one.
+
+    network: shard s of a node, from 0, has the job network.job + s of its own.
+    """
+    settings: dict[str, Any] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
+    settings |= {"scheme": type(config).__name__} | config.model_dump() | {"network": network is not None}
+    if network is not None:
+        settings |= network.shared_settings(groups.slow.size())
+    own = network_of_shard(network, groups.fast)
+    if network is not None:
+        gradients_on = torch.device("cpu")  # whose shards are exchanged in host memory
+    return hierarchical_engine(
+        groups,
+        settings,
+        policy,
+        lambda slow, inner_policy: make_engine(slow, config, inner_policy, own, gradients_on),
+        waits_for_all=network is None or not network.may_drift(groups.slow.size()),
+    )
+
+
+def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
+    """Return the servers of this rank's shard: those that have the same one are a job of their own."""
+    return None if network is None else replace(network, job=network.job + shards.rank())
 
 
 def require_no_network(config: BaselineConfig, network: NetworkConfig | None) -> None:

@@ -84,11 +84,20 @@ def markdown(title: str, command: str, rows: list[dict[str, Any]]) -> list[str]:
 
 def ddp_section() -> list[str]:
     """DDP on shaped links: the targets, and a table for each rate."""
-    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_ddp.py"
-    title = "DDP step, 25 M parameters, 4 gloo ranks on shaped links"
+    return shaped_section("DDP step, 25 M parameters, 4 gloo ranks on shaped links", "bench_ddp.py", "ddp")
+
+
+def hierarchy_section() -> list[str]:
+    """DDP over nodes against flat DDP, where the link between the nodes is shaped."""
+    return shaped_section("DDP step over 2 nodes of 2 gloo ranks, 25 M parameters", "bench_hierarchy.py", "hierarchy")
+
+
+def shaped_section(title: str, script: str, name: str) -> list[str]:
+    """Targets and tables of a benchmark on shaped links."""
+    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/{script}"
     if os.geteuid() != 0:
         return [f"### {title}", "", "Not measured: network namespaces need root (`sudo make bench`).", ""]
-    result = result_of("bench_ddp.py", "ddp")
+    result = result_of(script, name)
     lines = markdown(title, command, result["rows"])
     for table in result["tables"]:
         header, *rest = table["cells"]
@@ -264,6 +273,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "kernels": kernels_section,
     "push_pull": push_pull_sections,
     "ddp": ddp_section,
+    "hierarchy": hierarchy_section,
     "ddp_loss": ddp_loss_section,
     "synchronization": synchronization_section,
     "gradients": gradients_section,

@@ -41,8 +41,9 @@ def load(
     """Load what `dcp.save({key: checkpointable(state), ...})` saved, from as many ranks as there were; collective.
 
     checkpoint: its folder, or a DCP storage reader. scope: as for checkpointable. parameters: the model's, as
-    model.named_parameters() gives them, to check names and sizes against; needless when the state knows its parameters
-    (FSDP handles do). process_group: the ranks that load, default all ranks; CUDA groups need torch.cuda.set_device().
+    model.named_parameters() gives them, to check names and sizes against; needless when the state knows its
+    parameters (FSDP handles do). Sizes are the state's where it knows them, which may be those of shards.
+    process_group: the ranks that load, default all ranks; CUDA groups need torch.cuda.set_device().
 
     The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (rescale.py), so that
     their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients. A
@@ -194,10 +195,10 @@ def _refuse_or_drop(what: str, strict: bool) -> None:
 
 def _sizes(state: CompressionState, parameters: Iterable[tuple[str, Tensor]] | None) -> Mapping[str, int] | None:
     """Return elements by parameter name; None: unknown."""
-    if parameters is not None:
-        return {name: parameter.numel() for name, parameter in parameters}
-    sizes: Mapping[str, int] | None = getattr(state, "parameter_sizes", None)
-    return sizes
+    known: Mapping[str, int] | None = getattr(state, "parameter_sizes", None)
+    if parameters is None:
+        return known
+    return {name: (known or {}).get(name, parameter.numel()) for name, parameter in parameters}
 
 
 def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup | None) -> None:

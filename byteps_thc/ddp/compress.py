@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.baselines import BaselineConfig
@@ -15,6 +16,7 @@ from byteps_thc.engines import choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.settings import describe
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -22,6 +24,8 @@ def compress(
     ddp: nn.Module,
     config: ThcConfig | BaselineConfig | None = None,
     *,
+    mesh: DeviceMesh | None = None,
+    dim: str | None = None,
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
@@ -34,8 +38,12 @@ def compress(
         state = compress(ddp, bits=4)
 
     ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a ThcConfig, or one
-    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. Other arguments and errors: as
-    ThcState's, which is returned and names residuals after the model's parameters.
+    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. mesh: 2-D, of the same ranks: averages
+    are exact within the nodes, and compressed over its dimension `dim`, between them; None: one group. Other arguments
+    and errors: as ThcState's, which is returned and names residuals after the model's parameters.
+
+        mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("between", "within"))
+        state = compress(ddp, mesh=mesh, dim="between", bits=4)
     """
     scheme = choose_scheme(config, settings)
     wrapped = getattr(ddp, "_orig_mod", ddp)
@@ -46,9 +54,12 @@ def compress(
         )
     if wrapped._comm_hooks:
         raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
+    if mesh is not None and not isinstance(mesh, DeviceMesh):
+        raise ConfigurationError(f"mesh is {describe(mesh)}: give a 2-D DeviceMesh (init_device_mesh), or leave it out")
     state = ThcState(
-        wrapped.process_group,
+        wrapped.process_group if mesh is None else mesh,
         scheme,
+        dim=dim,
         policy=policy,
         network=network,
         model=wrapped,

@@ -8,23 +8,32 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.baselines import BaselineConfig, PowerSgd, PowerSgdEngine
 from byteps_thc.config import ThcConfig
-from byteps_thc.ddp.bucket_buffers import BucketBuffers
+from byteps_thc.ddp.bucket_buffers import BucketBuffers, ddp_of
 from byteps_thc.ddp.operator import Averager, register_averager
-from byteps_thc.engines import choose_policy, choose_scheme, make_engine, require_no_network
+from byteps_thc.engines import (
+    choose_policy,
+    choose_scheme,
+    make_engine,
+    make_hierarchical_engine,
+    require_no_network,
+)
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
 from byteps_thc.transport.groups import choose_process_group
+from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -32,15 +41,17 @@ from byteps_thc.transport.servers import NetworkConfig
 class ThcState(Averager):
     """State of thc_hook for one DDP model: engine, residuals, schedule.
 
-    process_group: DDP's, None for the default one; gloo or NCCL. config: a ThcConfig, or one of byteps_thc.baselines;
-    None: ThcConfig(). policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy(). network:
-    servers or a switch that sum; None: the ranks do. model: names the residuals in checkpoints after the model's
-    parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's first
-    iteration, which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in
-    the unit of the scaled gradients when its scale changes; and when an average is not finite, so that it skips the
-    step, all residuals stay as they were before (not PowerSGD's), at the cost of a copy of them per step. Without it
-    only those of that partition do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0:
-    none.
+    process_group: DDP's, None for the default one; gloo or NCCL. Or a 2-D mesh of its ranks and dim, the name of the
+    slow dimension, between the nodes: averages are exact within a node, where each rank gets a shard of every
+    parameter, and compressed over `dim`; residuals, figures and checkpoints are those of the shard. config: a
+    ThcConfig, or one of byteps_thc.baselines; None: ThcConfig(). policy: warm-up, bypass of small parameters,
+    deadline; None: CompressionPolicy(). network: servers or a switch that sum; None: the ranks do. With a mesh, shard
+    s of a node has the job network.job + s. model: names the residuals in checkpoints after the model's parameters
+    (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's first iteration,
+    which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of
+    the scaled gradients when its scale changes; and when an average is not finite, so that it skips the step, all
+    residuals stay as they were before (not PowerSGD's), at the cost of a copy of them per step. Without it only those
+    of that partition do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings.
     Raises ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when
@@ -49,9 +60,10 @@ class ThcState(Averager):
 
     def __init__(
         self,
-        process_group: dist.ProcessGroup | None = None,
+        process_group: dist.ProcessGroup | DeviceMesh | None = None,
         config: ThcConfig | BaselineConfig | None = None,
         *,
+        dim: str | None = None,
         policy: CompressionPolicy | None = None,
         network: NetworkConfig | None = None,
         model: nn.Module | None = None,
@@ -60,19 +72,24 @@ class ThcState(Averager):
     ) -> None:
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, {})
-        group = choose_process_group(process_group, "ThcState")
+        self._mesh = _mesh_groups(process_group, dim, model)
         self.engine: Engine | PowerSgdEngine
-        if isinstance(scheme, PowerSgd):
-            require_no_network(scheme, network)
-            self.engine = PowerSgdEngine(group, scheme, policy)
-        else:
-            self.engine = make_engine(group, scheme, policy, network, _device_of(model))
         #: the ranks that average their gradients
-        self.replicas: Replicas = RankReplicas(group, policy.deadline_s)
-        self._drift_warning = DriftWarning(network, group.size(), self.replicas)
+        self.replicas: Replicas
+        if self._mesh is not None:
+            self.engine = _mesh_engine(self._mesh, scheme, policy, network, _device_of(model))
+            self.replicas = MeshReplicas(self._mesh, policy.deadline_s)
+            workers = self._mesh.slow.size()
+        else:
+            group = choose_process_group(process_group, "ThcState")
+            self.engine = _flat_engine(group, scheme, policy, network, _device_of(model))
+            self.replicas = RankReplicas(group, policy.deadline_s)
+            workers = group.size()
+        self._drift_warning = DriftWarning(network, workers, self.replicas)
         self._buckets = BucketBuffers(model)
-        self._log = RankZeroLog(every=log_every, rank=self.engine.worker)
-        self._scaling = LossScaling(grad_scaler, [self.engine])
+        self._log = RankZeroLog(every=log_every, rank=self.replicas.rank)
+        # An average that is not finite may be that of another shard.
+        self._scaling = LossScaling(grad_scaler, [self.engine], sees_all=self._mesh is None)
         self._steps = 0
         #: for average_gradient
         self.number = register_averager(self)
@@ -107,8 +124,14 @@ class ThcState(Averager):
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
-        """Elements by name of the model's parameters; None when the state was made without model."""
-        return self._buckets.sizes()
+        """Elements by name of the model's parameters, with a mesh of this rank's shards of them; None when the state
+        was made without model.
+        """
+        sizes = self._buckets.sizes()
+        if self._mesh is None or sizes is None:
+            return sizes
+        rank, ranks = self._mesh.fast.rank(), self._mesh.fast.size()
+        return {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
 
     def compression_stats(self) -> CompressionStats:
         """Return what compression did and what it cost; call it between steps."""
@@ -119,13 +142,17 @@ class ThcState(Averager):
 
         Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
-        return with_values(self.engine.state_dict(), loss_scale=self._scaling.scale)
+        self._scaling.undo_skipped_step()
+        scope = {} if self._mesh is None else {"scope": self._mesh.shard}
+        return with_values(self.engine.state_dict(), loss_scale=self._scaling.scale, **scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
+        if self._mesh is not None and isinstance(state, Mapping):
+            _require_scope(state, self._mesh.shard)
         require_sound(state, self.parameter_sizes)
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
@@ -149,6 +176,51 @@ class ThcState(Averager):
         """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
         if self._log.due(self._steps):
             self._log.update(self.engine.statistics())
+
+
+def _mesh_groups(given: object, dim: str | None, model: nn.Module | None) -> MeshGroups | None:
+    """Return the groups of a mesh; None when a process group is given."""
+    if not isinstance(given, DeviceMesh):
+        if dim is not None:
+            raise ConfigurationError(f"dim={dim!r} names a dimension of a mesh: give the 2-D DeviceMesh that has it")
+        return None
+    groups = mesh_groups(given, dim, "ThcState")
+    if (ddp := ddp_of(model)) is not None:
+        groups.require_ranks_of(ddp.process_group)
+    return groups
+
+
+def _mesh_engine(
+    groups: MeshGroups,
+    scheme: ThcConfig | BaselineConfig,
+    policy: CompressionPolicy,
+    network: NetworkConfig | None,
+    gradients_on: torch.device | None,
+) -> Engine:
+    if isinstance(scheme, PowerSgd):
+        raise ConfigurationError("PowerSgd needs whole parameters, of which a mesh leaves shards: give a process group")
+    return make_hierarchical_engine(groups, scheme, policy, network, gradients_on)
+
+
+def _flat_engine(
+    group: dist.ProcessGroup,
+    scheme: ThcConfig | BaselineConfig,
+    policy: CompressionPolicy,
+    network: NetworkConfig | None,
+    gradients_on: torch.device | None,
+) -> Engine | PowerSgdEngine:
+    if isinstance(scheme, PowerSgd):
+        require_no_network(scheme, network)
+        return PowerSgdEngine(group, scheme, policy)
+    return make_engine(group, scheme, policy, network, gradients_on)
+
+
+def _require_scope(state: Mapping[str, Any], scope: str) -> None:
+    if state.get("scope") != scope:
+        raise ConfigurationError(
+            f"state does not fit: its scope is {state.get('scope')!r}, here it is {scope!r}: every rank loads its "
+            "own, on a mesh of as many ranks within a node"
+        )
 
 
 def _device_of(model: nn.Module | None) -> torch.device | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Unpack
 
 import torch
@@ -12,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme, make_engine
+from byteps_thc.engines import choose_policy, choose_scheme, make_engine, network_of_shard
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
@@ -23,6 +22,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
+from byteps_thc.transport.mesh import compressed_group
 from byteps_thc.transport.replicas import RankReplicas
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -63,8 +63,7 @@ def compress_replicas(
     if any(group.source._all_reduce_hook is not None for group in groups):
         raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     shard = groups[0].process_group
-    if network is not None:
-        network = replace(network, job=network.job + shard.rank())
+    network = network_of_shard(network, shard)
     engine = make_engine(replicas, scheme, policy, network, _shards_on(mesh))
     same_shards = RankReplicas(replicas, policy.deadline_s)
     # Of the first replicas of all shards only one warns.
@@ -117,12 +116,7 @@ def _shards_on(mesh: DeviceMesh) -> torch.device:
 def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:
     if not isinstance(mesh, DeviceMesh):
         raise ConfigurationError(f'the second argument is the mesh, not {describe(mesh)}: give mesh["replicate"]')
-    names = mesh.mesh_dim_names or ()
-    if dim is None and mesh.ndim != 1:
-        raise ConfigurationError(f"the mesh has dimensions {names}: say which one to compress (dim=...)")
-    if dim is not None and dim not in names:
-        raise ConfigurationError(f"the mesh has no dimension {dim!r}, only {names or 'unnamed ones'}")
-    return mesh.get_group(dim)
+    return compressed_group(mesh, dim)
 
 
 def _require_crossing(shards: dist.ProcessGroup, replicas: dist.ProcessGroup) -> None:

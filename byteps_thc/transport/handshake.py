@@ -75,12 +75,13 @@ def ranks_on_this_host(communicator: Communicator, ranks: int) -> int:
 
     TransportError or DeadlineError when other ranks do not answer.
     """
-    own = _host_identity()
+    own = host_identity()
     return gather_texts(communicator, ranks, own).count(own)
 
 
-def _host_identity() -> bytes:
-    """Host names may be the same on all hosts (localhost), boot ids may not."""
+def host_identity() -> bytes:
+    """Return what the processes of this host have in common, and no others."""
+    # Host names may be the same on all hosts (localhost), boot ids may not.
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:

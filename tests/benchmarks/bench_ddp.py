@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from typing import Any
 from ratio import Row, at_least
 from rich.console import Console
 from rich.table import Table
-from shaped_network import ShapedNetwork, inside, tcp_rate
+from shaped_network import Host, ShapedNetwork, inside, tcp_rate
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.launch import ParameterServer
@@ -93,16 +94,16 @@ class Run:
         return next(m.communication_ms for m in self.measurements if m.scheme == scheme) * 1e3
 
 
-def run_ranks(network: ShapedNetwork, folder: Path, options: list[str]) -> Ranks:
-    """Run one process on each of the first hosts; what each rank measured. SystemExit when one fails."""
+def run_ranks(program: Path, hosts: Sequence[Host], folder: Path, options: list[str]) -> Ranks:
+    """Run a rank on each of the hosts; what each rank measured. SystemExit when one fails."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | KEEP_MEMORY
     processes = [
         subprocess.Popen(
-            [*host.command(), sys.executable, str(RANK_PROGRAM), "--rank", str(rank), "--ranks", str(RANKS),
+            [*host.command(), sys.executable, str(program), "--rank", str(rank), "--ranks", str(len(hosts)),
              "--folder", str(folder), *options],
             env=environment,
         )
-        for rank, host in enumerate(network.hosts[:RANKS])
+        for rank, host in enumerate(hosts)
     ]  # fmt: skip
     deadline = time.monotonic() + DEADLINE_S
     try:
@@ -113,7 +114,7 @@ def run_ranks(network: ShapedNetwork, folder: Path, options: list[str]) -> Ranks
     finally:
         for process in processes:
             process.kill()
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(len(hosts))]
 
 
 def median_ms(ranks: Ranks, scheme: str) -> float:
@@ -139,7 +140,8 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
         with inside(server_host.namespace):
             server = ParameterServer(ip=server_host.ip)
         with server:
-            ranks = run_ranks(network, Path(folder), ["--repeats", str(repeats), "--server", server.address])
+            options = ["--repeats", str(repeats), "--server", server.address]
+            ranks = run_ranks(RANK_PROGRAM, hosts, Path(folder), options)
     measurements = [measurement(ranks, scheme) for scheme in TITLES]
     return Run(gbit, tcp / 1e9, together / 1e9, median_ms(ranks, "backward"), measurements)
 

@@ -11,6 +11,7 @@ import os
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -90,9 +91,9 @@ class Bf16(Scheme):
 class Thc(Scheme):
     """thc_hook, with the time that each call of it takes."""
 
-    def __init__(self, config: ThcConfig, network: NetworkConfig | None = None) -> None:
+    def __init__(self, state: ThcState) -> None:
         super().__init__()
-        self._state = ThcState(None, config, network=network)
+        self._state = state
         self._hook_s: list[float] = []
 
         def hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -114,9 +115,9 @@ def make_schemes(server: str) -> dict[str, Scheme]:
     return {
         "fp32": Scheme(),
         "bf16": Bf16(),
-        "thc": Thc(ThcConfig()),
-        "thc_6bit": Thc(SIX_BIT_SUMS),
-        "thc_ps": Thc(ThcConfig(), NetworkConfig(servers=[server], job=1)),
+        "thc": Thc(ThcState(None, ThcConfig())),
+        "thc_6bit": Thc(ThcState(None, SIX_BIT_SUMS)),
+        "thc_ps": Thc(ThcState(None, ThcConfig(), network=NetworkConfig(servers=[server], job=1))),
     }
 
 
@@ -134,14 +135,20 @@ def interface_bytes() -> int:
     return int(json.loads(shown.stdout)[0]["bytes"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def rank_parser(description: str | None) -> argparse.ArgumentParser:
+    """What bench_ddp.run_ranks() passes."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--server", required=True, help="IP:PORT of thc-ps")
     parser.add_argument("--repeats", type=int, required=True)
-    args = parser.parse_args()
+    return parser
+
+
+def run(args: argparse.Namespace, make: Callable[[], dict[str, Scheme]]) -> None:
+    """Join the other ranks, measure the schemes in turn, and write the results. make: collective; with the
+    first one backward is timed alone, too.
+    """
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -152,13 +159,13 @@ def main() -> None:
         timeout=datetime.timedelta(seconds=TIMEOUT_S),
     )
     rows = torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(args.rank))
-    schemes = make_schemes(args.server)
+    schemes = make()
     for _ in range(WARM_UP_STEPS):
         for scheme in schemes.values():
             scheme.step(rows, Measured())
     alone = Measured()
     for _ in range(args.repeats):
-        backward_alone(schemes["fp32"], rows, alone)
+        backward_alone(next(iter(schemes.values())), rows, alone)
         for scheme in schemes.values():
             scheme.step(rows, scheme.measured)
     for scheme in schemes.values():
@@ -167,6 +174,13 @@ def main() -> None:
     (args.folder / f"rank{args.rank}.json").write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = rank_parser(__doc__)
+    parser.add_argument("--server", required=True, help="IP:PORT of thc-ps")
+    args = parser.parse_args()
+    run(args, lambda: make_schemes(args.server))
 
 
 if __name__ == "__main__":

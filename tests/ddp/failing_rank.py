@@ -1,4 +1,7 @@
-"""A rank of a job in which something goes wrong; settings: {"what": "killed", "late", "settings" or "alone"}."""
+"""A rank of a job in which something goes wrong.
+
+settings: {"what": "killed", "late", "settings" or "alone"; "nodes": of a mesh, None: there is none}.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import torch
 import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcError
@@ -24,7 +28,12 @@ DEADLINE_S = 6.0  # long enough for what goes well on a busy machine
 def train(rank: Rank, misbehave: Any) -> dict[str, Any]:
     """Rank 1 misbehaves in the third step; what the others see, and after how long."""
     ddp = DistributedDataParallel(nn.Linear(256, 256))
-    state = ThcState(None, ThcConfig(), policy=CompressionPolicy(deadline_s=DEADLINE_S))
+    policy, nodes = CompressionPolicy(deadline_s=DEADLINE_S), rank.settings.get("nodes")
+    if nodes is None:
+        state = ThcState(None, ThcConfig(), policy=policy)
+    else:
+        mesh = init_device_mesh("cpu", (nodes, rank.ranks // nodes), mesh_dim_names=("between", "within"))
+        state = ThcState(mesh, ThcConfig(), dim="between", policy=policy)
     ddp.register_comm_hook(state, thc_hook)
     result: dict[str, Any] = {"steps": 0, "errors": []}
     for step in range(4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ranks import Ranks, run_ranks
 
 PROGRAM = Path(__file__).with_name("failing_rank.py")
@@ -11,10 +12,11 @@ DEADLINE_S = 6.0
 SLACK_S = 10.0  # of a busy machine
 
 
-def test_a_killed_rank_is_an_error_on_the_others(tmp_path: Path) -> None:
-    with Ranks(PROGRAM, 3, tmp_path, settings={"what": "killed"}) as ranks:
-        reports = ranks.wait(killed=(1,))
-    for report in (reports[0], reports[2]):
+@pytest.mark.parametrize(("ranks", "nodes"), [(3, None), (4, 2)])
+def test_a_killed_rank_is_an_error_on_the_others(ranks: int, nodes: int | None, tmp_path: Path) -> None:
+    with Ranks(PROGRAM, ranks, tmp_path, settings={"what": "killed", "nodes": nodes}) as running:
+        reports = running.wait(killed=(1,))
+    for report in (reports[0], *reports[2:]):
         assert report["steps"] == 2
         first, second = report["errors"]
         assert first["type"] == "RuntimeError"  # all that torch lets a future's error become

@@ -100,6 +100,7 @@ def main() -> None:
             "state: class": lambda: ThcState(None, TopK),
             "state: bits": lambda: ThcState(None, 4),
             "state: log_every": lambda: ThcState(None, log_every=-1),
+            "reducer: mesh": lambda: ThcReducer(mesh),
             "reducer: ThcConfig": lambda: ThcReducer(ThcConfig()),
             "compress: plain model": lambda: compress(nn.Linear(2, 2)),
             "compress: twice": compressed_twice,

@@ -28,6 +28,7 @@ SCRIPTS = {
     "readme_fsdp2": [README_FSDP],
     "readme_reducer": [README_REDUCER],
     "ddp": [DDP],
+    "ddp_over_nodes": PLUGINS["DDP over nodes"],
     "fsdp2": PLUGINS["FSDP2"],
     "hsdp": PLUGINS["HSDP"],
     "baseline": PLUGINS["Baselines"],

@@ -83,6 +83,11 @@ class DeviceEngine(Engine):
         self._in_flight: InFlight[_Job] = InFlight()
         self._prepared = PreparedBuffers(self._prepare, self._in_flight, rollback)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it works."""
+        return self._device
+
     @override
     def start_step(self) -> None:
         """As Engine's. InputError when ranks have averaged different gradients; on a GPU it may come later."""

@@ -1,0 +1,64 @@
+"""The engine of a mesh."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch.distributed as dist
+
+from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
+from byteps_thc.pipeline.hierarchy.engine import DeviceHierarchicalEngine, HierarchicalEngine, HostHierarchicalEngine
+from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.groups import open_communicator, open_device_communicator
+from byteps_thc.transport.handshake import gather_texts, host_identity, require_equal
+from byteps_thc.transport.mesh import MeshGroups, gather_over_mesh
+
+#: Makes the engine of the slow dimension.
+MakeEngine = Callable[[dist.ProcessGroup, CompressionPolicy], Engine]
+
+
+def hierarchical_engine(
+    groups: MeshGroups,
+    settings: Mapping[str, Any],
+    policy: CompressionPolicy,
+    make_inner: MakeEngine,
+    *,
+    waits_for_all: bool,
+) -> HierarchicalEngine:
+    """Return a new engine for a mesh; collective over its ranks.
+
+    settings: plain values, which all ranks must have; the policy's are compared, too. waits_for_all: False: an average
+    may be complete without some nodes, which are not asked then what they average. ConfigurationError that names what
+    differs, or what make_inner raises.
+    """
+    fast = open_communicator(groups.fast, policy.deadline_s)
+    slow = open_communicator(groups.slow, policy.deadline_s)
+    hosts = _compare(fast, slow, groups, dict(settings) | policy.shared_settings())
+    # The inner engine knows the ranks of its shard only, and would take the whole host for them.
+    threads = policy.thread_count(hosts.count(host_identity().decode()))
+    inner = make_inner(groups.slow, policy.model_copy(update={"threads": threads}))
+    agreement = MeshAgreement(fast, slow if waits_for_all else None)
+    if isinstance(inner, DeviceEngine):
+        scatter, gather = (open_device_communicator(groups.fast, policy.deadline_s) for _ in range(2))
+        return DeviceHierarchicalEngine(inner, groups, ShardExchange(scatter, gather), agreement)
+    gather = open_communicator(groups.fast, policy.deadline_s)
+    return HostHierarchicalEngine(inner, groups, ShardExchange(fast, gather), agreement)
+
+
+def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:
+    """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
+    mine = json.dumps([dist.get_rank(), host_identity().decode(), settings]).encode()
+    texts = gather_over_mesh(
+        lambda text: gather_texts(fast, groups.fast.size(), text),
+        lambda text: gather_texts(slow, groups.slow.size(), text),
+        mine,
+    )
+    everyone = sorted((json.loads(text) for text in texts), key=lambda rank_first: rank_first[0])
+    require_equal([theirs for _, _, theirs in everyone])
+    return [host for _, host, _ in everyone]

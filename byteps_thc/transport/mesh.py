@@ -1,0 +1,120 @@
+"""Ranks on a mesh: a fast dimension, such as the GPUs of a node, and a slow one, between the nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.replicas import RankReplicas, Replicas
+
+#: Any bytes are text in it, and the text is those bytes again.
+_ANY_BYTES = "latin-1"
+
+
+def compressed_group(mesh: DeviceMesh, dim: str | None) -> dist.ProcessGroup:
+    """Return this rank's process group of the dimension `dim`; None: of the only one. ConfigurationError otherwise."""
+    names = mesh.mesh_dim_names or ()
+    if dim is None and mesh.ndim != 1:
+        raise ConfigurationError(f"the mesh has dimensions {names}: say which one to compress (dim=...)")
+    if dim is not None and dim not in names:
+        raise ConfigurationError(f"the mesh has no dimension {dim!r}, only {names or 'unnamed ones'}")
+    return mesh.get_group(dim)
+
+
+@dataclass(frozen=True)
+class MeshGroups:
+    """The two process groups of a 2-D mesh that this rank is in. ranks: all of the mesh, by their numbers in the world.
+
+    fast: averages exactly. slow: compressed.
+    """
+
+    fast: dist.ProcessGroup
+    slow: dist.ProcessGroup
+    ranks: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.fast.size() * self.slow.size()
+
+    @property
+    def rank(self) -> int:
+        """This one's number, from 0: node by node."""
+        return self.slow.rank() * self.fast.size() + self.fast.rank()
+
+    @property
+    def shard(self) -> str:
+        """What checkpoints call the ranks that average the same shard."""
+        return f"shard{self.fast.rank()}of{self.fast.size()}"
+
+    def require_ranks_of(self, process_group: dist.ProcessGroup) -> None:
+        """ConfigurationError unless these are the ranks of a DDP model's process group."""
+        others = dist.get_process_group_ranks(process_group)
+        if set(others) != set(self.ranks):
+            raise ConfigurationError(
+                f"the mesh has ranks {sorted(self.ranks)}, and the DDP model's process group {sorted(others)}: make "
+                "the mesh of all ranks of the model, and no others"
+            )
+
+
+def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
+    """Return the groups of a 2-D mesh whose dimension `dim` is the slow one.
+
+    caller: what users call. ConfigurationError, before any communication, for another mesh or name.
+    """
+    if mesh.ndim != 2:
+        raise ConfigurationError(
+            f"{caller} needs a mesh of two dimensions, between the nodes and within them, and this one has "
+            f"{mesh.ndim}: make it with init_device_mesh(device, (nodes, ranks of a node), mesh_dim_names=...), or "
+            "give the process group of one dimension, mesh.get_group(dim), for averages over that alone"
+        )
+    if mesh.get_coordinate() is None:
+        raise ConfigurationError(f"this rank is not in the mesh: make {caller} on its ranks only")
+    slow = compressed_group(mesh, dim)
+    assert dim is not None
+    assert mesh.mesh_dim_names is not None
+    fast = mesh.get_group(1 - mesh.mesh_dim_names.index(dim))
+    return MeshGroups(fast, slow, tuple(mesh.mesh.flatten().tolist()))
+
+
+def gather_over_mesh(
+    fast: Callable[[bytes], list[bytes]], slow: Callable[[bytes], list[bytes]], text: bytes
+) -> list[bytes]:
+    """Return the texts of all ranks of a mesh in the order of MeshGroups.rank; fast, slow: gather in its groups."""
+    node = json.dumps([theirs.decode(_ANY_BYTES) for theirs in fast(text)]).encode()
+    return [theirs.encode(_ANY_BYTES) for texts in slow(node) for theirs in json.loads(texts)]
+
+
+class MeshReplicas(Replicas):
+    """All ranks of a mesh, of which the first is the root; what it sends crosses the slow dimension once.
+
+    deadline_s: of each wait. As RankReplicas, the first call connects them.
+    """
+
+    def __init__(self, groups: MeshGroups, deadline_s: float) -> None:
+        self.rank, self.size = groups.rank, groups.size
+        self.is_root = self.rank == 0
+        self._fast, self._slow = RankReplicas(groups.fast, deadline_s), RankReplicas(groups.slow, deadline_s)
+
+    @override
+    def gather(self, text: bytes) -> list[bytes]:
+        return gather_over_mesh(self._fast.gather, self._slow.gather, text)
+
+    @override
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        if self._fast.is_root:
+            self._slow.broadcast_tensors(tensors)
+        self._fast.broadcast_tensors(tensors)
+
+    @override
+    def broadcast_bytes(self, data: bytes) -> bytes:
+        if self._fast.is_root:
+            data = self._slow.broadcast_bytes(data)
+        return self._fast.broadcast_bytes(data)

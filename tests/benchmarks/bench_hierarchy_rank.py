@@ -1,0 +1,33 @@
+"""One rank of bench_hierarchy.py: flat schemes over all ranks, and THC over a mesh of nodes, in turn.
+
+As bench_ddp_rank.py, whose programs it runs; the ranks of a node are on one host of the shaped network.
+"""
+
+from __future__ import annotations
+
+from bench_ddp_rank import Bf16, Scheme, Thc, rank_parser, run
+from torch.distributed.device_mesh import init_device_mesh
+
+from byteps_thc import ThcConfig
+from byteps_thc.ddp import ThcState
+
+
+def make_schemes(nodes: int, ranks: int) -> dict[str, Scheme]:
+    """What is compared, by name."""
+    mesh = init_device_mesh("cpu", (nodes, ranks // nodes), mesh_dim_names=("between", "within"))
+    return {
+        "bf16": Bf16(),
+        "flat": Thc(ThcState(None, ThcConfig())),
+        "mesh": Thc(ThcState(mesh, ThcConfig(), dim="between")),
+    }
+
+
+def main() -> None:
+    parser = rank_parser(__doc__)
+    parser.add_argument("--nodes", type=int, required=True)
+    args = parser.parse_args()
+    run(args, lambda: make_schemes(args.nodes, args.ranks))
+
+
+if __name__ == "__main__":
+    main()

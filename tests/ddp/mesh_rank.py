@@ -1,0 +1,363 @@
+"""A rank of 2 nodes x 2 ranks that averages known gradients over a mesh; each case returns what test_mesh.py checks.
+
+settings: {"servers": addresses of thc-ps}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from host_device_compressor import make_host_device_engine
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
+from byteps_thc.baselines import PowerSgd, TopK
+from byteps_thc.checkpoint import checkpointable, load
+from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
+from byteps_thc.pipeline.hierarchy.engine import DeviceHierarchicalEngine
+from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
+from byteps_thc.transport.groups import open_communicator
+from byteps_thc.transport.mesh import mesh_groups
+
+#: Sizes that two shards divide and do not divide, one that is too small to compress, and one smaller than the shards.
+SHAPES = {"matrix": (37, 101), "even": (64, 64), "small": (17,), "scalar": (1,), "vector": (2049,)}
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+SMALL = CompressionPolicy(bypass_elements=64, deadline_s=60)
+DIMENSIONS = {"between": 2, "within": 2}
+
+
+class Known(nn.Module):
+    """The gradient of every parameter is what forward() gets."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        for name, shape in SHAPES.items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape, dtype=dtype)))
+
+    def forward(self, wanted: dict[str, Tensor]) -> Tensor:
+        return torch.stack([(p * wanted[name].to(p.dtype)).sum() for name, p in self.named_parameters()]).sum()
+
+
+def gradients(rank: int, step: int) -> dict[str, Tensor]:
+    """What a rank contributes in a step."""
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
+
+
+class Training:
+    """A DDP model over a mesh. find_unused_parameters: DDP keeps its buckets."""
+
+    def __init__(self, mesh: DeviceMesh, *, dtype: torch.dtype = torch.float32, **options: Any) -> None:
+        ddp_options = {"bucket_cap_mb": 0.02, "find_unused_parameters": True} | options.pop("ddp", {})
+        self.ddp = DistributedDataParallel(Known(dtype), **ddp_options)
+        config = options.pop("config", CONFIG)
+        self.state = compress(self.ddp, config, mesh=mesh, **({"dim": "between", "policy": SMALL} | options))
+
+    def step(self, own: dict[str, Tensor], scaler: Any = None) -> dict[str, Tensor]:
+        self.ddp.zero_grad()
+        loss = self.ddp(own)
+        (loss if scaler is None else scaler.scale(loss)).backward()
+        return {name: p.grad.clone() for name, p in self.ddp.module.named_parameters()}
+
+    def residuals(self) -> dict[str, Tensor]:
+        residuals: dict[str, Tensor] = self.state.state_dict()["residuals"]
+        return residuals
+
+
+def steps(rank: Rank, mesh: DeviceMesh, **options: Any) -> dict[str, Any]:
+    """Three steps; what came out, and what is kept."""
+    training = Training(mesh, **options)
+    averages = [training.step(gradients(rank.rank, step)) for step in range(3)]
+    state, stats = training.state.state_dict(), training.state.compression_stats()
+    training.state.close()
+    kept = {name: state[name] for name in ("residuals", "scope", "worker", "workers")}
+    sizes = dict(training.state.parameter_sizes or {})
+    return {"averages": averages, "sizes": sizes, "steps": stats.steps, "ratio": stats.ratio} | kept
+
+
+def rebuilt_buckets(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return steps(rank, mesh, ddp={"find_unused_parameters": False})
+
+
+def bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return steps(rank, mesh, dtype=torch.bfloat16)
+
+
+def first_dimension_fast(rank: Rank, _: DeviceMesh) -> dict[str, Any]:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("within", "between"))
+    return steps(rank, mesh)
+
+
+def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Through a parameter server: every shard is a job of its own."""
+    return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=7))
+
+
+def quorum(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Nodes that do not wait for one another may have different averages, the ranks of a node may not."""
+    return steps(rank, mesh, network=NetworkConfig(rank.settings["servers"], job=17, quorum=0.5))
+
+
+def baseline(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return steps(rank, mesh, config=TopK(ratio=0.5))
+
+
+def warm_up(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return steps(rank, mesh, policy=SMALL.model_copy(update={"warmup_steps": 3}))
+
+
+def flat_on_shards(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Whether the same comes out of flat engines over two ranks, to which the exact shards are given; for the engine in
+    host memory and that of a device.
+    """
+    group, shard = mesh.get_group("between"), mesh.get_local_rank("within")
+    names = [*SHAPES]
+    starts = {}
+    flat_sizes = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
+    engines: dict[str, Any] = {
+        "host": Training(mesh).state.engine,
+        "device": device_engine(mesh),
+        "flat": collective_engine(group, CONFIG, SMALL),
+    }
+    results: dict[str, list[Tensor]] = {name: [] for name in engines}
+    for step in range(3):
+        own = gradients(rank.rank, step)
+        node = [gradients(mesh.get_local_rank("between") * 2 + peer, step) for peer in range(2)]
+        whole, position = [], 0
+        for name in names:
+            starts[name] = position
+            position += flat_sizes[name]
+            whole.append(own[name].flatten())
+        slices = tuple(ParameterSlice(name, starts[name], starts[name] + flat_sizes[name]) for name in names)
+        for name in ("host", "device"):
+            buffer = GradientBuffer("bucket", torch.cat(whole), slices)
+            engines[name].start_step()
+            engines[name].all_reduce(buffer).wait()
+            results[name].append(buffer.gradient)
+        results["flat"].append(flat_average(engines["flat"], node, shard))
+    kept = {name: engine.state_dict()["residuals"] for name, engine in engines.items()}
+    figures = {name: engine.statistics() for name, engine in engines.items()}
+    for engine in engines.values():
+        engine.close()
+    sent = {name: stats.sent_bytes for name, stats in figures.items()}
+    return {"averages": results, "residuals": kept, "sent_bytes": sent}
+
+
+def flat_average(engine: Any, node: list[dict[str, Tensor]], shard: int) -> Tensor:
+    """The average of this rank's shard, from whole parameters and without the hierarchy's code."""
+    parts, slices, position = [], [], 0
+    for name in SHAPES:
+        mean = ((node[0][name] + node[1][name]) / 2).flatten()
+        columns = (len(mean) + 1) // 2
+        mine = mean[shard * columns : (shard + 1) * columns]
+        if len(mine):
+            slices.append(ParameterSlice(name, position, position + len(mine)))
+        parts.append(torch.cat([mine, mine.new_zeros(columns - len(mine))]))
+        position += columns
+    engine.start_step()
+    averaged: Tensor = engine.all_reduce(
+        GradientBuffer(f"bucket, shard {shard} of 2", torch.cat(parts), tuple(slices))
+    ).wait()
+    return torch.cat([averaged[part.start : part.stop] for part in slices])
+
+
+def device_engine(mesh: DeviceMesh) -> DeviceHierarchicalEngine:
+    """What NCCL's ranks have, on CPU tensors."""
+    groups = mesh_groups(mesh, "between", "test")
+    inner = make_host_device_engine(groups.slow, CONFIG, SMALL)
+    scatter, gather, fast, slow = (
+        open_communicator(group, 60) for group in (groups.fast, groups.fast, groups.fast, groups.slow)
+    )
+    exchange = ShardExchange(scatter, gather)
+    return DeviceHierarchicalEngine(inner, groups, exchange, MeshAgreement(fast, slow))
+
+
+def sent_bytes(_: Rank, mesh: DeviceMesh) -> dict[str, int]:
+    """Of one step of 2^16 parameters, all compressed."""
+    ddp = DistributedDataParallel(nn.Linear(256, 256, bias=False))
+    state = compress(ddp, mesh=mesh, dim="between")
+    ddp(torch.randn(4, 256)).square().mean().backward()
+    stats = state.compression_stats()
+    state.close()
+    return {"sent": stats.sent_bytes, "received": stats.received_bytes, "coordinates": stats.coordinates}
+
+
+def resuming(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Another state takes over from a checkpoint after one step; both do two more. And states that do not fit."""
+    averages, folder = [], rank.directory / "checkpoint"
+    for resumed in (False, True):
+        training = Training(mesh)
+        if resumed:
+            load(training.state, folder, parameters=training.ddp.module.named_parameters())
+        else:
+            training.step(gradients(rank.rank, 0))
+            dcp.save({"thc": checkpointable(training.state)}, checkpoint_id=folder)
+        averages.append([training.step(gradients(rank.rank, step)) for step in (1, 2)])
+    state = training.state.state_dict()
+    states: list[Any] = [None] * 4
+    dist.all_gather_object(states, state)
+    refused = [said(lambda s=s: training.state.load_state_dict(s)) for s in states]
+    training.state.close()
+    return {"straight": averages[0], "resumed": averages[1], "refused": refused}
+
+
+def skipped(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """One element of one rank's gradient is not finite, which lies in one shard: no residual changes but by the scale.
+
+    A step after it does change them.
+    """
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    training = Training(mesh, grad_scaler=scaler)
+    optimizer = torch.optim.SGD(training.ddp.parameters(), lr=0.1)
+
+    def step(number: int, *, spoiled: bool) -> dict[str, Tensor]:
+        own = gradients(rank.rank, number)
+        if spoiled and rank.rank == 3:
+            own["matrix"].view(-1)[-1] = float("nan")
+        training.step(own, scaler)
+        scaler.step(optimizer)
+        scaler.update()
+        return training.residuals()
+
+    before = step(0, spoiled=False)
+    after = step(1, spoiled=True)
+    unchanged = all(torch.equal(before[name], after[name]) for name in before)
+    later = step(2, spoiled=False)
+    training.state.close()
+    changed = not torch.equal(later["matrix"], before["matrix"] / 2)
+    return {"unchanged": unchanged, "changed later": changed, "scale": scaler.get_scale()}
+
+
+def synchronized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """All ranks of both dimensions get the first one's parameters and optimizer state."""
+    training = Training(mesh)
+    model = training.ddp.module
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    synchronizer = ParameterSynchronizer(model, optimizer, compression=training.state, max_drift=0.5, check_every=1)
+    if rank.rank != 2:
+        training.ddp.zero_grad()
+        model(gradients(rank.rank, 0)).backward()
+        optimizer.step()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += rank.rank
+    before = model.matrix.detach().clone()
+    drift = synchronizer.measure_drift()
+    done = synchronizer.step()
+    moments = [optimizer.state[p]["exp_avg"].clone() for p in model.parameters()]
+    training.state.close()
+    after = [p.detach().clone() for p in model.parameters()]
+    return {"before": before, "after": after, "moments": moments, "done": done, "drift": drift}
+
+
+def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
+    """What all ranks are told when one of them has other settings, another gradient, or another step's checkpoint."""
+    third = rank.rank == 3
+    result = {
+        "settings": said(lambda: Training(mesh, config=ThcConfig(bits=3 if third else 4)).state.close()),
+        "policy": said(lambda: Training(mesh, policy=CompressionPolicy(warmup_steps=rank.rank % 2)).state.close()),
+    }
+    training = Training(mesh)
+    size = 5000 if third else 4000
+    buffer = GradientBuffer("bucket", torch.zeros(size), (ParameterSlice("matrix", 0, size),))
+    training.state.engine.start_step()
+    result["gradient"] = said(lambda: training.state.engine.all_reduce(buffer).wait())
+    result["afterwards"] = said(lambda: training.state.engine.all_reduce(replace(buffer, key="next")).wait())
+    training.state.close()
+    training = Training(mesh)
+    before = training.state.state_dict()
+    training.step(gradients(rank.rank, 0))
+    if third:
+        training.state.load_state_dict(before)
+    result["round"] = said(lambda: training.step(gradients(rank.rank, 1)))
+    training.state.close()
+    return result
+
+
+def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
+    """Buffers of one element, of which the second rank of a node has nothing, and of none."""
+    engine = ThcState(mesh, CONFIG, dim="between").engine
+    engine.start_step()
+    one, none = torch.tensor([float(rank.rank)]), torch.zeros(0)
+    engine.all_reduce(GradientBuffer("one", one, (ParameterSlice("one", 0, 1),))).wait()
+    engine.all_reduce(GradientBuffer("none", none, ())).wait()
+    engine.close()
+    return {"one": one, "none": none}
+
+
+def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
+    part = dist.new_group([0, 1])
+    world = DistributedDataParallel(nn.Linear(8, 8))
+    cube = init_device_mesh("cpu", (2, 1, 2), mesh_dim_names=("a", "b", "c"))
+    calls: dict[str, Callable[[], Any]] = {
+        "1-D": lambda: compress(world, mesh=mesh["between"]),
+        "1-D state": lambda: ThcState(mesh["between"], dim="between"),
+        "3-D": lambda: compress(world, mesh=cube, dim="a"),
+        "no dim": lambda: compress(world, mesh=mesh),
+        "wrong dim": lambda: ThcState(mesh, dim="rack"),
+        "no mesh": lambda: compress(world, dim="between"),
+        "not a mesh": lambda: compress(world, mesh="between", dim="between"),
+        "PowerSgd": lambda: compress(world, PowerSgd(), mesh=mesh, dim="between"),
+        "device": lambda: compress(world, mesh=mesh, dim="between", policy=CompressionPolicy(kernels="device")),
+    }
+    if part is not dist.GroupMember.NON_GROUP_MEMBER:
+        ddp = DistributedDataParallel(nn.Linear(8, 8), process_group=part)
+        calls["other ranks"] = lambda: compress(ddp, mesh=mesh, dim="between")
+    result = {name: said(call) for name, call in calls.items()}
+    state = ThcState(mesh, CONFIG, dim="between", policy=SMALL)
+    world.register_comm_hook(state, thc_hook)
+    world(torch.ones(1, 8)).sum().backward()
+    unlike = GradientBuffer("gap", torch.zeros(10), (ParameterSlice("a", 0, 9),))
+    result["gap"] = said(lambda: state.engine.all_reduce(unlike))
+    state.close()
+    return result
+
+
+def said(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except (ThcError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
+    steps,
+    rebuilt_buckets,
+    bfloat16,
+    first_dimension_fast,
+    network,
+    quorum,
+    baseline,
+    warm_up,
+    flat_on_shards,
+    sent_bytes,
+    resuming,
+    skipped,
+    synchronized,
+    empty_shard,
+    different,
+    refusals,
+]
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        mesh = init_device_mesh("cpu", tuple(DIMENSIONS.values()), mesh_dim_names=tuple(DIMENSIONS))
+        wanted = rank.settings.get("cases")
+        rank.report({c.__name__: c(rank, mesh) for c in CASES if wanted is None or c.__name__ in wanted})
+
+
+if __name__ == "__main__":
+    main()

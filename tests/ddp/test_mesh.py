@@ -1,0 +1,199 @@
+"""Averages over a mesh of 2 nodes x 2 ranks: exact within a node, THC between the nodes, on real gloo ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from quantizer_error import nmse_limit
+from ranks import run_ranks
+from torch import Tensor
+
+from byteps_thc.tools.launch import ParameterServer
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mesh_rank import CONFIG, SHAPES, gradients
+
+PROGRAM = Path(__file__).with_name("mesh_rank.py")
+SIZES = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
+BYPASSED = {"small", "scalar"}
+Reports = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    with ParameterServer() as server:
+        settings = {"servers": [server.address]}
+        return run_ranks(PROGRAM, 4, tmp_path_factory.mktemp("mesh") / "ranks", settings=settings, timeout_s=200)
+
+
+def exact(step: int) -> dict[str, Tensor]:
+    own = [gradients(rank, step) for rank in range(4)]
+    return {name: torch.stack([g[name] for g in own]).mean(dim=0) for name in own[0]}
+
+
+def nmse(average: Tensor, wanted: Tensor) -> float:
+    return float((average.float() - wanted).square().sum() / wanted.square().sum())
+
+
+ALL_STEPS = ["steps", "rebuilt_buckets", "bfloat16", "first_dimension_fast", "network", "baseline", "warm_up"]
+
+
+@pytest.mark.parametrize("case", ALL_STEPS)
+def test_all_ranks_have_the_same_bits(reports: Reports, case: str) -> None:
+    for report in reports[1:]:
+        for mine, first in zip(report[case]["averages"], reports[0][case]["averages"], strict=True):
+            assert all(torch.equal(average, first[name]) for name, average in mine.items())
+
+
+def test_with_a_quorum_the_ranks_of_a_node_have_the_same_bits(reports: Reports) -> None:
+    for first, second in (reports[:2], reports[2:]):
+        for mine, other in zip(first["quorum"]["averages"], second["quorum"]["averages"], strict=True):
+            assert all(average.isfinite().all() and torch.equal(average, other[n]) for n, average in mine.items())
+
+
+@pytest.mark.parametrize("case", ["steps", "rebuilt_buckets", "bfloat16", "first_dimension_fast", "network"])
+def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
+    """Two nodes' codes, of averages whose variance is half that of a rank's gradient."""
+    averages = reports[0][case]["averages"]
+    tolerance = 2e-2 if case == "bfloat16" else 1e-5
+    for name, wanted in exact(0).items():
+        if name in BYPASSED:
+            torch.testing.assert_close(averages[0][name].float(), wanted, rtol=tolerance, atol=tolerance)
+        else:
+            limit = nmse_limit(CONFIG, 2, SIZES[name], packed_sums=case != "network")
+            assert 0 < nmse(averages[0][name], wanted) < limit
+    sums, wanted_sums = (
+        {name: torch.stack([step[name].float() for step in steps]).sum(dim=0) for name in SHAPES}
+        for steps in (averages, [exact(step) for step in range(3)])
+    )
+    for name in SHAPES.keys() - BYPASSED:  # what a step loses comes with the next ones
+        assert nmse(sums[name], wanted_sums[name]) < nmse(averages[0][name], exact(0)[name])
+
+
+def test_warm_up_steps_are_exact(reports: Reports) -> None:
+    for step, average in enumerate(reports[0]["warm_up"]["averages"]):
+        for name, wanted in exact(step).items():
+            torch.testing.assert_close(average[name], wanted)
+
+
+def test_both_engines_equal_flat_thc_on_the_exact_shards(reports: Reports) -> None:
+    """To the bit: averages and residuals; of the flat engine a rank has its shard alone."""
+    for rank, report in enumerate(reports):
+        result = report["flat_on_shards"]
+        for engine in ("host", "device"):
+            for whole, shard in zip(result["averages"][engine], result["averages"]["flat"], strict=True):
+                parts = torch.split(whole, list(SIZES.values()))
+                own = [[*part.split(-(-len(part) // 2)), part[:0]][rank % 2] for part in parts]
+                assert torch.equal(torch.cat(own), shard)
+            kept, flat = result["residuals"][engine], result["residuals"]["flat"]
+            assert kept.keys() == flat.keys()
+            assert all(torch.equal(residual, flat[name]) for name, residual in kept.items())
+        assert result["sent_bytes"]["host"] == result["sent_bytes"]["flat"]
+
+
+def test_a_shard_may_be_empty(reports: Reports) -> None:
+    for report in reports:
+        assert report["empty_shard"]["one"].tolist() == [1.5]
+
+
+def test_bytes_of_the_slow_dimension(reports: Reports) -> None:
+    """Of 2^15 coordinates to the one other node: half of the 4-bit codes and of the 6-bit sums, 4 norms, 2 words."""
+    coordinates = 256 * 256 // 2
+    computed = coordinates * 4 // 8 // 2 + coordinates * 6 // 8 // 2 + 4 * (4 + 2)
+    for report in reports:
+        assert report["sent_bytes"] == {"sent": computed, "received": computed, "coordinates": coordinates}
+
+
+def test_state_is_the_shards(reports: Reports) -> None:
+    assert [report["steps"]["scope"] for report in reports] == ["shard0of2", "shard1of2"] * 2
+    assert [report["steps"]["worker"] for report in reports] == [0, 0, 1, 1]
+    assert [report["first_dimension_fast"]["scope"] for report in reports] == ["shard0of2"] * 2 + ["shard1of2"] * 2
+    for rank, report in enumerate(reports):
+        result = report["steps"]
+        sizes = {name: size // 2 + (size % 2) * (rank % 2 == 0) for name, size in SIZES.items()}
+        assert result["sizes"] == sizes
+        assert {name: len(residual) for name, residual in result["residuals"].items()} == {
+            name: size for name, size in sizes.items() if size
+        }
+        assert result["workers"] == 2
+        assert result["steps"] == 3
+        assert result["ratio"] > 4
+
+
+def test_a_checkpoint_goes_on_bit_for_bit(reports: Reports) -> None:
+    for report in reports:
+        for straight, resumed in zip(report["resuming"]["straight"], report["resuming"]["resumed"], strict=True):
+            assert all(torch.equal(average, resumed[name]) for name, average in straight.items())
+
+
+def test_states_of_other_ranks_are_refused(reports: Reports) -> None:
+    for rank, report in enumerate(reports):
+        for other, refused in enumerate(report["resuming"]["refused"]):
+            if other == rank:
+                assert refused == "nothing"
+            elif other % 2 == rank % 2:
+                assert f"its worker is {other // 2}, here it is {rank // 2}" in refused
+            else:
+                assert f"its scope is 'shard{other % 2}of2', here it is 'shard{rank % 2}of2'" in refused
+
+
+def test_a_skipped_step_leaves_the_residuals_of_all_shards(reports: Reports) -> None:
+    for report in reports:
+        assert report["skipped"] == {"unchanged": True, "changed later": True, "scale": 512.0}
+
+
+def test_replicas_are_all_ranks(reports: Reports) -> None:
+    root = reports[0]["synchronized"]
+    for rank, report in enumerate(reports):
+        result = report["synchronized"]
+        assert result["done"]
+        assert result["drift"] == root["drift"] > 0.5
+        assert rank == 0 or not torch.equal(result["before"], root["before"])
+        for kind in ("after", "moments"):
+            assert all(map(torch.equal, result[kind], root[kind]))
+    assert torch.equal(root["after"][0], root["before"])
+
+
+def test_differences_between_ranks_are_named_on_all_of_them(reports: Reports) -> None:
+    for rank, report in enumerate(reports):
+        said = report["different"]
+        same = "ConfigurationError: ranks have different settings: "
+        assert said["settings"] == same + "bits is 4 on rank 0, 4 on rank 1, 4 on rank 2, 3 on rank 3"
+        assert said["policy"] == same + "warmup_steps is 0 on rank 0, 1 on rank 1, 0 on rank 2, 1 on rank 3"
+        size = 5000 if rank == 3 else 4000
+        assert f"InputError: ranks average different gradients; here it is 'matrix' ({size}" in said["gradient"]
+        assert said["afterwards"].startswith("TransportError: the engine has ended: ranks average different")
+        assert "InputError: ranks average different gradients" in said["round"]
+        assert f"in round {0 if rank == 3 else 2}. Names" in said["round"]
+
+
+REFUSALS = {
+    "1-D": "ThcState needs a mesh of two dimensions, between the nodes and within them, and this one has 1",
+    "1-D state": "and this one has 1: make it with init_device_mesh",
+    "3-D": "and this one has 3",
+    "no dim": "the mesh has dimensions ('between', 'within'): say which one to compress (dim=...)",
+    "wrong dim": "the mesh has no dimension 'rack', only ('between', 'within')",
+    "no mesh": "dim='between' names a dimension of a mesh",
+    "not a mesh": "mesh is a str: give a 2-D DeviceMesh",
+    "PowerSgd": "PowerSgd needs whole parameters",
+    "device": 'CompressionPolicy(kernels="device"): gradients are on cpu',
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_wrong_use_says_what_to_do(reports: Reports, what: str) -> None:
+    for report in reports:
+        assert report["refusals"][what].startswith("ConfigurationError: ")
+        assert REFUSALS[what] in report["refusals"][what]
+
+
+def test_the_mesh_has_the_ranks_of_the_model(reports: Reports) -> None:
+    for report in reports[:2]:
+        wanted = "the mesh has ranks [0, 1, 2, 3], and the DDP model's process group [0, 1]"
+        assert wanted in report["refusals"]["other ranks"]
+    assert reports[0]["refusals"]["gap"].startswith("InputError: buffer 'gap' has elements of no parameter")
