@@ -18,6 +18,7 @@ from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, paramet
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.row_engine import RowEngine
@@ -53,7 +54,7 @@ def compress_reduce_scatter(
     if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
         raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     process_group = groups[0].process_group
-    engine = make_row_engine(process_group, scheme, policy)
+    engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
     pending = PendingGradients()
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), settle=pending.settle)
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
@@ -97,7 +98,7 @@ class CompressedReduceScatter:
     def __init__(
         self,
         group: ParameterGroup,
-        engine: RowEngine,
+        engine: RowEngine | DeviceReduceScatter,
         steps: BackwardSteps,
         pending: PendingGradients,
         uncompressed: Any,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -11,8 +13,10 @@ from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engine import ThcEngine
 from byteps_thc.transport.communicator import Communicator, Waitable
@@ -21,6 +25,9 @@ from byteps_thc.transport.handshake import ranks_on_this_host, require_same_sett
 from byteps_thc.transport.ranks import Collectives, RanksTransport
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 from byteps_thc.transport.transport import Transport
+
+if TYPE_CHECKING:  # it needs Triton
+    from byteps_thc.gpu import GpuCompressor
 
 #: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB, which their
 #: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
@@ -46,25 +53,56 @@ def collective_engine(
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
     # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
     exact = open_communicator(process_group, policy.deadline_s)
+    device = _agreed_device(exact, "collective", process_group, config, policy, gradients_on)
+    resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
+    require_same_table(exact, resolved)
+    if device is not None:
+        compressor = _gpu_compressor(resolved, worker, device)
+        on_device = open_device_communicator(process_group, policy.deadline_s)
+        return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone)
+    return _host_engine(process_group, resolved, policy, exact)
+
+
+def row_engine(
+    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
+) -> ThcReduceScatter | DeviceReduceScatter:
+    """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
+    communicator = open_communicator(process_group, policy.deadline_s)
+    device = _agreed_device(communicator, "reduce-scatter", process_group, config, policy, gradients_on)
+    resolved = config.resolve(process_group.size())  # on all ranks or none
+    require_same_table(communicator, resolved)
+    if device is None:
+        return ThcReduceScatter(process_group, resolved, policy, communicator)
+    compressor = _gpu_compressor(resolved, process_group.rank(), device)
+    return DeviceReduceScatter(compressor, policy, open_device_communicator(process_group, policy.deadline_s))
+
+
+def _agreed_device(
+    communicator: Communicator,
+    engine: str,
+    process_group: dist.ProcessGroup,
+    config: ThcConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device | None,
+) -> torch.device | None:
+    """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of."""
     device, refusal = None, None
     try:
         device = device_of(process_group, config, policy, gradients_on)
     except ConfigurationError as error:
         refusal = error  # the other ranks, which wait for this one, get it too
     kernels = str(refusal) if refusal else "host" if device is None else "device"
-    settings = {"engine": "collective", "kernels": kernels}
-    require_same_settings(exact, workers, config.model_dump() | policy.shared_settings() | settings)
+    settings = config.model_dump() | policy.shared_settings() | {"engine": engine, "kernels": kernels}
+    require_same_settings(communicator, process_group.size(), settings)
     if refusal is not None:
         raise refusal
-    resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
-    require_same_table(exact, resolved)
-    if device is not None:
-        from byteps_thc.gpu import GpuCompressor  # it needs Triton
+    return device
 
-        compressor = GpuCompressor(resolved, workers=workers, worker=worker, device=device)
-        on_device = open_device_communicator(process_group, policy.deadline_s)
-        return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone)
-    return _host_engine(process_group, resolved, policy, exact)
+
+def _gpu_compressor(resolved: ResolvedConfig, worker: int, device: torch.device) -> GpuCompressor:
+    from byteps_thc.gpu import GpuCompressor  # it needs Triton
+
+    return GpuCompressor(resolved, workers=resolved.workers, worker=worker, device=device)
 
 
 def _host_engine(

@@ -2,8 +2,8 @@
 
     measure -> [norms travel] -> encode -> [codes travel] -> sum -> [sums travel] -> decode
 
-Whoever drives pieces decides when: a thread per stage (stages.py, reduce_scatter.py), or one thread that goes from piece
-to piece (run_in_turn). A Transfer moves what is in brackets. Needs no torch.
+Whoever drives pieces decides when: a thread per stage (stages.py, reduce_scatter.py), or one thread that goes from
+piece to piece (run_in_turn). A Transfer moves what is in brackets. Needs no torch.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ class CompressionPolicy(Settings):
     """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
     backward: evaluation, a checkpoint, loading data"""
     kernels: Literal["auto", "device", "host"] = "auto"
-    """where gradients on a GPU are compressed, by ranks that sum themselves (no NetworkConfig). device: on the GPU, for
-    DDP and ThcReducer; ConfigurationError where that cannot be. host: copied to host memory and back. auto: on the GPU
-    where the process group has NCCL alone, or DDP's model is on a GPU, and Triton is installed and has the kernels"""
+    """where gradients on a GPU are compressed, by ranks that sum themselves (no NetworkConfig). device: on the GPU;
+    ConfigurationError where that cannot be. host: copied to host memory and back. auto: on the GPU where the process
+    group has NCCL alone, or DDP's or FSDP2's model is on a GPU, and Triton is installed and has the kernels"""
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
@@ -46,7 +46,7 @@ class CompressionPolicy(Settings):
         if self.kernels == "device":
             raise ConfigurationError(
                 f'CompressionPolicy(kernels="device"): {route} compress in host memory only: leave kernels out, or use '
-                "a ThcConfig with DDP or ThcReducer, on NCCL and without servers"
+                "a ThcConfig with DDP, FSDP2 or ThcReducer, on NCCL and without servers"
             )
 
     def thread_count(self, local_ranks: int | None = None) -> int:

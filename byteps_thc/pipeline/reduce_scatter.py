@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from byteps_thc.arrays import gradient_view
 from byteps_thc.compressor import Compressor
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.partitioning import column_spans
 from byteps_thc.pipeline.piece import Piece, PieceTools
@@ -32,7 +32,7 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import open_communicator
-from byteps_thc.transport.handshake import ranks_on_this_host, require_same_settings, require_same_table
+from byteps_thc.transport.handshake import ranks_on_this_host
 from byteps_thc.transport.ranks import Collectives, ScatterTransport
 from byteps_thc.transport.transport import Transfer
 
@@ -49,15 +49,18 @@ class _Task:
 
 
 class ThcReduceScatter(RowEngine):
-    """The RowEngine of THC."""
+    """The RowEngine of THC; factory.py makes it. communicator: of host tensors; nobody else's."""
 
-    def __init__(self, process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> None:
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup,
+        resolved: ResolvedConfig,
+        policy: CompressionPolicy,
+        communicator: Communicator,
+    ) -> None:
         workers, worker = process_group.size(), process_group.rank()
-        self.config, self.policy = config, policy
-        communicator = open_communicator(process_group, policy.deadline_s)
-        settings = {"engine": "reduce-scatter"} | config.model_dump() | policy.shared_settings()
-        require_same_settings(communicator, workers, settings)
-        self._tools = self._make_tools(process_group, communicator)
+        self.config, self.policy = resolved.config, policy
+        self._tools = self._make_tools(process_group, resolved, communicator)
         self._free: defaultdict[int, list[Transfer]] = defaultdict(list)  # by columns: groups share their memory
         super().__init__(
             policy,
@@ -65,7 +68,7 @@ class ThcReduceScatter(RowEngine):
             EngineState(
                 worker,
                 workers,
-                config.model_dump(),
+                self.config.model_dump(),
                 wrap=torch.from_numpy,
                 recorder=self._tools.recorder,
                 rollback=self._tools.rollback,
@@ -136,10 +139,10 @@ class ThcReduceScatter(RowEngine):
             )
             yield _Task(reduction, piece, transfer, span, last=span.stop == matrix.columns)
 
-    def _make_tools(self, process_group: dist.ProcessGroup, communicator: Communicator) -> PieceTools:
+    def _make_tools(
+        self, process_group: dist.ProcessGroup, resolved: ResolvedConfig, communicator: Communicator
+    ) -> PieceTools:
         workers = process_group.size()
-        resolved = self.config.resolve(workers)  # on all ranks or none
-        require_same_table(communicator, resolved)
         threads = self.policy.thread_count(ranks_on_this_host(communicator, workers))
         compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
         # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.

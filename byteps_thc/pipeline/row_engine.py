@@ -115,14 +115,7 @@ class RowEngine(ThreadedEngine[NextGradient]):
         through the host and done on return. The gradient is used as scratch. What travels together with a gradient that
         is not finite on any rank (THC: a rotation block) becomes NaN. Raises InputError for other tensors.
         """
-        if matrix.rows != self.workers or gradient.numel() != matrix.size or output.numel() != matrix.columns:
-            raise InputError(
-                f"matrix {matrix.key!r} of {matrix.rows} x {matrix.columns} does not fit {self.workers} ranks, "
-                f"a gradient of {gradient.numel()} and an output of {output.numel()} elements"
-            )
-        for tensor in (gradient, output):
-            if tensor.dtype not in _DTYPES or not tensor.is_contiguous():
-                raise InputError(f"gradient is {tensor.dtype}; float32, float16 or bfloat16, contiguous, is needed")
+        require_fitting(matrix, self.workers, gradient, output)
         result = torch.empty_like(output, device="cpu") if output.is_cuda else output
         residual = self._residual_of(matrix)
         reduction = RowReduction(label, result, matrix, gradient.cpu(), self._state.next_round(), residual)
@@ -171,6 +164,18 @@ class RowEngine(ThreadedEngine[NextGradient]):
             exact_sum.wait()
             if not exact.sums.isfinite().all():
                 self._state.rollback.request()
-            exact.write_average(reduction.gradient, self.worker, self.workers)
+            exact.write_average(reduction.gradient, self.worker, torch.tensor(float(self.workers)))
         self._recorder.add_gradient(uncompressed=exact.sums.numel())
         self._recorder.add_collective(2 * exact.sums.nbytes, self.workers)
+
+
+def require_fitting(matrix: ShardMatrix, workers: int, gradient: Tensor, output: Tensor) -> None:
+    """Raise InputError for tensors that reduce_scatter() does not take."""
+    if matrix.rows != workers or gradient.numel() != matrix.size or output.numel() != matrix.columns:
+        raise InputError(
+            f"matrix {matrix.key!r} of {matrix.rows} x {matrix.columns} does not fit {workers} ranks, "
+            f"a gradient of {gradient.numel()} and an output of {output.numel()} elements"
+        )
+    for tensor in (gradient, output):
+        if tensor.dtype not in _DTYPES or not tensor.is_contiguous():
+            raise InputError(f"gradient is {tensor.dtype}; float32, float16 or bfloat16, contiguous, is needed")

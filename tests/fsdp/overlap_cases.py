@@ -6,8 +6,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
+from host_device_compressor import make_host_device_rows
 from known_gradients import all_shapes, gradients, sharded_model
 from ranks import Rank
 from torch import Tensor, nn
@@ -17,8 +20,8 @@ from torch.utils.checkpoint import checkpoint
 
 from byteps_thc import ThcConfig
 from byteps_thc.baselines import TopK
-from byteps_thc.errors import InputError
-from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter
+from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter, compressed_reduce_scatter
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator, Waitable
 
@@ -129,6 +132,30 @@ def asynchronous(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     }
 
 
+def on_device(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """The same training with the device's engine, on CPU tensors with the CPU's kernels, and with the host's."""
+
+    def make(group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, _: torch.device) -> object:
+        return make_host_device_rows(group, config, policy)
+
+    result = {}
+    for kind in ("fp32", "bf16", "fp16, scaled", "several backwards"):
+        runs = {False: train(rank, mesh, waiting=False, **KINDS[kind])}
+        with patch.object(compressed_reduce_scatter, "make_row_engine", make):
+            runs[True] = train(rank, mesh, waiting=True, **KINDS[kind])
+        result[kind] = runs
+    return result
+
+
+def not_on_device(_: Rank, mesh: DeviceMesh) -> str:
+    """kernels="device" for a model in host memory."""
+    try:
+        compress_reduce_scatter(sharded_model(mesh), CONFIG, policy=CompressionPolicy(kernels="device"))
+    except ConfigurationError as error:
+        return str(error)
+    return "accepted"
+
+
 class _HeldCodes:
     """A communicator whose all-to-alls are over when a gate is open."""
 
@@ -232,5 +259,5 @@ def closed_threads(rank: Rank, mesh: DeviceMesh) -> dict[str, int]:
 
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
-    asynchronous, overlap, failed_backward, taken_gradients, closed_threads,
+    asynchronous, on_device, not_on_device, overlap, failed_backward, taken_gradients, closed_threads,
 ]  # fmt: skip

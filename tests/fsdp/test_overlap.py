@@ -63,3 +63,15 @@ def test_no_thread_outlives_close(reports: Reports) -> None:
     for report in reports:
         threads = report["closed_threads"]
         assert threads["before"] == threads["after"] < threads["between"]
+
+
+def test_the_engine_on_the_device_has_the_same_bits(reports: Reports) -> None:
+    """Averages, parameters and residuals, also of a training with a GradScaler."""
+    for report in reports:
+        for kind, runs in report["on_device"].items():
+            assert_same_bits(runs[True], runs[False], kind)
+
+
+def test_kernels_on_the_device_are_refused_for_gradients_in_host_memory(reports: Reports) -> None:
+    for report in reports:
+        assert "gradients are on cpu" in report["not_on_device"]

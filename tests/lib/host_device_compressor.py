@@ -13,6 +13,7 @@ from torch import Tensor
 from byteps_thc import Compressor, _core
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import open_communicator
 
@@ -102,3 +103,12 @@ def make_host_device_engine(
     compressor = cast(Any, HostDeviceCompressor(resolved, workers=workers, worker=worker))
     communicator = open_communicator(process_group, policy.deadline_s)
     return DeviceEngine(compressor, policy, communicator, compress_alone=compress_alone)
+
+
+def make_host_device_rows(
+    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy
+) -> DeviceReduceScatter:
+    """The same for factory.row_engine()."""
+    workers, worker = process_group.size(), process_group.rank()
+    compressor = cast(Any, HostDeviceCompressor(config.resolve(workers), workers=workers, worker=worker))
+    return DeviceReduceScatter(compressor, policy, open_communicator(process_group, policy.deadline_s))
