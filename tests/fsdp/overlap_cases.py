@@ -124,11 +124,15 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Of them, those for more than two ranks.
+_FEW = ["fp32", "several backwards, bf16", "divided"]
+
+
 def asynchronous(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """The same training with averages that backward waits for, and without."""
     return {
-        kind: {waiting: train(rank, mesh, waiting=waiting, **options) for waiting in (False, True)}
-        for kind, options in KINDS.items()
+        kind: {waiting: train(rank, mesh, waiting=waiting, **KINDS[kind]) for waiting in (False, True)}
+        for kind in (KINDS if rank.ranks == 2 else _FEW)
     }
 
 
@@ -139,7 +143,7 @@ def on_device(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
         return make_host_device_rows(group, config, policy)
 
     result = {}
-    for kind in ("fp32", "bf16", "fp16, scaled", "several backwards"):
+    for kind in ["fp32", "bf16", "fp16, scaled", "several backwards"] if rank.ranks == 2 else _FEW[:1]:
         runs = {False: train(rank, mesh, waiting=False, **KINDS[kind])}
         with patch.object(compressed_reduce_scatter, "make_row_engine", make):
             runs[True] = train(rank, mesh, waiting=True, **KINDS[kind])
