@@ -12,11 +12,11 @@ from byteps_thc.baselines import BaselineConfig, BaselineEngine
 from byteps_thc.baselines.reduce_scatter import BaselineReduceScatter
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import collective_engine, network_engine
+from byteps_thc.pipeline.factory import collective_engine, network_engine, row_engine
 from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
 from byteps_thc.pipeline.row_engine import RowEngine
 from byteps_thc.pipeline.statistics import require_log_interval
 from byteps_thc.settings import describe
@@ -125,10 +125,13 @@ def require_no_network(config: BaselineConfig, network: NetworkConfig | None) ->
 
 
 def make_row_engine(
-    process_group: dist.ProcessGroup, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
-) -> RowEngine:
+    process_group: dist.ProcessGroup,
+    config: ThcConfig | BaselineConfig,
+    policy: CompressionPolicy,
+    gradients_on: torch.device,
+) -> RowEngine | DeviceReduceScatter:
     """As make_engine, for a reduce-scatter among the ranks."""
-    policy.require_host_kernels("FSDP2's reduce-scatters")
     if isinstance(config, ThcConfig):
-        return ThcReduceScatter(process_group, config, policy)
+        return row_engine(process_group, config, policy, gradients_on)
+    policy.require_host_kernels(f"baselines ({type(config).__name__})")
     return BaselineReduceScatter(process_group, config, policy)

@@ -106,6 +106,16 @@ def shaped_section(title: str, script: str, name: str) -> list[str]:
     return lines
 
 
+def fsdp_section() -> list[str]:
+    """FSDP2's backward on shaped links, at two rates."""
+    script, options = "bench_fsdp.py", ["--gbit", "1", "0.25"]
+    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/{script} {' '.join(options)}"
+    title = "FSDP2 backward, 25 M parameters, 2 gloo ranks on shaped links"
+    if os.geteuid() != 0:
+        return [f"### {title}", "", "Not measured: network namespaces need root (`sudo make bench`).", ""]
+    return markdown(title, command, rows_of(script, "fsdp", *options))
+
+
 def ddp_loss_section() -> list[str]:
     """What THC does to the loss of the demo's model."""
     loss = result_of("bench_ddp_loss.py", "ddp_loss")
@@ -274,6 +284,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "push_pull": push_pull_sections,
     "ddp": ddp_section,
     "hierarchy": hierarchy_section,
+    "fsdp": fsdp_section,
     "ddp_loss": ddp_loss_section,
     "synchronization": synchronization_section,
     "gradients": gradients_section,

@@ -21,6 +21,7 @@ from byteps_thc.baselines.memory import NoMemory
 from byteps_thc.baselines.packed_parameters import PackedParameters
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.prepared_buffer import check_buffer
@@ -51,7 +52,7 @@ class _Job:
         return self.buffer.gradient
 
 
-class BaselineEngine(ThreadedEngine[_Job]):
+class BaselineEngine(ThreadedEngine[_Job], Engine):
     """Averages gradient buffers with a baseline.
 
     process_group: gloo, or NCCL, for which gradients are staged through the host. config: any baseline but PowerSgd.

@@ -6,6 +6,7 @@ of all ranks and combines them. So a parameter's coordinates are selected, scale
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -25,7 +26,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.row_engine import RowEngine
+from byteps_thc.pipeline.row_engine import RowEngine, RowReduction
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.transport.groups import open_communicator
 from byteps_thc.transport.handshake import require_same_settings
@@ -60,7 +61,7 @@ class BaselineReduceScatter(RowEngine):
             stores=self._memory.stores,
             rollback=self._memory.rollback,
         )
-        super().__init__(policy, communicator, state)
+        super().__init__(policy, communicator, state, ("thc-reduce-scatter", self._reduce))
 
     @property
     @override
@@ -69,11 +70,18 @@ class BaselineReduceScatter(RowEngine):
         return super().compressing and self.workers > 1 and (self._codec is not None or self._dtype is not None)
 
     @override
-    def _reduce(self, matrix: ShardMatrix, gradient: Tensor, output: Tensor) -> None:
+    def _residual_of(self, matrix: ShardMatrix) -> Tensor | None:
+        return None  # they are in the memory
+
+    @torch.no_grad()
+    def _reduce(self, reduction: RowReduction) -> Iterable[None]:
         if self._codec is not None:
-            self._reduce_codes(self._codec, matrix, gradient, output)
+            self._reduce_codes(self._codec, reduction)
         elif self._dtype is not None:
-            self._reduce_dense(self._dtype, gradient, output)
+            self._reduce_dense(self._dtype, reduction.source, reduction.gradient)
+        reduction.release_source()
+        self._finish(reduction)
+        return ()
 
     def _reduce_dense(self, dtype: torch.dtype, gradient: Tensor, output: Tensor) -> None:
         """As DenseDelivery: everything in one dtype, divided before it is added."""
@@ -87,13 +95,14 @@ class BaselineReduceScatter(RowEngine):
         size = gradient.numel()
         self._recorder.add_gradient(compressed=size if narrowed else 0, uncompressed=0 if narrowed else size)
 
-    def _reduce_codes(self, codec: Codec, matrix: ShardMatrix, gradient: Tensor, output: Tensor) -> None:
+    def _reduce_codes(self, codec: Codec, reduction: RowReduction) -> None:
         start = perf_counter()
+        matrix, gradient, output = reduction.matrix, reduction.source, reduction.gradient
         rows = self._rows.get(matrix.key)
         if rows is None:
             rows = self._rows[matrix.key] = _Rows.of(matrix, self.worker)
-        exact, exact_sum = self._start_exact(matrix, gradient)
-        context = EncodeContext(self.worker, self._state.next_round(), self._state.step - self.policy.warmup_steps)
+        self._start_exact(reduction)
+        context = EncodeContext(self.worker, reduction.round, self._state.step - self.policy.warmup_steps)
         state = self._memory.compensate(rows.parameters.take(gradient), rows.parameters.spec, compressed=True)
         payloads = rows.encode(codec, state.vector, context)
         encoded = perf_counter()
@@ -106,7 +115,7 @@ class BaselineReduceScatter(RowEngine):
         else:
             residual = None
             self._memory.rollback.request()
-        self._finish_exact(exact, exact_sum, output)
+        self._finish_exact(reduction)
         self._recorder.add_gradient(compressed=rows.parameters.spec.size)
         self._recorder.add_quantization(
             coordinates=rows.parameters.spec.size,

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_row_engine
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_matrix
+from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.row_engine import RowEngine
@@ -52,12 +54,14 @@ def compress_reduce_scatter(
     if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
         raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     process_group = groups[0].process_group
-    engine = make_row_engine(process_group, scheme, policy)
-    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank())
+    engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
+    pending = PendingGradients()
+    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), settle=pending.settle)
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
         # A cast, because the interface is private in torch.
-        reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, steps, group.source._reduce_scatter_comm))
+        uncompressed = group.source._reduce_scatter_comm
+        reduce_scatter = cast(Any, CompressedReduceScatter(group, engine, steps, pending, uncompressed))
         group.module.set_custom_reduce_scatter(reduce_scatter)
         # Sums are asked for then, whatever set_gradient_divide_factor says: torch divides them itself.
         group.module.set_force_sum_reduction_for_comms(True)
@@ -91,8 +95,16 @@ class CompressedReduceScatter:
     uncompressed: the one that torch had, for steps and groups that are not compressed.
     """
 
-    def __init__(self, group: ParameterGroup, engine: RowEngine, steps: BackwardSteps, uncompressed: Any) -> None:
+    def __init__(
+        self,
+        group: ParameterGroup,
+        engine: RowEngine | DeviceReduceScatter,
+        steps: BackwardSteps,
+        pending: PendingGradients,
+        uncompressed: Any,
+    ) -> None:
         self._uncompressed = uncompressed
+        self._pending = pending
         self._group = group
         self._engine = engine
         self._steps = steps
@@ -112,22 +124,34 @@ class CompressedReduceScatter:
         op: dist.ReduceOp | dist.ReduceOp.RedOpType,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """Write the sum (op SUM) or average (AVG) of this rank's row of `input_tensor` to `output_tensor`."""
+        """Write the sum (op SUM) or average (AVG) of this rank's row of `input_tensor` to `output_tensor`.
+
+        Where nobody needs it before the end of backward, it comes later (pending.py).
+        """
+        self._pending.finish(self._group.name)
+        self._pending.wait_taken(self._group.inputs_kept - 1)
         self._steps.begin(self._group.name)
         matrix = self._matrix()
-        self._require_same(matrix, input_tensor.numel())
+        label = f"{matrix.key}, {input_tensor.numel()} elements"
         complete = matrix.size == input_tensor.numel()
         if not complete:
             self._unused.give()
         if not complete or not matrix.compressed or not self._engine.compressing:
+            self._engine.require_same(label)
             self._engine.count_uncompressed(input_tensor.numel(), input_tensor.element_size())
             work: dist.Work | None = self._uncompressed(output_tensor, input_tensor, group, op, async_op)
             return work
         if op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
             raise ConfigurationError(f"reduction {op} cannot be compressed: leave set_force_sum_reduction_for_comms on")
-        self._engine.reduce_scatter(matrix, input_tensor, output_tensor)
-        if op == dist.ReduceOp.SUM:
-            output_tensor.mul_(self._engine.workers)
+        factor = self._engine.workers if op == dist.ReduceOp.SUM else 1
+        if output_tensor.is_cuda or self._group.gradients_are_awaited:
+            self._engine.reduce_scatter(label, matrix, input_tensor, output_tensor).wait()
+            output_tensor.mul_(factor)
+            return None
+        average = torch.empty_like(output_tensor)
+        reduction = self._engine.reduce_scatter(label, matrix, input_tensor, average)
+        output_tensor.fill_(NOTHING)
+        self._pending.add(PendingGradient(self._group, self._group.trained(), reduction, factor))
         return None
 
     def _matrix(self) -> ShardMatrix:
@@ -137,12 +161,3 @@ class CompressedReduceScatter:
         if matrix is None:
             matrix = self._matrices[trained] = shard_matrix(self._group, trained, self._engine.policy.bypass_elements)
         return matrix
-
-    def _require_same(self, matrix: ShardMatrix, elements: int) -> None:
-        try:
-            self._engine.require_same(f"{matrix.key}, {elements} elements")
-        except InputError as error:
-            raise InputError(
-                f"{error}. All ranks must use the same parameters, and freeze the same ones; or call "
-                "set_reduce_scatter_unused_params(True)"
-            ) from error

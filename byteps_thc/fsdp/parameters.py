@@ -15,11 +15,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.settings import describe
+
+#: torch's number of the backward pass, outside of any.
+NO_BACKWARD = -1
 
 #: Modules that wrap the one that they are named after.
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
@@ -84,6 +88,34 @@ class ParameterGroup:
     def trained(self) -> tuple[ShardedParameter, ...]:
         """Return the parameters that get gradients now."""
         return tuple(parameter for parameter in self.parameters if parameter.trained)
+
+    @property
+    def gradients_are_awaited(self) -> bool:
+        """Whether somebody uses averages before the backward pass is over: a hook, or who reduces outside of any."""
+        return (
+            torch._C._current_graph_task_id() == NO_BACKWARD
+            or self.source._all_reduce_hook is not None
+            or any(getattr(p.source.sharded_param, "_post_accumulate_grad_hooks", None) for p in self.parameters)
+        )
+
+    @property
+    def inputs_kept(self) -> int:
+        """How many reduce-scatters may hold their inputs at a time (set_reduce_scatter_max_input_buffers)."""
+        return getattr(self.source.comm_ctx, "reduce_scatter_max_input_buffers", 1)
+
+    def finished(self, reduced: Tensor) -> Tensor:
+        """Return a reduced gradient as torch makes it part of the parameters' own: divided, in their dtype."""
+        _, divisor, _, _ = _get_gradient_divide_factors(
+            self.process_group,
+            None,
+            reduced.dtype,
+            reduced.device.type,
+            self.source.gradient_divide_factor,
+            self.source.force_sum_reduction_for_comms,
+        )
+        if divisor is not None and divisor != 1:
+            reduced.div_(divisor)
+        return reduced if self.source._orig_dtype is None else reduced.to(self.source._orig_dtype)
 
 
 def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
@@ -172,7 +204,7 @@ def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], b
     """
     ranks, columns = group.process_group.size(), total_columns(trained)
     compressed, exact = [], []
-    for parameter, start in _placed(trained):
+    for parameter, start in placed(trained):
         if parameter.elements < bypass_elements:
             exact.append((start, start + parameter.columns))
         else:
@@ -196,7 +228,7 @@ def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], grad
     rank = group.process_group.rank()
     slices = tuple(
         ParameterSlice(parameter.name, start, start + elements)
-        for parameter, start in _placed(trained)
+        for parameter, start in placed(trained)
         if (elements := parameter.shard_elements(rank))
     )
     return GradientBuffer(_group_key(group, trained), gradient, slices)
@@ -207,7 +239,7 @@ def total_columns(trained: tuple[ShardedParameter, ...]) -> int:
     return sum(parameter.columns for parameter in trained)
 
 
-def _placed(trained: tuple[ShardedParameter, ...]) -> Iterator[tuple[ShardedParameter, int]]:
+def placed(trained: tuple[ShardedParameter, ...]) -> Iterator[tuple[ShardedParameter, int]]:
     """Give the parameters with the columns they begin at."""
     start = 0
     for parameter in trained:

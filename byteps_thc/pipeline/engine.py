@@ -12,12 +12,12 @@ from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.statistics import CompressionStats
 
 
-class Engine(Protocol):
-    """Averages gradient buffers over the ranks of a group, asynchronously, in order of submission.
+class EngineBase(Protocol):
+    """What all engines have in common, whatever they reduce.
 
-    All ranks must submit the same layouts in the same order. An error (a rank died, a wait took longer than
-    policy.deadline_s, ranks compress different gradients) ends the engine: it reaches every future in flight and every
-    later call.
+    They work asynchronously, in order of submission. All ranks must submit the same layouts in the same order. An error
+    (a rank died, a wait took longer than policy.deadline_s, ranks compress different gradients) ends the engine: it
+    reaches every future in flight and every later call.
     """
 
     workers: int
@@ -27,13 +27,6 @@ class Engine(Protocol):
 
     def start_step(self) -> None:
         """Begin an optimizer step; called once, before its first buffer."""
-
-    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
-        """Start averaging; the average is written in place into buffer.gradient, which is the future's value.
-
-        Nobody may touch the gradient until the future is done. Raises InputError for a buffer that cannot be averaged,
-        and the engine's error when it has ended.
-        """
 
     def protect_step(self) -> None:
         """Begin a step that may be skipped; before its first start_step().
@@ -59,7 +52,7 @@ class Engine(Protocol):
         """Take over a state_dict() of the same rank and settings.
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed. Whether residuals fit
-        parameters that have not been here turns out when these come: all_reduce() raises ConfigurationError, and the
+        parameters that have not been here turns out when these come: that call raises ConfigurationError, and the
         engine goes on.
         """
 
@@ -68,3 +61,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the threads; what is in flight fails. May be called again."""
+
+
+class Engine(EngineBase, Protocol):
+    """Averages gradient buffers over the ranks of a group."""
+
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        """Start averaging; the average is written in place into buffer.gradient, which is the future's value.
+
+        Nobody may touch the gradient until the future is done. Raises InputError for a buffer that cannot be averaged,
+        and the engine's error when it has ended.
+        """

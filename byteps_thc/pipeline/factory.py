@@ -11,9 +11,11 @@ from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engine import ThcEngine
 from byteps_thc.transport.communicator import Communicator, Waitable
@@ -58,6 +60,20 @@ def collective_engine(
     return _host_engine(process_group, resolved, policy, exact)
 
 
+def row_engine(
+    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
+) -> ThcReduceScatter | DeviceReduceScatter:
+    """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
+    communicator = open_communicator(process_group, policy.deadline_s)
+    device = _agreed_device(communicator, "reduce-scatter", process_group, config, policy, gradients_on)
+    resolved = config.resolve(process_group.size())  # on all ranks or none
+    require_same_table(communicator, resolved)
+    if device is None:
+        return ThcReduceScatter(process_group, resolved, policy, communicator)
+    compressor = open_gpu_compressor(device, resolved, workers=resolved.workers, worker=process_group.rank())
+    return DeviceReduceScatter(compressor, policy, open_device_communicator(process_group, policy.deadline_s))
+
+
 def _agreed_device(
     communicator: Communicator,
     engine: str,
@@ -68,10 +84,11 @@ def _agreed_device(
     network: NetworkConfig | None = None,
 ) -> torch.device | None:
     """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of."""
+    tried = engine == "collective"
     workers = process_group.size()
     device, refusal = None, None
     try:
-        device = device_of(process_group, config, policy, gradients_on, needs_nccl=network is None)
+        device = device_of(process_group, config, policy, gradients_on, needs_nccl=network is None, tried=tried)
     except ConfigurationError as error:
         refusal = error  # the other ranks, which wait for this one, get it too
     # To servers it is all the same where codes come from.
@@ -148,7 +165,7 @@ def make_server_engine(
             "warmup_steps, stop_step and bypass_elements need a process group, which sums what is not compressed: call "
             "torch.distributed.init_process_group() before, or leave them out"
         )
-    device = device_of(None, config, policy, None, needs_nccl=False)
+    device = device_of(None, config, policy, None, needs_nccl=False, tried=False)
     threads, recorder = policy.thread_count(), StatsRecorder()
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)

@@ -44,6 +44,11 @@ class LossScaling:
         #: of the residuals; None: no step yet, or no scaler
         self.scale: float | None = None
 
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a scaler, and it does something."""
+        return self._scaler is not None and _is_enabled(self._scaler)
+
     def begin_backward(self) -> None:
         """Call before Engine.start_step().
 

@@ -2,14 +2,14 @@
 
     measure -> [norms travel] -> encode -> [codes travel] -> sum -> [sums travel] -> decode
 
-Whoever drives pieces decides when: a thread per stage (stages.py), or one thread that goes from piece to piece
-(run_in_turn). A Transfer moves what is in brackets. Needs no torch.
+Whoever drives pieces decides when: a thread per stage (stages.py, reduce_scatter.py), or one thread that goes from
+piece to piece (run_in_turn). A Transfer moves what is in brackets. Needs no torch.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -193,19 +193,17 @@ def make_pieces(tools: PieceTools, key: str, size: int, residual: Any | None, *,
 
 @dataclass(frozen=True)
 class Passage:
-    """A piece's way through one round. gradient, out: see Piece. done: called when out is written."""
+    """A piece's way through one round. gradient, out: see Piece."""
 
     piece: Piece
     gradient: Sequence[Gradient]
     out: Gradient
-    done: Callable[[], None] = lambda: None
 
 
 def run_in_turn(tools: PieceTools, passages: Iterable[Passage], round: int) -> None:
     """Take pieces through a round, in this thread; the time in which it only waited is counted as communicate_ms.
 
     While some pieces' norms or codes travel, others are encoded and decoded, in an order that is the same everywhere.
-    passages: may be made when asked for, so that a later one can use the memory of one that is done.
     """
     measured: deque[Passage] = deque()
     encoded: deque[Passage] = deque()
@@ -231,7 +229,6 @@ def _go_on(measured: deque[Passage], encoded: deque[Passage], ahead: int) -> Non
         passage = encoded.popleft()
         passage.piece.sum()
         passage.piece.decode(passage.out)
-        passage.done()
 
 
 def _is_bfloat16(view: Any) -> bool:

@@ -24,10 +24,10 @@ class CompressionPolicy(Settings):
     """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
     backward: evaluation, a checkpoint, loading data"""
     kernels: Literal["auto", "device", "host"] = "auto"
-    """where gradients on a GPU are compressed. device: on the GPU, by ranks on NCCL or with servers, not for FSDP2's
-    reduce-scatters; ConfigurationError where that cannot be. host: copied to host memory and back. auto: on the GPU
-    where the process group has NCCL alone, or the model is known to be on a GPU, and Triton is installed and has the
-    kernels"""
+    """where gradients on a GPU are compressed. device: on the GPU, by ranks on NCCL or with servers; ConfigurationError
+    where that cannot be. host: copied to host memory and back. auto: on the GPU on the routes that have been run on one
+    (DDP, HSDP and ThcReducer without servers), where the process group has NCCL alone, or the model is known to be on a
+    GPU, and Triton is installed and has the kernels; else through the host"""
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
@@ -47,7 +47,7 @@ class CompressionPolicy(Settings):
         if self.kernels == "device":
             raise ConfigurationError(
                 f'CompressionPolicy(kernels="device"): {route} compress in host memory only: leave kernels out, or use '
-                "a ThcConfig with DDP, HSDP or ThcReducer, on NCCL or with servers"
+                "a ThcConfig with DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
             )
 
     def thread_count(self, local_ranks: int | None = None) -> int:

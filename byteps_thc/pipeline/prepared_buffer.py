@@ -35,9 +35,9 @@ class PreparedBuffer:
         small = [part for part in self.parameters if part.size < policy.bypass_elements]
         self.all_exact = len(small) == len(self.parameters)
         spans = [(part.start, part.stop) for part in small]
-        self.exact_index = _index(spans, device)
+        self.exact_index = index_of(spans, device)
         self.exact_values = torch.zeros(sum(part.size for part in small), device=device)
-        self.clear_index = _index([*spans, *_gaps(self.parameters, self.size)], device)
+        self.clear_index = index_of([*spans, *_gaps(self.parameters, self.size)], device)
         self.residual: Tensor | None = None
 
     def fits(self, buffer: GradientBuffer) -> bool:
@@ -131,7 +131,8 @@ def label_of(parameters: tuple[ParameterSlice, ...]) -> str:
     return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
 
 
-def _index(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor | None:
+def index_of(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor | None:
+    """Return the elements of the spans (start, stop), int64; None without any."""
     ranges = [torch.arange(start, stop, device=device) for start, stop in spans if stop > start]
     return torch.cat(ranges) if ranges else None
 

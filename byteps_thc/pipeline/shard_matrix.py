@@ -54,10 +54,11 @@ class ExactColumns:
         self._columns = matrix.exact
         rows = gradient.view(matrix.rows, matrix.columns)
         parts = [rows[:, start:stop].float() for start, stop in matrix.exact]
-        self.sums = torch.cat(parts, dim=1) if parts else torch.zeros(matrix.rows, 0)
+        self.sums = torch.cat(parts, dim=1) if parts else gradient.new_zeros(matrix.rows, 0, dtype=torch.float32)
 
-    def write_average(self, output: Tensor, worker: int, workers: int) -> None:
-        """Write the columns of row `worker` of the sums, divided."""
+    def write_average(self, output: Tensor, worker: int, workers: Tensor) -> None:
+        """Write the columns of row `worker` of the sums, divided by `workers`, float32[]."""
+        # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
         averages = torch.split(self.sums[worker] / workers, [stop - start for start, stop in self._columns])
         for (start, stop), average in zip(self._columns, averages, strict=True):
             output[start:stop] = average

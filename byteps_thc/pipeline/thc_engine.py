@@ -11,6 +11,7 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.piece import PieceTools
@@ -19,14 +20,14 @@ from byteps_thc.pipeline.prepared_buffer import PreparedBuffers, StagedBuffer
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.stages import Job, Stages
-from byteps_thc.pipeline.statistics import CompressionStats, ResidualGuard, StatsRecorder
+from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.threaded_engine import ThreadedEngine
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
 from byteps_thc.transport.transport import Transport
 
 
-class ThcEngine(ThreadedEngine[Job]):
+class ThcEngine(ThreadedEngine[Job], Engine):
     """The threaded engine, on any transport; factory.py makes it.
 
     kernels: with the transport's table. transport: moves norms, codes and sums. exact: sums small parameters and
@@ -67,15 +68,10 @@ class ThcEngine(ThreadedEngine[Job]):
                 ("thc-sum", stages.sum),
                 ("thc-decode", stages.decode),
             ],
-            self._tools.clock.buffers,
+            self._tools.clock,
             kernels.stream,
         )
         self._prepared = PreparedBuffers(self._prepare, self._in_flight, state.rollback)
-
-    @override
-    def start_step(self) -> None:
-        super().start_step()
-        self._tools.clock.take_idle_ms()
 
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
@@ -98,11 +94,6 @@ class ThcEngine(ThreadedEngine[Job]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._prepared.clear()
-
-    @override
-    def statistics(self) -> CompressionStats:
-        self._tools.recorder.add_time(communicate_ms=self._tools.clock.take_idle_ms())
-        return super().statistics()
 
     @override
     def _close_transport(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic
 
 import torch
@@ -11,37 +11,42 @@ from typing_extensions import override
 
 from byteps_thc.errors import TransportError
 from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.engine import EngineBase
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.in_flight import InFlight, JobT
 from byteps_thc.pipeline.stage_threads import Stage, StageThreads
 from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.work_clock import WorkClock
 
 
-class ThreadedEngine(Engine, Generic[JobT]):
-    """An engine but for all_reduce(), which lets jobs in (_in_flight) and gives them to the threads.
+class ThreadedEngine(EngineBase, Generic[JobT]):
+    """An engine but for what lets jobs in (_in_flight) and gives them to the threads.
 
-    stages: name of the thread and what it does with a job (stage_threads.py). changed: told of every job that comes
-    (+1) or goes (-1). stream: on which all work with the state's residuals is put; None: they are in host memory.
+    stages: name of the thread and what it does with a job (stage_threads.py). clock: of the stages; the time in which
+    jobs are in flight and none of them works is reported as communicate_ms. stream: on which all work with the state's
+    residuals is put; None: they are in host memory.
     """
 
     def __init__(
         self,
         state: EngineState,
         stages: Sequence[tuple[str, Stage]],
-        changed: Callable[[int], None] = lambda _: None,
+        clock: WorkClock | None = None,
         stream: SideStream | None = None,
     ) -> None:
         self.workers, self.worker = state.workers, state.worker
         self._state = state
+        self._clock = clock
         self._stream = stream or SideStream(torch.device("cpu"))
-        self._in_flight: InFlight[JobT] = InFlight(changed)
+        self._in_flight: InFlight[JobT] = InFlight() if clock is None else InFlight(clock.buffers)
         self._threads = StageThreads(stages, self._in_flight.fail, self._stream.current)
         atexit.register(self.close)
 
     @override
     def start_step(self) -> None:
         self._state.start_step()
+        if self._clock is not None:
+            self._clock.take_idle_ms()
 
     @override
     def protect_step(self) -> None:
@@ -75,6 +80,8 @@ class ThreadedEngine(Engine, Generic[JobT]):
 
     @override
     def statistics(self) -> CompressionStats:
+        if self._clock is not None:
+            self._state.recorder.add_time(communicate_ms=self._clock.take_idle_ms())
         with self._stream.behind_current():
             return self._state.statistics()
 

@@ -1,4 +1,4 @@
-"""A rank that goes through the cases of fsdp_cases.py or hsdp_cases.py, and reports all results.
+"""A rank that goes through the cases of fsdp_cases.py and overlap_cases.py, or hsdp_cases.py, and reports all results.
 
 One program for all, because every process takes seconds to import torch's FSDP. settings: replicas (hsdp_cases.py, as 2
 replicas x 2 shards); cases (their names; null: all but the slow ones); servers (thc-ps, for replicas).
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import fsdp_cases
 import hsdp_cases
+import overlap_cases
 
 Case = Callable[[Rank, DeviceMesh], Any]
 SLOW = {"training"}
@@ -29,7 +30,8 @@ def main() -> None:
             mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
             rank.report(run(hsdp_cases.CASES, rank, mesh))
         else:
-            rank.report(run(fsdp_cases.CASES, rank, init_device_mesh("cpu", (rank.ranks,))))
+            cases = [*fsdp_cases.CASES, *overlap_cases.CASES]
+            rank.report(run(cases, rank, init_device_mesh("cpu", (rank.ranks,))))
 
 
 def run(cases: list[Case], rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from engine_bits import run_checks, same, same_state, step
 from gradients import buffers_of, gradient_of
-from host_device_compressor import make_host_device_engine
+from host_device_compressor import make_host_device_engine, make_host_device_rows
 from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -36,9 +36,12 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.ddp import ThcState, compress, thc_hook
 from byteps_thc.errors import InputError
+from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.device.engine import DeviceEngine
-from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
+from byteps_thc.pipeline.factory import collective_engine, row_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.transport.communicator import Waitable
 
 GPU = torch.device("cuda", 0)
@@ -147,6 +150,33 @@ def check_gradients_in_host_memory(group: dist.ProcessGroup) -> None:
     for number in range(ROUNDS):
         for average, right in zip(step(mine, CASE, 0, number, CPU), step(wanted, CASE, 0, number, GPU), strict=True):
             same(f"average in step {number}", average, right)
+
+
+def check_nccl_rows(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
+    """FSDP2's engine: the bits of the same on CPU tensors, and from the second step on the host does not wait."""
+    mine = row_engine(group, ThcConfig(), CompressionPolicy(), GPU)
+    assert isinstance(mine, DeviceReduceScatter), mine
+    assert dist.group.WORLD is not None
+    wanted = make_host_device_rows(dist.group.WORLD, ThcConfig(), CompressionPolicy())
+    size, small = 3_000_001, 30
+    matrix = ShardMatrix("rows", 1, size + small, (ParameterSlice("large", 0, size),), ((size, size + small),))
+    random = torch.Generator().manual_seed(0)
+    for number in range(ROUNDS):
+        gradient = torch.randn(matrix.size, generator=random).to(dtype)
+        results = []
+        for engine, device in ((wanted, CPU), (mine, GPU)):
+            source = gradient.to(device, copy=True)
+            output = torch.empty_like(source)
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error" if number and device == GPU else "default")
+            try:
+                engine.start_step()
+                engine.reduce_scatter("rows", matrix, source, output).wait()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            results.append(output.cpu())
+        same(f"average in step {number}", results[1], results[0])
+    same_state(mine, wanted)
 
 
 def check_different_gradients(group: dist.ProcessGroup) -> None:
@@ -338,6 +368,8 @@ def run(rank: Rank) -> dict[str, str]:
             "NCCL: different gradients": partial(check_different_gradients, group),
             "NCCL: the host does not wait": partial(check_no_wait, group),
             "NCCL: DDP without synchronisation": partial(check_ddp_without_synchronisation, group),
+            "NCCL: reduce-scatter, float32": partial(check_nccl_rows, group, torch.float32),
+            "NCCL: reduce-scatter, bfloat16": partial(check_nccl_rows, group, torch.bfloat16),
             "NCCL: ThcReducer": partial(check_nccl_reducer, group, torch.float32),
             "NCCL: time of a DDP step": partial(time_ddp, group),
         }

@@ -16,6 +16,7 @@ from byteps_thc.arrays import everybody
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline import factory, kernels
 from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import open_communicator
 
@@ -134,10 +135,19 @@ def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> N
         compressor.device = device
         return compressor
 
-    def device_of(*arguments: Any, needs_nccl: bool = True) -> Any:
+    def device_of(*arguments: Any, needs_nccl: bool = True, tried: bool = True) -> Any:  # noqa: ARG001
         policy: CompressionPolicy = arguments[2]
         return None if needs_nccl or policy.kernels == "host" else device
 
     kernels.open_gpu_compressor = open_compressor
     factory.device_of = device_of
     lane_engines.device_of = device_of
+
+
+def make_host_device_rows(
+    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy
+) -> DeviceReduceScatter:
+    """The same for factory.row_engine()."""
+    workers, worker = process_group.size(), process_group.rank()
+    compressor = cast(Any, HostDeviceCompressor(config.resolve(workers), workers=workers, worker=worker))
+    return DeviceReduceScatter(compressor, policy, open_communicator(process_group, policy.deadline_s))

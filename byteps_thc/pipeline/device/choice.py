@@ -29,17 +29,20 @@ def device_of(
     gradients_on: torch.device | None,
     *,
     needs_nccl: bool = True,
+    tried: bool = True,
 ) -> torch.device | None:
     """Return the GPU that compresses, None for the host; see CompressionPolicy.kernels.
 
     process_group: whose ranks average; None: workers that know each other by their servers alone. gradients_on: where
-    gradients will be; None: unknown. needs_nccl: codes travel between GPUs. ConfigurationError for kernels="device"
-    where it cannot be.
+    gradients will be; None: unknown. needs_nccl: codes travel between GPUs. tried: the route has been run on a GPU;
+    others must be asked for. ConfigurationError for kernels="device" where it cannot be.
     """
     names = [] if process_group is None else backends(process_group)
     if policy.kernels == "host":
         return None
     if policy.kernels == "auto":
+        if not tried:
+            return None
         if gradients_on is None and ("gloo" in names or "nccl" not in names):
             return None  # gradients in host memory work there, too
         if (needs_nccl and "nccl" not in names) or (gradients_on is not None and gradients_on.type != "cuda"):

@@ -37,7 +37,7 @@ def make_engines(
     """
     processes = process.local_size()
     if processes == 1:
-        device = device_of(None, settings.config, settings.policy, _gradients_on(lanes), needs_nccl=False)
+        device = device_of(None, settings.config, settings.policy, _gradients_on(lanes), needs_nccl=False, tried=False)
         return list(_thc_engines(settings, lanes, sums, recorder, device))
     settings.policy.require_host_kernels(f"BytePS workers of several processes (this one has {processes})")
     if settings.route == "servers":

@@ -1,0 +1,102 @@
+"""Gradients whose averages are still on their way while backward goes on.
+
+torch uses the output of a reduce-scatter as soon as it returns, and on the CPU there is no stream to put that off. So
+it gets an output of negative zeros, which stay so when they are divided or converted, and change no gradient that they
+are added to. The averages are added to the parameters' gradients at the end of the backward pass, when they are there.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.autograd import Variable
+
+from byteps_thc.errors import InputError
+from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, placed
+from byteps_thc.pipeline.row_engine import RowReduction
+
+#: x + NOTHING is x, bit for bit, and so is NOTHING + x: with 0.0, -0.0 would become 0.0.
+NOTHING = -0.0
+
+
+@dataclass(frozen=True)
+class PendingGradient:
+    """The gradient of `trained`, of a parameter group. factor: what makes the average what torch has asked for."""
+
+    group: ParameterGroup
+    trained: tuple[ShardedParameter, ...]
+    reduction: RowReduction
+    factor: int
+
+    def finish(self) -> None:
+        """Wait for the average, and add it to the gradients of the sharded parameters."""
+        with torch.no_grad():
+            gradient = self.group.finished(self.reduction.wait().mul_(self.factor))
+            for parameter, start in placed(self.trained):
+                own = parameter.source.sharded_param.grad
+                if own is None:
+                    raise InputError(
+                        f"the gradient of {parameter.name!r} was taken away before the end of backward, when its "
+                        "average was not there yet: use parameter.register_post_accumulate_grad_hook, for which "
+                        "averages are waited for"
+                    )
+                local = own.to_local()
+                local.add_(gradient[start : start + local.numel()].view_as(local))
+
+
+class _BackwardPass:
+    """What is pending in a backward pass, by group. Nobody but the pass holds it: one that fails takes it along.
+
+    under_way: of this pass and earlier ones, to be emptied.
+    """
+
+    def __init__(self, under_way: list[RowReduction]) -> None:
+        self.pending: dict[str, PendingGradient] = {}
+        self._under_way = under_way
+
+    def finish(self) -> None:
+        """Call at its end."""
+        while self.pending:
+            self.pending.pop(next(iter(self.pending))).finish()
+        self._under_way.clear()
+
+
+class PendingGradients:
+    """Those of a model, in the order of their reductions. Used by the thread of backward alone."""
+
+    def __init__(self) -> None:
+        self._pass: Callable[[], _BackwardPass | None] = lambda: None
+        self._under_way: list[RowReduction] = []
+
+    def add(self, gradient: PendingGradient) -> None:
+        """Let the current backward pass finish a gradient at its end, after torch's own callback."""
+        current = self._pass()
+        if current is None:
+            current = _BackwardPass(self._under_way)
+            Variable._execution_engine.queue_callback(current.finish)
+            self._pass = weakref.ref(current)
+        current.pending[gradient.group.name] = gradient
+        self._under_way.append(gradient.reduction)
+
+    def finish(self, group: str) -> None:
+        """Finish the gradient of a group, if one is pending: another one of it is about to be added."""
+        current = self._pass()
+        if current is not None and group in current.pending:
+            current.pending.pop(group).finish()
+
+    def wait_taken(self, kept: int) -> None:
+        """Wait until at most `kept` reductions hold their inputs."""
+        for reduction in self._under_way[: max(len(self._under_way) - kept, 0)]:
+            reduction.wait_taken()
+
+    def settle(self) -> None:
+        """Finish all; what a backward pass that failed has left is waited for, and lost."""
+        current = self._pass()
+        if current is not None:
+            current.finish()
+        for reduction in self._under_way:
+            reduction.wait()
+        self._under_way.clear()

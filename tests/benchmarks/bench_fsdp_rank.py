@@ -1,0 +1,107 @@
+"""One rank of bench_fsdp.py, on its own host of the shaped network: times FSDP2's backward, scheme by scheme, in turn.
+
+Writes <folder>/rank<r>.json. Ranks meet through a file in the folder and talk over eth0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from byteps_thc.fsdp import compress_reduce_scatter
+
+TIMEOUT_S = 80
+WARM_UP_STEPS = 2
+WIDTH, LAYERS = 1024, 24
+
+
+class Scheme:
+    """A model of as many parameter groups as layers; what is gathered stays, so that backward only reduces."""
+
+    def __init__(
+        self, reduce_dtype: torch.dtype | None = None, *, compressed: bool = False, waits: bool = False
+    ) -> None:
+        torch.manual_seed(0)
+        layers = [nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
+        self.model = nn.Sequential(*(module for layer in layers for module in (layer, nn.ReLU())))
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        policy = MixedPrecisionPolicy(reduce_dtype=reduce_dtype)
+        for part in (*layers, self.model):
+            fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+        self.model.set_reshard_after_backward(False)
+        if compressed:
+            compress_reduce_scatter(self.model)
+        if waits:
+            for parameter in self.model.parameters():
+                parameter.register_post_accumulate_grad_hook(lambda _: None)
+        self.step_s: list[float] = []
+
+    def step(self, rows: Tensor, *, reduces: bool = True) -> float:
+        """Return the seconds of one backward; all ranks begin together."""
+        self.model.zero_grad()
+        self.model.set_requires_gradient_sync(reduces)
+        loss = self.model(rows).square().mean()
+        dist.barrier()
+        start = time.perf_counter()
+        loss.backward()
+        seconds = time.perf_counter() - start
+        if not reduces:
+            for layer in self.model:
+                for parameter in layer.parameters():
+                    parameter.grad = None
+        return seconds
+
+
+def make_schemes() -> dict[str, Scheme]:
+    """What is compared, by name."""
+    return {
+        "alone": Scheme(),
+        "fp32": Scheme(),
+        "bf16": Scheme(torch.bfloat16),
+        "waits": Scheme(compressed=True, waits=True),
+        "thc": Scheme(compressed=True),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--repeats", type=int, required=True)
+    parser.add_argument("--rows", type=int, required=True)
+    args = parser.parse_args()
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=(args.folder / "rendezvous").as_uri(),
+        rank=args.rank,
+        world_size=args.ranks,
+        timeout=datetime.timedelta(seconds=TIMEOUT_S),
+    )
+    rows = torch.randn(args.rows, WIDTH, generator=torch.Generator().manual_seed(args.rank))
+    schemes = make_schemes()
+    for repeat in range(WARM_UP_STEPS + args.repeats):
+        for name, scheme in schemes.items():
+            seconds = scheme.step(rows, reduces=name != "alone")
+            if repeat >= WARM_UP_STEPS:
+                scheme.step_s.append(seconds)
+    result = {name: scheme.step_s for name, scheme in schemes.items()}
+    (args.folder / f"rank{args.rank}.json").write_text(json.dumps(result))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
