@@ -14,7 +14,7 @@ from byteps_thc import _core
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.errors import InputError
 from byteps_thc.gpu import kernels
-from byteps_thc.gpu.keys import device_key, set_rounds
+from byteps_thc.keys import device_key, set_rounds
 
 if TYPE_CHECKING:
     from byteps_thc.gpu.compressor import GpuCompressor
