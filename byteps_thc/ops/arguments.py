@@ -108,7 +108,7 @@ def check_rotation_block(rotation_block: int) -> None:
 
 def check_table(table: Sequence[Tensor], threshold: float) -> None:
     """InputError unless it may be of make_table()."""
-    if len(table) not in (3, 4) or table[0].numel() < 2 or table[2].numel() < table[0].numel():
+    if len(table) not in (3, 4) or table[0].numel() < 2 or table[2].numel() < 2:
         raise InputError("table must be what make_table() returns")
     size = 1 << code_bits_of(table)
     for name, tensor, dtype, count in (

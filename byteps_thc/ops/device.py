@@ -30,7 +30,7 @@ from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 
 def block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     check_gradient(gradient, residual, rotation_block)
     kernels.check_rotation_block(rotation_block)
     check_same_device(gradient, residual)
@@ -49,7 +49,7 @@ def encode(
     threshold: float,
     rotation_block: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """See operators.py."""
+    """See functions.py."""
     check_gradient(gradient, residual, rotation_block)
     blocks = blocks_of(gradient.numel(), rotation_block)
     check_norms(norms, max_norms, blocks)
@@ -69,7 +69,7 @@ def encode(
 
 
 def lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     check_sums(codes, table, value_bits)
     check_same_device(codes, *table)
     looked_up = _table(table, 1.0)
@@ -81,7 +81,7 @@ def lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tenso
 
 
 def pack(numbers: Tensor, bits: int) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     check_numbers(numbers, bits)
     packed = numbers.new_empty(packed_bytes(numbers.numel(), bits), dtype=torch.uint8)
     kernels.pack(numbers.view(-1), packed, bits=bits)
@@ -98,9 +98,9 @@ def decode(
     threshold: float,
     rotation_block: int,
     dtype: torch.dtype,
-    sum_bits: int | None,
+    sum_bits: int | None = None,
 ) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     value_bits = check_aggregate(aggregate, coordinates, workers, sum_bits)
     check_norms(max_norms, max_norms, blocks_of(coordinates, rotation_block))
     check_key(key)

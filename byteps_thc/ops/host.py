@@ -29,7 +29,7 @@ from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 
 def block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     check_gradient(gradient, residual, rotation_block)
     norms = torch.empty(blocks_of(gradient.numel(), rotation_block))
     carried = None if residual is None else residual.numpy().reshape(-1)
@@ -47,7 +47,7 @@ def encode(
     threshold: float,
     rotation_block: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """See operators.py."""
+    """See functions.py."""
     check_gradient(gradient, residual, rotation_block)
     check_norms(norms, max_norms, blocks_of(gradient.numel(), rotation_block))
     check_table(table, threshold)
@@ -64,7 +64,7 @@ def encode(
 
 
 def lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     check_sums(codes, table, value_bits)
     values, bits = table[0].numpy().astype(np.uint16), code_bits_of(table)
     sums = torch.zeros(codes.shape[1] * 8 // bits, dtype=torch.uint8 if value_bits == 8 else torch.uint16)
@@ -74,7 +74,7 @@ def lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tenso
 
 
 def pack(numbers: Tensor, bits: int) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     check_numbers(numbers, bits)
     packed = torch.empty(packed_bytes(numbers.numel(), bits), dtype=torch.uint8)
     _core.pack(numbers.numpy().reshape(-1), packed.numpy(), bits=bits)
@@ -91,9 +91,9 @@ def decode(
     threshold: float,
     rotation_block: int,
     dtype: torch.dtype,
-    sum_bits: int | None,
+    sum_bits: int | None = None,
 ) -> Tensor:
-    """See operators.py."""
+    """See functions.py."""
     value_bits = check_aggregate(aggregate, coordinates, workers, sum_bits)
     check_norms(max_norms, max_norms, blocks_of(coordinates, rotation_block))
     check_table(table, threshold)

@@ -1,10 +1,9 @@
-"""The operators: names, effects and shapes. What they do is in host.py and device.py.
+"""What torch knows of the operators: names, effects, shapes, and what runs where (host.py, device.py)."""
 
-Without `from __future__ import annotations`: torch makes schemas of the annotations.
-"""
+from __future__ import annotations
 
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,81 +12,17 @@ from byteps_thc.ops import host
 from byteps_thc.ops.arguments import blocks_of, code_bits_of, packed_bytes, padded_of
 
 
-def _device() -> ModuleType:
-    """Return device.py, which needs Triton."""
-    from byteps_thc.ops import device
-
-    return device
-
-
-@torch.library.custom_op("byteps_thc::block_norms", mutates_args=(), device_types="cpu")
-def block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:
-    """Return float32[B], the Euclidean norms of the rotation blocks of gradient + residual.
-
-    gradient: float32, float16 or bfloat16[n], contiguous. residual: float32[n]; None: zeros. rotation_block: a power of
-    two. All workers encode with the maximum of theirs, compared as integers (norms.view(torch.int32)): NaN wins.
-    """
-    return host.block_norms(gradient, residual, rotation_block)
-
-
-@block_norms.register_kernel("cuda")
-def _block_norms_cuda(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:
-    norms: Tensor = _device().block_norms(gradient, residual, rotation_block)
-    return norms
-
-
-@block_norms.register_fake
-def _block_norms_fake(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:  # noqa: ARG001
+def _block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:  # noqa: ARG001
     return gradient.new_empty(blocks_of(gradient.numel(), rotation_block), dtype=torch.float32)
 
 
-@torch.library.custom_op("byteps_thc::encode", mutates_args=("residual",), device_types="cpu")
-def encode(
-    gradient: Tensor,
-    residual: Tensor | None,
-    norms: Tensor,
-    max_norms: Tensor,
-    table: Sequence[Tensor],
-    key: Tensor,
-    threshold: float,
-    rotation_block: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Rotate, clamp, quantize and pack gradient + residual. Return (codes, kept, clamped).
-
-    residual: becomes what is lost, unless a norm is not finite or above 2^96: then it stays as it was, and `kept`,
-    int32[1], is 0, else 1. None: nothing is carried. norms: of block_norms; max_norms: float32[B], over the workers.
-    codes: uint8[P * b / 8]. clamped: int64[1], coordinates beyond the clamp, of `threshold` norms. See block_norms.
-    """
-    return host.encode(gradient, residual, norms, max_norms, table, key, threshold, rotation_block)
-
-
-@encode.register_kernel("cuda")
-def _encode_cuda(
-    gradient: Tensor,
-    residual: Tensor | None,
-    norms: Tensor,
-    max_norms: Tensor,
-    table: Sequence[Tensor],
-    key: Tensor,
-    threshold: float,
-    rotation_block: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    encoded: tuple[Tensor, Tensor, Tensor] = _device().encode(
-        gradient, residual, norms, max_norms, table, key, threshold, rotation_block
-    )
-    return encoded
-
-
-@encode.register_fake
-def _encode_fake(
+def _encode(
     gradient: Tensor,
     residual: Tensor | None,  # noqa: ARG001
     norms: Tensor,  # noqa: ARG001
     max_norms: Tensor,  # noqa: ARG001
     table: Sequence[Tensor],
-    key: Tensor,  # noqa: ARG001
-    threshold: float,  # noqa: ARG001
-    rotation_block: int,  # noqa: ARG001
+    *_: object,
 ) -> tuple[Tensor, Tensor, Tensor]:
     codes = packed_bytes(padded_of(gradient.numel()), code_bits_of(table))
     return (
@@ -97,94 +32,16 @@ def _encode_fake(
     )
 
 
-@torch.library.custom_op("byteps_thc::lookup_sum", mutates_args=(), device_types="cpu")
-def lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tensor:
-    """Return the sums of table values over the workers: uint8 or uint16 (value_bits) [codes of a worker].
-
-    codes: uint8[workers, bytes], contiguous: of all coordinates, or of those that this worker sums. InputError where
-    g * workers does not fit value_bits.
-    """
-    return host.lookup_sum(codes, table, value_bits)
-
-
-@lookup_sum.register_kernel("cuda")
-def _lookup_sum_cuda(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tensor:
-    sums: Tensor = _device().lookup_sum(codes, table, value_bits)
-    return sums
-
-
-@lookup_sum.register_fake
-def _lookup_sum_fake(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tensor:
+def _lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tensor:
     dtype = torch.uint8 if value_bits == 8 else torch.uint16
     return codes.new_empty(codes.shape[1] * 8 // code_bits_of(table), dtype=dtype)
 
 
-@torch.library.custom_op("byteps_thc::pack", mutates_args=(), device_types="cpu")
-def pack(numbers: Tensor, bits: int) -> Tensor:
-    """Return numbers, uint8 or uint16[count], as a stream of `bits` bits each: uint8[ceil(count * bits / 8)].
-
-    For sums that travel in fewer bits than they have: resolved.sum_bits. bits: 1 .. 8 for uint8, 1 .. 16 for uint16.
-    """
-    return host.pack(numbers, bits)
-
-
-@pack.register_kernel("cuda")
-def _pack_cuda(numbers: Tensor, bits: int) -> Tensor:
-    packed: Tensor = _device().pack(numbers, bits)
-    return packed
-
-
-@pack.register_fake
-def _pack_fake(numbers: Tensor, bits: int) -> Tensor:
+def _pack(numbers: Tensor, bits: int) -> Tensor:
     return numbers.new_empty(packed_bytes(numbers.numel(), bits), dtype=torch.uint8)
 
 
-@torch.library.custom_op("byteps_thc::decode", mutates_args=(), device_types="cpu")
-def decode(
-    aggregate: Tensor,
-    max_norms: Tensor,
-    table: Sequence[Tensor],
-    key: Tensor,
-    coordinates: int,
-    workers: int,
-    threshold: float,
-    rotation_block: int,
-    dtype: torch.dtype,
-    sum_bits: int | None = None,
-) -> Tensor:
-    """Return the average gradient, dtype[coordinates]: float32, float16 or bfloat16.
-
-    aggregate: uint8 or uint16[P], sums over `workers` workers, or with sum_bits uint8, what pack() made of them: the
-    same on all workers, because uint16, and packed sums of more than 8 bits, are rounded in another order than uint8.
-    max_norms, table, key, threshold, rotation_block: those it was encoded with. Blocks whose max norm is not finite
-    become NaN.
-    """
-    return host.decode(
-        aggregate, max_norms, table, key, coordinates, workers, threshold, rotation_block, dtype, sum_bits
-    )
-
-
-@decode.register_kernel("cuda")
-def _decode_cuda(
-    aggregate: Tensor,
-    max_norms: Tensor,
-    table: Sequence[Tensor],
-    key: Tensor,
-    coordinates: int,
-    workers: int,
-    threshold: float,
-    rotation_block: int,
-    dtype: torch.dtype,
-    sum_bits: int | None = None,
-) -> Tensor:
-    average: Tensor = _device().decode(
-        aggregate, max_norms, table, key, coordinates, workers, threshold, rotation_block, dtype, sum_bits
-    )
-    return average
-
-
-@decode.register_fake
-def _decode_fake(
+def _decode(
     aggregate: Tensor,
     max_norms: Tensor,  # noqa: ARG001
     table: Sequence[Tensor],  # noqa: ARG001
@@ -194,6 +51,42 @@ def _decode_fake(
     threshold: float,  # noqa: ARG001
     rotation_block: int,  # noqa: ARG001
     dtype: torch.dtype,
-    sum_bits: int | None = None,  # noqa: ARG001
+    *_: object,
 ) -> Tensor:
     return aggregate.new_empty(coordinates, dtype=dtype)
+
+
+def _register(schema: str, shapes: Callable[..., Any], *, mutates_args: tuple[str, ...] = ()) -> None:
+    """Make an operator. shapes: what it returns, with nothing in it, also for sizes that are symbolic."""
+    name = schema.partition("(")[0]
+
+    def on_device(*arguments: Any) -> Any:
+        from byteps_thc.ops import device  # it needs Triton
+
+        return getattr(device, name)(*arguments)
+
+    operator = torch.library.custom_op(
+        f"byteps_thc::{name}",
+        getattr(host, name),
+        mutates_args=mutates_args,
+        device_types="cpu",
+        schema=schema.removeprefix(name),
+    )
+    operator.register_kernel("cuda", on_device)
+    operator.register_fake(shapes)
+
+
+_register("block_norms(Tensor gradient, Tensor? residual, SymInt rotation_block) -> Tensor", _block_norms)
+_register(
+    "encode(Tensor gradient, Tensor(a!)? residual, Tensor norms, Tensor max_norms, Tensor[] table, Tensor key,"
+    " float threshold, SymInt rotation_block) -> (Tensor, Tensor, Tensor)",
+    _encode,
+    mutates_args=("residual",),
+)
+_register("lookup_sum(Tensor codes, Tensor[] table, SymInt value_bits) -> Tensor", _lookup_sum)
+_register("pack(Tensor numbers, SymInt bits) -> Tensor", _pack)
+_register(
+    "decode(Tensor aggregate, Tensor max_norms, Tensor[] table, Tensor key, SymInt coordinates, SymInt workers,"
+    " float threshold, SymInt rotation_block, ScalarType dtype, SymInt? sum_bits=None) -> Tensor",
+    _decode,
+)

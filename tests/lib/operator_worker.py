@@ -25,6 +25,7 @@ CASES = {
     "bfloat16": Case(
         1100, ThcConfig(rotation_block=256, bits=3, rounding="independent", error_feedback=False), torch.bfloat16
     ),
+    "codes left over": Case(1000, ThcConfig(rotation_block=512, granularity=7)),
     "float16": Case(2048, ThcConfig(rotation_block=2048, bits=8, granularity=300), torch.float16),
 }
 

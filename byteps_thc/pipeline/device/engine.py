@@ -23,6 +23,7 @@ from byteps_thc.pipeline.device.buffer import DeviceBuffer
 from byteps_thc.pipeline.device.exchange import DeviceTools, Workspace
 from byteps_thc.pipeline.device.figures import DeviceFigures
 from byteps_thc.pipeline.device.memory import DeviceMemory, DeviceRollback
+from byteps_thc.pipeline.device.recording import Record
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
@@ -47,8 +48,9 @@ class DeviceEngine(Engine):
     """The engine of byteps_thc/gpu, among ranks; factory.py makes it.
 
     compressor: with the transport's table, on the device. communicator: of tensors there; nobody else's.
-    compress_alone: compress also with one worker, which has nothing to average: for tests and measurements. Deadlines
-    are the communicator's own: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING).
+    compress_alone: compress also with one worker, which has nothing to average: for tests and measurements. record: see
+    recording.py; None: all is put on the stream anew in each round. Deadlines are the communicator's own: with NCCL its
+    watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING).
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class DeviceEngine(Engine):
         communicator: Communicator,
         *,
         compress_alone: bool = False,
+        record: Record | None = None,
     ) -> None:
         self.workers, self.worker = compressor.workers, compressor.worker
         self.config, self.policy = compressor.config, policy
@@ -76,7 +79,7 @@ class DeviceEngine(Engine):
         )
         workspace = Workspace(compressor.resolved, self._device)
         self._agreement = DeviceAgreement(compressor.resolved, self.worker, self._device)
-        self._tools = DeviceTools(compressor, communicator, recorder, rollback, workspace, self._agreement)
+        self._tools = DeviceTools(compressor, communicator, recorder, rollback, workspace, self._agreement, record)
         self._ended: InputError | None = None
         self._figures = DeviceFigures(recorder)
         self._stream = SideStream(self._device)
