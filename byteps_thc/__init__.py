@@ -1,7 +1,7 @@
 """THC, tensor homomorphic compression for BytePS and PyTorch (NSDI 2024).
 
-What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch`, `.checkpoint` and `.baselines` is for users; all other
-modules are private and may change.
+What is named here and in `byteps_thc.ddp`, `.fsdp`, `.torch`, `.checkpoint`, `.baselines` and `.ops` is for users; all
+other modules are private and may change.
 """
 
 import importlib

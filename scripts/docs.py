@@ -23,6 +23,7 @@ MODULES = [
     "byteps_thc.pipeline",
     "byteps_thc.errors",
     "byteps_thc.fsdp",
+    "byteps_thc.ops",
     "byteps_thc.reducer",
     "byteps_thc.tools.launch",
     "byteps_thc.transport.session",

@@ -14,7 +14,7 @@ from byteps_thc import _core
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.errors import InputError
 from byteps_thc.gpu import kernels
-from byteps_thc.gpu.keys import device_key, set_rounds
+from byteps_thc.keys import device_key, set_rounds
 
 if TYPE_CHECKING:
     from byteps_thc.gpu.compressor import GpuCompressor
@@ -62,36 +62,40 @@ class DeviceBatch:
         self._padded = list(padded)
         #: Whether the blocks of the buffer are those of its partitions, so that one launch measures all.
         self._joint = all(size % config.rotation_block == 0 for size in self.sizes[:-1])
-        self._gradients: Sequence[Tensor] = ()
 
-    def measure(self, gradient: Tensor, *, round: int) -> None:
-        """Begin a round: write the norms. gradient: [coordinates], not to be changed until encode() is over."""
+    def begin(self, round: int) -> None:
+        """Begin a round. The number is in device memory from here on: what follows can be recorded as a CUDA graph."""
+        set_rounds(self._keys, round)
+
+    def measure(self, gradient: Tensor) -> None:
+        """Write the norms. gradient: [coordinates], not to be changed until encode() is over."""
         block = self._compressor.config.rotation_block
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
-        set_rounds(self._keys, round)
-        self._gradients = gradient.split_with_sizes(self.sizes)
         if self._joint:
             kernels.block_norms(gradient, self.residual, self.norms, rotation_block=block)
             return
-        for mine, residual, part in zip(self._gradients, self._residuals, self._parts, strict=True):
+        for mine, residual, part in zip(
+            gradient.split_with_sizes(self.sizes), self._residuals, self._parts, strict=True
+        ):
             kernels.block_norms(mine, residual, part[0], rotation_block=block)
 
-    def encode(self, codes: Tensor) -> None:
+    def encode(self, gradient: Tensor, codes: Tensor) -> None:
         """Write the codes, a stream, and the residual. codes: uint8[code_bytes(padded)]. max_norms: there already."""
         compressor = self._compressor
+        self._require("gradient", gradient, _GRADIENTS, self.coordinates)
         self._require("codes", codes, (torch.uint8,), sum(self._code_bytes))
         kernels.clamp_ranges(
             self.norms, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
             largest_norm=LARGEST_NORM, starts=self._starts,
         )  # fmt: skip
-        for gradient, residual, mine, (_, _, ranges, keep, clamped, key) in zip(
-            self._gradients, self._residuals, codes.split_with_sizes(self._code_bytes), self._parts, strict=True
-        ):
+        for part, residual, mine, (_, _, ranges, keep, clamped, key) in zip(
+            gradient.split_with_sizes(self.sizes), self._residuals, codes.split_with_sizes(self._code_bytes),
+            self._parts, strict=True,
+        ):  # fmt: skip
             kernels.encode(
-                gradient, residual, ranges, mine, keep, clamped, rotation_block=compressor.config.rotation_block,
+                part, residual, ranges, mine, keep, clamped, rotation_block=compressor.config.rotation_block,
                 table=compressor.table, key=key, keep_error=residual is not None,
             )  # fmt: skip
-        self._gradients = ()
 
     def decode(
         self,

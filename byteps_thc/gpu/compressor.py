@@ -27,9 +27,9 @@ from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.batch import DeviceBatch
 from byteps_thc.gpu.frontend import INTERPRETED
-from byteps_thc.gpu.keys import device_key, set_round
-from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.keys import device_key, set_round
 from byteps_thc.rounding import Rounding
+from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 _GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)

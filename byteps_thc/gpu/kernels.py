@@ -20,8 +20,8 @@ from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.launch import Launcher
 from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, WARP_COORDINATES
 from byteps_thc.gpu.norms import norms_kernel
-from byteps_thc.gpu.tables import DeviceTable
 from byteps_thc.gpu_limits import GPU_CODE_BITS
+from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
 #: Registers a thread, so that two tiles of 8192 share a multiprocessor.

@@ -11,6 +11,7 @@ from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.device.recording import record_cuda_graph
 from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_kernels
@@ -56,7 +57,8 @@ def collective_engine(
     if device is not None:
         compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
         on_device = open_device_communicator(process_group, policy.deadline_s)
-        return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone)
+        record = record_cuda_graph if policy.cuda_graphs else None
+        return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone, record=record)
     return _host_engine(process_group, resolved, policy, exact)
 
 

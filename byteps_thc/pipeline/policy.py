@@ -28,6 +28,10 @@ class CompressionPolicy(Settings):
     where that cannot be. host: copied to host memory and back. auto: on the GPU on the routes that have been run on one
     (DDP, HSDP and ThcReducer without servers), where the process group has NCCL alone, or the model is known to be on a
     GPU, and Triton is installed and has the kernels; else through the host"""
+    cuda_graphs: bool = False
+    """experimental, has not been run on a GPU yet: record what the GPU kernels do with a DDP bucket as CUDA graphs, and
+    replay them, which takes less of the host's time. The same bits. Of no effect where gradients are compressed on the
+    host"""
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
@@ -36,11 +40,13 @@ class CompressionPolicy(Settings):
     def _check(self) -> CompressionPolicy:
         if self.stop_step is not None and self.stop_step < self.warmup_steps:
             raise ValueError(f"stop_step {self.stop_step} is before the end of the {self.warmup_steps} warm-up steps")
+        if self.cuda_graphs and self.kernels == "host":
+            raise ValueError('there are no CUDA graphs with kernels="host": leave one of them out')
         return self
 
     def shared_settings(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
-        return self.model_dump(exclude={"threads", "kernels"})
+        return self.model_dump(exclude={"threads", "kernels", "cuda_graphs"})
 
     def require_host_kernels(self, route: str) -> None:
         """ConfigurationError for kernels="device", which this route has not. route: what errors call it."""

@@ -21,9 +21,9 @@ import triton
 from torch import Tensor
 
 from byteps_thc.gpu import kernels
-from byteps_thc.gpu.keys import device_key
-from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.keys import device_key
 from byteps_thc.tables import LookupTable
+from byteps_thc.tables.device import DeviceTable
 
 BLOCK = 8192
 COORDINATES = 1 << 27

@@ -15,7 +15,8 @@ from byteps_thc import ThcError
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs/plugins.md", ROOT / "docs/migration.md"]
-FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in ("ddp", "fsdp", "torch", "checkpoint", "baselines"))]
+MODULES = ("ddp", "fsdp", "torch", "checkpoint", "baselines", "ops")
+FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in MODULES)]
 #: torch's, and others'
 FOREIGN = {"DistributedDataParallel", "DistributedOptimizer", "Embedding", "GradScaler", "SummaryWriter"}
 

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ import torch
 import torch.distributed as dist
 from gradients import bits, buffers_of, gradient_of
 from ranks import Rank, joined_rank, run_ranks
+from recorded_calls import count_as_one, counted_calls, record_calls
 from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc.gpu import GpuCompressor
 from byteps_thc.pipeline.device.engine import DeviceEngine
+from byteps_thc.pipeline.device.recording import Record, record_cuda_graph
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import collective_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -61,64 +64,99 @@ else:
 CASES = [{"policy": {}, "steps": 3, "sizes": _SIZES} | case for case in CASES]
 
 
-class StagedWork(Waitable):
-    def __init__(self, work: Waitable, received: Tensor, output: Tensor) -> None:
-        self._work, self._received, self._output = work, received, output
+#: What a compressed buffer does between its collectives.
+PARTS = 4
 
+
+class Counted:
+    """A Record that counts."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self.recorded = self.replayed = 0
+
+    def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
+        replay = self._record(work)
+        self.recorded += 1
+
+        def counted() -> None:
+            self.replayed += 1
+            count_as_one("replay", replay)
+
+        return counted
+
+    def __repr__(self) -> str:
+        return f"{self.recorded} recorded, {self.replayed} replayed"
+
+
+class DoneWork(Waitable):
     def wait(self) -> None:
-        self._work.wait()
-        self._output.copy_(self._received)
+        pass
 
 
 class StagedCommunicator(Communicator):
-    """Device tensors over gloo: NCCL takes one rank a GPU."""
+    """Device tensors over gloo: NCCL takes one rank a GPU. Each collective is one of counted_calls()."""
 
     def __init__(self, inner: Communicator) -> None:
         self._inner = inner
 
     def max_(self, tensor: Tensor) -> Waitable:
-        host = tensor.cpu()
-        return StagedWork(self._inner.max_(host), host, tensor)
+        return self._staged(self._inner.max_, tensor)
 
     def sum_(self, tensor: Tensor) -> Waitable:
-        host = tensor.cpu()
-        return StagedWork(self._inner.sum_(host), host, tensor)
+        return self._staged(self._inner.sum_, tensor)
 
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        host = torch.empty_like(output, device="cpu")
-        return StagedWork(self._inner.all_to_all(host, source.cpu()), host, output)
+        return self._staged(self._inner.all_to_all, output, source)
 
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        host = torch.empty_like(output, device="cpu")
-        return StagedWork(self._inner.all_gather(host, source.cpu()), host, output)
+        return self._staged(self._inner.all_gather, output, source)
 
     def broadcast(self, tensor: Tensor) -> Waitable:
-        host = tensor.cpu()
-        return StagedWork(self._inner.broadcast(host), host, tensor)
+        return self._staged(self._inner.broadcast, tensor)
+
+    def _staged(self, collective: Callable[..., Waitable], output: Tensor, *source: Tensor) -> Waitable:
+        def done() -> None:
+            host = [tensor.cpu() for tensor in (output, *source)]
+            collective(*host).wait()
+            output.copy_(host[0])
+
+        count_as_one("collective", done)
+        return DoneWork()
 
 
-def device_engine(config: ThcConfig, policy: CompressionPolicy) -> DeviceEngine:
+def device_engine(config: ThcConfig, policy: CompressionPolicy, record: Record | None = None) -> DeviceEngine:
     group = dist.group.WORLD
     assert group is not None
     if "partition_bytes" not in config.model_fields_set:
         config = config.model_copy(update={"partition_bytes": 9 << 20})
     resolved = config.resolve(group.size(), packed_sums=True)
     compressor = GpuCompressor(resolved, workers=group.size(), worker=group.rank(), device=DEVICE)
-    return DeviceEngine(compressor, policy, StagedCommunicator(open_communicator(group, policy.deadline_s)))
+    communicator = StagedCommunicator(open_communicator(group, policy.deadline_s))
+    return DeviceEngine(compressor, policy, communicator, record=record)
 
 
 def engines(case: dict[str, Any]) -> tuple[DeviceEngine, Engine]:
     group = dist.group.WORLD
     assert group is not None
     config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
-    return device_engine(config, policy), collective_engine(group, config, policy)
+    return device_engine(config, policy, case.get("record")), collective_engine(group, config, policy)
 
 
-def step(engine: Engine, case: dict[str, Any], rank: int, number: int, device: torch.device) -> list[Tensor]:
-    """Average the gradients of a step; return them on the host."""
+def step(
+    engine: Engine,
+    case: dict[str, Any],
+    rank: int,
+    number: int,
+    device: torch.device,
+    places: list[Tensor] | None = None,
+) -> list[Tensor]:
+    """Average the gradients of a step, in `places` unless that is None; return them on the host."""
     engine.start_step()
     sizes = range(len(case["sizes"]))
     gradients = [gradient_of(case, rank=rank, step=number, number=buffer).to(device) for buffer in sizes]
+    if places is not None:
+        gradients = [place.copy_(gradient) for place, gradient in zip(places, gradients, strict=True)]
     futures = [engine.all_reduce(buffer) for buffer in buffers_of(case, gradients)]
     for future in futures:
         future.wait()
@@ -189,6 +227,56 @@ def check_skipped_step(rank: int) -> None:
     same_state(mine, wanted)
 
 
+def places_of(case: dict[str, Any]) -> list[Tensor]:
+    """Memory for gradients."""
+    return [torch.empty(sum(sizes), device=DEVICE) for sizes in case["sizes"]]
+
+
+def check_recorded(rank: int) -> None:
+    """Rounds that are replayed have the bits of those that are not, whatever happens between them."""
+    recorder = Counted(record_cuda_graph if ON_GPU else record_calls)
+    case = CASES[0] | {"record": recorder, "not_finite": [[6, 1, 0]], "policy": {"warmup_steps": 1, "stop_step": 11}}
+    mine, wanted = engines(case)
+    first, second = (places_of(case) for _ in range(2))
+    for number in range(12):
+        mine.protect_step()
+        wanted.protect_step()
+        got = step(mine, case, rank, number, DEVICE, second if number == 5 else first)
+        expected = step(wanted, case, rank, number, torch.device("cpu"))
+        for buffer, (average, right) in enumerate(zip(got, expected, strict=True)):
+            same(f"average of buffer {buffer} in step {number}", average, right)
+        if number == 4:
+            mine.scale_residuals(0.5)
+            wanted.scale_residuals(0.5)
+        if number == 7:
+            # From step 3 on, of a place that was there in two rounds before; the sums are anywhere.
+            assert (recorder.recorded, recorder.replayed) == (PARTS, 4 * PARTS + 1), recorder
+            mine.load_state_dict(wanted.state_dict())
+    same_state(mine, wanted)
+    assert (recorder.recorded, recorder.replayed) == (2 * PARTS, 5 * PARTS + 1), recorder
+    figures, others = mine.statistics(), wanted.statistics()
+    assert figures.clamped_fraction == others.clamped_fraction, (figures, others)
+
+
+def check_host_calls(rank: int) -> None:
+    """What one rank calls for a buffer of three pieces: the host's time on a GPU is that of its calls."""
+    counts = {}
+    for name, record in {"plain": None, "recorded": Counted(record_calls)}.items():
+        case = CASES[0] | {"record": record, "sizes": [[1100, 30, 1500]], "thc": {**_SMALL, "partition_bytes": 1 << 12}}
+        engine, other = engines(case)
+        other.close()
+        places = places_of(case)
+        for number in range(3):
+            step(engine, case, rank, number, DEVICE, places)
+        with counted_calls() as calls:
+            engine.start_step()
+            [buffer] = buffers_of(case, places)
+            engine.all_reduce(buffer).wait()
+        counts[name] = Counter(calls)
+    totals = {name: count.total() for name, count in counts.items()}
+    assert totals == {"plain": 29, "recorded": 17}, counts
+
+
 def run_checks(checks: dict[str, Callable[[], None]]) -> dict[str, str]:
     """Run all of them; return what went wrong, by name."""
     failures = {}
@@ -211,6 +299,9 @@ def run(rank: Rank) -> dict[str, str]:
     }
     checks["checkpoint"] = lambda: check_checkpoint(rank.rank)
     checks["skipped step"] = lambda: check_skipped_step(rank.rank)
+    checks["recorded"] = lambda: check_recorded(rank.rank)
+    if not ON_GPU:
+        checks["host calls"] = lambda: check_host_calls(rank.rank)
     return run_checks(checks)
 
 
@@ -219,7 +310,7 @@ def main() -> None:
         failures = run_ranks(Path(__file__), 2, Path(directory), timeout_s=DEADLINE_S)
     if any(failures):
         sys.exit("\n".join(f"rank {rank}: {name}\n{text}" for rank in (0, 1) for name, text in failures[rank].items()))
-    print(f"same bits: {len(CASES)} cases of the device engine, checkpoints, skipped steps")
+    print(f"same bits: {len(CASES)} cases of the device engine, checkpoints, skipped steps, replays")
 
 
 def rank_main() -> None:

@@ -19,10 +19,10 @@ from torch import Tensor
 from byteps_thc import reference
 from byteps_thc.arrays import everybody
 from byteps_thc.gpu import kernels
-from byteps_thc.gpu.keys import device_key
-from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.keys import device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
+from byteps_thc.tables.device import DeviceTable
 
 KEY = reference.Key(0xF23456789ABCDEF0, 3_000_000_007, 2_900_000_000)
 LARGEST_NORM = 2.0**96

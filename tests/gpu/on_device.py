@@ -12,9 +12,9 @@ from torch import Tensor
 
 from byteps_thc import reference
 from byteps_thc.gpu import kernels
-from byteps_thc.gpu.keys import ROUND, set_round
-from byteps_thc.gpu.tables import DeviceTable
+from byteps_thc.keys import ROUND, set_round
 from byteps_thc.tables import LookupTable
+from byteps_thc.tables.device import DeviceTable
 
 BLOCK = 8192
 GPU = torch.device("cuda")

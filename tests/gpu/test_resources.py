@@ -29,6 +29,16 @@ def resources_of(
     return rows
 
 
+def test_every_kernel_is_listed(run_python: Callable[..., str]) -> None:
+    """Of those that kernels.py launches."""
+    program = """
+from byteps_thc.gpu import kernels, resources
+launched = {launcher._kernel for launcher in vars(kernels).values() if isinstance(launcher, kernels.Launcher)}
+print(len(launched), launched == {kernel.function for kernel in resources.kernels()})
+"""
+    assert run_python("-c", program).split() == ["10", "True"]
+
+
 @pytest.mark.timeout(600)
 def test_encode_fits_registers_and_instructions(run_python: Callable[..., str]) -> None:
     encode, *_ = resources_of(run_python, "sm_90", "encode")

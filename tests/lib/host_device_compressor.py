@@ -45,12 +45,17 @@ class HostDeviceBatch:
             for (name, span), size, at in zip(named, self.sizes, self._blocks, strict=True)
         ]
         self.padded = sum(part.padded for part in self._parts)
+        self._round = 0
 
-    def measure(self, gradient: Tensor, *, round: int) -> None:
+    def begin(self, round: int) -> None:
+        self._round = round
+
+    def measure(self, gradient: Tensor) -> None:
         for part, span in zip(self._parts, self._spans, strict=True):
-            self._compressor.measure(part, gradient[span], round=round)
+            self._compressor.measure(part, gradient[span], round=self._round)
 
-    def encode(self, codes: Tensor) -> None:
+    def encode(self, gradient: Tensor, codes: Tensor) -> None:
+        assert self._parts[0].gradient is None or self._parts[0].gradient.ctypes.data == gradient.data_ptr()
         first = 0
         for i, (part, at) in enumerate(zip(self._parts, self._blocks, strict=True)):
             mine = self._compressor.encode(part, self.max_norms[at].numpy())

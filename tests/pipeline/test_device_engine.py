@@ -108,6 +108,8 @@ def test_with_servers_the_model_says_where_gradients_are(
     policy = CompressionPolicy(kernels=kernels)  # type: ignore[arg-type]
     assert choice.device_of(SOMEBODY, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen
     assert choice.device_of(None, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen
+    untried = chosen if kernels == "device" else None
+    assert choice.device_of(SOMEBODY, ThcConfig(), policy, gradients_on, needs_nccl=False, tried=False) == untried
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,16 @@ class NormMessage:
         #: int32[2 + B], to be replaced by the maxima over the ranks
         self.sent = words[_OWN_WORDS:]
         self._measured = norms.view(torch.int32)
+        self._round_words = self.header[1:].unbind()
 
-    def write(self, round: int) -> None:
-        """Begin a round: put in what was measured, with NaN above infinity."""
+    def begin(self, round: int) -> None:
+        """Begin a round: write the words that depend on its number."""
         own = (round & LARGEST_WORD, *self._identity.words(round))
-        for position, word in enumerate(own, start=1):
-            self.header[position].fill_(word)  # as numbers: a copy from host memory would wait
+        for word, value in zip(self._round_words, own, strict=True):
+            word.fill_(value)  # as numbers: a copy from host memory would wait
+
+    def write(self) -> None:
+        """Put in what was measured, with NaN above infinity."""
         torch.bitwise_and(self._measured, LARGEST_WORD, out=self._norms)
 
     @property
@@ -58,6 +62,7 @@ class DeviceAgreement:
         self._buffers: list[Known] = []
         self._header = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
         self._same = torch.ones((), dtype=torch.bool, device=device)
+        self._total = torch.zeros((), dtype=torch.int64, device=device)
         self._nan = torch.tensor(_NAN, dtype=torch.int32, device=device)
         self._copy = torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True) if device.type == "cuda" else None
         self._copied: torch.cuda.Event | None = None
@@ -72,7 +77,8 @@ class DeviceAgreement:
     def take(self, message: NormMessage, max_norms: Tensor) -> None:
         """Write the maxima that have arrived, NaN unless all ranks agree, then and before. max_norms: int32[B]."""
         torch.where(self._same, message.header, self._header, out=self._header)
-        torch.eq(self._header[_OWN_WORDS:].sum(), LARGEST_WORD, out=self._same)
+        torch.sum(self._header[_OWN_WORDS:], dim=0, out=self._total)
+        torch.eq(self._total, LARGEST_WORD, out=self._same)
         torch.where(self._same, message.max_norms, self._nan, out=max_norms)
 
     def look(self) -> InputError | None:

@@ -7,6 +7,7 @@ All calls come from one thread with the engine's stream as the current one, and 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.agreement import NormMessage
-from byteps_thc.pipeline.device.exchange import DeviceTools, gather_sums, send_codes
+from byteps_thc.pipeline.device.exchange import DeviceTools, Room, gather_sums, send_codes, sum_shard
+from byteps_thc.pipeline.device.recording import Recordings
 from byteps_thc.pipeline.exact import finish_exact, start_exact
 from byteps_thc.pipeline.partitioning import partition_spans
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -34,6 +36,7 @@ class DeviceBuffer(PreparedBuffer):
         super().__init__(buffer, policy, buffer.gradient.device)
         self._tools = tools
         self._workers = torch.tensor(float(tools.compressor.workers), device=buffer.gradient.device)
+        self._recordings = Recordings(tools.record)
         self.batch: DeviceBatch | None = None
         self._layout: ShardLayout
         self._message: NormMessage
@@ -66,27 +69,40 @@ class DeviceBuffer(PreparedBuffer):
                 tools.rollback.request_unless(average.isfinite().all())
 
     def _compress(self, batch: DeviceBatch, gradient: Tensor, round: int) -> None:
-        tools = self._tools
-        batch.measure(gradient, round=round)
-        self._exchange_norms(batch, round)
+        """Average it by codes. What run() gets may be replayed: nothing of it but what it puts on the stream counts."""
+        tools, run = self._tools, self._recordings.run
+        room = tools.workspace.room(self._layout)
+        batch.begin(round)
+        self._message.begin(round)
+        run("norms", partial(self._measure, batch, gradient), gradient)
+        self._exchange_norms()
         if self.residual is not None:
             tools.rollback.save(self.residual)
-        room = tools.workspace.room(self._layout)
-        batch.encode(room.codes)
+        run("codes", partial(self._encode, batch, gradient, room), gradient, room.sent)
         if tools.rollback.active:
             tools.rollback.request_unless(batch.keep.all())
-        self.clear_residual()
         send_codes(tools, room)
+        run("sums", partial(sum_shard, tools, room), room.sent)
         gather_sums(tools, room)
-        resolved = tools.compressor.resolved
-        batch.decode(room.aggregate, gradient, sum_bits=resolved.sum_bits if packs_sums(resolved) else None)
+        run("average", partial(self._decode, batch, gradient, room), gradient, room.sent)
 
-    def _exchange_norms(self, batch: DeviceBatch, round: int) -> None:
-        """Bring the maximum of the norms here, NaN where the ranks average different gradients."""
-        tools, message = self._tools, self._message
-        message.write(round)
-        work = tools.communicator.max_(message.sent)
+    def _measure(self, batch: DeviceBatch, gradient: Tensor) -> None:
+        batch.measure(gradient)
+        self._message.write()
+
+    def _exchange_norms(self) -> None:
+        tools, sent = self._tools, self._message.sent
+        work = tools.communicator.max_(sent)
         workers = tools.compressor.workers
-        tools.recorder.add_collective(max_volume_bytes(message.sent.nbytes, workers), workers)
+        tools.recorder.add_collective(max_volume_bytes(sent.nbytes, workers), workers)
         work.wait()
-        tools.agreement.take(message, batch.max_norms.view(torch.int32))
+
+    def _encode(self, batch: DeviceBatch, gradient: Tensor, room: Room) -> None:
+        """With the maxima that have arrived, NaN where the ranks average different gradients."""
+        self._tools.agreement.take(self._message, batch.max_norms.view(torch.int32))
+        batch.encode(gradient, room.codes)
+        self.clear_residual()
+
+    def _decode(self, batch: DeviceBatch, gradient: Tensor, room: Room) -> None:
+        resolved = self._tools.compressor.resolved
+        batch.decode(room.aggregate, gradient, sum_bits=resolved.sum_bits if packs_sums(resolved) else None)

@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.buffer import DeviceBuffer
+from byteps_thc.pipeline.device.recording import Record
 from byteps_thc.pipeline.device.stateful import StatefulDeviceEngine
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -36,7 +37,8 @@ class _Job:
 class DeviceEngine(StatefulDeviceEngine, Engine):
     """The engine of byteps_thc/gpu, among ranks; factory.py makes it.
 
-    compress_alone: compress also with one worker, which has nothing to average: for tests and measurements.
+    compress_alone: compress also with one worker, which has nothing to average: for tests and measurements. record: see
+    recording.py; None: all is put on the stream anew in each round.
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class DeviceEngine(StatefulDeviceEngine, Engine):
         communicator: Communicator,
         *,
         compress_alone: bool = False,
+        record: Record | None = None,
     ) -> None:
-        super().__init__(compressor, policy, communicator)
+        super().__init__(compressor, policy, communicator, record)
         self._idle = self.workers == 1 and not compress_alone
         self._prepared = PreparedBuffers(self._prepare, self._in_flight, self._tools.rollback)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.device.memory import DeviceRollback
+from byteps_thc.pipeline.device.recording import Record
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.shards import ShardLayout, packs_sums
@@ -84,7 +85,10 @@ class Workspace:
 
 @dataclass(frozen=True)
 class DeviceTools:
-    """What the buffers of an engine share. communicator: of device tensors, in the order of the current stream."""
+    """What the buffers of an engine share. communicator: of device tensors, in the order of the current stream.
+
+    record: None: nothing is recorded, see recording.py.
+    """
 
     compressor: GpuCompressor
     communicator: Communicator
@@ -92,6 +96,7 @@ class DeviceTools:
     rollback: DeviceRollback
     workspace: Workspace
     agreement: DeviceAgreement
+    record: Record | None
 
 
 def send_codes(tools: DeviceTools, room: Room) -> None:
@@ -101,11 +106,15 @@ def send_codes(tools: DeviceTools, room: Room) -> None:
     work.wait()
 
 
-def gather_sums(tools: DeviceTools, room: Room) -> None:
-    """Sum this worker's shard, and bring all sums to room.gathered."""
+def sum_shard(tools: DeviceTools, room: Room) -> None:
+    """Sum this worker's shard."""
     tools.compressor.lookup_sum(room.received, room.sums)
     if packs_sums(tools.compressor.resolved):
         tools.compressor.pack_sums(room.sums, room.packed)
+
+
+def gather_sums(tools: DeviceTools, room: Room) -> None:
+    """Bring all workers' sums to room.gathered."""
     work = tools.communicator.all_gather(room.gathered, room.packed)
     tools.recorder.add_collective(room.gathered.numel(), tools.compressor.workers)
     work.wait()

@@ -14,6 +14,7 @@ from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.device.exchange import DeviceTools, Workspace
 from byteps_thc.pipeline.device.figures import DeviceFigures
 from byteps_thc.pipeline.device.memory import DeviceMemory, DeviceRollback
+from byteps_thc.pipeline.device.recording import Record
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine import EngineBase
 from byteps_thc.pipeline.engine_state import EngineState
@@ -31,10 +32,17 @@ class StatefulDeviceEngine(EngineBase):
     """An engine but for what it reduces.
 
     compressor: with the transport's table, on the device. communicator: of tensors there; nobody else's. Deadlines are
-    the communicator's own: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING).
+    the communicator's own: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). record: see
+    recording.py.
     """
 
-    def __init__(self, compressor: GpuCompressor, policy: CompressionPolicy, communicator: Communicator) -> None:
+    def __init__(
+        self,
+        compressor: GpuCompressor,
+        policy: CompressionPolicy,
+        communicator: Communicator,
+        record: Record | None = None,
+    ) -> None:
         self.workers, self.worker = compressor.workers, compressor.worker
         self.config, self.policy = compressor.config, policy
         self._device = compressor.device
@@ -51,7 +59,7 @@ class StatefulDeviceEngine(EngineBase):
         )
         workspace = Workspace(compressor.resolved, self._device)
         self._agreement = DeviceAgreement(compressor.resolved, self.worker, self._device)
-        self._tools = DeviceTools(compressor, communicator, recorder, rollback, workspace, self._agreement)
+        self._tools = DeviceTools(compressor, communicator, recorder, rollback, workspace, self._agreement, record)
         self._ended: InputError | None = None
         self._figures = DeviceFigures(recorder)
         self._stream = SideStream(self._device)

@@ -1,0 +1,81 @@
+"""A worker that is made of the operators of byteps_thc.ops, or of what runs behind them on one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byteps_thc import ThcConfig, ops
+
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    coordinates: int
+    config: ThcConfig
+    dtype: torch.dtype = torch.float32
+
+
+CASES = {
+    "float32": Case(1024 + 512 + 64 + 9, ThcConfig(rotation_block=1024, seed=0xF23456789ABCDEF)),
+    "bfloat16": Case(
+        1100, ThcConfig(rotation_block=256, bits=3, rounding="independent", error_feedback=False), torch.bfloat16
+    ),
+    "codes left over": Case(1000, ThcConfig(rotation_block=512, granularity=7)),
+    "float16": Case(2048, ThcConfig(rotation_block=2048, bits=8, granularity=300), torch.float16),
+}
+
+
+class OperatorWorker:
+    """implementation: a module with functions called like the operators. Call set_round() before each round."""
+
+    def __init__(self, implementation: Any, case: Case, worker: int, device: str = "cpu") -> None:
+        self.ops, self.case = implementation, case
+        self.resolved = case.config.resolve(WORKERS)
+        self.block, self.threshold = case.config.rotation_block, self.resolved.table.threshold
+        self.table = ops.make_table(self.resolved, device)
+        self.key = ops.make_key("layer", self.resolved, worker, device)
+        self.residual = torch.zeros(case.coordinates, device=device) if case.config.error_feedback else None
+
+    def set_round(self, round: int | Tensor) -> None:
+        ops.set_round(self.key, round)
+
+    def norms(self, gradient: Tensor) -> Tensor:
+        norms: Tensor = self.ops.block_norms(gradient, self.residual, self.block)
+        return norms
+
+    def encode(self, gradient: Tensor, norms: Tensor, max_norms: Tensor) -> list[Tensor]:
+        """Codes, whether the residual was kept, clamped coordinates."""
+        return [
+            *self.ops.encode(
+                gradient, self.residual, norms, max_norms, self.table, self.key, self.threshold, self.block
+            )
+        ]
+
+    def average(self, codes: list[Tensor], max_norms: Tensor) -> list[Tensor]:
+        """Sums, packed sums, and what both are decoded to."""
+        sums = self.ops.lookup_sum(torch.stack(codes), self.table, self.resolved.value_bits)
+        bits = self.resolved.sum_bits
+        packed = self.ops.pack(sums, bits)
+        last = (WORKERS, self.threshold, self.block, self.case.dtype)
+        decoded = [
+            self.ops.decode(aggregate, max_norms, self.table, self.key, self.case.coordinates, *last, *packing)
+            for aggregate, packing in ((sums, [None]), (packed, [bits]))
+        ]
+        return [sums, packed, *decoded]
+
+    def average_alone(self, gradient: Tensor, round: Tensor) -> Tensor:
+        """A whole round, as if both workers had this gradient: what a compiled function may be."""
+        self.set_round(round)
+        norms = self.norms(gradient)
+        codes = self.encode(gradient, norms, norms)[0]
+        return self.average([codes, codes], norms)[-1]
+
+
+def maxima(norms: list[Tensor]) -> Tensor:
+    """Of all workers, compared as integers."""
+    return torch.stack([mine.view(torch.int32) for mine in norms]).amax(0).view(torch.float32)
