@@ -1,7 +1,7 @@
 """What a plan says has to be done: cables, files, set-up of hosts, processes. Nothing here does it.
 
-Every path is absolute, every address literal, so that whoever runs a plan computes nothing: it goes to each host, in the
-order of the fields of Plan, and undoes in the opposite order.
+Every path is absolute and every address literal, so that whoever runs a plan computes nothing: it goes to each host, in
+the order of the fields of Plan, and undoes in the opposite order.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class PlannedHost:
     ssh: str | None
     #: IP address for what is not gradients: BytePS's TCP, rendezvous; None: it needs none
     management_ip: str | None = None
+    #: the Python there that has byteps_thc: a path, or a command on PATH
+    python: str = "python3"
 
 
 @dataclass(frozen=True)
