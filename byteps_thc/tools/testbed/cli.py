@@ -15,7 +15,12 @@ class TestbedCommands(LazyCommands):
 
     modules: ClassVar = {
         "plan": "byteps_thc.tools.testbed.plan_cli:print_plan",
-        # The run side adds its commands here: "check", "up", "run", "status", "logs", "down".
+        "check": "byteps_thc.tools.testbed.run_cli:check",
+        "up": "byteps_thc.tools.testbed.run_cli:up",
+        "run": "byteps_thc.tools.testbed.run_cli:run",
+        "status": "byteps_thc.tools.testbed.run_cli:status",
+        "logs": "byteps_thc.tools.testbed.run_cli:logs",
+        "down": "byteps_thc.tools.testbed.run_cli:down",
     }
 
 
