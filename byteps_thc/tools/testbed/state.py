@@ -56,12 +56,18 @@ class State:
         with path.open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                there = path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
             except BlockingIOError:
+                there = False
+            if not there:  # held, or removed by who held it until now
                 raise ConfigurationError(
                     f"another `thc testbed up`, `run` or `down` is changing testbed {self._folder.name}: wait for it"
-                ) from None
-            self.journal = self._read_journal()
-            yield
+                )
+            try:
+                self.journal = self._read_journal()
+                yield
+            finally:
+                path.unlink()
 
     def plan(self) -> Plan | None:
         """The plan of the testbed that is up; None: none is."""

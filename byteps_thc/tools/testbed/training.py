@@ -1,9 +1,9 @@
 """The training of the example testbed: the demo's small GPT through BytePS, uncompressed and with THC.
 
-    bpslaunch python -m byteps_thc.tools.testbed.training --steps 60 --out results.json
+    bpslaunch python -m byteps_thc.tools.testbed.training --steps 60
 
-Rank 0 writes what `thc testbed run` prints as a table. Where codes go and how they are made is in the environment
-(THC_SERVERS, THC_CONFIG, ...), as for any BytePS training.
+Rank 0 writes what `thc testbed run` prints as a table into $THC_TESTBED_RESULTS. Where codes go and how they are made
+is in the environment (THC_SERVERS, THC_CONFIG, ...), as for any BytePS training.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,17 +27,19 @@ from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of, window_losses
 from byteps_thc.tools.demo.settings import DemoSettings, RunResult, Scheme, Traffic
 from byteps_thc.tools.demo.switch_cli import DEFAULTS
 from byteps_thc.tools.demo.worker import CURVE_WINDOWS, MAX_GRADIENT_NORM, learning_rate_factor
+from byteps_thc.tools.testbed.plan_environment import RESULTS_VARIABLE
 from byteps_thc.tools.testbed.results import dump
 from byteps_thc.torch.broadcast import BytepsReplicas
 
 _FP32_BYTES = 4
+#: Steps between two lines: a switch in software takes seconds for a step.
+_SHOW_EVERY = 5
 
 
 def main() -> None:
     """Train once uncompressed and once with THC, from the same start and with the same batches."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=DEFAULTS.steps)
-    parser.add_argument("--out", type=Path, help="for the results; written by rank 0")
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -47,10 +50,8 @@ def main() -> None:
         training = Training(scheme, compression, corpus, arguments.steps)
         training.run()
         runs.append(training.result)
-    if bps.rank() == 0 and arguments.out is not None:
-        new = arguments.out.with_suffix(".new")
-        new.write_text(dump(runs), encoding="utf-8")
-        new.replace(arguments.out)
+    if bps.rank() == 0 and RESULTS_VARIABLE in os.environ:
+        Path(os.environ[RESULTS_VARIABLE]).write_text(dump(runs), encoding="utf-8")
     bps.shutdown()
 
 
@@ -85,12 +86,13 @@ class Training:
         start = time.perf_counter()
         for step in range(1, self._steps + 1):
             self.result.training_loss.append(self._step(step))
+            shown = f"loss {self.result.training_loss[-1]:.3f}"
             if step % self._settings.validate_every == 0 or step == self._steps:
                 validation = self._validate(CURVE_WINDOWS)
                 self.result.validation_loss.append((step, validation))
-                if bps.rank() == 0:
-                    losses = f"loss {self.result.training_loss[-1]:.3f}, validation {validation:.3f}"
-                    print(f"{self._scheme.label}, step {step}: {losses}", flush=True)
+                shown += f", validation {validation:.3f}"
+            if bps.rank() == 0 and (step % _SHOW_EVERY == 0 or step == self._steps):
+                print(f"{self._scheme.label}, step {step}: {shown}", flush=True)
         self.result.wall_s = time.perf_counter() - start
         self.result.training_loss = self._gathered(self.result.training_loss, _means)
         self.result.final_validation_loss = self._validate(None)
@@ -136,7 +138,8 @@ class Training:
     def _validate(self, windows: int | None) -> float:
         """Mean loss per character over the first windows (None: all) of the held-out text, shared by the workers."""
         taken = window_losses(self._model, self._held_out, self._settings.context, windows, bps.rank(), bps.size())
-        return self._gathered(taken, lambda all_: sum(total for total, _ in all_) / sum(count for _, count in all_))
+        totals, counts = zip(*self._gathered(taken, list), strict=True)
+        return float(sum(totals) / sum(counts))
 
     def _digest(self) -> str:
         digest = hashlib.sha256()

@@ -13,6 +13,8 @@ from byteps_thc.tools.testbed.hosts.host import Host, Outcome
 
 #: A line of JSON, with a line of a log in it.
 _LINE_LIMIT_BYTES = 1 << 20
+#: A command that has closed its output is about to end.
+_AFTER_OUTPUT_S = 10.0
 
 
 class LocalHost(Host):
@@ -46,6 +48,7 @@ class LocalHost(Host):
             await process.stdin.drain()
             while line := await process.stdout.readline():
                 yield line.decode(errors="replace").rstrip("\n")
+            await asyncio.wait_for(process.wait(), _AFTER_OUTPUT_S)
         finally:
             _kill(process)
             process.stdin.close()

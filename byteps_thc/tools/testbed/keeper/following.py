@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import sys
@@ -97,4 +98,4 @@ def _listener_is_gone() -> bool:
     """Wait a moment; whether standard input was closed meanwhile."""
     if not select.select([sys.stdin], [], [], _POLL_S)[0]:
         return False
-    return not sys.stdin.buffer.read1(1)
+    return not os.read(sys.stdin.fileno(), 1)
