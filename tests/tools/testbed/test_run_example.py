@@ -27,8 +27,8 @@ pytestmark = [
 ]
 
 
-def testbed(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `thc testbed`."""
+def run_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`thc testbed` with these arguments."""
     path = os.pathsep.join(part for part in sys.path if part)
     variables = {"XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": path, "COLUMNS": "120"}
     return subprocess.run(
@@ -49,10 +49,8 @@ def description(tmp_path: Path) -> Path:
     except ConfigurationError as error:
         pytest.skip(f"no network namespaces here: {error}")
     text = EXAMPLE.read_text()
-    for pattern, new in (
-        (r'name = "example"', f'name = "example{os.getpid()}"'),
-        (r'"--steps", "\d+"', '"--steps", "2"'),
-    ):
+    changes = {r'name = "example"': f'name = "example{os.getpid()}"', r'"--steps", "\d+"': '"--steps", "2"'}
+    for pattern, new in changes.items():
         text, count = re.subn(pattern, new, text)
         assert count == 1
     path = tmp_path / "testbed.toml"
@@ -61,13 +59,12 @@ def description(tmp_path: Path) -> Path:
 
 
 def test_the_example_trains_and_prints_the_demos_table(description: Path, tmp_path: Path) -> None:
-    finished = testbed(tmp_path, "run", "--down", str(description))
+    finished = run_command(tmp_path, "run", "--down", str(description))
     assert finished.returncode == 0, finished.stdout + finished.stderr
     output = finished.stdout
     assert "[worker0] THC, step 2: loss " in output
-    rows = {
-        cells[0].strip(): cells[1:] for line in output.splitlines() if len(cells := line.strip("│").split("│")) == 3
-    }
+    table = [line.strip("│").split("│") for line in output.splitlines()]
+    rows = {cells[0].strip(): cells[1:] for cells in table if len(cells) == 3}
     uncompressed, thc = (float(cell) for cell in rows["validation loss (nats)"])
     assert thc == pytest.approx(uncompressed, rel=0.05)
     assert [cell.strip() for cell in rows["workers bit-identical"]] == ["yes", "yes"]
