@@ -39,7 +39,7 @@ async def run(plan: Plan, say: Say, show: Show, time_limit_s: float) -> str | No
             hosts = await stack.enter_async_context(reached(plan))
             await clear_last_run(plan, hosts)
             await _bring_up(plan, state, hosts, say)
-        await train(plan, hosts, show, time_limit_s)
+        await train(plan, hosts, say, show, time_limit_s)
         if plan.results is None:
             return None
         return await hosts[plan.results.host].read(plan.results.path)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from byteps_thc.errors import TransportError
-from byteps_thc.tools.testbed.bring_up import start_processes
+from byteps_thc.tools.testbed.bring_up import Say, start_processes
 from byteps_thc.tools.testbed.failure import how_it_ended, with_last_lines
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.process import Plan
@@ -34,20 +34,25 @@ async def clear_last_run(plan: Plan, hosts: Mapping[str, KeptHost]) -> None:
             "thc testbed down"
         )
     if workers:
-        await stop(plan, hosts, _OF_ONE_TRAINING)
+        errors = await stop(plan, hosts, _OF_ONE_TRAINING)
+        if errors:
+            raise TransportError("\n".join(errors))
 
 
-async def stop(plan: Plan, hosts: Mapping[str, KeptHost], roles: tuple[str, ...]) -> None:
-    """End the processes of these roles, on all hosts at once."""
+async def stop(plan: Plan, hosts: Mapping[str, KeptHost], roles: tuple[str, ...]) -> list[str]:
+    """End the processes of these roles, on all hosts at once; errors of hosts on which they could not be."""
     names = {name: [p.name for p in plan.processes if p.host == name and p.role in roles] for name in hosts}
-    await asyncio.gather(*(kept.stop(names[name], STOP_GRACE_S) for name, kept in hosts.items() if names[name]))
+    stopping = [kept.stop(names[name], STOP_GRACE_S) for name, kept in hosts.items() if names[name]]
+    results = await asyncio.gather(*stopping, return_exceptions=True)
+    return [str(result) for result in results if isinstance(result, BaseException)]
 
 
-async def train(plan: Plan, hosts: Mapping[str, KeptHost], show: Show, time_limit_s: float) -> None:
+async def train(plan: Plan, hosts: Mapping[str, KeptHost], say: Say, show: Show, time_limit_s: float) -> None:
     """Start the workers and wait until all have ended with exit status 0.
 
     Everything but them is ready. TransportError when a process fails or the time is over: which one, where, how it
-    ended, the last it said. However this ends, no worker runs afterwards, nor BytePS's scheduler and servers.
+    ended, the last it said. However this ends, no worker runs afterwards, nor BytePS's scheduler and servers; `say`
+    gets why, where one may still.
     """
     workers = [plan.process(name) for name in plan.workers]
     others = [process.name for process in plan.processes if process.role != "worker"]
@@ -60,7 +65,9 @@ async def train(plan: Plan, hosts: Mapping[str, KeptHost], show: Show, time_limi
             raise TransportError(f"the workers did not end within --time-limit, {time_limit_s:g} s") from None
     finally:
         # Shielded: Ctrl-C must not interrupt what it has caused.
-        await asyncio.shield(asyncio.create_task(stop(plan, hosts, ("worker", *_OF_ONE_TRAINING))))
+        stopping = asyncio.create_task(stop(plan, hosts, ("worker", *_OF_ONE_TRAINING)))
+        for error in await asyncio.shield(stopping):
+            say(f"processes may still run (thc testbed down): {error}")
 
 
 class _Run:
