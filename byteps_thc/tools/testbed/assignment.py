@@ -33,9 +33,12 @@ class Worker:
 
 
 def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
-    """Number the workers in the order of their hosts."""
+    """Number the workers in the order of their hosts; torchrun's rank 0 is the coordinator's."""
     assigned: list[Worker] = []
-    for host in testbed.worker_hosts:
+    hosts = testbed.worker_hosts
+    if testbed.training.launcher == "torchrun":
+        hosts = tuple(sorted(hosts, key=lambda host: host is not testbed.coordinator))
+    for host in hosts:
         for local in range(host.workers):
             nic = worker_nic(testbed, host, local)
             sharing = sum(1 for other in assigned if other.nic is nic)

@@ -114,8 +114,6 @@ def _check_training(testbed: Testbed) -> None:
 
 
 def _check_thc_ps(testbed: Testbed, aggregator: ThcPs) -> None:
-    if (aggregator.kind == "colocated") == bool(aggregator.hosts):
-        raise ValueError('aggregator.hosts: names the hosts of kind "thc-ps"; "colocated" is all hosts with workers')
     _refuse_repeated("aggregator.hosts", aggregator.hosts)
     for host in testbed.aggregator_hosts:
         if not host.nics:

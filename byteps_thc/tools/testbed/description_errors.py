@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import re
 from collections.abc import Iterator
@@ -23,11 +22,13 @@ def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
     path, names = _follow(detail["loc"], root)
     message = detail["msg"].removeprefix("Value error, ")
     match detail["type"]:
-        case "extra_forbidden" | "unexpected_keyword_argument":
+        case "extra_forbidden":
             return f"{path}: there is no such key{_similar(str(detail['loc'][-1]), names)}"
         case "missing":
             return f"{path}: is missing"
-        case "union_tag_not_found" | "union_tag_invalid":
+        case "union_tag_not_found":
+            return f"{path}.kind: is missing"
+        case "union_tag_invalid":
             return f"{path}.kind: must be one of {detail['ctx']['expected_tags']}"
         case "value_error":
             # What a section of another package says begins with a key of its own.
@@ -51,21 +52,21 @@ def _follow(where: _Where, root: type[BaseModel]) -> tuple[str, list[str]]:
     section: Any = root
     choices: list[Any] = []
     written: list[str] = []
-    for part in where[:-1]:
-        kind = next((model for model in choices if part in get_args(model.model_fields["kind"].annotation)), None)
-        if len(choices) > 1 and kind is not None:
-            section, choices = kind, []
+    names: list[str] = []
+    for part in where:
+        if len(choices) > 1:
+            section = next(model for model in choices if part in get_args(model.model_fields["kind"].annotation))
+            choices = []
             continue
         written.append(str(part))
+        names = _names(section)
         if isinstance(part, str) and part in _names(section):
             choices = list(_sections_in(_annotation(section, part)))
             section = choices[0] if len(choices) == 1 else None
-    return ".".join([*written, str(where[-1])] if where else []), _names(section)
+    return ".".join(written), names
 
 
 def _names(section: Any) -> list[str]:
-    if dataclasses.is_dataclass(section):
-        return [field.name for field in dataclasses.fields(section)]
     return list(section.model_fields) if section is not None else []
 
 
@@ -74,7 +75,7 @@ def _annotation(section: Any, name: str) -> Any:
 
 
 def _sections_in(annotation: Any) -> Iterator[Any]:
-    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
         yield from _sections_in(argument)

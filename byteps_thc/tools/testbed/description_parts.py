@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.transport.session import Timeouts
 from byteps_thc.wire.layout import MAX_JOB_ID, UDP_PORT
 from thc_switch.description import JobDescription, MacAddress, PortNumber, SwitchDescription, UdpPort
 
@@ -76,6 +75,12 @@ class ThcPs(Section):
     options: tuple[str, ...] = ()
     """further options of thc-ps, such as ["--max-memory", "4GiB"]"""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.kind == "colocated") == bool(self.hosts):
+            raise ValueError('hosts: names the hosts of kind "thc-ps"; "colocated" is all hosts with workers')
+        return self
+
 
 class SwitchAggregator(Section):
     """A switch: a Tofino, or a P4 program in software."""
@@ -95,14 +100,24 @@ class SwitchAggregator(Section):
     """jobs of other trainings, which the same switch sums for"""
 
 
+class TimeoutSettings(Section):
+    """Seconds; those of Session's Timeouts, which has the defaults. An operation takes training.deadline_s at most."""
+
+    connect_s: float | None = Field(default=None, gt=0)
+    operation_s: float | None = Field(default=None, gt=0)
+    loss_s: float | None = Field(default=None, gt=0)
+    rto_initial_s: float | None = Field(default=None, gt=0)
+    rto_min_s: float | None = Field(default=None, gt=0)
+    rto_max_s: float | None = Field(default=None, gt=0)
+
+
 class Udp(Section):
     """Kernel UDP."""
 
     kind: Literal["udp"]
     mtu_bytes: int | None = Field(default=None, ge=1280, le=9978)
     """None: as the interfaces are"""
-    timeouts: Timeouts | None = None
-    """None: those of Session"""
+    timeouts: TimeoutSettings = TimeoutSettings()
 
 
 class Dpdk(Section):
@@ -118,8 +133,7 @@ class Dpdk(Section):
     """memory of each process that uses DPDK"""
     eal_args: tuple[Word | Annotated[str, Field(pattern=r"^-\S+$")], ...] = ()
     """further arguments of EAL, for all"""
-    timeouts: Timeouts | None = None
-    """None: those of Session"""
+    timeouts: TimeoutSettings = TimeoutSettings()
 
 
 class JobSettings(Section):
@@ -149,6 +163,8 @@ class Training(Section):
     """where it runs on every host; in namespaces relative to the description, and None: where the description is"""
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], str] = {}
     """further variables of the workers"""
+    results: bool = False
+    """whether the command of worker 0 writes its results to $THC_TESTBED_RESULTS, as the example's does"""
     port: int = Field(default=9000, ge=1, le=65535)
     """TCP port of BytePS's scheduler or of torch's rendezvous, at the management_ip of the coordinator"""
     coordinator: HostName | None = None

@@ -10,7 +10,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, assign_workers
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_parts import SwitchAggregator
-from byteps_thc.tools.testbed.plan_environment import config_text, servers_of
+from byteps_thc.tools.testbed.plan_environment import config_text, results_file, servers_of
 from byteps_thc.tools.testbed.plan_network import bridges_of, cables_of, namespaces_of
 from byteps_thc.tools.testbed.plan_processes import Processes
 from byteps_thc.tools.testbed.plan_setup import setups_of
@@ -35,6 +35,7 @@ def plan(testbed: Testbed) -> Plan:
         processes=processes.all(),
         resolved=_resolved(testbed, len(workers)),
         addresses=tuple(_addresses(testbed, workers)),
+        results=results_file(testbed, workers) if testbed.training.results else None,
     )
 
 

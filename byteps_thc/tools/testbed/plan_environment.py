@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, SwitchAggregator
+from byteps_thc.tools.testbed.process import ResultsFile
 from byteps_thc.wire.layout import UDP_PORT
+
+#: Path of the file that worker 0 writes the training's results to.
+RESULTS_VARIABLE = "THC_TESTBED_RESULTS"
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: All workers of namespaces share the cores of one host: threads that wait must not poll, and those that work be few.
@@ -76,6 +79,11 @@ def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     return own | thc_environment(testbed, worker) | testbed.training.environment
 
 
+def results_file(testbed: Testbed, workers: Sequence[Worker]) -> ResultsFile:
+    """Where worker 0 writes the training's results."""
+    return ResultsFile(workers[0].host.name, f"{testbed.run_folder}/results.json")
+
+
 def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     """Variables of byteps_thc, from which Compression.thc() and NetworkConfig.from_environment() take everything."""
     job, transport = testbed.job, testbed.transport
@@ -88,12 +96,14 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     if isinstance(transport, Dpdk):
         arguments = eal_arguments(testbed, transport, worker.host, worker.nic, f"worker{worker.number}")
         variables |= {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": shlex.join(arguments)}
+    first = worker.number == 0
     optional = {
         "THC_CONFIG": config_text(job.thc),
         "THC_KEY_FILE": job.key_file or "",
         "THC_QUORUM": "" if job.quorum is None else str(job.quorum),
         "THC_LOSS_TOLERANT": "1" if job.loss_tolerant else "",
-        "THC_TIMEOUTS": "" if transport.timeouts is None else settings_text(asdict(transport.timeouts)),
+        RESULTS_VARIABLE: results_file(testbed, [worker]).path if testbed.training.results and first else "",
+        "THC_TIMEOUTS": settings_text(transport.timeouts.model_dump(exclude_none=True)),
     }
     return variables | {name: value for name, value in optional.items() if value}
 
@@ -110,7 +120,7 @@ def settings_text(settings: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def eal_arguments(testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str) -> list[str]:

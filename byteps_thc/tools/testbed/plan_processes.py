@@ -51,6 +51,10 @@ class Processes:
                 yield PlannedFile(worker.host.name, f"{folder}/worker{worker.number}", mode=0o700)
 
     @property
+    def _rendezvous(self) -> str:
+        return f"tcp:{self._testbed.coordinator.management_ip}:{self._testbed.training.port}"
+
+    @property
     def _job_description(self) -> str:
         return f"{self._testbed.run_folder}/jobs.json"
 
@@ -87,6 +91,7 @@ class Processes:
             argv=(*argv, *aggregator.options),
             environment=path_environment(self._bin),
             ready=READY_PREFIX,
+            listens=() if isinstance(transport, Dpdk) else (f"udp:{nic.ip}:{aggregator.port}",),
         )
 
     def _software_switch(self, aggregator: SwitchAggregator) -> PlannedProcess:
@@ -133,6 +138,7 @@ class Processes:
                 argv=(self.command("bpslaunch"),),
                 environment=path | byteps_environment(self._testbed, role, coordinator),
                 after=() if role == "scheduler" else ("scheduler",),
+                listens=(self._rendezvous,) if role == "scheduler" else (),
             )
         for worker in self._workers:
             sockets = f"{self._testbed.run_folder}/worker{worker.number}"
@@ -150,11 +156,11 @@ class Processes:
     def _torchrun(self, aggregators: tuple[str, ...]) -> Iterator[PlannedProcess]:
         testbed = self._testbed
         coordinator = testbed.coordinator
-        hosts = [coordinator, *(host for host in testbed.worker_hosts if host is not coordinator)]
-        for node, host in enumerate(hosts):
-            first = next(worker for worker in self._workers if worker.host is host)
+        firsts = [worker for worker in self._workers if worker.local == 0]
+        for node, first in enumerate(firsts):
+            host = first.host
             options = {
-                "nnodes": len(hosts),
+                "nnodes": len(firsts),
                 "nproc-per-node": host.workers,
                 "node-rank": node,
                 "master-addr": coordinator.management_ip,
@@ -169,6 +175,7 @@ class Processes:
                 environment=path_environment(self._bin) | torch_environment(testbed, first),
                 folder=testbed.training.folder,
                 after=aggregators,
+                listens=() if node else (self._rendezvous,),
             )
 
 

@@ -24,7 +24,9 @@ def setups_of(testbed: Testbed) -> tuple[HostSetup, ...]:
 def _steps(testbed: Testbed, host: HostDescription) -> Iterator[SetupStep]:
     transport = testbed.transport
     if isinstance(transport, Dpdk):
-        if host.nics and transport.hugepages != "none":
+        if not host.nics:
+            return
+        if transport.hugepages != "none":
             yield from _reserve_pages(testbed, transport, host)
         if transport.driver == "vfio-pci":
             yield SetupStep(
@@ -61,7 +63,7 @@ def _bind(folder: str, nic: Nic) -> SetupStep:
     return _remembering(
         f"give {nic.pci_address} ({nic.ip}) to vfio-pci",
         kept=f"{folder}/driver.{nic.pci_address}",
-        read=f"basename $(readlink {driver})",
+        read=f"basename $(readlink {driver} || echo none)",  # which dpdk-devbind.py takes for unbinding
         do=f"dpdk-devbind.py --bind=vfio-pci {nic.pci_address}",
         undo=f'dpdk-devbind.py --bind="$before" {nic.pci_address}',
         done=f"readlink {driver} | grep -q '/vfio-pci$'",

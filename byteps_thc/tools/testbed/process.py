@@ -106,6 +106,16 @@ class PlannedProcess:
     #: whether the run is over when it ends. Workers: with exit code 0 they are done, and with the last of them the run
     #: is; others: not before the workers are done. False: it may end when it likes
     essential: bool = True
+    #: "udp:IP:PORT" or "tcp:IP:PORT" that the kernel is to bind for it on its host, for `check`
+    listens: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ResultsFile:
+    """What the training writes in the end: JSON of results.py. Its path is $THC_TESTBED_RESULTS of worker 0."""
+
+    host: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,8 @@ class Plan:
     resolved: Mapping[str, str]
     #: (who, what kind of address, the address), for people
     addresses: tuple[tuple[str, str, str], ...]
+    #: None: the training writes none
+    results: ResultsFile | None = None
 
     @property
     def workers(self) -> tuple[str, ...]:
