@@ -58,8 +58,8 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ('hosts = ["ps0", "ps1"]', 'hosts = ["ps1"]', r"hosts.2 \(ps0\): it has nothing to do"),
         ('hosts = ["ps0", "ps1"]', 'hosts = ["ps0", "worker1"]', r'worker1 has workers; use kind "colocated"'),
         ("threads = 2", "threads = 2\nmetrics_port = 1", r"aggregator.metrics_port: ps0 has no management_ip"),
-        ("granularity = 30", "granularity = 3", r"job.thc: granularity must be at least 15"),
-        ("granularity = 30", "granularity = 30\nvalue_bits = 8\nbits = 5", r"job.thc: granularity must be at least 31"),
+        ("granularity = 30", "granularity = 0", r"job.thc.granularity: .*greater than or equal to 1"),
+        ("granularity = 30", "granularity = 1", r"job.thc: 4-bit codes with granularity 1 .* residuals would grow"),
         ("granularity = 30", "granularity = 100\nvalue_bits = 8", r"job.thc: .*100"),
         ("mtu_bytes = 9000", "mtu_bytes = 90000", r"transport.mtu_bytes: .*9978"),
         ('"/srv/training"', '"/srv/training"\nlauncher_ = 1', r"training.launcher_: .*did you mean launcher\?"),
@@ -125,10 +125,10 @@ def test_more_workers_than_a_switch_can_sum_for(tmp_path: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     host = '\n[[hosts]]\nname = "more{0}"\nmanagement_ip = "10.78.0.{0}"\nworkers = 1\n'
     host += 'nics = [{{ ip = "10.77.0.{0}", switch_port = {0} }}]\n'
-    more = "".join(host.format(number) for number in range(10, 25))
+    more = "".join(host.format(number) for number in range(10, 40))
     file = tmp_path / "testbed.toml"
     file.write_text(text.replace("[aggregator]", f"{more}\n[aggregator]"), encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"18 workers.*4-bit codes allow at most 17 workers"):
+    with pytest.raises(ConfigurationError, match=r"33 workers: a switch job has 1 to 32"):
         load(file)
 
 
