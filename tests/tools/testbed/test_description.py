@@ -51,7 +51,7 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ("command = [", "command = []\n#", r"training.command: .*at least 1"),
         ("command = [", 'coordinator = "tor"\ncommand = [', r"training.coordinator: tor has no management_ip"),
         ("command = [", 'environment = { THC_JOB = "2" }\ncommand = [', r"training.environment: THC_JOB follows from"),
-        ("[training]", "[trainig]", r"trainig: there is no such key, did you mean training\?"),
+        ("[training]", "[trainings]", r"trainings: there is no such key, did you mean training\?"),
     ],
     "udp_thc_ps": [
         ('hosts = ["ps0", "ps1"]', "", r'aggregator.hosts: names the hosts of kind "thc-ps"'),
