@@ -1,4 +1,4 @@
-"""THC_CONFIG: settings of a ThcConfig for programs that give none, the same text for every process of a job."""
+"""Settings in an environment variable, as THC_CONFIG has them for a ThcConfig: the same text for every process."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from byteps_thc.errors import ConfigurationError
 VARIABLE = "THC_CONFIG"
 
 
-def settings_from_environment() -> dict[str, Any]:
-    """Return what $THC_CONFIG says, by setting; nothing when it is not set.
+def settings_from_environment(
+    variable: str = VARIABLE, example: str = "bits=4,granularity=30,p=1/32"
+) -> dict[str, Any]:
+    """Return what an environment variable says, by setting; nothing when it is not set.
 
-    It is `bits=4,granularity=30,p=1/32`, or the path of a TOML file with such settings, which ends in .toml. Raises
-    ConfigurationError when it is neither; names and values are checked by ThcConfig.
+    It is like `example`, or the path of a TOML file with such settings, which ends in .toml. Raises ConfigurationError
+    when it is neither; names and values are checked by the caller.
     """
-    text = os.environ.get(VARIABLE, "").strip()
+    text = os.environ.get(variable, "").strip()
     try:
         return tomllib.loads(Path(text).read_text(encoding="utf-8")) if text.endswith(".toml") else _parse(text)
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"{VARIABLE}={text!r}: {error}; write {VARIABLE}=bits=4,granularity=30,p=1/32 or the path of a TOML file"
+            f"{variable}={text!r}: {error}; write {variable}={example} or the path of a TOML file"
         ) from error
 
 

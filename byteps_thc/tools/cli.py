@@ -26,6 +26,7 @@ class ThcCommands(LazyCommands):
         "break-even": "byteps_thc.tools.break_even.cli:break_even",
         "tables": "byteps_thc.tables.cli:app",
         "switch": "thc_switch.cli:app",
+        "testbed": "byteps_thc.tools.testbed.cli:app",
     }
 
     def invoke(self, ctx: Any) -> Any:

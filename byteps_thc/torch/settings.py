@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -14,6 +12,12 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import Settings
+from byteps_thc.transport.environment import (
+    backend_from_environment,
+    nth_socket,
+    timeouts_from_environment,
+    variables,
+)
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import DpdkConfig, JobKey, Timeouts, UdpConfig
@@ -42,7 +46,7 @@ class ThcCompression(Settings):
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
     THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS and THC_DEADLINE_S for the policy; THC_BACKEND,
-    THC_LOCAL and THC_EAL_ARGS for the back end; THC_KEY_FILE for the key), then from the default.
+    THC_LOCAL and THC_EAL_ARGS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from the default.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -72,7 +76,7 @@ class ThcCompression(Settings):
     key: JobKey | None = Field(default=None, repr=False)
     """network: path of a key file, or 32 bytes; None: the file that THC_KEY_FILE names, or no key (docs/security.md)"""
     timeouts: Timeouts | None = None
-    """network: None: an operation takes at most policy.deadline_s"""
+    """network: None: an operation takes at most policy.deadline_s. THC_TIMEOUTS=connect_s=60,rto_initial_s=1"""
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)
     """warm-up steps, small tensors, deadline"""
     grad_scaler: Any = None
@@ -109,7 +113,7 @@ class ThcCompression(Settings):
             quorum=self.quorum,
             loss_tolerant=self.loss_tolerant,
             timeouts=self.timeouts,
-            backend=_backend_of_lane(self.backend, lane),
+            backend=nth_socket(self.backend, lane) if isinstance(self.backend, UdpConfig) else self.backend,
             key=self.key,
         )
 
@@ -125,43 +129,17 @@ def _refuse_baseline(config: object) -> None:
     raise ConfigurationError(f"Compression.thc takes a ThcConfig, and {name} does not work with BytePS: use {instead}")
 
 
-def _backend_of_lane(
-    backend: Literal["udp"] | UdpConfig | DpdkConfig, lane: int
-) -> Literal["udp"] | UdpConfig | DpdkConfig:
-    if not isinstance(backend, UdpConfig) or lane == 0:
-        return backend
-    address, _, port = backend.local.partition(":")
-    local = f"{address}:{int(port) + lane}" if port.isdigit() and int(port) else backend.local
-    return UdpConfig(local=local, gso=backend.gso, gro=backend.gro)
-
-
 #: Fields of ThcCompression that are one environment variable.
 _VARIABLES = ("route", "servers", "job", "lanes", "quorum", "loss_tolerant", "log_every")
 _POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "deadline_s")
 
 
 def _from_environment() -> dict[str, Any]:
-    settings = _variables(_VARIABLES)
-    if policy := _variables(_POLICY_VARIABLES):
+    settings = variables(_VARIABLES)
+    if policy := variables(_POLICY_VARIABLES):
         settings["policy"] = CompressionPolicy(**policy)
-    if backend := _backend_from_environment():
+    if backend := backend_from_environment():
         settings["backend"] = backend
+    if timeouts := timeouts_from_environment():
+        settings["timeouts"] = timeouts
     return settings
-
-
-def _variables(names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name in names if (value := os.environ.get(f"THC_{name.upper()}"))}
-
-
-def _backend_from_environment() -> UdpConfig | DpdkConfig | None:
-    kind, local = os.environ.get("THC_BACKEND", ""), os.environ.get("THC_LOCAL", "")
-    makers: dict[str, Callable[[], UdpConfig | DpdkConfig | None]] = {
-        "": lambda: UdpConfig(local=local) if local else None,
-        "udp": lambda: UdpConfig(local=local) if local else None,
-        "dpdk": lambda: DpdkConfig(local=local, eal_args=shlex.split(os.environ.get("THC_EAL_ARGS", ""))),
-    }
-    if kind not in makers:
-        raise ConfigurationError(f"THC_BACKEND must be udp or dpdk, not {kind!r}")
-    if kind == "dpdk" and not local:
-        raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL, the worker's own IP")
-    return makers[kind]()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from typing_extensions import override
@@ -12,6 +13,8 @@ from typing_extensions import override
 from byteps_thc import _comm, _core
 from byteps_thc.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.environment import backend_from_environment, timeouts_from_environment, variables
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, JobKey, Session, Timeouts, UdpConfig, has_key
@@ -38,6 +41,33 @@ class NetworkConfig:
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
     faults: FaultConfig | None = None
     key: JobKey | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Return what THC_SERVERS, THC_JOB, THC_QUORUM, THC_LOSS_TOLERANT, THC_BACKEND, THC_LOCAL, THC_EAL_ARGS and
+        THC_TIMEOUTS say (docs/plugins.md), as `thc testbed` sets them.
+
+        Ranks of one host share them under torchrun: each binds LOCAL_RANK ports above the one of THC_LOCAL. Raises
+        ConfigurationError for wrong values, and without THC_SERVERS.
+        """
+        text = variables(("servers", "job", "quorum", "loss_tolerant"))
+        servers = [server.strip() for server in text.get("servers", "").split(",") if server.strip()]
+        if not servers:
+            raise ConfigurationError("THC_SERVERS is not set: the addresses of thc-ps or a switch, such as 10.0.0.1")
+        try:
+            quorum = text.get("quorum")
+            return cls(
+                servers=servers,
+                job=int(text.get("job", "1")),
+                quorum=None if quorum is None else float(quorum) if "." in quorum else int(quorum),
+                loss_tolerant=text.get("loss_tolerant", "0").lower() in ("1", "true"),
+                timeouts=timeouts_from_environment(),
+                backend=backend_from_environment(int(os.environ.get("LOCAL_RANK", "0"))) or "udp",
+            )
+        except ConfigurationError:
+            raise
+        except ValueError as error:
+            raise ConfigurationError(f"THC_JOB, THC_QUORUM or LOCAL_RANK is no number: {error}") from error
 
     def shared_settings(self, workers: int) -> dict[str, Any]:
         """Return what must be the same on all `workers` workers: not addresses of their own."""

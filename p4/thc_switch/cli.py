@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json as json_format
 import logging
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from thc_switch.plan import ALL_SECTIONS, Operation, RemoveEntries, Section
 from thc_switch.planner import plan as make_plan
 from thc_switch.serve import serve as serve_interface
 from thc_switch.serve import stopped_by_signals
+from thc_switch.software import READY, run_bmv2, run_model
 from thc_switch.status import SwitchStatus, read_status
 from thc_switch.targets import Target, connect, new_model, render
 
@@ -127,6 +129,33 @@ def serve(
 
 
 @app.command()
+def run(
+    file: DescriptionFile,
+    port: Annotated[list[str], typer.Option(help="NUMBER=INTERFACE, a front-panel port; repeat it.")],
+    target: Annotated[Target, typer.Option(help="model or bmv2: what runs the P4 program.")] = Target.MODEL,
+    cpu_interface: Annotated[
+        str | None, typer.Option(help="bmv2: the switch's end of the CPU port's cable; cpu_interface is the other.")
+    ] = None,
+) -> None:
+    """Run a switch in software between network interfaces, and its agent, until interrupted. Needs root."""
+    deployment = Deployment.load(file)
+    interfaces = _parse_ports(port)
+    if target not in (Target.MODEL, Target.BMV2):
+        raise ConfigurationError(f"{target.value} reaches a switch that runs; run one with --target model or bmv2")
+    if target is Target.BMV2 and deployment.switch.architecture != "v1model":
+        raise ConfigurationError('bmv2 runs [switch] architecture = "v1model"; the P4 model runs all: --target model')
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    ready = functools.partial(print, READY, flush=True)
+    with stopped_by_signals() as stop:
+        if target is Target.MODEL:
+            run_model(deployment, interfaces, ready, stop)
+        elif cpu_interface is None:
+            raise ConfigurationError("bmv2 needs --cpu-interface, the switch's end of the CPU port's cable")
+        else:
+            run_bmv2(deployment, interfaces, cpu_interface, ready, stop)
+
+
+@app.command()
 def describe(
     file: DescriptionFile,
     keys: Annotated[list[str], typer.Argument(help="Dotted paths, such as switch.architecture or jobs.0.job_id.")],
@@ -141,6 +170,19 @@ def describe(
             except (KeyError, IndexError, ValueError, TypeError):
                 raise ConfigurationError(f"{file} has no {key}") from None
         typer.echo(value if isinstance(value, str) else json_format.dumps(value))
+
+
+def _parse_ports(texts: list[str]) -> dict[int, str]:
+    """Interfaces by the numbers of their ports."""
+    interfaces: dict[int, str] = {}
+    for text in texts:
+        number, _, interface = text.partition("=")
+        if not number.isdecimal() or not interface:
+            raise ConfigurationError(f"--port {text}: write NUMBER=INTERFACE, such as 1=veth1")
+        if int(number) in interfaces:
+            raise ConfigurationError(f"--port {text}: port {number} is given twice")
+        interfaces[int(number)] = interface
+    return interfaces
 
 
 def _find_job(deployment: Deployment, job_id: int) -> JobAllocation:

@@ -6,6 +6,7 @@ what to change.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Hashable, Iterable, Iterator
@@ -290,10 +291,11 @@ class Deployment(_Description):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read a TOML file; ConfigurationError names it and what is wrong in it."""
+        """Read a TOML file, or JSON (*.json) as programs write it; ConfigurationError says what is wrong in which."""
         try:
-            fields = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            text = path.read_text()
+            fields = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
             raise ConfigurationError(f"{path} is no job description: {error}") from error
         try:
             return cls(**fields)

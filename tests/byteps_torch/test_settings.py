@@ -6,8 +6,8 @@ from byteps_thc import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch import Compression
-from byteps_thc.torch.settings import _backend_of_lane
-from byteps_thc.transport.session import DpdkConfig, UdpConfig
+from byteps_thc.transport.environment import nth_socket
+from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
 
 
 def test_defaults():
@@ -53,11 +53,22 @@ def test_dpdk_from_the_environment(monkeypatch):
     assert settings.lane_count == 1  # a device serves one session
 
 
+def test_timeouts_from_the_environment(monkeypatch):
+    monkeypatch.setenv("THC_TIMEOUTS", "connect_s=60, rto_initial_s=1")
+    monkeypatch.setenv("THC_DEADLINE_S", "90")
+    timeouts = Compression.thc(servers=["10.0.0.1"]).timeouts
+    assert timeouts == Timeouts(connect_s=60, rto_initial_s=1, operation_s=90)
+    monkeypatch.setenv("THC_TIMEOUTS", "operation_s=5")
+    assert Compression.thc(servers=["10.0.0.1"]).timeouts == Timeouts(operation_s=5)
+    given = Timeouts(connect_s=7)
+    assert Compression.thc(servers=["10.0.0.1"], timeouts=given).timeouts == given
+
+
 def test_lanes_bind_ports_of_their_own():
     backend = UdpConfig(local="10.0.0.5:6000", gro=False)
-    assert _backend_of_lane(backend, 0) == backend
-    assert _backend_of_lane(backend, 2) == UdpConfig(local="10.0.0.5:6002", gro=False)
-    assert _backend_of_lane(UdpConfig(local="10.0.0.5"), 2) == UdpConfig(local="10.0.0.5")
+    assert nth_socket(backend, 0) == backend
+    assert nth_socket(backend, 2) == UdpConfig(local="10.0.0.5:6002", gro=False)
+    assert nth_socket(UdpConfig(local="10.0.0.5"), 2) == UdpConfig(local="10.0.0.5")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +79,9 @@ def test_lanes_bind_ports_of_their_own():
         ({"servers": ["10.0.0.1"]}, {"JOB": "many"}, "job: .*integer"),
         ({"servers": ["10.0.0.1"]}, {"BACKEND": "rdma"}, "THC_BACKEND"),
         ({"servers": ["10.0.0.1"]}, {"BACKEND": "dpdk"}, "THC_LOCAL"),
+        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "conect_s=1"}, "THC_TIMEOUTS: conect_s .*connect_s"),
+        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "connect_s=soon"}, "THC_TIMEOUTS: connect_s is no positive number"),
+        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "60"}, "THC_TIMEOUTS=connect_s=60,rto_initial_s=1"),
         ({"servers": ["10.0.0.1"]}, {"WARMUP_STEPS": "-1"}, "warmup_steps"),
         ({"servers": ["10.0.0.1"], "lanes": 2, "backend": DpdkConfig(local="10.0.0.5")}, {}, "lanes=1"),
         ({"servers": ["10.0.0.1"], "sever": 1}, {}, "sever"),

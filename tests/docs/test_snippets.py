@@ -19,6 +19,7 @@ PROGRAM = Path(__file__).with_name("snippet_rank.py")
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README, PLUGINS = python_snippets(ROOT / "README.md"), python_snippets(ROOT / "docs/plugins.md")
 MIGRATION = python_snippets(ROOT / "docs/migration.md")
+[TESTBED] = python_snippets(ROOT / "docs/testbed.md")["The description"]
 README_DDP, README_FSDP, README_BYTEPS, README_REDUCER, README_WORKER = README["In one line"]
 DDP = PLUGINS["DDP"][0]
 REDUCER, FRAGMENTS, REDUCER_WITH_SERVERS = PLUGINS["Anything else: ThcReducer"]
@@ -43,6 +44,8 @@ SCRIPTS = {
 WITH_BYTEPS = [README_BYTEPS, *PLUGINS["BytePS"], *(snippet for snippets in MIGRATION.values() for snippet in snippets)]
 #: tests/test_readme.py, and below
 WITH_SERVER = [README_WORKER, REDUCER_WITH_SERVERS]
+#: tests/tools/testbed/test_docs.py
+WITH_TESTBED = [TESTBED]
 
 
 def write_scripts(directory: Path) -> dict[str, str]:
@@ -58,7 +61,7 @@ def imports_from_the_clone() -> dict[str, str]:
 
 
 def test_no_snippet_is_left_out() -> None:
-    run = {snippet for parts in SCRIPTS.values() for snippet in parts} | {*WITH_BYTEPS, *WITH_SERVER}
+    run = {snippet for parts in SCRIPTS.values() for snippet in parts} | {*WITH_BYTEPS, *WITH_SERVER, *WITH_TESTBED}
     snippets = {snippet for file in DOCUMENTS for parts in python_snippets(file).values() for snippet in parts}
     assert snippets == run
 

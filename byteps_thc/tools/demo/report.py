@@ -96,9 +96,11 @@ def results_table(results: list[RunResult]) -> Table:
     row("validation loss (nats)", [f"{r.final_validation_loss:.4f}" for r in results])
     row("  against uncompressed", [f"{100 * excess_loss(r, reference):+.2f} %" for r in results])
     row("KiB up, payload", [kib(r.traffic.payload_up, reference.traffic.payload_up) for r in results])
-    row("KiB up, with headers", [kib(r.traffic.wire_up, reference.traffic.wire_up) for r in results])
+    if reference.traffic.wire_up:
+        row("KiB up, with headers", [kib(r.traffic.wire_up, reference.traffic.wire_up) for r in results])
     row("KiB down, payload", [kib(r.traffic.payload_down, reference.traffic.payload_down) for r in results])
-    row("KiB down, with headers", [kib(r.traffic.wire_down, reference.traffic.wire_down) for r in results])
+    if reference.traffic.wire_down:
+        row("KiB down, with headers", [kib(r.traffic.wire_down, reference.traffic.wire_down) for r in results])
     for name, field in (("encode", "encode_ms"), ("communicate", "communicate_ms"), ("decode", "decode_ms")):
         row(f"{name} (median ms)", [f"{median(getattr(r, field)):.2f}" for r in results])
     row("all of it (median ms)", [f"{median(r.average_ms):.2f}" for r in results])

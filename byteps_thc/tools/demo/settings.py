@@ -125,7 +125,9 @@ class Failure:
 
 @dataclass
 class Traffic:
-    """Bytes of one worker per step. payload: codes and norms, or aggregates; wire: with THC, UDP and IP headers."""
+    """Bytes of one worker per step. payload: codes and norms, or aggregates; wire: with THC, UDP and IP headers, 0
+    where packets were not counted.
+    """
 
     payload_up: float
     payload_down: float

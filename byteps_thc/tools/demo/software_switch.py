@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -23,17 +22,15 @@ from thc_switch.description import (
     SwitchDescription,
     WorkerDescription,
 )
+from thc_switch.software import BMV2_PROGRAMS, READY
 from thc_switch.targets import require_model
 
-#: What the child prints when packets may come.
-READY = "switch ready"
 #: Compiling the P4 program in the model takes seconds.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 10.0
 CPU_PORT = 64
 RECIRCULATION_PORT = 68
 SLOTS = 64
-BMV2_PROGRAMS = ("simple_switch", "simple_switch_CLI", "p4c-bm2-ss")
 
 Program = Literal["v1model", "tna"]
 Target = Literal["model", "bmv2"]
@@ -89,6 +86,7 @@ def describe(site: Site, program: Program, job: int, config: ThcConfig, lanes: i
         ip=IPv4Address(site.switch_ip),
         mac=site.switch_mac,
         cpu_port=CPU_PORT,
+        cpu_interface=site.agent_interface,
         recirculation=(RecirculationPort(port=RECIRCULATION_PORT),),
     )
     described = JobDescription(job_id=job, workers=workers, slots=SLOTS, lanes=lanes, thc=config)
@@ -98,25 +96,21 @@ def describe(site: Site, program: Program, job: int, config: ThcConfig, lanes: i
 class SoftwareSwitch:
     """The child process, which runs from the start until stop().
 
-    folder: for its settings and, with bmv2, the compiled program.
+    folder: for its description.
     """
 
     def __init__(self, site: Site, choice: SwitchChoice, deployment: Deployment, folder: Path) -> None:
         workers = range(len(site.workers))
-        settings = {
-            "target": choice.target,
-            "program": choice.program,
-            "interfaces": {site.switch_port(worker): site.switch_interface(worker) for worker in workers},
-            "cpu_interface": site.cpu_interface,
-            "agent_interface": site.agent_interface,
-            "deployment": deployment.model_dump(mode="json"),
-        }
         path = folder / f"{site.switch}.json"
-        path.write_text(json.dumps(settings), encoding="utf-8")
+        path.write_text(deployment.model_dump_json(), encoding="utf-8")
+        ports = [option for w in workers for option in ("--port", f"{site.switch_port(w)}={site.switch_interface(w)}")]
+        cpu = ["--cpu-interface", site.cpu_interface] if choice.target == "bmv2" else []
         # simple_switch looks for the state of its interfaces in /sys, which only `ip netns exec` mounts anew.
         bmv2 = choice.target == "bmv2"
         command = ["ip", "netns", "exec", site.switch] if bmv2 else command_inside(site.switch)
-        command += [sys.executable, "-P", "-m", "byteps_thc.tools.demo.switch_process", str(path)]
+        command += ["setpriv", "--pdeathsig", "TERM"]  # who started it may be killed
+        command += [sys.executable, "-P", "-m", "byteps_thc", "switch", "run", str(path), "--target", choice.target]
+        command += [*ports, *cpu]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
 
     def wait_until_ready(self) -> None:

@@ -104,7 +104,7 @@ class Training:
 
     def _step(self, step: int) -> float:
         for group in self._optimizer.param_groups:
-            group["lr"] = self._settings.learning_rate * self._learning_rate_factor(step)
+            group["lr"] = self._settings.learning_rate * learning_rate_factor(step, self._settings.steps)
         for gradient in self._gradients.values():
             gradient.fill(0)  # keeps the parameters' .grad where they are: views of these arrays
         loss = loss_of(self._model, *self._sampler.next_batch())
@@ -126,12 +126,6 @@ class Training:
         self._averaging.average(self._gradients)
         self.result.average_ms.append((time.perf_counter() - start) * 1e3)
         self._averaging.record(self.result)
-
-    def _learning_rate_factor(self, step: int) -> float:
-        """Linear warm-up, then a cosine down to FINAL_LEARNING_RATE_FRACTION."""
-        cosine = 0.5 * (1 + math.cos(math.pi * step / self._settings.steps))
-        decayed = FINAL_LEARNING_RATE_FRACTION + (1 - FINAL_LEARNING_RATE_FRACTION) * cosine
-        return min(1.0, step / WARM_UP_STEPS) * decayed
 
     def _validate(self, windows: int | None) -> float:
         """Mean loss per character over the first windows (None: all) of the held-out text, shared by the workers."""
@@ -155,6 +149,13 @@ class Training:
             same *= float(torch.equal(reference, parameter))
         dist.all_reduce(same, op=dist.ReduceOp.MIN)
         return bool(same.item())
+
+
+def learning_rate_factor(step: int, steps: int) -> float:
+    """Linear warm-up, then a cosine down to FINAL_LEARNING_RATE_FRACTION."""
+    cosine = 0.5 * (1 + math.cos(math.pi * step / steps))
+    decayed = FINAL_LEARNING_RATE_FRACTION + (1 - FINAL_LEARNING_RATE_FRACTION) * cosine
+    return min(1.0, step / WARM_UP_STEPS) * decayed
 
 
 def flatten_gradients(model: Gpt) -> Gradients:

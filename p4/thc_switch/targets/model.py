@@ -7,8 +7,7 @@ from typing import Any
 
 from byteps_thc.errors import TransportError
 from thc_p4_model import compile_program
-from thc_p4_model.architectures import new_switch
-from thc_p4_model.architectures.tna import TnaSwitch
+from thc_p4_model.architectures import TnaSwitch, V1ModelSwitch, new_switch
 from thc_p4_model.control import ControlPlane
 from thc_p4_model.errors import ControlError
 from thc_switch.allocation import JobAllocation
@@ -113,13 +112,20 @@ class ModelControl(SwitchControl):
 
 def new_model(switch: SwitchDescription) -> ModelControl:
     """Return a switch that runs our program for the architecture of the description."""
+    return new_switch_with_control(switch)[1]
+
+
+def new_switch_with_control(switch: SwitchDescription) -> tuple[V1ModelSwitch | TnaSwitch, ModelControl]:
+    """The same, and the switch itself, to run it between ports."""
     name, defines = _PROGRAMS[switch.architecture]
     program = compile_program(program_path(name), [INCLUDE_FOLDER], defines)
     if switch.architecture == "v1model":
-        return ModelControl(new_switch(program))
+        model = new_switch(program)
+        return model, ModelControl(model)
     ports = [entry.port for entry in switch.recirculation]
     pipes = next(count for count in PIPE_COUNTS if switch.pipe_of(max(ports)) < count)
-    return ModelControl(new_switch(program, pipes=pipes), pipes)
+    model = new_switch(program, pipes=pipes)
+    return model, ModelControl(model, pipes)
 
 
 def _model_match(match: Match) -> Any:

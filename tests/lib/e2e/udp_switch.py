@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.wire.layout import UDP_PORT
-from thc_p4_model import compile_program
-from thc_p4_model.architectures import new_switch
-from thc_p4_model.port_loop import PortLoop
-from thc_p4_model.ports import FunctionPort, UdpPort
-from thc_switch.agent import SwitchAgent
+from thc_p4_model.ports import UdpPort
 from thc_switch.description import (
     Deployment,
     JobDescription,
@@ -24,9 +19,7 @@ from thc_switch.description import (
     SwitchDescription,
     WorkerDescription,
 )
-from thc_switch.planner import plan
-from thc_switch.programs import INCLUDE_FOLDER, program_path
-from thc_switch.targets.model import ModelControl
+from thc_switch.software import ModelSwitch
 
 HOST = "127.0.0.1"
 #: The programs know the aggregator's packets by their UDP port, so the address must be this test's own.
@@ -68,14 +61,9 @@ def udp_switch(program: str, *jobs: JobDescription) -> Iterator[UdpPort]:
     )
     deployment = Deployment(switch=description, jobs=jobs)
     front = UdpPort(SWITCH_IP, UDP_PORT, bytes.fromhex(SWITCH_MAC.replace(":", "")))
-    switch = new_switch(compile_program(program_path(program), [INCLUDE_FOLDER]))
-    control = ModelControl(switch)
-    control.install(plan(deployment))
-    agent = SwitchAgent(deployment, control)
-    cpu = FunctionPort(lambda frame: agent.handle(frame, time.monotonic()))
     stop = threading.Event()
-    loop = PortLoop(switch, {FRONT_PORT: front, CPU_PORT: cpu})
-    thread = threading.Thread(target=loop.run, args=(stop,), daemon=True)
+    switch = ModelSwitch(deployment, {FRONT_PORT: front})
+    thread = threading.Thread(target=switch.run, args=(stop,), daemon=True)
     thread.start()
     try:
         yield front

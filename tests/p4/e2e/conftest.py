@@ -15,7 +15,8 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.demo.site import Site
-from byteps_thc.tools.demo.software_switch import BMV2_PROGRAMS, SoftwareSwitch, SwitchChoice, describe
+from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice, describe
+from thc_switch.software import BMV2_PROGRAMS
 
 V1MODEL, TNA = SwitchChoice("v1model", "model"), SwitchChoice("tna", "model")
 BMV2 = SwitchChoice("v1model", "bmv2")

@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from byteps_thc.errors import TransportError
-from byteps_thc.tools.demo.switch_process import compile_for_bmv2
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import SlotCheck
 from thc_switch.programs import program_path
+from thc_switch.software import BMV2_PROGRAMS, compile_for_bmv2
 from thc_switch.status import read_status
 from thc_switch.targets.bmv2 import Bmv2Control
 
-PROGRAMS = ("simple_switch", "simple_switch_CLI", "p4c-bm2-ss")
-MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+MISSING = [name for name in BMV2_PROGRAMS if shutil.which(name) is None]
 START_S = 30.0
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}")

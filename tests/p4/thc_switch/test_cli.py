@@ -117,3 +117,23 @@ def test_a_wrong_description_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     path.write_text(EXAMPLE.read_text().replace("[jobs.thc]", "[jobs.thc]\ngranularity = 100"))
     assert "use thc.granularity 85 or less" in failure("plan", path)
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_run_says_what_it_needs(bmv2_jobs: Path) -> None:
+    assert "write NUMBER=INTERFACE" in failure("run", EXAMPLE, "--port", "veth1")
+    assert "port 1 is given twice" in failure("run", EXAMPLE, "--port", "1=a", "--port", "1=b")
+    assert "--target model or bmv2" in failure("run", EXAMPLE, "--port", "1=a", "--target", "grpc")
+    assert 'architecture = "v1model"' in failure("run", EXAMPLE, "--port", "1=a", "--target", "bmv2")
+    assert "--cpu-interface" in failure("run", bmv2_jobs, "--port", "1=a", "--target", "bmv2")
+    bmv2 = ("run", bmv2_jobs, "--port", "1=a", "--target", "bmv2", "--cpu-interface", "b")
+    assert "simple_switch, simple_switch_CLI, p4c-bm2-ss not on PATH" in failure(*bmv2)
+    assert "port 1: interface 'thcnone'" in failure("run", EXAMPLE, "--port", "1=thcnone")
+
+
+def test_a_description_may_be_json(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.json"
+    path.write_text(Deployment.load(EXAMPLE).model_dump_json())
+    assert switch("plan", path) == switch("plan", EXAMPLE)
+    path.write_text("[switch]")
+    assert "is no job description" in failure("plan", path)

@@ -1,0 +1,1 @@
+"""`thc testbed`: a training with its servers, its switch and its hosts, from one description."""

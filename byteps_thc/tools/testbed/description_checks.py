@@ -1,0 +1,199 @@
+"""How the sections of a description have to fit together. Each check raises ValueError with the key to change."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.testbed.assignment import assign_workers
+from byteps_thc.tools.testbed.description_parts import Dpdk, Nic, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.job_description import deployment_of
+from byteps_thc.wire.layout import MAX_WORKERS
+
+if TYPE_CHECKING:
+    from byteps_thc.tools.testbed.description import Testbed
+
+#: DPDK's ends of a testbed take a network of this size, without a gateway; in namespaces it is made.
+PREFIX_LENGTH = 24
+#: Variables that the plan gives, so that they agree.
+PLANNED_PREFIXES = ("DMLC_", "THC_")
+#: Variables of these prefixes that are settings of the training.
+FREE_VARIABLES = ("THC_BYPASS_ELEMENTS", "THC_LOG_EVERY", "THC_STOP_STEP", "THC_WARMUP_STEPS", "DMLC_ENABLE_RDMA")
+#: Names of namespaces that a plan adds.
+RESERVED_NAMES = ("fabric", "management")
+
+
+def check(testbed: Testbed) -> None:
+    """ValueError with the first mistake."""
+    _check_hosts(testbed)
+    _check_names(testbed)
+    _check_addresses(testbed)
+    _check_training(testbed)
+    if isinstance(testbed.aggregator, ThcPs):
+        _check_thc_ps(testbed, testbed.aggregator)
+    else:
+        _check_switch(testbed, testbed.aggregator)
+    if isinstance(testbed.transport, Dpdk):
+        _check_dpdk(testbed, testbed.transport)
+    elif testbed.reach == "ssh" and testbed.transport.mtu_bytes is not None:
+        _require_interfaces(testbed, "transport.mtu_bytes is set through the kernel")
+
+
+def _check_hosts(testbed: Testbed) -> None:
+    _refuse_repeated("hosts: name", (host.name for host in testbed.hosts))
+    for number, host in enumerate(testbed.hosts):
+        where = f"hosts.{number} ({host.name})"
+        if testbed.reach == "namespaces" and host.name in RESERVED_NAMES:
+            raise ValueError(f"{where}: the testbed has a namespace {host.name} of its own; choose another name")
+        if testbed.reach == "ssh" and not (host.ssh or host.management_ip):
+            raise ValueError(f"{where}: give ssh or management_ip, where to log in")
+        if host.workers and not host.nics:
+            raise ValueError(f"{where}: it has workers, so give it [[hosts.nics]] with its address in the data network")
+        if host.workers and not host.management_ip:
+            raise ValueError(f"{where}: give management_ip, which {testbed.training.launcher} meets the others at")
+        if host.gpus and host.workers and host.gpus % host.workers:
+            raise ValueError(f"{where}: {host.gpus} gpus cannot be shared out among {host.workers} workers equally")
+    if not testbed.workers:
+        raise ValueError("hosts: no host has workers; give some of them workers = 1")
+
+
+def _check_names(testbed: Testbed) -> None:
+    """Every name is a host's, and every host has something to do."""
+    names = {host.name: number for number, host in enumerate(testbed.hosts)}
+    used = {host.name for host in testbed.worker_hosts}
+    named = {"training.coordinator": [testbed.training.coordinator] if testbed.training.coordinator else []}
+    if isinstance(testbed.aggregator, SwitchAggregator):
+        named["aggregator.host"] = [testbed.aggregator.host]
+    else:
+        named["aggregator.hosts"] = list(testbed.aggregator.hosts)
+    for key, hosts in named.items():
+        for name in hosts:
+            if name not in names:
+                raise ValueError(f"{key}: there is no host {name}; there are {', '.join(names)}")
+            used.add(name)
+    for name, number in names.items():
+        if name not in used:
+            raise ValueError(f"hosts.{number} ({name}): it has nothing to do; give it workers, or leave it out")
+
+
+def _check_addresses(testbed: Testbed) -> None:
+    nics = [(host, nic) for host in testbed.hosts for nic in host.nics]
+    management = [host.management_ip for host in testbed.hosts if host.management_ip]
+    service = [testbed.aggregator.switch.ip] if isinstance(testbed.aggregator, SwitchAggregator) else []
+    _refuse_repeated("hosts: the address", (*(nic.ip for _, nic in nics), *management, *service))
+    _refuse_repeated("hosts: mac", (nic.mac for _, nic in nics if nic.mac))
+    _refuse_repeated("hosts: switch_port", (nic.switch_port for _, nic in nics if nic.switch_port is not None))
+    for host in testbed.hosts:
+        _refuse_repeated(f"nics of {host.name}: interface", (nic.interface for nic in host.nics if nic.interface))
+        _refuse_repeated(f"nics of {host.name}: pci_address", (nic.pci_address for nic in host.nics if nic.pci_address))
+    if testbed.reach == "namespaces":
+        _require_one_network("hosts: management_ip", management)
+    if testbed.reach == "namespaces" or isinstance(testbed.transport, Dpdk):
+        _require_one_network("hosts: ip of nics", [*(nic.ip for _, nic in nics), *service])
+
+
+def _check_training(testbed: Testbed) -> None:
+    if testbed.workers > MAX_WORKERS:
+        raise ValueError(f"hosts: {testbed.workers} workers; a job takes {MAX_WORKERS}")
+    for name in testbed.training.environment:
+        if name.startswith(PLANNED_PREFIXES) and name not in FREE_VARIABLES:
+            raise ValueError(f"training.environment: {name} follows from other sections; leave it out")
+    if testbed.training.launcher == "torchrun":
+        if len({host.workers for host in testbed.worker_hosts}) > 1:
+            raise ValueError("hosts: workers: torchrun starts as many ranks on every host; give all the same number")
+        if (testbed.job.lanes or 1) > 1:
+            raise ValueError("job.lanes: lanes are BytePS's; leave it out with torchrun")
+    if testbed.job.quorum is not None and testbed.job.quorum > testbed.workers:
+        raise ValueError(f"job.quorum: {testbed.job.quorum} of {testbed.workers} workers; at most all of them")
+    if testbed.coordinator.management_ip is None:
+        raise ValueError(f"training.coordinator: {testbed.coordinator.name} has no management_ip; give it one")
+    if testbed.training.launcher == "torchrun" and not testbed.coordinator.workers:
+        raise ValueError("training.coordinator: with torchrun it has rank 0, so it needs workers")
+
+
+def _check_thc_ps(testbed: Testbed, aggregator: ThcPs) -> None:
+    _refuse_repeated("aggregator.hosts", aggregator.hosts)
+    for host in testbed.aggregator_hosts:
+        if not host.nics:
+            raise ValueError(f"aggregator.hosts: {host.name} has no NIC; give it [[hosts.nics]]")
+        if aggregator.kind == "thc-ps" and host.workers:
+            raise ValueError(f'aggregator.hosts: {host.name} has workers; use kind "colocated", or another host')
+        if aggregator.metrics_port and host.management_ip is None:
+            raise ValueError(f"aggregator.metrics_port: {host.name} has no management_ip to serve it at; give it one")
+    if isinstance(testbed.transport, Dpdk) and aggregator.threads > 1:
+        raise ValueError("aggregator.threads: thc-ps over DPDK has one; leave it out")
+    try:
+        testbed.job.thc.resolve(testbed.workers)
+    except ConfigurationError as error:
+        raise ValueError(f"job.thc: {error}") from error
+
+
+def _check_switch(testbed: Testbed, aggregator: SwitchAggregator) -> None:
+    architecture = aggregator.switch.architecture
+    if aggregator.runner == "bmv2" and architecture != "v1model":
+        raise ValueError('aggregator.switch.architecture: bmv2 runs "v1model"')
+    if aggregator.runner == "tofino" and (architecture == "v1model" or testbed.reach == "namespaces"):
+        raise ValueError('aggregator.runner: a Tofino is "tofino1" or "tofino2", and hosts are reached by "ssh"')
+    if testbed.job.key_file is not None:
+        raise ValueError("job.key_file: a switch cannot authenticate packets (docs/security.md); leave it out")
+    if aggregator.runner != "tofino" and testbed.reach == "ssh":
+        missing = {nic.switch_port for host in testbed.worker_hosts for nic in host.nics} - aggregator.interfaces.keys()
+        if missing:
+            raise ValueError(f"aggregator.interfaces: name {aggregator.host}'s interface of each switch_port")
+    if testbed.reach == "ssh":
+        for host in testbed.worker_hosts:
+            for nic in host.nics:
+                if nic.mac is None:
+                    raise ValueError(f"hosts: nics of {host.name}: give mac, which the switch has to know")
+    deployment_of(testbed, aggregator, assign_workers(testbed))
+
+
+def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
+    if testbed.lanes > 1:
+        raise ValueError(f"job.lanes: {testbed.lanes} lanes cannot share a device of DPDK; leave it out")
+    if testbed.job.thc.codes_per_packet == "auto":
+        raise ValueError('job.thc.codes_per_packet: "auto" asks the kernel for the path; give a number with DPDK')
+    if testbed.reach == "namespaces" and dpdk.driver != "af_packet":
+        raise ValueError('transport.driver: namespaces have virtual interfaces only: "af_packet"')
+    if dpdk.driver != "af_packet" and dpdk.hugepages == "none":
+        raise ValueError(f'transport.hugepages: {dpdk.driver} needs huge pages: "2M" or "1G"')
+    for number, host in enumerate(testbed.hosts):
+        needed = host.workers + (host in testbed.aggregator_hosts)
+        where = f"hosts.{number} ({host.name})"
+        if testbed.training.launcher == "torchrun" and host.workers > 1:
+            raise ValueError(f"{where}: one rank of torchrun has the NIC of DPDK; workers = 1")
+        if len(host.nics) < needed:
+            raise ValueError(f"{where}: {needed} processes need a NIC of DPDK each, and it has {len(host.nics)}")
+        for nic in host.nics:
+            _check_device(testbed, dpdk, where, nic)
+
+
+def _check_device(testbed: Testbed, dpdk: Dpdk, where: str, nic: Nic) -> None:
+    if dpdk.driver != "af_packet" and nic.pci_address is None:
+        raise ValueError(f"{where}: NIC {nic.ip}: give pci_address, the device that {dpdk.driver} takes")
+    if dpdk.driver == "af_packet" and testbed.reach == "ssh" and nic.interface is None:
+        raise ValueError(f"{where}: NIC {nic.ip}: give interface, which af_packet opens")
+
+
+def _require_interfaces(testbed: Testbed, why: str) -> None:
+    for host in testbed.hosts:
+        for nic in host.nics:
+            if nic.interface is None:
+                raise ValueError(f"hosts: nics of {host.name}: give interface: {why}")
+
+
+def _require_one_network(key: str, addresses: Iterable[object]) -> None:
+    networks = {IPv4Network(f"{address}/{PREFIX_LENGTH}", strict=False) for address in addresses}
+    if len(networks) > 1:
+        names = " and ".join(str(network) for network in sorted(networks)[:2])
+        raise ValueError(f"{key}: all of a testbed are in one /{PREFIX_LENGTH} network here, not in {names}")
+
+
+def _refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
+    seen = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{what} {value} is there twice; give each its own")
+        seen.add(value)

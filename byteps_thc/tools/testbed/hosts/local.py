@@ -1,0 +1,80 @@
+"""This machine as a host, or a network namespace of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from byteps_thc.errors import TransportError
+from byteps_thc.tools.demo.namespaces import command_inside
+from byteps_thc.tools.testbed.hosts.host import Host, Outcome
+
+#: A line of JSON, with a line of a log in it.
+_LINE_LIMIT_BYTES = 1 << 20
+#: A command that has closed its output is about to end.
+_AFTER_OUTPUT_S = 10.0
+
+
+class LocalHost(Host):
+    """Commands become children of this process. namespace: that they run in; None: this process's own."""
+
+    def __init__(self, name: str, python: str, namespace: str | None = None) -> None:
+        self.name = name
+        self.python = python
+        self._namespace = namespace
+        self._prefix = [] if namespace is None else command_inside(namespace)
+
+    async def run(self, argv: Sequence[str], *, text: str = "", timeout_s: float) -> Outcome:
+        """See Host."""
+        process = await self._start(argv)
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(text.encode()), timeout_s)
+        except TimeoutError:
+            raise TransportError(f"{self.name}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from None
+        finally:
+            _kill(process)
+        assert process.returncode is not None
+        return Outcome(process.returncode, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+    async def stream(self, argv: Sequence[str], *, text: str) -> AsyncIterator[str]:
+        """See Host."""
+        process = await self._start(argv)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(text.encode())
+            await process.stdin.drain()
+            while line := await process.stdout.readline():
+                yield line.decode(errors="replace").rstrip("\n")
+            await asyncio.wait_for(process.wait(), _AFTER_OUTPUT_S)
+        finally:
+            _kill(process)
+            process.stdin.close()
+            await process.communicate()
+
+    async def close(self) -> None:
+        """See Host."""
+
+    async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
+        if self._namespace is not None and not Path("/run/netns", self._namespace).exists():
+            raise TransportError(f"host {self.name} is not there (network namespace {self._namespace}): thc testbed up")
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._prefix,
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=_LINE_LIMIT_BYTES,
+                start_new_session=True,  # Ctrl-C is for this process
+            )
+        except OSError as error:
+            raise TransportError(f"{self.name}: {argv[0]} cannot be started: {error.strerror}") from error
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()

@@ -1,0 +1,93 @@
+"""`python -m byteps_thc.tools.testbed.keeper COMMAND`: a line of JSON on standard input, lines of JSON as answer.
+
+Every request has the "folder" of the records on this host, below the user's state folder ($XDG_STATE_HOME).
+The answer is {"result": ...} or {"error": "..."}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from byteps_thc.tools.testbed.keeper import ending, files, following
+from byteps_thc.tools.testbed.keeper.probe import probe
+from byteps_thc.tools.testbed.keeper.records import Records, state_of
+from byteps_thc.tools.testbed.keeper.supervisor import start
+
+
+def records_of(folder: str) -> Records:
+    """The records of a testbed on this host: in the user's state folder."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Records(Path(state).expanduser() / "byteps_thc" / "testbed" / folder)
+
+
+def _start(records: Records, request: dict[str, Any]) -> Any:
+    record, new = start(records, request["name"], request["argv"], request["environment"], request["cwd"])
+    return {"pid": record.pid, "new": new}
+
+
+def _list(records: Records, _: dict[str, Any]) -> Any:
+    return [
+        {
+            "name": record.name,
+            "pid": record.pid,
+            "state": state_of(record, records),
+            "status": records.status(record.name),
+            "started_s": record.started_s,
+            "argv": record.argv,
+        }
+        for record in records.all()
+    ]
+
+
+def _stop(records: Records, request: dict[str, Any]) -> Any:
+    names = request["names"]
+    return ending.stop(records, [r.name for r in records.all()] if names is None else names, request["grace_s"])
+
+
+def _remove(records: Records, _: dict[str, Any]) -> Any:
+    """Files and records, of a testbed whose processes have ended."""
+    files.remove_all(records.folder)
+    if records.folder.is_dir():
+        shutil.rmtree(records.folder)
+
+
+COMMANDS: dict[str, Callable[[Records, dict[str, Any]], Any]] = {
+    "start": _start,
+    "list": _list,
+    "stop": _stop,
+    "remove": _remove,
+    "put": lambda records, request: files.put(records.folder, request["files"]),
+    "read": lambda _, request: Path(request["path"]).read_text(encoding="utf-8"),
+    "wait": lambda records, request: following.wait_ready(
+        records, request["name"], request["pattern"], request["timeout_s"]
+    ),
+    "tail": lambda records, request: following.tail(records, request["name"], request["count"]),
+    "probe": lambda _, request: probe(request["programs"], request["listens"]),
+}
+
+
+def main() -> None:
+    """Answer one request; `watch` answers until there is nothing more to watch."""
+    command = sys.argv[1]
+    request = json.loads(sys.stdin.buffer.readline())
+    records = records_of(request["folder"])
+    if command == "watch":
+        events = following.watch(records, request["names"], follow=request["follow"], last_lines=request["last_lines"])
+        for event in events:
+            print(json.dumps(event), flush=True)
+        return
+    try:
+        answer = {"result": COMMANDS[command](records, request)}
+    except (OSError, ValueError) as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

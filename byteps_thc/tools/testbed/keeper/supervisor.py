@@ -1,0 +1,90 @@
+"""Starts a process that outlives the command that starts it, under a supervisor that sees how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from byteps_thc.tools.testbed.keeper.ending import end_all
+from byteps_thc.tools.testbed.keeper.records import TOKEN_VARIABLE, Record, Records, new_record, state_of
+
+#: For what a process has left behind when it ends by itself.
+_LEFT_BEHIND_GRACE_S = 2.0
+
+
+def start(
+    records: Records, name: str, argv: Sequence[str], environment: Mapping[str, str], folder: str | None
+) -> tuple[Record, bool]:
+    """Start a process, with its output in a file; one that runs already is left alone.
+
+    environment: added to this process's, where the folder of this Python is the first of PATH. Returns its record, and
+    whether it was started now. OSError when it cannot be started.
+    """
+    known = records.read(name)
+    if known is not None and state_of(known, records) == "running":
+        return known, False
+    records.begin(name)
+    reader, writer = os.pipe()
+    if (first := os.fork()) == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                os.close(reader)
+                _supervise(records, name, list(argv), _whole(environment), folder, writer)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(first, 0)
+    with os.fdopen(reader, encoding="utf-8") as answers:
+        answer = json.loads(answers.read() or '{"error": "its supervisor has died"}')
+    if "error" in answer:
+        raise OSError(answer["error"])
+    record = records.read(name)
+    assert record is not None
+    return record, True
+
+
+def _supervise(
+    records: Records, name: str, argv: list[str], environment: dict[str, str], folder: str | None, writer: int
+) -> None:
+    """What the supervisor does, from the start of the process to its end; runs in a process of its own."""
+    _detach(records.log(name))
+    token = secrets.token_hex(16)
+    try:
+        process = subprocess.Popen(
+            argv,
+            env=environment | {TOKEN_VARIABLE: token},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        records.write(new_record(name, process.pid, token, argv))
+    except OSError as error:
+        os.write(writer, json.dumps({"error": str(error)}).encode())
+        return
+    os.write(writer, b"{}")
+    os.close(writer)
+    status = process.wait()
+    end_all([token], _LEFT_BEHIND_GRACE_S)
+    records.write_status(name, status)
+
+
+def _detach(log: Path) -> None:
+    """Let go of the terminal or connection, so that it can end before this process."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, source in ((0, nothing), (1, output), (2, output)):
+        os.dup2(source, number)
+    os.chdir("/")
+
+
+def _whole(environment: Mapping[str, str]) -> dict[str, str]:
+    path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    return os.environ | {"PATH": os.pathsep.join(path)} | dict(environment)

@@ -1,0 +1,95 @@
+"""A plan as manifests for Kubernetes, in JSON, which kubectl takes as it takes YAML.
+
+Pods use the networks of their nodes: the addresses of a plan are those of NICs. Nodes are called as the hosts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.testbed.description import Testbed
+from byteps_thc.tools.testbed.description_parts import Kubernetes, ThcPs
+from byteps_thc.tools.testbed.kubernetes_pod import FILES, Pods, file_key
+from byteps_thc.tools.testbed.kubernetes_setup import setup_scripts
+from byteps_thc.tools.testbed.process import Plan, PlannedProcess
+from byteps_thc.wire.layout import UDP_PORT
+
+#: They serve until somebody ends them, and are started again when they fail.
+_SERVING = ("aggregator", "switch", "agent")
+
+Manifest = dict[str, Any]
+
+
+def manifests(testbed: Testbed, plan: Plan) -> str:
+    """A List of all objects. ConfigurationError for namespaces, and without [kubernetes] image."""
+    if testbed.reach == "namespaces":
+        raise ConfigurationError('namespaces are on one host: Kubernetes needs reach = "ssh" and nodes as hosts')
+    if testbed.kubernetes is None:
+        raise ConfigurationError("kubernetes: give its image, with byteps_thc in it: [kubernetes] image = ...")
+    return json.dumps(_list(testbed, plan, testbed.kubernetes), indent=1) + "\n"
+
+
+def _list(testbed: Testbed, plan: Plan, settings: Kubernetes) -> Manifest:
+    pods = Pods(testbed, plan, settings)
+    items = [_config_map(testbed, plan, settings), _service(testbed, settings)]
+    items += [_workload(testbed, pods, process, settings) for process in plan.processes]
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def _metadata(testbed: Testbed, settings: Kubernetes, name: str, process: str | None = None) -> Manifest:
+    return {"name": name, "namespace": settings.namespace, "labels": _labels(testbed, process)}
+
+
+def _labels(testbed: Testbed, process: str | None) -> dict[str, str]:
+    labels = {"app.kubernetes.io/name": "byteps-thc", "app.kubernetes.io/instance": testbed.name}
+    return labels if process is None else labels | {"app.kubernetes.io/component": process}
+
+
+def _config_map(testbed: Testbed, plan: Plan, settings: Kubernetes) -> Manifest:
+    """The plan's files, and for whoever administers the nodes their set-up."""
+    files = {file_key(file): file.text for file in plan.files if file.text is not None}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(testbed, settings, FILES.format(testbed.name)),
+        "data": files | setup_scripts(plan),
+    }
+
+
+def _service(testbed: Testbed, settings: Kubernetes) -> Manifest:
+    """Headless: names for the pods; traffic goes to the addresses of nodes."""
+    port = testbed.aggregator.port if isinstance(testbed.aggregator, ThcPs) else UDP_PORT
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(testbed, settings, f"thc-{testbed.name}"),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": _labels(testbed, None),
+            "ports": [
+                {"name": "rendezvous", "protocol": "TCP", "port": testbed.training.port},
+                {"name": "thc", "protocol": "UDP", "port": port},
+            ],
+        },
+    }
+
+
+def _workload(testbed: Testbed, pods: Pods, process: PlannedProcess, settings: Kubernetes) -> Manifest:
+    labels = _labels(testbed, process.name)
+    metadata = _metadata(testbed, settings, f"thc-{testbed.name}-{process.name}", process.name)
+    if process.role in _SERVING:
+        spec = {
+            "serviceName": f"thc-{testbed.name}",
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pods.spec(process, restart="Always")},
+        }
+        return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+    spec = {
+        "backoffLimit": 0,  # BytePS and torch take no worker back
+        "template": {"metadata": {"labels": labels}, "spec": pods.spec(process, restart="Never")},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}

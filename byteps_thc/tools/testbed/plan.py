@@ -1,0 +1,92 @@
+"""From a testbed to the plan of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, assign_workers
+from byteps_thc.tools.testbed.description import Testbed
+from byteps_thc.tools.testbed.description_parts import SwitchAggregator
+from byteps_thc.tools.testbed.plan_environment import config_text, results_file, servers_of
+from byteps_thc.tools.testbed.plan_network import bridges_of, cables_of, namespaces_of
+from byteps_thc.tools.testbed.plan_processes import Processes
+from byteps_thc.tools.testbed.plan_setup import setups_of
+from byteps_thc.tools.testbed.process import HostSetup, Plan, PlannedFile, PlannedHost, SetupStep
+
+
+def plan(testbed: Testbed) -> Plan:
+    """Compute everything a run needs. ConfigurationError: the parts do not fit together."""
+    workers = assign_workers(testbed)
+    local = testbed.reach == "namespaces"
+    bin = testbed.bin or (str(Path(sys.executable).parent) if local else None)
+    processes = Processes(testbed, workers, bin)
+    python = sys.executable if local and testbed.bin is None else processes.command("python3")
+    cables = cables_of(testbed) if local else ()
+    return Plan(
+        name=testbed.name,
+        reach=testbed.reach,
+        hosts=(*_hosts(testbed, python), *(namespaces_of(testbed, python) if local else ())),
+        cables=cables,
+        files=(*_folders(testbed), *processes.files()),
+        setups=(*(bridges_of(cables) if local else setups_of(testbed)), *_switch_setups(testbed, processes)),
+        processes=processes.all(),
+        resolved=_resolved(testbed, len(workers)),
+        addresses=tuple(_addresses(testbed, workers)),
+        results=results_file(testbed, workers) if testbed.training.results else None,
+    )
+
+
+def _hosts(testbed: Testbed, python: str) -> Iterator[PlannedHost]:
+    for host in testbed.hosts:
+        management_ip = None if host.management_ip is None else str(host.management_ip)
+        ssh = None if testbed.reach == "namespaces" else host.ssh or management_ip
+        yield PlannedHost(host.name, ssh=ssh, management_ip=management_ip, python=python)
+
+
+def _folders(testbed: Testbed) -> Iterator[PlannedFile]:
+    for host in testbed.hosts:
+        yield PlannedFile(host.name, testbed.run_folder, mode=0o700)
+
+
+def _switch_setups(testbed: Testbed, processes: Processes) -> Iterator[HostSetup]:
+    """A Tofino gets its tables before the agent starts, which opens its jobs; in software both are one process."""
+    aggregator = testbed.aggregator
+    if isinstance(aggregator, SwitchAggregator) and aggregator.runner == "tofino":
+        yield HostSetup(
+            aggregator.host, (SetupStep("install the job description on the switch", processes.install_switch()),)
+        )
+
+
+def _resolved(testbed: Testbed, workers: int) -> dict[str, str]:
+    config = testbed.job.thc
+    resolved = config.resolve(workers)
+    if resolved.value_bits == 16 and isinstance(testbed.aggregator, SwitchAggregator):
+        raise ConfigurationError(f"{workers} workers need sums of 16 bits, and a switch has 8: fewer workers")
+    jobs = range(testbed.job.id, testbed.job.id + testbed.lanes)
+    return {
+        "workers": str(workers),
+        "jobs": " ".join(map(str, jobs)),
+        "servers": servers_of(testbed),
+        "THC_CONFIG": config_text(config) or "(defaults)",
+        "bits": str(config.bits),
+        "granularity": str(resolved.table.granularity),
+        "p": f"{resolved.table.p:.6g}",
+        "bits of a sum": str(resolved.value_bits),
+        "codes per packet": str(config.codes_per_packet),
+        "settings hash": f"{resolved.shared_hash:08x}",
+    }
+
+
+def _addresses(testbed: Testbed, workers: tuple[Worker, ...]) -> Iterator[tuple[str, str, str]]:
+    for host in testbed.hosts:
+        if host.management_ip is not None:
+            yield host.name, "management", str(host.management_ip)
+    for worker in workers:
+        yield f"worker{worker.number} on {worker.host.name}", "data", worker.address
+    for host in testbed.aggregator_hosts:
+        yield f"thc-ps on {host.name}", "data", str(aggregator_nic(testbed, host).ip)
+    if isinstance(testbed.aggregator, SwitchAggregator):
+        yield "switch", "data", servers_of(testbed)

@@ -1,0 +1,186 @@
+"""The processes of a run, each with its command and what it waits for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+
+from byteps_thc.tools.launch import READY_PREFIX
+from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic
+from byteps_thc.tools.testbed.description import Testbed
+from byteps_thc.tools.testbed.description_checks import PREFIX_LENGTH
+from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.job_description import CPU_INTERFACE, deployment_of
+from byteps_thc.tools.testbed.plan_environment import (
+    byteps_environment,
+    byteps_worker_environment,
+    eal_arguments,
+    path_environment,
+    torch_environment,
+)
+from byteps_thc.tools.testbed.process import PlannedFile, PlannedProcess, Role
+from thc_switch.description import Deployment
+from thc_switch.software import READY as SWITCH_READY
+
+AGENT_READY = "agent ready on "
+
+
+class Processes:
+    """Makes the processes of a testbed. bin: folder of the commands; None: they are on PATH."""
+
+    def __init__(self, testbed: Testbed, workers: tuple[Worker, ...], bin: str | None) -> None:
+        self._testbed = testbed
+        self._workers = workers
+        self._bin = bin
+
+    def all(self) -> tuple[PlannedProcess, ...]:
+        """Every process, in the order in which they start."""
+        summing = tuple(self._aggregators())
+        launched = self._torchrun if self._testbed.training.launcher == "torchrun" else self._bpslaunch
+        return (*summing, *launched(tuple(process.name for process in summing)))
+
+    def files(self) -> Iterator[PlannedFile]:
+        """Files and folders that the processes need."""
+        folder = self._testbed.run_folder
+        if isinstance(self._testbed.aggregator, SwitchAggregator):
+            text = job_description_text(self._testbed, self._testbed.aggregator, self._workers)
+            yield PlannedFile(self._testbed.aggregator.host, self._job_description, text)
+        if self._testbed.training.launcher == "bpslaunch":
+            for worker in self._workers:
+                yield PlannedFile(worker.host.name, f"{folder}/worker{worker.number}", mode=0o700)
+
+    @property
+    def _rendezvous(self) -> str:
+        return f"tcp:{self._testbed.coordinator.management_ip}:{self._testbed.training.port}"
+
+    @property
+    def _job_description(self) -> str:
+        return f"{self._testbed.run_folder}/jobs.json"
+
+    def command(self, name: str) -> str:
+        """Path of a command on the hosts."""
+        return name if self._bin is None else f"{self._bin}/{name}"
+
+    def _aggregators(self) -> Iterator[PlannedProcess]:
+        aggregator = self._testbed.aggregator
+        if isinstance(aggregator, SwitchAggregator):
+            tofino = aggregator.runner == "tofino"
+            yield self._agent(aggregator) if tofino else self._software_switch(aggregator)
+        else:
+            for number, host in enumerate(self._testbed.aggregator_hosts):
+                yield self._thc_ps(aggregator, number, host)
+
+    def _thc_ps(self, aggregator: ThcPs, number: int, host: HostDescription) -> PlannedProcess:
+        nic = aggregator_nic(self._testbed, host)
+        argv = [self.command("thc-ps"), "--listen", str(nic.ip), "--port", str(aggregator.port)]
+        if aggregator.threads > 1:
+            argv += ["--threads", str(aggregator.threads)]
+        if self._testbed.job.key_file is not None:
+            argv += ["--key-file", self._testbed.job.key_file]
+        if aggregator.metrics_port:
+            argv += ["--metrics-port", str(aggregator.metrics_port), "--metrics-listen", str(host.management_ip)]
+        transport = self._testbed.transport
+        if isinstance(transport, Dpdk):
+            arguments = eal_arguments(self._testbed, transport, host, nic, f"thc-ps{number}")
+            argv += ["--dpdk", "--eal-args", shlex.join(arguments), "--dpdk-prefix", str(PREFIX_LENGTH)]
+        return PlannedProcess(
+            name=f"thc-ps{number}",
+            host=host.name,
+            role="aggregator",
+            argv=(*argv, *aggregator.options),
+            environment=path_environment(self._bin),
+            ready=READY_PREFIX,
+            listens=() if isinstance(transport, Dpdk) else (f"udp:{nic.ip}:{aggregator.port}",),
+        )
+
+    def _software_switch(self, aggregator: SwitchAggregator) -> PlannedProcess:
+        nics = [nic for host in self._testbed.hosts for nic in host.nics]
+        ports = sorted({nic.switch_port for nic in nics if nic.switch_port is not None})
+        argv = [self.command("thc"), "switch", "run", self._job_description, "--target", aggregator.runner]
+        for port in ports:
+            argv += ["--port", f"{port}={aggregator.interfaces.get(port, f'port{port}')}"]
+        if aggregator.runner == "bmv2":
+            argv += ["--cpu-interface", CPU_INTERFACE]
+        return PlannedProcess(
+            name="switch",
+            host=aggregator.host,
+            role="switch",
+            argv=tuple(argv),
+            environment=path_environment(self._bin),
+            ready=SWITCH_READY,
+        )
+
+    def _agent(self, aggregator: SwitchAggregator) -> PlannedProcess:
+        return PlannedProcess(
+            name="agent",
+            host=aggregator.host,
+            role="agent",
+            argv=(self.command("thc"), "switch", "serve", self._job_description, "--target", "grpc"),
+            environment=path_environment(self._bin),
+            ready=AGENT_READY,
+        )
+
+    def install_switch(self) -> tuple[str, ...]:
+        """The command that installs the job description on a Tofino."""
+        return (self.command("thc"), "switch", "install", self._job_description, "--target", "grpc")
+
+    def _bpslaunch(self, aggregators: tuple[str, ...]) -> Iterator[PlannedProcess]:
+        coordinator = self._testbed.coordinator
+        path = path_environment(self._bin)
+        servers = tuple(f"server{number}" for number in range(self._testbed.training.byteps_servers))
+        for name in ("scheduler", *servers):
+            role: Role = "scheduler" if name == "scheduler" else "server"
+            yield PlannedProcess(
+                name=name,
+                host=coordinator.name,
+                role=role,
+                argv=(self.command("bpslaunch"),),
+                environment=path | byteps_environment(self._testbed, role, coordinator),
+                after=() if role == "scheduler" else ("scheduler",),
+                listens=(self._rendezvous,) if role == "scheduler" else (),
+            )
+        for worker in self._workers:
+            sockets = f"{self._testbed.run_folder}/worker{worker.number}"
+            words = (shlex.quote(word) for word in self._testbed.training.command)  # bpslaunch gives them to a shell
+            yield PlannedProcess(
+                name=f"worker{worker.number}",
+                host=worker.host.name,
+                role="worker",
+                argv=(self.command("bpslaunch"), *words),
+                environment=path | byteps_worker_environment(self._testbed, worker, sockets),
+                folder=self._testbed.training.folder,
+                after=(*aggregators, "scheduler", *servers),
+            )
+
+    def _torchrun(self, aggregators: tuple[str, ...]) -> Iterator[PlannedProcess]:
+        testbed = self._testbed
+        coordinator = testbed.coordinator
+        firsts = [worker for worker in self._workers if worker.local == 0]
+        for node, first in enumerate(firsts):
+            host = first.host
+            options = {
+                "nnodes": len(firsts),
+                "nproc-per-node": host.workers,
+                "node-rank": node,
+                "master-addr": coordinator.management_ip,
+                "master-port": testbed.training.port,
+            }
+            words = (f"--{name}={value}" for name, value in options.items())
+            yield PlannedProcess(
+                name=f"worker{node}",
+                host=host.name,
+                role="worker",
+                argv=(self.command("torchrun"), *words, "--no-python", *testbed.training.command),
+                environment=path_environment(self._bin) | torch_environment(testbed, first),
+                folder=testbed.training.folder,
+                after=aggregators,
+                listens=() if node else (self._rendezvous,),
+            )
+
+
+def job_description_text(testbed: Testbed, aggregator: SwitchAggregator, workers: tuple[Worker, ...]) -> str:
+    """The derived job description, as `thc switch` reads it from a .json file; lanes are jobs there."""
+    deployment: Deployment = deployment_of(testbed, aggregator, workers)
+    fields = deployment.model_dump(mode="json", exclude_defaults=True)
+    return json.dumps(fields, indent=1) + "\n"

@@ -1,0 +1,69 @@
+"""THC_SERVERS and its like: where a worker's servers are, for programs that do not say it themselves."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from byteps_thc.environment import settings_from_environment
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
+
+#: seconds; CompressionPolicy's
+_DEADLINE_S = "600"
+
+
+def variables(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return THC_<NAME> of each name that is set, by name."""
+    return {name: value for name in names if (value := os.environ.get(f"THC_{name.upper()}"))}
+
+
+def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
+    """Return what THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say; None when they say nothing.
+
+    socket: of several processes that share the variables; kernel UDP binds so many ports above the one of THC_LOCAL.
+    """
+    kind, local = os.environ.get("THC_BACKEND", ""), os.environ.get("THC_LOCAL", "")
+    makers: dict[str, Callable[[], UdpConfig | DpdkConfig | None]] = {
+        "": lambda: nth_socket(UdpConfig(local=local), socket) if local else None,
+        "udp": lambda: nth_socket(UdpConfig(local=local), socket) if local else None,
+        "dpdk": lambda: DpdkConfig(local=local, eal_args=shlex.split(os.environ.get("THC_EAL_ARGS", ""))),
+    }
+    if kind not in makers:
+        raise ConfigurationError(f"THC_BACKEND must be udp or dpdk, not {kind!r}")
+    if kind == "dpdk" and not local:
+        raise ConfigurationError("THC_BACKEND=dpdk needs THC_LOCAL, the worker's own IP")
+    if kind == "dpdk" and socket > 0:
+        raise ConfigurationError("THC_BACKEND=dpdk: a device of DPDK serves one process, so start one on each host")
+    return makers[kind]()
+
+
+def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:
+    """Return the same with a port that is `number` above; a port that is left open stays so."""
+    address, _, port = backend.local.partition(":")
+    if not (number and port.isdigit() and int(port)):
+        return backend
+    return UdpConfig(local=f"{address}:{int(port) + number}", gso=backend.gso, gro=backend.gro)
+
+
+def timeouts_from_environment() -> Timeouts | None:
+    """Return what THC_TIMEOUTS says, such as connect_s=60,rto_initial_s=1; None when it is not set.
+
+    An operation takes THC_DEADLINE_S at most unless operation_s is given.
+    """
+    settings = settings_from_environment("THC_TIMEOUTS", "connect_s=60,rto_initial_s=1")
+    if not settings:
+        return None
+    names = [field.name for field in fields(Timeouts)]
+    wrong = [name for name, value in settings.items() if name not in names or not _is_positive(value)]
+    if wrong:
+        raise ConfigurationError(f"THC_TIMEOUTS: {wrong[0]} is no positive number of {', '.join(names)}")
+    seconds = {name: float(value) for name, value in settings.items()}
+    return Timeouts(**{"operation_s": float(os.environ.get("THC_DEADLINE_S") or _DEADLINE_S)} | seconds)
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

@@ -1,0 +1,170 @@
+"""What a plan looks like, and that what was looked at is what is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from testbed_plans import CASES, DESCRIPTIONS, EXAMPLE, description, golden, printed
+from typer.testing import CliRunner
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.tools.cli import app
+from byteps_thc.tools.testbed.description import load
+from byteps_thc.tools.testbed.plan import plan
+from byteps_thc.tools.testbed.process import Plan, PlannedProcess
+from thc_switch.description import Deployment
+
+NAMES = ("udp_thc_ps", "dpdk_switch", "torchrun", "colocated", "example")
+
+
+def of_role(planned: Plan, role: str) -> list[PlannedProcess]:
+    return [process for process in planned.processes if process.role == role]
+
+
+def values(processes: Iterable[PlannedProcess], name: str) -> list[str]:
+    return [process.environment[name] for process in processes]
+
+
+@pytest.mark.parametrize(("name", "format"), CASES, ids=".".join)
+def test_goldens(name: str, format: str) -> None:
+    assert printed(name, format) == golden(name, format).read_text(encoding="utf-8"), (
+        "if that is meant: python tests/lib/testbed_plans.py, and look at git diff"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_processes_wait_for_such_as_are_there_and_before(name: str) -> None:
+    seen: set[str] = set()
+    for process in plan(description(name)).processes:
+        assert set(process.after) <= seen
+        assert process.name not in seen
+        seen.add(process.name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_of_the_job_are_the_same_everywhere(name: str) -> None:
+    planned = plan(description(name))
+    workers = of_role(planned, "worker")
+    for variable in ("THC_SERVERS", "THC_JOB", "THC_CONFIG", "THC_LANES", "THC_QUORUM", "THC_KEY_FILE", "THC_TIMEOUTS"):
+        assert len({process.environment.get(variable) for process in workers}) == 1
+    assert len(set(values(workers, "THC_LOCAL"))) == len(workers)
+
+
+def test_a_switch_is_told_what_the_workers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan(description("dpdk_switch"))
+    [text] = [file.text for file in planned.files if file.text is not None]
+    deployment = Deployment(**json.loads(text))
+    workers = of_role(planned, "worker")
+    [job, other] = deployment.jobs
+    assert [f"{worker.ip}:{worker.udp_port}" for worker in job.workers] == values(workers, "THC_LOCAL")
+    assert values(workers, "THC_JOB") == [str(job.job_id)] * 2
+    assert other.job_id == 9
+    monkeypatch.setenv("THC_CONFIG", workers[0].environment["THC_CONFIG"])
+    assert ThcConfig.from_environment() == job.thc
+
+
+def test_lanes_through_a_switch_are_jobs_of_it() -> None:
+    example = description("example")
+    transport = {"kind": "udp"}
+    udp = type(example)(**example.model_dump(exclude_unset=True) | {"transport": transport, "job": {"lanes": 2}})
+    planned = plan(udp)
+    [text] = [file.text for file in planned.files if file.text is not None]
+    jobs = Deployment(**json.loads(text)).jobs
+    assert [job.job_id for job in jobs] == [1, 2]
+    assert [job.workers[0].udp_port for job in jobs] == [49000, 49001]
+    assert values(of_role(planned, "worker"), "THC_LANES") == ["2"] * 3
+
+
+def test_lanes_and_workers_of_a_nic_have_ports_of_their_own() -> None:
+    workers = of_role(plan(description("udp_thc_ps")), "worker")
+    assert values(workers, "THC_LOCAL") == ["10.77.0.1:49000", "10.77.0.1:49003", "10.77.0.2:49000"]
+
+
+def test_a_bpslaunch_command_reaches_its_shell_in_words() -> None:
+    testbed = description("dpdk_switch")
+    for worker in of_role(plan(testbed), "worker"):
+        assert shlex.split(" ".join(worker.argv[1:])) == list(testbed.training.command)
+
+
+def test_rank_0_is_the_coordinator_s_and_ranks_are_worker_ids() -> None:
+    testbed = description("torchrun")
+    first, second = of_role(plan(testbed), "worker")
+    assert (first.host, second.host) == ("node0", "node1")
+    assert "--node-rank=0" in first.argv
+    assert "--node-rank=1" in second.argv
+    # NetworkConfig.from_environment adds LOCAL_RANK.
+    assert values([first, second], "THC_LOCAL") == ["10.0.0.1:49000", "10.0.0.2:49000"]
+
+
+def test_gpus_and_nics_are_shared_out(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "colocated.toml").read_text(encoding="utf-8")
+    text = text.replace('kind = "colocated"', 'kind = "thc-ps"\nhosts = ["ps"]').replace("workers = 1", "workers = 2")
+    host = '[[hosts]]\nname = "ps"\nmanagement_ip = "192.168.1.12"\n'
+    host += 'nics = [{ ip = "10.0.0.9", pci_address = "0000:3b:00.0" }]\n'
+    file = tmp_path / "testbed.toml"
+    file.write_text(text.replace("[aggregator]", f"{host}\n[aggregator]"), encoding="utf-8")
+    workers = of_role(plan(load(file)), "worker")
+    assert values(workers, "CUDA_VISIBLE_DEVICES") == ["0,1,2,3", "4,5,6,7"] * 2
+    devices = [shlex.split(arguments) for arguments in values(workers, "THC_EAL_ARGS")]
+    assert [words[words.index("-a") + 1] for words in devices] == [
+        "0000:3b:00.0",
+        "0000:3b:00.1",
+        "0000:3b:00.0",
+        "0000:af:00.0",
+    ]
+
+
+def test_a_host_gives_its_last_nic_to_a_colocated_thc_ps() -> None:
+    planned = plan(description("colocated"))
+    for server, worker in zip(of_role(planned, "aggregator"), of_role(planned, "worker"), strict=True):
+        assert server.host == worker.host
+        own = shlex.split(worker.environment["THC_EAL_ARGS"])
+        its = shlex.split(server.argv[server.argv.index("--eal-args") + 1])
+        assert own[own.index("-a") + 1] != its[its.index("-a") + 1]
+    assert values(of_role(planned, "worker"), "THC_SERVERS") == ["10.0.0.101:48865,10.0.0.102:48865"] * 2
+
+
+def test_what_is_changed_on_hosts_is_undone() -> None:
+    for name in ("dpdk_switch", "torchrun", "colocated"):
+        steps = [step for setup in plan(description(name)).setups for step in setup.steps]
+        kept = [step for step in steps if not step.undo]
+        assert {step.what for step in kept} <= {"load vfio-pci", "install the job description on the switch"}
+        assert len(kept) < len(steps)
+
+
+def test_a_key_appears_by_its_path_only(tmp_path: Path) -> None:
+    key = tmp_path / "job.key"
+    key.write_text("f00d" * 16, encoding="utf-8")
+    text = (DESCRIPTIONS / "torchrun.toml").read_text(encoding="utf-8")
+    file = tmp_path / "testbed.toml"
+    file.write_text(text.replace("/etc/thc/job.key", str(key)), encoding="utf-8")
+    for format in ("text", "json", "slurm", "kubernetes"):
+        result = CliRunner().invoke(app, ["testbed", "plan", str(file), "--format", format])
+        assert result.exit_code == 0, result.output
+        assert str(key) in result.output
+        assert "f00d" not in result.output
+
+
+def test_the_example_runs_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Wherever `thc testbed` is started."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["testbed", "plan", str(EXAMPLE), "--format", "json"])
+    assert result.exit_code == 0, result.output
+    workers = [process for process in json.loads(result.output)["processes"] if process["role"] == "worker"]
+    assert len(workers) == 3
+    for worker in workers:
+        assert importlib.util.find_spec(worker["argv"][worker["argv"].index("-m") + 1]) is not None
+        assert worker["folder"] == str(EXAMPLE.parent)
+    assert json.loads(result.output)["results"]["path"] == workers[0]["environment"]["THC_TESTBED_RESULTS"]
+
+
+@pytest.mark.parametrize("format", ["slurm", "kubernetes"])
+def test_namespaces_are_no_cluster(format: str) -> None:
+    result = CliRunner().invoke(app, ["testbed", "plan", str(EXAMPLE), "--format", format])
+    assert result.exit_code == 1
+    assert 'reach = "ssh"' in result.stderr

@@ -1,0 +1,176 @@
+"""The keeper on one host, as `thc testbed` talks to it: processes that outlive the command that starts them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byteps_thc.tools.testbed.keeper.records import TOKEN_VARIABLE, Records, new_record, pids_with_token
+
+DEADLINE_S = 60.0
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Any:
+    """Sends a request, and returns the answer's result; what is left is ended afterwards."""
+
+    def send(command: str, **request: Any) -> Any:
+        finished = subprocess.run(
+            [sys.executable, "-P", "-m", "byteps_thc.tools.testbed.keeper", command],
+            input=json.dumps({"folder": "test/host"} | request) + "\n",
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+            env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
+        )
+        lines = [json.loads(line) for line in finished.stdout.splitlines()]
+        if command == "watch":
+            return lines
+        (answer,) = lines
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
+
+    yield send
+    send("stop", names=None, grace_s=0)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(tmp_path / "byteps_thc/testbed/test/host")
+
+
+def start(ask: Ask, name: str, script: str, **environment: str) -> Any:
+    return ask("start", name=name, argv=["sh", "-c", script], environment=environment, cwd=None)
+
+
+def await_state(ask: Ask, name: str, wanted: str) -> dict[str, Any]:
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        (found,) = [each for each in ask("list") if each["name"] == name]
+        if found["state"] == wanted:
+            return dict(found)
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def test_a_process_goes_on_and_is_started_once(ask: Ask) -> None:
+    first = start(ask, "sleeper", "sleep 600")
+    assert first["new"]
+    again = start(ask, "sleeper", "sleep 600")
+    assert again == {"pid": first["pid"], "new": False}
+    assert ask("stop", names=["sleeper"], grace_s=10) == ["sleeper"]
+    assert await_state(ask, "sleeper", "ended")["status"] == -signal.SIGTERM
+    assert ask("stop", names=["sleeper"], grace_s=10) == []
+    assert start(ask, "sleeper", "sleep 600")["new"]
+
+
+def test_output_environment_and_exit_status(ask: Ask) -> None:
+    start(ask, "speaker", 'echo "$WORD"; echo twice >&2; printf end; exit 3', WORD="once")
+    events = ask("watch", names=["speaker"], follow=True, last_lines=None)
+    lines = [{"name": "speaker", "line": line} for line in ("once", "twice", "end")]
+    assert events == [*lines, {"name": "speaker", "ended": 3}]
+    assert ask("tail", name="speaker", count=2) == ["twice", "end"]
+    assert ask("watch", names=["speaker"], follow=False, last_lines=1) == lines[2:]
+
+
+def test_ready_when_a_line_matches(ask: Ask) -> None:
+    start(ask, "server", "echo on port 17; sleep 600")
+    assert ask("wait", name="server", pattern=r"port \d+", timeout_s=DEADLINE_S) == {"ready": True}
+    assert ask("wait", name="server", pattern="never", timeout_s=0.2) == {"ready": False}
+    start(ask, "broken", "exit 4")
+    assert ask("wait", name="broken", pattern="never", timeout_s=DEADLINE_S) == {"ready": False, "ended": 4}
+
+
+def test_what_a_process_has_started_ends_with_it(ask: Ask, records: Records) -> None:
+    # A daemon in a session of its own, which ignores SIGTERM: neither parent nor process group lead to it.
+    start(ask, "launcher", "trap '' TERM; setsid sleep 600 & sleep 600")
+    record = records.read("launcher")
+    assert record is not None
+    deadline = time.monotonic() + DEADLINE_S
+    while len(pids_with_token(record.token)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    ask("stop", names=["launcher"], grace_s=0.5)
+    assert pids_with_token(record.token) == []
+
+
+def test_a_process_that_ends_leaves_nothing_behind(ask: Ask, records: Records) -> None:
+    start(ask, "launcher", "setsid sleep 600 & exit 5")
+    assert await_state(ask, "launcher", "ended")["status"] == 5
+    record = records.read("launcher")
+    assert record is not None
+    assert pids_with_token(record.token) == []
+
+
+def test_a_number_that_another_process_has_now_is_not_touched(ask: Ask, records: Records) -> None:
+    """As after a restart of the host, or of its process numbers."""
+    with subprocess.Popen(["sleep", "600"]) as bystander:
+        try:
+            records.begin("worker0")
+            own = new_record("worker0", bystander.pid, "0" * 32, ["sleep", "600"])
+            records.write(dataclasses.replace(own, start_ticks=own.start_ticks - 1, supervisor_pid=2**22))
+            assert await_state(ask, "worker0", "lost")["status"] is None
+            assert ask("stop", names=None, grace_s=0) == []
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+
+
+def test_a_killed_supervisor_takes_nothing_along(ask: Ask, records: Records) -> None:
+    start(ask, "orphan", "sleep 600")
+    record = records.read("orphan")
+    assert record is not None
+    os.kill(record.supervisor_pid, signal.SIGKILL)
+    assert await_state(ask, "orphan", "running")["pid"] == record.pid
+    assert ask("stop", names=["orphan"], grace_s=10) == ["orphan"]
+    assert await_state(ask, "orphan", "lost")["status"] is None
+
+
+def test_a_command_that_is_not_there(ask: Ask) -> None:
+    with pytest.raises(AssertionError, match="No such file"):
+        ask("start", name="nothing", argv=["/nowhere/thc-ps"], environment={}, cwd=None)
+
+
+def test_files_are_removed_and_what_was_there_stays(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    new, kept = tmp_path / "new/deeper", tmp_path / "there"
+    files = [
+        {"host": "host", "path": str(new), "text": None, "mode": 0o700},
+        {"host": "host", "path": str(new / "jobs.json"), "text": "{}", "mode": 0o600},
+        {"host": "host", "path": str(kept / "jobs.json"), "text": "{}", "mode": 0o600},
+    ]
+    for _ in range(2):
+        ask("put", files=files)
+    (new / "result").touch()
+    assert ask("read", path=str(new / "jobs.json")) == "{}"
+    assert (new / "jobs.json").stat().st_mode & 0o777 == 0o600
+    ask("remove")
+    assert not (tmp_path / "new").exists()
+    assert list(kept.iterdir()) == []
+
+
+def test_a_trap_in_a_folder_of_all_is_refused(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AssertionError, match="not this user's"):
+        ask("put", files=[{"host": "host", "path": str(tmp_path / "run"), "text": None, "mode": 0o700}])
+
+
+def test_a_process_has_the_token_of_its_record(ask: Ask, records: Records) -> None:
+    start(ask, "shower", f'echo "${TOKEN_VARIABLE}"')
+    await_state(ask, "shower", "ended")
+    record = records.read("shower")
+    assert record is not None
+    assert ask("tail", name="shower", count=1) == [record.token]
+    assert len(record.token) == 32

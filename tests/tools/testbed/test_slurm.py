@@ -1,0 +1,92 @@
+"""Slurm scripts: in the shell's eyes, and run with a stand-in for srun, because there is no cluster here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from testbed_plans import CASES, DESCRIPTIONS, golden
+
+from byteps_thc.tools.testbed.description import load
+from byteps_thc.tools.testbed.plan import plan
+from byteps_thc.tools.testbed.slurm import batch_script
+
+SCRIPTS = [name for name, format in CASES if format == "sbatch"]
+#: Runs the command here: options begin with dashes, and a process starts with what comes then.
+SRUN = """#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+exec "$@"
+"""
+THC_PS = "#!/bin/sh\necho 'thc-ps ready on 10.0.0.10:48865'\necho $$ >{pid}\nexec sleep 60\n"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_bash_can_read_it(name: str) -> None:
+    subprocess.run(["bash", "-n", str(golden(name, "sbatch"))], check=True, timeout=60)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not on PATH")
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_shellcheck_finds_nothing(name: str) -> None:
+    command = ["shellcheck", "--shell=bash", str(golden(name, "sbatch"))]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+def run_script(folder: Path, bpslaunch: str) -> subprocess.CompletedProcess[str]:
+    """Two workers and thc-ps, with these programs in their places; the MTU stays as it is."""
+    programs = {"srun": SRUN, "thc-ps": THC_PS.format(pid=folder / "thc-ps.pid"), "bpslaunch": bpslaunch}
+    for program, text in programs.items():
+        (folder / program).write_text(text, encoding="utf-8")
+        (folder / program).chmod(0o755)
+    text = (DESCRIPTIONS / "torchrun.toml").read_text(encoding="utf-8")
+    text = text.replace('"torchrun"', '"bpslaunch"').replace("mtu_bytes = 9000", "").replace("gpus = 2", "")
+    text = text.replace("/srv/training", str(folder)).replace('name = "ddp"', 'name = "script"')
+    text = text.replace("workers = 2", "workers = 1").replace('reach = "ssh"', f'reach = "ssh"\nbin = "{folder}"')
+    # The folder of a run is short, and on real hosts.
+    run_folder = Path("/tmp") / f"thc-slurm-{os.getpid()}"
+    text = text.replace(f'bin = "{folder}"', f'bin = "{folder}"\nfolder = "{run_folder}"')
+    (folder / "testbed.toml").write_text(text, encoding="utf-8")
+    testbed = load(folder / "testbed.toml")
+    script = folder / "script.sbatch"
+    script.write_text(batch_script(testbed, plan(testbed)), encoding="utf-8")
+    slurm = {"SLURM_JOB_NAME": "thc-script", "SLURM_JOB_ID": "7", "PATH": f"{folder}:{os.environ['PATH']}"}
+    try:
+        return subprocess.run(
+            ["bash", str(script)],
+            env=os.environ | slurm | {"THC_SERVERS": "10.9.9.9", "BYTEPS_LEFT": "1"},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        shutil.rmtree(run_folder, ignore_errors=True)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_ends_with_the_workers(tmp_path: Path) -> None:
+    finished = run_script(tmp_path, '#!/bin/sh\necho "$DMLC_ROLE $THC_SERVERS $BYTEPS_LEFT $*"\n')
+    assert finished.returncode == 0, finished.stderr
+    logs = tmp_path / "thc-script-7"
+    assert (logs / "worker0.log").read_text() == "worker 10.0.0.10:48865  python3 train_ddp.py --steps 100\n"
+    assert (logs / "scheduler.log").read_text() == "scheduler  \n".replace("  \n", "   \n")
+    assert not is_running(int((tmp_path / "thc-ps.pid").read_text()))
+
+
+def test_a_worker_that_fails_ends_all(tmp_path: Path) -> None:
+    bpslaunch = '#!/bin/sh\n[ "$DMLC_WORKER_ID" = 1 ] && exit 3\nexec sleep 60\n'
+    finished = run_script(tmp_path, bpslaunch)
+    assert finished.returncode == 1
+    assert "worker1 ended with exit code 3; logs in " in finished.stderr
+    assert not is_running(int((tmp_path / "thc-ps.pid").read_text()))
