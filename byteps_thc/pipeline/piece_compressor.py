@@ -57,7 +57,7 @@ class PieceCompressor(Protocol):
         self,
         partition: Any,
         aggregate: U8 | U16,
-        contributions: U8,
+        contributions: U8 | U16,
         out: Any,
         *,
         codes_per_chunk: int | None = None,

@@ -98,12 +98,13 @@ class _Rows:
     def _compress(self, rows: Tensor, output: Tensor, round: int) -> None:
         tools, room = self._tools, self._room
         for batch, row in zip(self.batches, rows, strict=True):
-            batch.measure(row, round=round)
+            batch.begin(round)
+            batch.measure(row)
         self._exchange_norms(round)
         if self.residual is not None:
             tools.rollback.save(self.residual)
-        for batch, codes in zip(self.batches, room.sent, strict=True):
-            batch.encode(codes)
+        for batch, row, codes in zip(self.batches, rows, room.sent, strict=True):
+            batch.encode(row, codes)
             if tools.rollback.active:
                 tools.rollback.request_unless(batch.keep.all())
         if self.residual is not None and self._gaps is not None:
@@ -118,7 +119,8 @@ class _Rows:
         """Bring the maximum of the norms to the rows, NaN where the ranks average different gradients."""
         tools, message = self._tools, self._message
         torch.cat([batch.norms for batch in self.batches], out=self._norms)
-        message.write(round)
+        message.begin(round)
+        message.write()
         work = tools.communicator.max_(message.sent)
         workers = tools.compressor.workers
         tools.recorder.add_collective(max_volume_bytes(message.sent.nbytes, workers), workers)

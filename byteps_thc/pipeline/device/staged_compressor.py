@@ -38,6 +38,7 @@ class StagedPartition:
         self.residual: Tensor | None = batch.residual
         self.norms, self.codes = norms, codes
         self.max_norms: F32 = np.zeros_like(norms)
+        self.gradient: Tensor | None = None  # from measure() to encode()
         self.clamped = 0
         self.residual_kept = False
         device = batch.norms.device
@@ -80,7 +81,9 @@ class StagedCompressor:
     ) -> F32:
         """Begin a round; waits for the gradient, and for its norms."""
         batch = partition.batch
-        batch.measure(gradient, round=round)
+        partition.gradient = gradient
+        batch.begin(round)
+        batch.measure(gradient)
         partition.pinned_norms.copy_(batch.norms, non_blocking=True)
         self._stream.wait()
         partition.norms[:] = partition.pinned_norms.numpy()
@@ -94,7 +97,9 @@ class StagedCompressor:
         partition.pinned_norms.numpy()[:] = max_norms  # whose last copy, of measure(), is over
         batch.max_norms.copy_(partition.pinned_norms, non_blocking=True)
         codes = torch.empty(len(partition.codes), dtype=torch.uint8, device=self._device)
-        batch.encode(codes)
+        assert partition.gradient is not None, "encode() follows measure()"
+        batch.encode(partition.gradient, codes)
+        partition.gradient = None
         torch.from_numpy(partition.codes).copy_(codes, non_blocking=True)
         partition.pinned_clamped.copy_(batch.clamped, non_blocking=True)
         self._stream.wait()
@@ -111,7 +116,7 @@ class StagedCompressor:
         self,
         partition: StagedPartition,
         aggregate: U8 | U16,
-        contributions: U8,
+        contributions: U8 | U16,
         out: Tensor,
         *,
         codes_per_chunk: int | None = None,

@@ -14,6 +14,7 @@ from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.prepared_buffer import check_buffer
 from byteps_thc.pipeline.staging import NoStaging, Staging, make_staging
+from byteps_thc.transport.recorder import TrafficRecorder
 
 
 def shard_elements(elements: int, rank: int, ranks: int) -> int:
@@ -27,10 +28,13 @@ class BucketShards:
 
     A row for each rank of the fast dimension: matrix[ranks, columns], in which every parameter has its columns, and is
     padded with zeros. shard: this rank's row as a buffer, float32, while it is averaged over the slow dimension.
-    device: where shards are exchanged; staging brings gradients to the host, if that is elsewhere.
+    device: where shards are exchanged; staging brings gradients to the host, if that is elsewhere. recorder: counts its
+    copies.
     """
 
-    def __init__(self, buffer: GradientBuffer, rank: int, ranks: int, device: torch.device) -> None:
+    def __init__(
+        self, buffer: GradientBuffer, rank: int, ranks: int, device: torch.device, recorder: TrafficRecorder
+    ) -> None:
         check_buffer(buffer)
         gradient = buffer.gradient
         self.key, self.size, self.parameters = buffer.key, gradient.numel(), buffer.parameters
@@ -46,7 +50,7 @@ class BucketShards:
             torch.zeros(self.columns, device=device),
             tuple(self._own_slices(rank)),
         )
-        self.staging: Staging = NoStaging() if gradient.device == device else make_staging(gradient)
+        self.staging: Staging = NoStaging() if gradient.device == device else make_staging(gradient, recorder)
 
     def fits(self, buffer: GradientBuffer) -> bool:
         """Whether the buffer has this layout."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.in_flight import InFlight
 from byteps_thc.pipeline.prepared_buffer import label_of
 from byteps_thc.pipeline.stage_threads import StageThreads
-from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.mesh import MeshGroups
 
 
@@ -70,6 +70,7 @@ class HierarchicalEngine(Engine, ABC):
         self._device = device
         self._inner, self._groups, self._exchange, self._agreement = inner, groups, exchange, agreement
         self._known: dict[str, BucketShards] = {}
+        self._recorder = StatsRecorder()  # of the copies to the host and back
         self._in_flight: InFlight[_Job] = InFlight()
         self._round = 0
 
@@ -124,8 +125,13 @@ class HierarchicalEngine(Engine, ABC):
 
     @override
     def statistics(self) -> CompressionStats:
-        """As Engine's, of the shard; bytes are those of the slow dimension."""
-        return self._inner.statistics()
+        """As Engine's, of the shard; bytes are those of the slow dimension, copies those of the whole gradient."""
+        figures, copies = self._inner.statistics(), self._recorder.snapshot()
+        return replace(
+            figures,
+            to_host_bytes=figures.to_host_bytes + copies.to_host_bytes,
+            to_device_bytes=figures.to_device_bytes + copies.to_device_bytes,
+        )
 
     @override
     def close(self) -> None:
@@ -137,7 +143,8 @@ class HierarchicalEngine(Engine, ABC):
         """Start averaging; at the end, or with an error, tell self._in_flight."""
 
     def _prepare(self, buffer: GradientBuffer) -> BucketShards:
-        shards = BucketShards(buffer, self._groups.fast.rank(), self._groups.fast.size(), self._device)
+        fast = self._groups.fast
+        shards = BucketShards(buffer, fast.rank(), fast.size(), self._device, self._recorder)
         # A parameter lies in one buffer: those it was in before DDP rebuilt its buckets are gone.
         stale = {key for key, known in self._known.items() if key == buffer.key or known.names & shards.names}
         if stale & self._in_flight.keys():
