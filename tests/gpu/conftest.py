@@ -23,7 +23,8 @@ def run_python(tmp_path: Path) -> Callable[..., str]:
         pytest.skip("Triton is not installed: pip install 'byteps_thc[gpu]'")
 
     def run(*arguments: str, **environment: str) -> str:
-        libraries = {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(HERE.parent / "lib")}
+        folders = os.pathsep.join([str(HERE), str(HERE.parent / "lib")])
+        libraries = {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": folders}
         variables = os.environ | libraries | environment
         # Not the repository: its byteps_thc folder has no _core.
         result = subprocess.run(
