@@ -231,7 +231,9 @@ void ServerLink::send_new(TimePoint now) noexcept {
 
 void ServerLink::send_new(SlotStream& stream, TimePoint now) noexcept {
   for (auto next = stream.next(); next && membership_.joined(next->slot); next = stream.next()) {
-    if (in_flight_bytes_ != 0 && in_flight_bytes_ + next->bytes > window_bytes_) {
+    // One packet of a stage may always go. If codes that wait for another worker's could keep norms back here, and
+    // norms that wait for ours keep codes back there, both would wait for ever.
+    if (stream.oldest() != nullptr && in_flight_bytes_ + next->bytes > window_bytes_) {
       return;
     }
     InFlight* packet = stream.take_next(now);

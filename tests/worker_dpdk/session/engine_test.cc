@@ -298,6 +298,21 @@ TEST_F(EngineTest, KeepsToTheWindow) {
   EXPECT_EQ(join_and_push(settings, 64 * 20).size(), 3U);
 }
 
+/// Another worker may need these norms before it sends the codes that ours wait for.
+TEST_F(EngineTest, AFullWindowOfOneStageLetsAPacketOfTheOtherGo) {
+  SessionConfig settings = two_workers();
+  settings.window_bytes = 3 * (32 + 32) + 1;
+  ASSERT_EQ(join_and_push(settings, 64 * 20).size(), 3U);
+  const std::vector<float> norms(32, 1.0F);
+  std::vector<float> max_norms(norms.size());
+  const auto norm_stage = Operation::norms(3, norms, max_norms, 16);  // two packets
+  engine->submit(norm_stage, now);
+  engine->step(now);
+  const auto sent = packet_io.take_sent();
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(type_of(sent[0]), MessageType::kNorm);
+}
+
 TEST_F(EngineTest, RepeatsAPacketAsItselfWithBackOff) {
   const auto packets = join_and_push(two_workers(), 64 * 2);
   arrive(aggregate_of(packets[0], 1));
