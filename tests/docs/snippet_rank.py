@@ -7,6 +7,7 @@ of those that averaged something.
 
 from __future__ import annotations
 
+import functools
 import os
 import runpy
 import time
@@ -81,6 +82,7 @@ def main() -> None:
     with joined_rank() as rank:
         pass  # only who this is: each script has a group of its own
     assert byteps_thc.__file__.startswith(rank.settings["package"])
+    torch.compile = functools.partial(torch.compile, backend=rank.settings["compile_with"])
     done = []
     for name, file in rank.settings["scripts"].items():
         store = join_store(rank, name)
