@@ -101,6 +101,8 @@ def make_hierarchical_engine(
     own = network_of_shard(network, groups.fast)
     if network is not None:
         gradients_on = torch.device("cpu")  # whose shards are exchanged in host memory
+    elif policy.kernels == "auto":
+        policy = policy.model_copy(update={"kernels": "host"})  # kernels on a device have not been run on a GPU here
     return hierarchical_engine(
         groups,
         settings,

@@ -13,7 +13,8 @@ from byteps_thc.errors import InputError
 from byteps_thc.keys import KEY_WORDS, device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables.device import DeviceTable
-from byteps_thc.wire.layout import MAX_ROTATION_BLOCK, MAX_WORKERS, MIN_ROTATION_BLOCK
+from byteps_thc.wire.layout import MAX_ROTATION_BLOCK, MIN_ROTATION_BLOCK
+from byteps_thc.worker_limits import MAX_RANKS
 
 GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
 NUMBERS = (torch.uint8, torch.uint16)
@@ -164,8 +165,10 @@ def check_numbers(numbers: Tensor, bits: int) -> None:
 def check_aggregate(aggregate: Tensor, coordinates: int, workers: int, sum_bits: int | None) -> int:
     """Return the bits of a sum, 8 or 16, once unpacked. InputError unless they are what decode() says."""
     padded = padded_of(coordinates)
-    if coordinates < 0 or not 1 <= workers <= MAX_WORKERS:
-        raise InputError(f"{coordinates} coordinates of {workers} workers: at most {MAX_WORKERS} workers have sums")
+    if coordinates < 0 or not 1 <= workers <= MAX_RANKS:
+        raise InputError(
+            f"decode takes 1 to {MAX_RANKS} workers and 0 coordinates or more, not {workers} and {coordinates}"
+        )
     if sum_bits is None:
         check_tensor("aggregate", aggregate, NUMBERS, padded)
         return 8 * aggregate.element_size()

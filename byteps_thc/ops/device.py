@@ -107,7 +107,8 @@ def decode(
     check_same_device(aggregate, max_norms, key, *table)
     looked_up = _table(table, threshold)
     average = aggregate.new_empty(coordinates, dtype=dtype)
-    everybody = torch.full((1,), workers, dtype=torch.uint8, device=aggregate.device)
+    dtype_of_count = torch.uint8 if workers < 256 else torch.uint16
+    everybody = torch.full((1,), workers, dtype=dtype_of_count, device=aggregate.device)
     kernels.decode(
         aggregate.view(-1), everybody, max_norms, average,
         codes_per_chunk=max(padded_of(coordinates), MIN_CODES_PER_PACKET), rotation_block=rotation_block,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import gradient_view
+from byteps_thc.arrays import everybody, gradient_view
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.ops.arguments import (
     blocks_of,
@@ -104,7 +104,7 @@ def decode(
         _core.unpack(aggregate.numpy(), sums.numpy(), bits=sum_bits)
     average = torch.empty(coordinates, dtype=dtype)
     _core.decode(
-        sums.numpy().reshape(-1), np.full(1, workers, np.uint8), max_norms.numpy(), gradient_view(average),
+        sums.numpy().reshape(-1), everybody(workers), max_norms.numpy(), gradient_view(average),
         coordinates=coordinates, codes_per_chunk=max(padded, MIN_CODES_PER_PACKET), rotation_block=rotation_block,
         granularity=table[2].numel() - 1, threshold=threshold, **_key(key)[0],
     )  # fmt: skip

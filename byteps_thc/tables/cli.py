@@ -26,7 +26,9 @@ from byteps_thc.worker_limits import MAX_RANKS, require_packet_workers
 app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
 
 Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1, 2, 3, 4, 5, 6 or 8.")]
-Granularity = Annotated[int, typer.Option("--granularity", "-g", help="Largest table value, at least 2^bits - 1.")]
+Granularity = Annotated[
+    int, typer.Option("--granularity", "-g", help="Largest table value; below 2^bits - 1 codes are left over.")
+]
 ClampFraction = Annotated[str, typer.Option("--p", "-p", help="Fraction of the coordinates that is clamped, as 1/32.")]
 Rounding = Annotated[RoundingMode, typer.Option(help="Whether the workers' random bits belong together.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON, like the files of tables/.")]

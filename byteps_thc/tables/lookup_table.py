@@ -90,7 +90,7 @@ class LookupTable:
 
     @property
     def levels(self) -> int:
-        """Different values, which the first codes have: 2^bits, or granularity + 1 where that is less."""
+        """Number of different values, of codes 0 .. levels - 1: 2^bits, or granularity + 1 where that is less."""
         return min(len(self.values), self.granularity + 1)
 
     @property

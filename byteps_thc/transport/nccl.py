@@ -66,7 +66,7 @@ def _start(collective: Callable[[], Waitable]) -> Waitable:
 class NcclCommunicator(Communicator):
     """A communicator of host tensors, which are copied to the current GPU and back on a stream of its own.
 
-    Written to NCCL's interface and not run: the tests have no two GPUs. With a dead rank, NCCL's own watchdog may end
+    Written to NCCL's interface and run with one rank only (an H100). With a dead rank, NCCL's own watchdog may end
     the process before the deadline's error is raised (TORCH_NCCL_ASYNC_ERROR_HANDLING).
     """
 

@@ -166,7 +166,7 @@ def check_gradients_in_host_memory(group: dist.ProcessGroup) -> None:
 
 def check_nccl_rows(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
     """FSDP2's engine: the bits of the same on CPU tensors, and from the second step on the host does not wait."""
-    mine = row_engine(group, ThcConfig(), CompressionPolicy(), GPU)
+    mine = row_engine(group, ThcConfig(), CompressionPolicy(kernels="device"), GPU)
     assert isinstance(mine, DeviceReduceScatter), mine
     assert dist.group.WORLD is not None
     wanted = make_host_device_rows(dist.group.WORLD, ThcConfig(), CompressionPolicy())

@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_refused() -> None:
         r"bits must be in 1 .. 8": lambda: ops.pack(sums, 9),
         r"aggregate must be .*\[1664\]": lambda: decode(sums[:-1], 2, None),
         "sum_bits must be in 1 .. 16": lambda: decode(sums, 2, 17),
-        "at most 64 workers": lambda: decode(sums, 65, None),
+        "1 to 1024 workers": lambda: decode(sums, 1025, None),
     }
     for words, call in refused.items():
         with pytest.raises((InputError, ConfigurationError), match=words):

@@ -25,7 +25,7 @@ class LookupTable {
   /// g, the largest table value.
   std::uint16_t granularity() const noexcept { return values_[size() - 1]; }
   std::size_t size() const noexcept { return std::size_t{1} << bits_; }
-  /// Different values, which the first codes have.
+  /// Number of different values: codes 0 .. levels() - 1 are used.
   std::size_t levels() const noexcept { return std::min(size(), std::size_t{granularity()} + 1); }
   std::span<const std::uint16_t> values() const noexcept { return {values_.data(), size()}; }
   /// FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each); both ends compare it in HELLO.

@@ -33,7 +33,7 @@ def check_torch() -> Sequence[Finding]:
 
 def _check_gpu(usable: Sequence[str], built_for_cuda: str) -> Finding:
     if usable:
-        meaning = f"{', '.join(usable)}; gradients are copied to the host for compression (no GPU kernels yet)"
+        meaning = f"{', '.join(usable)}; CompressionPolicy(kernels=...) says who compresses (docs/gpu.md)"
         return Finding("GPU", State.OK, meaning)
     outcome = run_command(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], _NVIDIA_SMI_DEADLINE_S)
     if outcome.code == 127:

@@ -64,7 +64,10 @@ def _resolved(testbed: Testbed, workers: int) -> dict[str, str]:
     config = testbed.job.thc
     resolved = config.resolve(workers)
     if resolved.value_bits == 16 and isinstance(testbed.aggregator, SwitchAggregator):
-        raise ConfigurationError(f"{workers} workers need sums of 16 bits, and a switch has 8: fewer workers")
+        raise ConfigurationError(
+            f"job.thc: {workers} workers would take sums of 16 bits, and a switch has 8: set value_bits = 8, without a "
+            "granularity of 15 or more"
+        )
     jobs = range(testbed.job.id, testbed.job.id + testbed.lanes)
     return {
         "workers": str(workers),

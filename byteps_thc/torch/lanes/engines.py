@@ -31,9 +31,9 @@ def make_engines(
 ) -> list[Engine]:
     """Return an engine for each lane; by all processes of all workers, with the same lanes.
 
-    Gradients on a GPU are compressed there, see CompressionPolicy.kernels, unless a worker has several processes, which
-    average in host memory. Raises what the route raises, and ConfigurationError for BytePS's servers or
-    kernels="device" with several processes per worker.
+    Gradients on a GPU are compressed there if kernels="device" asks for it, but not those of a worker of several
+    processes, which average in host memory. Raises what the route raises, and ConfigurationError for BytePS's servers
+    or kernels="device" with several processes per worker.
     """
     processes = process.local_size()
     if processes == 1:
