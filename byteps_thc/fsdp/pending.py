@@ -50,17 +50,27 @@ class PendingGradient:
 class _BackwardPass:
     """What is pending in a backward pass, by group. Nobody but the pass holds it: one that fails takes it along.
 
-    under_way: of this pass and earlier ones, to be emptied.
+    under_way: of this pass and earlier ones, to be emptied. failed: here, so that the error's traceback may keep it.
     """
 
     def __init__(self, under_way: list[RowReduction]) -> None:
         self.pending: dict[str, PendingGradient] = {}
+        self.failed = False
         self._under_way = under_way
+
+    def finish_group(self, group: str) -> None:
+        """Finish the gradient of a group."""
+        try:
+            self.pending.pop(group).finish()
+        except BaseException:
+            self.failed = True
+            self.pending.clear()
+            raise
 
     def finish(self) -> None:
         """Call at its end."""
         while self.pending:
-            self.pending.pop(next(iter(self.pending))).finish()
+            self.finish_group(next(iter(self.pending)))
         self._under_way.clear()
 
 
@@ -74,7 +84,7 @@ class PendingGradients:
     def add(self, gradient: PendingGradient) -> None:
         """Let the current backward pass finish a gradient at its end, after torch's own callback."""
         current = self._pass()
-        if current is None:
+        if current is None or current.failed:
             current = _BackwardPass(self._under_way)
             Variable._execution_engine.queue_callback(current.finish)
             self._pass = weakref.ref(current)
@@ -84,8 +94,10 @@ class PendingGradients:
     def finish(self, group: str) -> None:
         """Finish the gradient of a group, if one is pending: another one of it is about to be added."""
         current = self._pass()
-        if current is not None and group in current.pending:
-            current.pending.pop(group).finish()
+        if current is None or current.failed:
+            self.settle()  # of a pass that failed, where there was one
+        elif group in current.pending:
+            current.finish_group(group)
 
     def wait_taken(self, kept: int) -> None:
         """Wait until at most `kept` reductions hold their inputs."""
@@ -95,7 +107,7 @@ class PendingGradients:
     def settle(self) -> None:
         """Finish all; what a backward pass that failed has left is waited for, and lost."""
         current = self._pass()
-        if current is not None:
+        if current is not None and not current.failed:
             current.finish()
         for reduction in self._under_way:
             reduction.wait()

@@ -154,6 +154,12 @@ def check_sums(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> None:
         raise InputError(f"sums of {workers} workers' values up to {granularity} do not fit {value_bits} bits")
 
 
+def unsigned(norms: Tensor) -> Tensor:
+    """Return norms without the sign that a NaN may have, in place: as an integer, NaN is the largest then."""
+    norms.view(torch.int32).bitwise_and_(0x7FFFFFFF)
+    return norms
+
+
 def check_numbers(numbers: Tensor, bits: int) -> None:
     """InputError unless they are what pack() says."""
     check_tensor("numbers", numbers, NUMBERS)

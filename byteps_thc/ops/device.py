@@ -24,6 +24,7 @@ from byteps_thc.ops.arguments import (
     device_table,
     packed_bytes,
     padded_of,
+    unsigned,
 )
 from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
@@ -36,7 +37,7 @@ def block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) 
     check_same_device(gradient, residual)
     norms = gradient.new_empty(blocks_of(gradient.numel(), rotation_block), dtype=torch.float32)
     kernels.block_norms(gradient, residual, norms, rotation_block=rotation_block)
-    return norms
+    return unsigned(norms)
 
 
 def encode(

@@ -24,6 +24,7 @@ from byteps_thc.ops.arguments import (
     code_bits_of,
     packed_bytes,
     padded_of,
+    unsigned,
 )
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
@@ -34,7 +35,7 @@ def block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) 
     norms = torch.empty(blocks_of(gradient.numel(), rotation_block))
     carried = None if residual is None else residual.numpy().reshape(-1)
     _core.block_norms(gradient_view(gradient), carried, norms.numpy(), rotation_block=rotation_block)
-    return norms
+    return unsigned(norms)
 
 
 def encode(

@@ -63,7 +63,8 @@ def _register(schema: str, shapes: Callable[..., Any], *, mutates_args: tuple[st
     def on_device(*arguments: Any) -> Any:
         from byteps_thc.ops import device  # it needs Triton
 
-        return getattr(device, name)(*arguments)
+        with torch.cuda.device(arguments[0].device):  # on which kernels are launched
+            return getattr(device, name)(*arguments)
 
     operator = torch.library.custom_op(
         f"byteps_thc::{name}",

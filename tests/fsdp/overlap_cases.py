@@ -233,18 +233,23 @@ def failed_backward(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
 
 
 def taken_gradients(rank: Rank, mesh: DeviceMesh) -> str:
-    """Somebody takes gradients away in the middle of backward."""
+    """Somebody takes gradients away in the middle of backward, and keeps the error; the next backward is sound."""
     model = sharded_model(mesh)
     compress_reduce_scatter(model, CONFIG, policy=SMALL)
     loss = model(gradients(rank.rank, 0, all_shapes()))
     loss.register_hook(
         lambda _: torch.autograd.Variable._execution_engine.queue_callback(lambda: model.zero_grad(set_to_none=True))
     )
+    kept = None
     try:
         loss.backward()
     except InputError as error:
-        return str(error)
-    return "no error"
+        kept = error  # with its traceback, and what that holds
+    model.zero_grad()
+    model(gradients(rank.rank, 1, all_shapes())).backward()
+    shards = {name: parameter.grad.to_local() for name, parameter in model.named_parameters()}
+    empty = [name for name, shard in shards.items() if shard.numel() > 0 and not shard.any()]
+    return f"no gradients of {empty}" if empty else str(kept)
 
 
 def closed_threads(rank: Rank, mesh: DeviceMesh) -> dict[str, int]:
