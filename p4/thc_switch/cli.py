@@ -112,6 +112,9 @@ def serve(
     file: DescriptionFile,
     target: TargetOption,
     interface: Annotated[str | None, typer.Option(help="Host's end of the CPU port (default: cpu_interface).")] = None,
+    install_first: Annotated[
+        bool, typer.Option("--install", help="Install the job description first, as `install` does.")
+    ] = False,
 ) -> None:
     """Answer HELLO and GOODBYE from the CPU port until interrupted."""
     deployment = Deployment.load(file)
@@ -121,7 +124,10 @@ def serve(
     if target is Target.BFSHELL:
         raise ConfigurationError("every bfshell call takes seconds; serve a Tofino with --target grpc")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    agent = SwitchAgent(deployment, connect(target, deployment.switch))
+    control = connect(target, deployment.switch)
+    if install_first:
+        control.apply(list(make_plan(deployment).operations(ALL_SECTIONS)))
+    agent = SwitchAgent(deployment, control)
     with stopped_by_signals() as stop:
         typer.echo(f"agent ready on {interface}: {len(deployment.jobs)} jobs at {deployment.switch.ip}")
         serve_interface(agent, interface, stop)

@@ -77,6 +77,9 @@ async def _lines_of(plan: Plan, kept: KeptHost, names: Sequence[str], *, ports: 
     found = await kept.probe(programs, listens)
     for line in _versions(kept.name, found, processes):
         yield line
+    if found["user_id"] != 0 and (names_of_root := [each.name for each in processes if _needs_root(each)]):
+        text = f"{', '.join(names_of_root)}: devices and raw sockets are root's, and this login is not; log in as root"
+        yield Line(kept.name, "login", "problem", text)
     missing = found["missing_programs"]
     yield Line(kept.name, "programs", "problem" if missing else "ok", _listed(missing, "not there", programs))
     if listens:
@@ -103,6 +106,11 @@ def _versions(host: str, found: dict[str, Any], processes: Sequence[PlannedProce
         byteps = found["byteps"]
         text = byteps or "not installed for this Python: make byteps"
         yield Line(host, "BytePS", "ok" if byteps else "problem", text)
+
+
+def _needs_root(process: PlannedProcess) -> bool:
+    dpdk = "--dpdk" in process.argv or process.environment.get("THC_BACKEND") == "dpdk"
+    return dpdk or process.role in ("switch", "agent")
 
 
 def _listed(bad: Sequence[str], what: str, all_: Sequence[str]) -> str:

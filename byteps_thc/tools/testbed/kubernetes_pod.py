@@ -18,6 +18,11 @@ _PAGES = {"2M": ("hugepages-2Mi", "HugePages-2Mi", 2), "1G": ("hugepages-1Gi", "
 Manifest = dict[str, Any]
 
 
+def _literal(text: str) -> str:
+    """Text in which Kubernetes replaces nothing: it reads $(NAME) as a variable, and $$ as $."""
+    return text.replace("$", "$$")
+
+
 def file_key(file: PlannedFile) -> str:
     """Name of a file in the ConfigMap."""
     return file.path.rpartition("/")[2]
@@ -38,8 +43,8 @@ class Pods:
         container: Manifest = {
             "name": process.role,
             "image": self._settings.image,
-            "command": list(process.argv),
-            "env": [{"name": name, "value": value} for name, value in self._environment(process).items()],
+            "command": [_literal(word) for word in process.argv],
+            "env": [{"name": name, "value": _literal(value)} for name, value in self._environment(process).items()],
             "resources": self._resources(process),
             "volumeMounts": [mount for _, mount in volumes],
         }
@@ -61,9 +66,11 @@ class Pods:
         if process.role == "worker" and "connect_s=" not in environment.get("THC_TIMEOUTS", ""):
             given = environment.get("THC_TIMEOUTS")
             environment["THC_TIMEOUTS"] = ",".join(filter(None, [given, f"connect_s={CONNECT_TIMEOUT_S}"]))
-        if "CUDA_VISIBLE_DEVICES" in environment:  # a pod numbers those that it has from 0 on
-            gpus = ",".join(map(str, range(self._gpus(process))))
-            environment |= {"CUDA_VISIBLE_DEVICES": gpus, "NVIDIA_VISIBLE_DEVICES": gpus}
+        if gpus := self._gpus(process):
+            # The device plugin names the pod's GPUs in it, for the container's runtime: what is given here would win.
+            environment.pop("NVIDIA_VISIBLE_DEVICES", None)
+            if "CUDA_VISIBLE_DEVICES" in environment:  # a pod numbers those that it has from 0 on
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(gpus)))
         return environment
 
     def _gpus(self, process: PlannedProcess) -> int:
@@ -97,6 +104,8 @@ class Pods:
         volumes: list[tuple[Manifest, Manifest]] = [
             ({"name": "run", "emptyDir": {}}, {"name": "run", "mountPath": folder}),
         ]
+        if sockets := process.environment.get("BYTEPS_SOCKET_PATH"):  # BytePS does not make it
+            volumes.append(({"name": "sockets", "emptyDir": {}}, {"name": "sockets", "mountPath": sockets}))
         texts = [file for file in self._plan.files if file.text is not None and file.host == process.host]
         if texts and process.role in ("switch", "agent"):
             source = {"name": "files", "configMap": {"name": FILES.format(self._testbed.name)}}

@@ -22,6 +22,7 @@ async def up(plan: Plan, say: Say) -> None:
     with state.locked():
         state.begin(plan)
         await make_hosts(plan, state)
+        state.keep(plan)
         async with reached(plan) as hosts:
             await _bring_up(plan, state, hosts, say)
 
@@ -29,7 +30,8 @@ async def up(plan: Plan, say: Say) -> None:
 async def run(plan: Plan, say: Say, show: Show, time_limit_s: float) -> str | None:
     """The same, then train. Returns the text of the training's results, if the plan has any.
 
-    Raises TransportError, which names the process that failed first, with all workers ended.
+    Raises TransportError, which names the process that failed first, with all workers ended; InUseError, with nothing
+    changed, when the testbed is another command's.
     """
     state = State(plan.name)
     async with contextlib.AsyncExitStack() as stack:
@@ -38,6 +40,7 @@ async def run(plan: Plan, say: Say, show: Show, time_limit_s: float) -> str | No
             await make_hosts(plan, state)
             hosts = await stack.enter_async_context(reached(plan))
             await clear_last_run(plan, hosts)
+            state.keep(plan)  # not before: a run that is refused must not change what is known of the other
             await _bring_up(plan, state, hosts, say)
         await train(plan, hosts, say, show, time_limit_s)
         if plan.results is None:

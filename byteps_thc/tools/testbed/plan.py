@@ -14,7 +14,7 @@ from byteps_thc.tools.testbed.plan_environment import config_text, results_file,
 from byteps_thc.tools.testbed.plan_network import bridges_of, cables_of, namespaces_of
 from byteps_thc.tools.testbed.plan_processes import Processes
 from byteps_thc.tools.testbed.plan_setup import setups_of
-from byteps_thc.tools.testbed.process import HostSetup, Plan, PlannedFile, PlannedHost, SetupStep
+from byteps_thc.tools.testbed.process import Plan, PlannedFile, PlannedHost
 
 
 def plan(testbed: Testbed) -> Plan:
@@ -31,7 +31,7 @@ def plan(testbed: Testbed) -> Plan:
         hosts=(*_hosts(testbed, python), *(namespaces_of(testbed, python) if local else ())),
         cables=cables,
         files=(*_folders(testbed), *processes.files()),
-        setups=(*(bridges_of(cables) if local else setups_of(testbed)), *_switch_setups(testbed, processes)),
+        setups=bridges_of(cables) if local else setups_of(testbed),
         processes=processes.all(),
         resolved=_resolved(testbed, len(workers)),
         addresses=tuple(_addresses(testbed, workers)),
@@ -49,15 +49,6 @@ def _hosts(testbed: Testbed, python: str) -> Iterator[PlannedHost]:
 def _folders(testbed: Testbed) -> Iterator[PlannedFile]:
     for host in testbed.hosts:
         yield PlannedFile(host.name, testbed.run_folder, mode=0o700)
-
-
-def _switch_setups(testbed: Testbed, processes: Processes) -> Iterator[HostSetup]:
-    """A Tofino gets its tables before the agent starts, which opens its jobs; in software both are one process."""
-    aggregator = testbed.aggregator
-    if isinstance(aggregator, SwitchAggregator) and aggregator.runner == "tofino":
-        yield HostSetup(
-            aggregator.host, (SetupStep("install the job description on the switch", processes.install_switch()),)
-        )
 
 
 def _resolved(testbed: Testbed, workers: int) -> dict[str, str]:

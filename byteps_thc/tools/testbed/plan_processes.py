@@ -116,14 +116,11 @@ class Processes:
             name="agent",
             host=aggregator.host,
             role="agent",
-            argv=(self.command("thc"), "switch", "serve", self._job_description, "--target", "grpc"),
+            # Installed when it starts, and only then: that closes all jobs of the switch.
+            argv=(self.command("thc"), "switch", "serve", self._job_description, "--target", "grpc", "--install"),
             environment=path_environment(self._bin),
             ready=AGENT_READY,
         )
-
-    def install_switch(self) -> tuple[str, ...]:
-        """The command that installs the job description on a Tofino."""
-        return (self.command("thc"), "switch", "install", self._job_description, "--target", "grpc")
 
     def _bpslaunch(self, aggregators: tuple[str, ...]) -> Iterator[PlannedProcess]:
         coordinator = self._testbed.coordinator

@@ -60,12 +60,14 @@ def _reserve_pages(testbed: Testbed, dpdk: Dpdk, host: HostDescription) -> Itera
 
 def _bind(folder: str, nic: Nic) -> SetupStep:
     driver = f"/sys/bus/pci/devices/{nic.pci_address}/driver"
+    bound = f"basename $(readlink {driver} || echo none)"  # none: dpdk-devbind.py takes it for unbinding
     return _remembering(
         f"give {nic.pci_address} ({nic.ip}) to vfio-pci",
         kept=f"{folder}/driver.{nic.pci_address}",
-        read=f"basename $(readlink {driver} || echo none)",  # which dpdk-devbind.py takes for unbinding
+        read=bound,
         do=f"dpdk-devbind.py --bind=vfio-pci {nic.pci_address}",
-        undo=f'dpdk-devbind.py --bind="$before" {nic.pci_address}',
+        # It ends well even when it has not done it.
+        undo=f'dpdk-devbind.py --bind="$before" {nic.pci_address} && test "$({bound})" = "$before"',
         done=f"readlink {driver} | grep -q '/vfio-pci$'",
     )
 

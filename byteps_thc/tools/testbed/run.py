@@ -11,6 +11,7 @@ from byteps_thc.tools.testbed.bring_up import Say, start_processes
 from byteps_thc.tools.testbed.failure import how_it_ended, with_last_lines
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.process import Plan
+from byteps_thc.tools.testbed.state import InUseError
 
 #: From SIGTERM to SIGKILL.
 STOP_GRACE_S = 10.0
@@ -24,12 +25,14 @@ Show = Callable[[str, str], None]
 
 
 async def clear_last_run(plan: Plan, hosts: Mapping[str, KeptHost]) -> None:
-    """End BytePS's scheduler and servers of an earlier run. TransportError while its workers run."""
+    """End BytePS's scheduler and servers of an earlier run. InUseError while its workers run."""
     lists = dict(zip(hosts, await asyncio.gather(*(kept.processes() for kept in hosts.values())), strict=True))
-    workers = [(name, each) for name, found in lists.items() for each in found if each["name"] in plan.workers]
+    # Everything else is the same in both runs; workers may have been others.
+    others = {process.name for process in plan.processes if process.role != "worker"}
+    workers = [(name, each) for name, found in lists.items() for each in found if each["name"] not in others]
     running = [f"{each['name']} on {name}" for name, each in workers if each["state"] == "running"]
     if running:
-        raise TransportError(
+        raise InUseError(
             f"workers of another run are there: {', '.join(running)}. Wait for them (thc testbed status), or end them: "
             "thc testbed down"
         )

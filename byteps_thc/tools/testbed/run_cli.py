@@ -19,7 +19,7 @@ from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.plan import plan as make_plan
 from byteps_thc.tools.testbed.process import Plan
 from byteps_thc.tools.testbed.show import status_table
-from byteps_thc.tools.testbed.state import State
+from byteps_thc.tools.testbed.state import InUseError, State
 
 _A_DAY_S = 86400.0
 _T = TypeVar("_T")
@@ -51,14 +51,18 @@ def run(
 ) -> None:
     """Bring the testbed up, start the workers, show what they print; end all of them when one fails."""
     plan = make_plan(load(file))
+    ours = True
     try:
         results = run_to_end(operations.run(plan, typer.echo, _show, time_limit))
         if results is not None:
             from byteps_thc.tools.testbed.results import table  # the demo's table: slow to import
 
             Console().print(table(results))
+    except InUseError:
+        ours = False  # --down is not for another run's testbed
+        raise
     finally:
-        if down:
+        if down and ours:
             run_to_end(operations.down(plan.name, typer.echo))
     if not down:
         typer.echo(f"testbed {plan.name} stays up for another run; thc testbed down {file} removes it")

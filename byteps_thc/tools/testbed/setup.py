@@ -6,13 +6,15 @@ import shlex
 from collections.abc import Sequence
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.hosts.host import Host
+from byteps_thc.tools.testbed.hosts.host import Host, Outcome
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.process import SetupStep
 
 _CHECK_TIMEOUT_S = 30.0
 #: Reserving huge pages moves memory about.
 _STEP_TIMEOUT_S = 180.0
+#: Of a step's output, in an error.
+_LAST_LINES = 3
 
 
 class Undoable:
@@ -36,11 +38,11 @@ class Undoable:
 
     async def do(self, step: SetupStep) -> None:
         """ConfigurationError when it fails, or has no effect."""
-        await self._run(step, step.do)
+        outcome = await self._run(step, step.do)
         if step.done and not await self.is_done(step):
             raise ConfigurationError(
                 f"{self._host.name}: {step.what}: `{shlex.join(step.do)}` has run, and `{shlex.join(step.done)}` still "
-                "fails"
+                f"fails{_last_words(outcome)}"
             )
 
     async def undo(self, step: SetupStep) -> None:
@@ -48,7 +50,7 @@ class Undoable:
         if step.undo and (not step.done or await self.is_done(step)):
             await self._run(step, step.undo)
 
-    async def _run(self, step: SetupStep, argv: Sequence[str]) -> None:
+    async def _run(self, step: SetupStep, argv: Sequence[str]) -> Outcome:
         command = [*self._as_root, *argv]
         outcome = await self._host.run(command, timeout_s=_STEP_TIMEOUT_S)
         if outcome.status != 0:
@@ -56,3 +58,10 @@ class Undoable:
             raise ConfigurationError(
                 f"{self._host.name}: {step.what}: `{shlex.join(command)}` failed with {outcome.reason}{hint}"
             )
+        return outcome
+
+
+def _last_words(outcome: Outcome) -> str:
+    """dpdk-devbind.py ends well, too, when it leaves an active interface alone; it says so."""
+    lines = [line.strip() for line in (outcome.output + "\n" + outcome.errors).splitlines() if line.strip()]
+    return f". It said: {' | '.join(lines[-_LAST_LINES:])}" if lines else ""

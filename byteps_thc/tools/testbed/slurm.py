@@ -75,6 +75,7 @@ finish() { # until all workers have ended well; the first that fails ends the ru
 clean_up() {
   local status=$?
   trap - EXIT
+  trap '' TERM INT # only once
   for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
   wait
   local name
@@ -82,7 +83,13 @@ clean_up() {
   exit "$status"
 }
 trap clean_up EXIT
+# Slurm's signal before the end of the time, and scancel's: early enough to undo the set-up.
+trap 'exit 143' TERM INT
 """.strip()
+
+
+#: From the signal to the end of a job: for ending processes and undoing the set-up.
+_UNDO_TIME_S = 120
 
 
 def batch_script(testbed: Testbed, plan: Plan) -> str:
@@ -120,6 +127,8 @@ def _directives(testbed: Testbed, groups: list[list[HostDescription]]) -> Iterat
     slurm = testbed.slurm
     yield f"#SBATCH --job-name=thc-{testbed.name}"
     yield f"#SBATCH --time={slurm.time}"
+    # To this script alone, in time: when Slurm ends a job it starts no more steps, and the set-up could not be undone.
+    yield f"#SBATCH --signal=B:TERM@{_UNDO_TIME_S}"
     for number, hosts in enumerate(groups):
         if number:
             yield "#SBATCH hetjob"

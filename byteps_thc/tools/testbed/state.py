@@ -19,6 +19,10 @@ from byteps_thc.tools.testbed.process import Plan
 _PLAN = TypeAdapter(Plan)
 
 
+class InUseError(ConfigurationError):
+    """The testbed is another command's just now: whoever gets this has started nothing, and must end nothing."""
+
+
 def state_folder() -> Path:
     """$XDG_STATE_HOME/byteps_thc/testbed, or below ~/.local/state."""
     return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "byteps_thc" / "testbed"
@@ -49,7 +53,7 @@ class State:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other commands from changing the testbed meanwhile; ConfigurationError when one does."""
+        """Keep other commands from changing the testbed meanwhile; InUseError when one does."""
         # Beside the folder, which is removed while the lock is held.
         path = self._folder.with_name(f"{self._folder.name}.lock")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,7 +64,7 @@ class State:
             except BlockingIOError:
                 there = False
             if not there:  # held, or removed by who held it until now
-                raise ConfigurationError(
+                raise InUseError(
                     f"another `thc testbed up`, `run` or `down` is changing testbed {self._folder.name}: wait for it"
                 )
             try:
@@ -68,6 +72,11 @@ class State:
                 yield
             finally:
                 path.unlink()
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept; not there: this user has brought up no testbed of that name."""
+        return self._folder
 
     def plan(self) -> Plan | None:
         """The plan of the testbed that is up; None: none is."""
@@ -79,12 +88,20 @@ class State:
             raise ConfigurationError(f"{self._plan} is of another version of byteps_thc: {error}") from error
 
     def begin(self, plan: Plan) -> None:
-        """Keep a plan. ConfigurationError when the testbed is up with another: workers alone may change meanwhile."""
+        """Keep a plan, unless one is up; keep() replaces that one.
+
+        InUseError when the testbed is up with another: workers alone may change meanwhile.
+        """
         up = self.plan()
-        if up is not None and self.journal.hosts and _without_workers(up) != _without_workers(plan):
-            raise ConfigurationError(
+        if up is None or not self.journal.hosts:
+            self.keep(plan)
+        elif _without_workers(up) != _without_workers(plan):
+            raise InUseError(
                 f"testbed {plan.name} is up with another description: take it down first (thc testbed down)"
             )
+
+    def keep(self, plan: Plan) -> None:
+        """Keep a plan whatever is up: its workers are the ones to come."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _replace(self._plan, _PLAN.dump_json(plan, indent=1))
 

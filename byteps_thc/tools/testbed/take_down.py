@@ -24,6 +24,10 @@ async def take_down(state: State, say: Say) -> None:
     """Undo what the journal says, in the opposite order. TransportError names what could not be, and why."""
     plan = state.plan()
     if plan is None:
+        say(
+            f"nothing to take down: this user has no testbed {state.folder.name} up (no plan in {state.folder}); "
+            "what another user has started, that one takes down"
+        )
         return
     async with reached_or_not(plan) as (hosts, unreached):
         errors = [str(error) for name, error in unreached.items() if name in state.journal.hosts]

@@ -12,7 +12,7 @@ from byteps_thc.tools.demo.namespaces import command_inside
 from byteps_thc.tools.testbed.hosts.host import Host, Outcome
 
 #: A line of JSON, with a line of a log in it.
-_LINE_LIMIT_BYTES = 1 << 20
+LINE_LIMIT_BYTES = 1 << 20
 #: A command that has closed its output is about to end.
 _AFTER_OUTPUT_S = 10.0
 
@@ -67,7 +67,7 @@ class LocalHost(Host):
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                limit=_LINE_LIMIT_BYTES,
+                limit=LINE_LIMIT_BYTES,
                 start_new_session=True,  # Ctrl-C is for this process
             )
         except OSError as error:

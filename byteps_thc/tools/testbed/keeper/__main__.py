@@ -16,7 +16,7 @@ from typing import Any
 
 from byteps_thc.tools.testbed.keeper import ending, files, following
 from byteps_thc.tools.testbed.keeper.probe import probe
-from byteps_thc.tools.testbed.keeper.records import Records, state_of
+from byteps_thc.tools.testbed.keeper.records import Records, pids_of, state_of
 from byteps_thc.tools.testbed.keeper.supervisor import start
 
 
@@ -51,7 +51,10 @@ def _stop(records: Records, request: dict[str, Any]) -> Any:
 
 
 def _remove(records: Records, _: dict[str, Any]) -> Any:
-    """Files and records, of a testbed whose processes have ended."""
+    """Files and records, of a testbed whose processes have ended: without its record, nobody finds a process again."""
+    left = [record.name for record in records.all() if state_of(record, records) == "running" or pids_of(record)]
+    if left:
+        raise OSError(f"{', '.join(left)} still run: nothing is removed")
     files.remove_all(records.folder)
     if records.folder.is_dir():
         shutil.rmtree(records.folder)

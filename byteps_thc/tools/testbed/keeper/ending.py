@@ -7,9 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
-from byteps_thc.tools.testbed.keeper.records import TOKEN_VARIABLE, Record, Records, pids_with_token, state_of
+from byteps_thc.tools.testbed.keeper.records import Record, Records, is_of, pids_of, state_of
 
 _POLL_S = 0.05
 #: From SIGKILL to the end of a process that the kernel does not hold.
@@ -21,50 +20,42 @@ _STATUS_TIMEOUT_S = 10.0
 def stop(records: Records, names: Iterable[str], grace_s: float) -> list[str]:
     """SIGTERM, after grace_s SIGKILL; names of those that were there. TimeoutError for what cannot be killed."""
     found = [record for name in names if (record := records.read(name)) is not None]
-    running = [record for record in found if pids_with_token(record.token)]
-    end_all([record.token for record in running], grace_s)
+    running = [record for record in found if pids_of(record)]
+    end_all(running, grace_s)
     _await_status(records, running)
     return [record.name for record in running]
 
 
-def end_all(tokens: list[str], grace_s: float) -> None:
-    """End all processes that have one of the tokens; TimeoutError names those that SIGKILL does not end."""
+def end_all(records: list[Record], grace_s: float) -> None:
+    """End all processes of these records; TimeoutError names those that SIGKILL does not end."""
     deadline = time.monotonic() + grace_s
     if grace_s > 0:
-        _signal(tokens, signal.SIGTERM)
-    while _alive(tokens) and time.monotonic() < deadline:
+        _signal(records, signal.SIGTERM)
+    while _alive(records) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     deadline = time.monotonic() + _KILLED_TIMEOUT_S
-    while left := _alive(tokens):
+    while left := _alive(records):
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {left} do not end on SIGKILL: the kernel holds them; see dmesg")
-        _signal(tokens, signal.SIGKILL)
+        _signal(records, signal.SIGKILL)
         time.sleep(_POLL_S)
 
 
-def _alive(tokens: list[str]) -> list[int]:
-    return [pid for token in tokens for pid in pids_with_token(token)]
+def _alive(records: list[Record]) -> list[int]:
+    return [pid for record in records for pid in pids_of(record)]
 
 
-def _signal(tokens: list[str], number: signal.Signals) -> None:
-    for token in tokens:
-        for pid in pids_with_token(token):
+def _signal(records: list[Record], number: signal.Signals) -> None:
+    for record in records:
+        for pid in pids_of(record):
             with contextlib.suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(pid)
                 try:
                     # Between the search and now the number may have become another process's; now it cannot.
-                    if _has_token(pid, token):
+                    if is_of(pid, record):
                         signal.pidfd_send_signal(descriptor, number)
                 finally:
                     os.close(descriptor)
-
-
-def _has_token(pid: int, token: str) -> bool:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-    return f"{TOKEN_VARIABLE}={token}".encode() in environment.split(b"\0")
 
 
 def _await_status(records: Records, ended: list[Record]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
-#: In the folder of the records: paths that were not there before, in the order in which they were made.
+#: In the folder of the records: [path, whether it goes with all that is in it] of what was not there before, in the
+#: order in which it was made.
 _LIST = "made-files.list"
 
 
@@ -22,7 +24,7 @@ def put(folder: Path, files: list[dict[str, Any]]) -> None:
         path = Path(file["path"])
         _refuse_others(path)
         for new in _missing(path):
-            _remember(folder, new)  # before: this process may be killed
+            _remember(folder, new, whole=new == path)  # before: this process may be killed
         if file["text"] is None:
             path.mkdir(parents=True, exist_ok=True, mode=file["mode"] | 0o100)
             continue
@@ -32,14 +34,18 @@ def put(folder: Path, files: list[dict[str, Any]]) -> None:
 
 
 def remove_all(folder: Path) -> None:
-    """Remove what put() has made; what was there before stays."""
+    """Remove what put() has made; what was there before stays, and so does a folder above it that is not empty."""
     listed = folder / _LIST
     try:
         lines = listed.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return
-    for path in reversed([Path(json.loads(line)) for line in lines]):
-        if path.is_dir() and not path.is_symlink():
+    for name, whole in reversed([json.loads(line) for line in lines]):
+        path = Path(name)
+        if not whole:
+            with contextlib.suppress(OSError):  # another one's files are in it
+                path.rmdir()
+        elif path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
@@ -56,6 +62,6 @@ def _missing(path: Path) -> list[Path]:
     return [each for each in (*reversed(path.parents), path) if not each.exists()]
 
 
-def _remember(folder: Path, path: Path) -> None:
+def _remember(folder: Path, path: Path, *, whole: bool) -> None:
     with (folder / _LIST).open("a", encoding="utf-8") as listed:
-        listed.write(json.dumps(str(path)) + "\n")
+        listed.write(json.dumps([str(path), whole]) + "\n")

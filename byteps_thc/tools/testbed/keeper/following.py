@@ -13,7 +13,8 @@ from typing import Any
 from byteps_thc.tools.testbed.keeper.records import Records, state_of
 
 _POLL_S = 0.1
-_MAX_LINE_BYTES = 64 << 10
+#: Longer lines come in pieces. As JSON a piece may take six times that, which hosts/local.py has to take as one line.
+MAX_LINE_BYTES = 64 << 10
 
 
 class Follower:
@@ -34,12 +35,15 @@ class Follower:
         except FileNotFoundError:
             got = b""
         self._offset += len(got)
-        *whole, self._rest = (self._rest + got).split(b"\n")
-        if self._rest and (last or len(self._rest) > _MAX_LINE_BYTES):
-            whole.append(self._rest)
+        *whole, rest = (self._rest + got).split(b"\n")
+        pieces = [piece for line in whole for piece in _pieces(line)]
+        *cut, self._rest = _pieces(rest)
+        pieces += cut
+        if last and self._rest:
+            pieces.append(self._rest)
             self._rest = b""
-        for line in whole:
-            yield line.decode(errors="replace").rstrip("\r")
+        for piece in pieces:
+            yield piece.decode(errors="replace").rstrip("\r")
 
     def end(self) -> dict[str, Any] | None:
         """How the process ended; None: not yet."""
@@ -92,6 +96,11 @@ def wait_ready(records: Records, name: str, pattern: str, timeout_s: float) -> d
 def tail(records: Records, name: str, count: int) -> list[str]:
     """The last lines of a log."""
     return list(Follower(records, name).lines(last=True))[-count:]
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    """One at least, which is empty when the line is."""
+    return [line[begin : begin + MAX_LINE_BYTES] for begin in range(0, max(1, len(line)), MAX_LINE_BYTES)]
 
 
 def _listener_is_gone() -> bool:

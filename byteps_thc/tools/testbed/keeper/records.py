@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
-#: Of /proc/PID/stat, from behind the command's name: the state, and when the process was started, in clock ticks.
-_STATE, _START = 0, 19
+#: Of /proc/PID/stat, from behind the command's name: the state, the session, the start in clock ticks.
+_STATE, _SESSION, _START = 0, 3, 19
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -136,22 +136,42 @@ def boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
-def pids_with_token(token: str) -> list[int]:
-    """Processes that have the token in their environment: one that was started, and whatever it has started."""
-    wanted = f"{TOKEN_VARIABLE}={token}".encode()
-    own = os.getpid()
-    found = []
-    for entry in _PROC.iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == own:
-            continue
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:  # it has ended, or is another user's
-            continue
-        if wanted in environment.split(b"\0"):
-            found.append(int(entry.name))
-    return found
+def pids_of(record: Record) -> list[int]:
+    """The process that was started, and whatever it has started, as far as it has not ended."""
+    numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    session = _session_of(record)
+    return [pid for pid in numbers if pid != os.getpid() and _is_of(pid, record, session)]
 
 
-#: Environment variable by which all processes are found that a kept one has started, whatever became of their parents.
+def is_of(pid: int, record: Record) -> bool:
+    """Whether a process is one of pids_of()."""
+    return _is_of(pid, record, _session_of(record))
+
+
+def _session_of(record: Record) -> int | None:
+    """The session of the process, while it is sure that no other process has that number now."""
+    if record.boot_id != boot_id():
+        return None
+    leader, supervisor = stat_fields(record.pid), stat_fields(record.supervisor_pid)
+    if leader is not None:  # a zombie is good enough: its number is not free
+        return record.pid if int(leader[_START]) == record.start_ticks else None
+    its = supervisor is not None and int(supervisor[_START]) == record.supervisor_start_ticks
+    return record.pid if its else None
+
+
+def _is_of(pid: int, record: Record, session: int | None) -> bool:
+    """By the token in its environment, or by its session: programs overwrite the one, and daemons leave the other."""
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:  # it has ended, or is another user's
+        return False
+    if f"{TOKEN_VARIABLE}={record.token}".encode() in environment.split(b"\0"):
+        return True
+    fields = stat_fields(pid)
+    return (
+        session is not None and fields is not None and fields[_STATE] not in "ZX" and int(fields[_SESSION]) == session
+    )
+
+
+#: Environment variable by which processes are found that a kept one has started, whatever became of their parents.
 TOKEN_VARIABLE = "THC_TESTBED_TOKEN"

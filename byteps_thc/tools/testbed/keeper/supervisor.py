@@ -16,6 +16,10 @@ from byteps_thc.tools.testbed.keeper.records import TOKEN_VARIABLE, Record, Reco
 
 #: For what a process has left behind when it ends by itself.
 _LEFT_BEHIND_GRACE_S = 2.0
+#: Settings of byteps_thc and BytePS. A login's own must not reach processes whose plan does not have them.
+_PLANNED_PREFIXES = ("THC_", "BYTEPS_", "DMLC_", "PS_")
+#: Keeps setproctitle from overwriting the environment of a process, in which its token is.
+_KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
 
 
 def start(
@@ -23,8 +27,9 @@ def start(
 ) -> tuple[Record, bool]:
     """Start a process, with its output in a file; one that runs already is left alone.
 
-    environment: added to this process's, where the folder of this Python is the first of PATH. Returns its record, and
-    whether it was started now. OSError when it cannot be started.
+    environment: added to this process's, where the folder of this Python is the first of PATH, and without the settings
+    of byteps_thc and BytePS that it has. Returns its record, and whether it was started now. OSError when it cannot be
+    started.
     """
     known = records.read(name)
     if known is not None and state_of(known, records) == "running":
@@ -64,14 +69,15 @@ def _supervise(
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        records.write(new_record(name, process.pid, token, argv))
+        record = new_record(name, process.pid, token, argv)
+        records.write(record)
     except OSError as error:
         os.write(writer, json.dumps({"error": str(error)}).encode())
         return
     os.write(writer, b"{}")
     os.close(writer)
     status = process.wait()
-    end_all([token], _LEFT_BEHIND_GRACE_S)
+    end_all([record], _LEFT_BEHIND_GRACE_S)
     records.write_status(name, status)
 
 
@@ -87,4 +93,5 @@ def _detach(log: Path) -> None:
 
 def _whole(environment: Mapping[str, str]) -> dict[str, str]:
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    return os.environ | {"PATH": os.pathsep.join(path)} | dict(environment)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_PLANNED_PREFIXES)}
+    return inherited | _KEEP_ENVIRONMENT | {"PATH": os.pathsep.join(path)} | dict(environment)
