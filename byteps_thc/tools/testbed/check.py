@@ -77,9 +77,8 @@ async def _lines_of(plan: Plan, kept: KeptHost, names: Sequence[str], *, ports: 
     found = await kept.probe(programs, listens)
     for line in _versions(kept.name, found, processes):
         yield line
-    if found["user_id"] != 0 and (names_of_root := [each.name for each in processes if _needs_root(each)]):
-        text = f"{', '.join(names_of_root)}: devices and raw sockets are root's, and this login is not; log in as root"
-        yield Line(kept.name, "login", "problem", text)
+    if (line_of_login := login(kept.name, found["user_id"], processes)) is not None:
+        yield line_of_login
     missing = found["missing_programs"]
     yield Line(kept.name, "programs", "problem" if missing else "ok", _listed(missing, "not there", programs))
     if listens:
@@ -106,6 +105,15 @@ def _versions(host: str, found: dict[str, Any], processes: Sequence[PlannedProce
         byteps = found["byteps"]
         text = byteps or "not installed for this Python: make byteps"
         yield Line(host, "BytePS", "ok" if byteps else "problem", text)
+
+
+def login(host: str, user_id: int, processes: Sequence[PlannedProcess]) -> Line | None:
+    """A problem when a host's processes need root, and the login there is another user's."""
+    names = [process.name for process in processes if _needs_root(process)]
+    if user_id == 0 or not names:
+        return None
+    text = f"{', '.join(names)}: DPDK's devices and a switch's raw sockets need root: log in as root"
+    return Line(host, "login", "problem", text)
 
 
 def _needs_root(process: PlannedProcess) -> bool:

@@ -9,8 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from byteps_thc.tools.cli import app
-from thc_switch import Deployment, plan
+from thc_switch import Deployment, cli, plan
+from thc_switch.controls import JobCheck
 from thc_switch.targets import bfshell, bmv2
+from thc_switch.targets.model import new_switch_with_control
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "p4" / "jobs.example.toml"
 runner = CliRunner()
@@ -104,6 +106,17 @@ def test_serve_asks_for_what_it_needs(tmp_path: Path, bmv2_jobs: Path) -> None:
     path = tmp_path / "no_interface.toml"
     path.write_text(bmv2_jobs.read_text().replace("cpu_interface", "# cpu_interface"))
     assert "Give --interface, or cpu_interface" in failure("serve", path, "--target", "bmv2")
+
+
+def test_serve_installs_first_when_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a switch of the P4 model, in place of one that runs elsewhere."""
+    deployment = Deployment.load(EXAMPLE)
+    for options, installed in (((), False), (("--install",), True)):
+        model, control = new_switch_with_control(deployment.switch)
+        before = len(model.table_entries(JobCheck.full_name("worker")))
+        monkeypatch.setattr(cli, "connect", lambda *_, control=control: control)
+        assert "thcnone" in failure("serve", EXAMPLE, "--target", "grpc", "--interface", "thcnone", *options)
+        assert (len(model.table_entries(JobCheck.full_name("worker"))) > before) == installed
 
 
 def test_describe() -> None:

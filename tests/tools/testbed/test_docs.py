@@ -65,7 +65,8 @@ def test_the_script_averages_through_thc_ps(thc_ps_address: str, tmp_path: Path)
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.split() == ["True", "True"]
+    # The ranks' lines may be mixed.
+    assert re.findall("True|False", result.stdout) == ["True", "True"]
 
 
 @pytest.fixture

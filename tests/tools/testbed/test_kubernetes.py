@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 from testbed_plans import CASES, description, objects
 
+from byteps_thc.tools.testbed.kubernetes import manifests
 from byteps_thc.tools.testbed.plan import plan
 
 NAMES = [name for name, format in CASES if format == "kubernetes.json"]
@@ -51,7 +53,13 @@ def test_every_process_is_a_pod_on_its_node(name: str) -> None:
         assert container["command"] == list(process.argv)
         assert container["image"]
         variables = {variable["name"]: variable["value"] for variable in container["env"]}
-        assert variables.items() >= {n: v for n, v in process.environment.items() if n != "THC_TIMEOUTS"}.items()
+        # The pod's GPUs are named by the device plugin.
+        other = {"THC_TIMEOUTS", "NVIDIA_VISIBLE_DEVICES"}
+        assert variables.items() >= {n: v for n, v in process.environment.items() if n not in other}.items()
+        asks_for_gpus = "nvidia.com/gpu" in container["resources"]["limits"]
+        assert not (asks_for_gpus and "NVIDIA_VISIBLE_DEVICES" in variables)
+        if "BYTEPS_SOCKET_PATH" in variables:
+            assert variables["BYTEPS_SOCKET_PATH"] in [mount["mountPath"] for mount in container["volumeMounts"]]
         assert ("connect_s=" in variables.get("THC_TIMEOUTS", "")) == (process.role == "worker")
         serves = process.role in ("aggregator", "switch", "agent")
         assert item["kind"] == ("StatefulSet" if serves else "Job")
@@ -102,4 +110,17 @@ def test_resources(name: str, pages: dict[str, str], gpus: str) -> None:
 
 def test_nodes_are_set_up_by_scripts_that_can_be_undone() -> None:
     [files] = of_kind("dpdk_switch", "ConfigMap")
-    assert {"set-up.gpu0.sh", "undo.gpu0.sh", "set-up.gpu1.sh", "undo.gpu1.sh"} <= files["data"].keys()
+    scripts = {name: text for name, text in files["data"].items() if name.endswith(".sh")}
+    assert scripts.keys() == {"set-up.gpu0.sh", "undo.gpu0.sh", "set-up.gpu1.sh", "undo.gpu1.sh"}
+    assert not [name for name, text in scripts.items() if "jobs.json" in text]  # which is in pods only
+
+
+def test_kubernetes_replaces_nothing() -> None:
+    testbed = description("torchrun")
+    command = ("sh", "-c", "echo $(HOME) $HOME")
+    training = testbed.training.model_copy(update={"command": command, "environment": {"WORDS": "$(HOME)"}})
+    changed = testbed.model_copy(update={"training": training})
+    items = json.loads(manifests(changed, plan(changed)))["items"]
+    [container] = pod_of(items[-1])["containers"]
+    assert container["command"][-1] == "echo $$(HOME) $$HOME"
+    assert {"name": "WORDS", "value": "$$(HOME)"} in container["env"]

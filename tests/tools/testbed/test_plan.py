@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.cli import app
+from byteps_thc.tools.testbed.check import login
 from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
@@ -133,8 +136,41 @@ def test_what_is_changed_on_hosts_is_undone() -> None:
     for name in ("dpdk_switch", "torchrun", "colocated"):
         steps = [step for setup in plan(description(name)).setups for step in setup.steps]
         kept = [step for step in steps if not step.undo]
-        assert {step.what for step in kept} <= {"load vfio-pci", "install the job description on the switch"}
+        assert {step.what for step in kept} <= {"load vfio-pci"}
         assert len(kept) < len(steps)
+
+
+def test_a_card_that_did_not_get_its_driver_back_is_an_error(tmp_path: Path) -> None:
+    testbed = description("dpdk_switch").model_copy(update={"folder": str(tmp_path)})
+    steps = [step for setup in plan(testbed).setups for step in setup.steps if step.what.startswith("give ")]
+    kept = tmp_path / "driver.0000:3b:00.0"
+    refuses = tmp_path / "dpdk-devbind.py"  # as it does an active interface
+    refuses.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    refuses.chmod(0o755)
+    for before, done in (("mlx5_core", False), ("none", True)):  # there is no such card here
+        kept.write_text(before, encoding="utf-8")
+        environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        undone = subprocess.run(steps[0].undo, env=environment, capture_output=True, timeout=60, check=False)
+        assert (undone.returncode == 0) == done, undone.stderr
+        assert kept.exists() != done
+
+
+def test_an_agent_and_dpdk_need_root() -> None:
+    planned = plan(description("dpdk_switch"))
+    line = login("any", 1000, planned.processes)
+    assert line is not None
+    assert line.verdict == "problem"
+    assert line.text.startswith("agent, worker0, worker1:")
+    assert login("any", 0, planned.processes) is None
+    assert login("any", 1000, plan(description("torchrun")).processes) is None
+
+
+def test_a_tofino_is_told_its_jobs_when_the_agent_starts() -> None:
+    planned = plan(description("dpdk_switch"))
+    [agent] = of_role(planned, "agent")
+    assert agent.argv[0] == "/opt/thc/bin/thc"  # which `check` looks for
+    assert "--install" in agent.argv
+    assert "tor" not in [setup.host for setup in planned.setups]
 
 
 def test_a_key_appears_by_its_path_only(tmp_path: Path) -> None:

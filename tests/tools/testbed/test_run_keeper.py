@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from byteps_thc.tools.testbed.keeper.records import TOKEN_VARIABLE, Records, new_record, pids_with_token
+from byteps_thc.tools.testbed.hosts.local import LINE_LIMIT_BYTES
+from byteps_thc.tools.testbed.keeper.following import MAX_LINE_BYTES
+from byteps_thc.tools.testbed.keeper.records import TOKEN_VARIABLE, Records, new_record, pids_of
 
 DEADLINE_S = 60.0
 Ask = Callable[..., Any]
@@ -99,11 +101,11 @@ def test_what_a_process_has_started_ends_with_it(ask: Ask, records: Records) -> 
     record = records.read("launcher")
     assert record is not None
     deadline = time.monotonic() + DEADLINE_S
-    while len(pids_with_token(record.token)) < 3:
+    while len(pids_of(record)) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     ask("stop", names=["launcher"], grace_s=0.5)
-    assert pids_with_token(record.token) == []
+    assert pids_of(record) == []
 
 
 def test_a_process_that_ends_leaves_nothing_behind(ask: Ask, records: Records) -> None:
@@ -111,7 +113,7 @@ def test_a_process_that_ends_leaves_nothing_behind(ask: Ask, records: Records) -
     assert await_state(ask, "launcher", "ended")["status"] == 5
     record = records.read("launcher")
     assert record is not None
-    assert pids_with_token(record.token) == []
+    assert pids_of(record) == []
 
 
 def test_a_number_that_another_process_has_now_is_not_touched(ask: Ask, records: Records) -> None:
@@ -161,6 +163,16 @@ def test_files_are_removed_and_what_was_there_stays(ask: Ask, tmp_path: Path) ->
     assert list(kept.iterdir()) == []
 
 
+def test_a_folder_above_keeps_what_others_put_into_it(ask: Ask, tmp_path: Path) -> None:
+    run = tmp_path / "new/run"
+    ask("put", files=[{"host": "host", "path": str(run), "text": None, "mode": 0o700}])
+    (run / "result").touch()
+    (tmp_path / "new/data").write_text("another one's")
+    ask("remove")
+    assert not run.exists()
+    assert (tmp_path / "new/data").read_text() == "another one's"
+
+
 def test_a_trap_in_a_folder_of_all_is_refused(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(AssertionError, match="not this user's"):
@@ -174,3 +186,47 @@ def test_a_process_has_the_token_of_its_record(ask: Ask, records: Records) -> No
     assert record is not None
     assert ask("tail", name="shower", count=1) == [record.token]
     assert len(record.token) == 32
+
+
+def test_settings_of_the_login_do_not_reach_a_process(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("THC_CONFIG", "BYTEPS_LOG_LEVEL", "DMLC_ROLE", "PS_VERBOSE", "OTHER")
+    for name in names:
+        monkeypatch.setenv(name, "login")
+    shown = " ".join(f"${{{name}-none}}" for name in names)
+    start(ask, "shower", f'echo "{shown}"', DMLC_ROLE="planned")
+    await_state(ask, "shower", "ended")
+    assert ask("tail", name="shower", count=1) == ["none none planned none login"]
+
+
+def test_a_process_that_has_lost_the_token_is_found_by_its_session(ask: Ask, records: Records) -> None:
+    """As a program that overwrites its environment does."""
+    start(ask, "titled", f"exec env -u {TOKEN_VARIABLE} sh -c 'sleep 600 & echo started; wait'")
+    ask("wait", name="titled", pattern="started", timeout_s=DEADLINE_S)
+    record = records.read("titled")
+    assert record is not None
+    assert len(pids_of(record)) == 2
+    assert ask("stop", names=["titled"], grace_s=10) == ["titled"]
+    assert pids_of(record) == []
+    assert await_state(ask, "titled", "ended")["status"] == -signal.SIGTERM
+
+
+def test_nothing_is_removed_while_a_process_runs(ask: Ask, records: Records) -> None:
+    start(ask, "sleeper", "sleep 600")
+    with pytest.raises(AssertionError, match="sleeper still run"):
+        ask("remove")
+    assert records.read("sleeper") is not None
+    ask("stop", names=None, grace_s=10)
+    ask("remove")
+    assert not records.folder.exists()
+
+
+def test_a_long_line_comes_in_pieces(ask: Ask) -> None:
+    # JSON makes the most of a zero byte: six.
+    count = 3 * MAX_LINE_BYTES + 5
+    start(ask, "progress", f"head -c {count} /dev/zero; echo; echo; echo end")
+    events = ask("watch", names=["progress"], follow=True, last_lines=None)
+    lines = [event["line"] for event in events if "line" in event]
+    *pieces, empty, end = lines
+    assert (empty, end) == ("", "end")
+    assert "".join(pieces) == "\0" * count
+    assert max(len(json.dumps(event)) for event in events) < LINE_LIMIT_BYTES

@@ -19,6 +19,7 @@ from byteps_thc.tools.demo.namespaces import Namespaces, command_inside
 from byteps_thc.tools.testbed import operations
 from byteps_thc.tools.testbed.hosts.namespaces import namespace_of
 from byteps_thc.tools.testbed.process import HostSetup, Plan, SetupStep
+from byteps_thc.tools.testbed.state import InUseError, State
 
 MakePlan = Callable[..., Plan]
 
@@ -152,8 +153,9 @@ def test_down_cleans_up_after_a_killed_run(make_plan: MakePlan) -> None:
         running.wait(DEADLINE_S)
     left = states(plan)
     assert {state for state, _ in left.values()} == {"running"}
-    with pytest.raises(TransportError, match="workers of another run are there: worker0 on second"):
-        run(plan, [])
+    with pytest.raises(InUseError, match="workers of another run are there: worker0 on second"):
+        run(dataclasses.replace(plan, processes=plan.processes[:1]), [])
+    assert State(plan.name).plan() == plan
     down(plan)
     assert namespaces_of(plan) == []
     assert not any(is_alive(pid) for _, pid in left.values())
@@ -193,8 +195,9 @@ def test_setup_is_done_once_and_undone_backwards(make_plan: MakePlan, tmp_path: 
 
 @pytest.mark.slow
 def test_a_step_without_effect_is_an_error(make_plan: MakePlan) -> None:
-    step = SetupStep("set the MTU", do=("true",), done=("false",))
-    with pytest.raises(ConfigurationError, match="first: set the MTU: `true` has run, and `false` still fails"):
+    step = SetupStep("bind", do=("echo", "interface is active"), done=("false",))
+    wanted = "`echo 'interface is active'` has run, and `false` still fails. It said: interface is active"
+    with pytest.raises(ConfigurationError, match=f"first: bind: {wanted}"):
         up(make_plan("true", setup=HostSetup(FIRST, (step,))))
 
 

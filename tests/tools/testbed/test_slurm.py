@@ -90,3 +90,12 @@ def test_a_worker_that_fails_ends_all(tmp_path: Path) -> None:
     assert finished.returncode == 1
     assert "worker1 ended with exit code 3; logs in " in finished.stderr
     assert not is_running(int((tmp_path / "thc-ps.pid").read_text()))
+
+
+def test_slurm_s_signal_ends_all_in_time_to_undo(tmp_path: Path) -> None:
+    bpslaunch = '#!/bin/sh\n[ "$DMLC_WORKER_ID" = 1 ] && kill -TERM $PPID\nexec sleep 60\n'
+    finished = run_script(tmp_path, bpslaunch)
+    assert finished.returncode == 143, finished.stderr
+    assert not is_running(int((tmp_path / "thc-ps.pid").read_text()))
+    # To the script alone: of the processes none ends before it says so.
+    assert "\n#SBATCH --signal=B:TERM@" in (tmp_path / "script.sbatch").read_text(encoding="utf-8")
