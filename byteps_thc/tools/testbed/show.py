@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from rich.markup import escape
@@ -18,7 +18,7 @@ _STYLES = {"running": "green", "ended": "cyan", "lost": "bold red"}
 def status_table(plan: Plan, found: Mapping[str, list[dict[str, Any]]], unreached: Mapping[str, str]) -> Table:
     """One row per process of the plan. found: by host, what its keeper says; unreached: hosts, and why."""
     table = Table(title=f"testbed {plan.name}", title_justify="left")
-    for column in ("process", "host", "state", "since"):
+    for column in ("process", "host", "state", "for"):
         table.add_column(column, no_wrap=True)
     table.add_column("process id", justify="right")
     kept = {each["name"]: each for each in (each for list_ in found.values() for each in list_)}
@@ -32,7 +32,8 @@ def status_table(plan: Plan, found: Mapping[str, list[dict[str, Any]]], unreache
             state = known["state"]
             words = "running" if state == "running" else how_it_ended(known["status"])
             style = "bold red" if state == "ended" and known["status"] != 0 else _STYLES[state]
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(known["started_s"]))
-            pid = str(known["pid"]) if state == "running" else ""
-            table.add_row(process.name, process.host, f"[{style}]{escape(words)}[/]", since, pid)
+            age, pid = (
+                (str(timedelta(seconds=int(known["age_s"]))), str(known["pid"])) if state == "running" else ("", "")
+            )
+            table.add_row(process.name, process.host, f"[{style}]{escape(words)}[/]", age, pid)
     return table

@@ -55,7 +55,7 @@ class KeptHost:
         return answer
 
     async def processes(self) -> list[dict[str, Any]]:
-        """Name, pid, state ("running", "ended", "lost"), status, started_s and argv of all that were started."""
+        """Name, pid, state ("running", "ended", "lost"), status, age_s and argv of all that were started."""
         return list(await self._ask("list"))
 
     async def stop(self, names: Sequence[str] | None, grace_s: float) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from byteps_thc.tools.testbed.keeper import ending, files, following
 from byteps_thc.tools.testbed.keeper.probe import probe
-from byteps_thc.tools.testbed.keeper.records import Records, pids_of, state_of
+from byteps_thc.tools.testbed.keeper.records import Records, age_s, pids_of, state_of
 from byteps_thc.tools.testbed.keeper.supervisor import start
 
 
@@ -38,7 +38,7 @@ def _list(records: Records, _: dict[str, Any]) -> Any:
             "pid": record.pid,
             "state": state_of(record, records),
             "status": records.status(record.name),
-            "started_s": record.started_s,
+            "age_s": age_s(record),
             "argv": record.argv,
         }
         for record in records.all()

@@ -28,8 +28,6 @@ class Record:
     supervisor_pid: int
     supervisor_start_ticks: int
     boot_id: str
-    #: seconds since 1970
-    started_s: float
     #: in the environment of the process and of all that it starts
     token: str
     argv: list[str]
@@ -105,9 +103,12 @@ def state_of(record: Record, records: Records) -> str:
 def new_record(name: str, pid: int, token: str, argv: list[str]) -> Record:
     """Record of a child of this process, its supervisor."""
     supervisor = os.getpid()
-    return Record(
-        name, pid, _start_ticks(pid), supervisor, _start_ticks(supervisor), boot_id(), time.time(), token, argv
-    )
+    return Record(name, pid, _start_ticks(pid), supervisor, _start_ticks(supervisor), boot_id(), token, argv)
+
+
+def age_s(record: Record) -> float:
+    """Seconds since the process was started, of one that runs; no clock that somebody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - record.start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _is_there(pid: int, start_ticks: int) -> bool:
