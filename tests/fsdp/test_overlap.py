@@ -10,7 +10,7 @@ import torch
 Reports = list[dict[str, Any]]
 
 
-@pytest.fixture(params=["two_ranks", "four_ranks"])
+@pytest.fixture(params=["two_ranks", pytest.param("four_ranks", marks=pytest.mark.slow)])
 def reports(request: pytest.FixtureRequest) -> Reports:
     return request.getfixturevalue(request.param)
 
