@@ -1,4 +1,4 @@
-"""A rank that averages its row of a matrix, step by step: ThcReduceScatter without FSDP.
+"""A rank that averages its row of a matrix, step by step: the row engine without FSDP.
 
 settings: {"columns", "steps", "thc"}. Reports the rank's row of the average of every step, and why a server is refused.
 """
@@ -14,8 +14,8 @@ from byteps_thc import NetworkConfig, ThcConfig
 from byteps_thc.engines import make_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.factory import row_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 
 
@@ -26,13 +26,14 @@ def main() -> None:
         rows = [ParameterSlice("w", row * columns, (row + 1) * columns) for row in range(rank.ranks)]
         matrix = ShardMatrix("matrix", rank.ranks, columns, tuple(rows))
         policy = CompressionPolicy(bypass_elements=0, deadline_s=240)
-        engine = ThcReduceScatter(group, ThcConfig(**rank.settings["thc"]), policy)
+        engine = row_engine(group, ThcConfig(**rank.settings["thc"]), policy, torch.device("cpu"))
         averages = []
         for step in range(rank.settings["steps"]):
             engine.start_step()
             gradient = gradients(rank.rank, step, {"w": (rank.ranks, columns)})["w"].view(-1)
             averages.append(torch.empty(columns))
-            engine.reduce_scatter(matrix, gradient, averages[-1])
+            engine.reduce_scatter("w", matrix, gradient, averages[-1]).wait()
+        engine.close()
         refusal = ""
         try:
             make_engine(group, ThcConfig(), policy, NetworkConfig(["127.0.0.1:1"]))
