@@ -83,8 +83,8 @@ class PendingGradients:
 
     def add(self, gradient: PendingGradient) -> None:
         """Let the current backward pass finish a gradient at its end, after torch's own callback."""
-        current = self._pass()
-        if current is None or current.failed:
+        current = self._current()
+        if current is None:
             current = _BackwardPass(self._under_way)
             Variable._execution_engine.queue_callback(current.finish)
             self._pass = weakref.ref(current)
@@ -93,8 +93,8 @@ class PendingGradients:
 
     def finish(self, group: str) -> None:
         """Finish the gradient of a group, if one is pending: another one of it is about to be added."""
-        current = self._pass()
-        if current is None or current.failed:
+        current = self._current()
+        if current is None:
             self.settle()  # of a pass that failed, where there was one
         elif group in current.pending:
             current.finish_group(group)
@@ -106,9 +106,14 @@ class PendingGradients:
 
     def settle(self) -> None:
         """Finish all; what a backward pass that failed has left is waited for, and lost."""
-        current = self._pass()
-        if current is not None and not current.failed:
+        current = self._current()
+        if current is not None:
             current.finish()
         for reduction in self._under_way:
             reduction.wait()
         self._under_way.clear()
+
+    def _current(self) -> _BackwardPass | None:
+        """Return the pass under way; None: there is none, or it has failed."""
+        current = self._pass()
+        return None if current is None or current.failed else current
