@@ -98,11 +98,10 @@ def make_hierarchical_engine(
     settings |= {"scheme": type(config).__name__} | config.model_dump() | {"network": network is not None}
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())
-    own = network_of_shard(network, groups.fast)
-    if network is not None:
         gradients_on = torch.device("cpu")  # whose shards are exchanged in host memory
     elif policy.kernels == "auto":
         policy = policy.model_copy(update={"kernels": "host"})  # kernels on a device have not been run on a GPU here
+    own = network_of_shard(network, groups.fast)
     return hierarchical_engine(
         groups,
         settings,

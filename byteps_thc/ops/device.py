@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from byteps_thc.arrays import everybody
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.gpu import kernels
 from byteps_thc.ops.arguments import (
@@ -108,10 +109,10 @@ def decode(
     check_same_device(aggregate, max_norms, key, *table)
     looked_up = _table(table, threshold)
     average = aggregate.new_empty(coordinates, dtype=dtype)
-    dtype_of_count = torch.uint8 if workers < 256 else torch.uint16
-    everybody = torch.full((1,), workers, dtype=dtype_of_count, device=aggregate.device)
+    # Filled and not copied: a CUDA graph may record it.
+    contributions = torch.full((1,), workers, dtype=torch.from_numpy(everybody(workers)).dtype, device=aggregate.device)
     kernels.decode(
-        aggregate.view(-1), everybody, max_norms, average,
+        aggregate.view(-1), contributions, max_norms, average,
         codes_per_chunk=max(padded_of(coordinates), MIN_CODES_PER_PACKET), rotation_block=rotation_block,
         granularity=looked_up.granularity, threshold=looked_up.threshold, key=key, value_bits=value_bits,
         sum_bits=sum_bits,
