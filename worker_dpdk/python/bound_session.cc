@@ -42,10 +42,19 @@ bool wait_in_slices(std::optional<double> timeout_s, Attempt attempt) {
   }
 }
 
+template <typename CountOf>
+py::dict named_counts(CountOf count_of) {
+  py::dict counts;
+  for (std::size_t i = 0; i < kCounts; ++i) {
+    counts[py::str(kCountNames[i].data(), kCountNames[i].size())] = count_of(static_cast<Count>(i));
+  }
+  return counts;
+}
+
 }  // namespace
 
-BoundSession::BoundSession(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
-    : session_(std::make_unique<Session>(config, std::move(packet_io))) {
+BoundSession::BoundSession(const SessionConfig& config, Session::PacketIos packet_ios)
+    : session_(std::make_unique<Session>(config, std::move(packet_ios))) {
   wait_in_slices(std::nullopt, [this](Duration slice) { return session_->wait_connected(slice); });
 }
 
@@ -97,11 +106,15 @@ void BoundSession::close() {
 }
 
 py::dict BoundSession::counters() const {
-  py::dict counters;
-  for (std::size_t i = 0; i < kCounts; ++i) {
-    counters[py::str(kCountNames[i].data(), kCountNames[i].size())] = session_->count(static_cast<Count>(i));
+  return named_counts([this](Count which) { return session_->count(which); });
+}
+
+py::list BoundSession::thread_counters() const {
+  py::list threads;
+  for (std::size_t thread = 0; thread < session_->polling_threads(); ++thread) {
+    threads.append(named_counts([this, thread](Count which) { return session_->count(which, thread); }));
   }
-  return counters;
+  return threads;
 }
 
 Session& BoundSession::session() const {

@@ -47,24 +47,45 @@ void add_faults(IoConfig& config, double drop, double duplicate, double reorder,
   config.faults = io::FaultConfig{.send = rates, .receive = rates, .seed = seed};
 }
 
-std::unique_ptr<io::PacketIo> make_back_end(const IoConfig& config) {
-  if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
-    return io::make_dpdk_io(*dpdk);
+using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
+
+PacketIos make_udp_ios(io::UdpConfig config, std::uint32_t count) {
+  PacketIos packet_ios;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    packet_ios.push_back(io::make_udp_io(config));
+    config.local.port = static_cast<std::uint16_t>(config.local.port == 0 ? 0 : config.local.port + 1);
   }
-  return io::make_udp_io(std::get<io::UdpConfig>(config.back_end));
+  return packet_ios;
+}
+
+PacketIos make_back_ends(const IoConfig& config) {
+  if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
+    if (config.polling_threads > 1) {
+      throw ConfigurationError("a DPDK device has one queue: polling_threads=1");
+    }
+    PacketIos packet_ios;
+    packet_ios.push_back(io::make_dpdk_io(*dpdk));
+    return packet_ios;
+  }
+  return make_udp_ios(std::get<io::UdpConfig>(config.back_end), config.polling_threads);
 }
 
 }  // namespace
 
-std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config) {
-  std::unique_ptr<io::PacketIo> back_end = make_back_end(config);
-  if (config.faults) {
-    back_end = std::make_unique<io::FaultyIo>(std::move(back_end), *config.faults);
+PacketIos make_packet_ios(const IoConfig& config) {
+  PacketIos packet_ios = make_back_ends(config);
+  for (std::size_t i = 0; i < packet_ios.size(); ++i) {
+    std::unique_ptr<io::PacketIo>& packet_io = packet_ios[i];
+    if (config.faults) {
+      io::FaultConfig faults = *config.faults;
+      faults.seed += i;
+      packet_io = std::make_unique<io::FaultyIo>(std::move(packet_io), faults);
+    }
+    if (config.keys) {
+      packet_io = std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *config.keys, io::Direction::kUp);
+    }
   }
-  if (config.keys) {
-    back_end = std::make_unique<io::AuthenticatedIo>(std::move(back_end), *config.keys, io::Direction::kUp);
-  }
-  return back_end;
+  return packet_ios;
 }
 
 void register_io_config(py::module_& module) {
@@ -87,6 +108,7 @@ void register_io_config(py::module_& module) {
              std::copy(bytes.begin(), bytes.end(), copy.begin());
              config.keys = io::JobKeys(copy);
            })
+      .def_readwrite("polling_threads", &IoConfig::polling_threads)
       .def("add_faults", &add_faults, py::kw_only(), py::arg("drop"), py::arg("duplicate"), py::arg("reorder"),
            py::arg("seed"));
 }

@@ -1,9 +1,11 @@
-// Which packet back end a session uses, and its settings.
+// Which packet back ends a session uses, and their settings.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "io/dpdk_io.h"
 #include "io/faulty_io.h"
@@ -17,9 +19,11 @@ struct IoConfig {
   std::variant<io::UdpConfig, io::DpdkConfig> back_end;
   std::optional<io::FaultConfig> faults;
   std::optional<io::JobKeys> keys;
+  std::uint32_t polling_threads = 1;
 };
 
-/// Throws TransportError or DpdkUnavailableError.
-std::unique_ptr<io::PacketIo> make_packet_io(const IoConfig& config);
+/// One for each polling thread: sockets of kernel UDP, or queues of one DPDK device. Number q has the local port + q, if
+/// one is given. Throws ConfigurationError, TransportError or DpdkUnavailableError.
+std::vector<std::unique_ptr<io::PacketIo>> make_packet_ios(const IoConfig& config);
 
 }  // namespace thc::python

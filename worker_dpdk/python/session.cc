@@ -11,9 +11,9 @@ namespace thc::python {
 namespace {
 
 /// EAL and devices may take seconds, in which other Python threads go on.
-std::unique_ptr<io::PacketIo> open_packet_io(const IoConfig& config) {
+Session::PacketIos open_packet_ios(const IoConfig& config) {
   const py::gil_scoped_release release;
-  return make_packet_io(config);
+  return make_packet_ios(config);
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ void register_session(py::module_& module) {
   py::class_<BoundOperation>(module, "Operation").def_property_readonly("done", &BoundOperation::done);
   py::class_<BoundSession>(module, "Session")
       .def(py::init([](const SessionConfig& config, const IoConfig& io_config) {
-             return std::make_unique<BoundSession>(config, open_packet_io(io_config));
+             return std::make_unique<BoundSession>(config, open_packet_ios(io_config));
            }),
            py::arg("config"), py::arg("io"))
       .def("push_norms", &BoundSession::push_norms, py::arg("partition"), py::arg("norms"), py::arg("max_norms"))
@@ -31,6 +31,7 @@ void register_session(py::module_& module) {
       .def("wait", &BoundSession::wait, py::arg("operation"), py::arg("timeout_s"))
       .def("close", &BoundSession::close)
       .def("counters", &BoundSession::counters)
+      .def("thread_counters", &BoundSession::thread_counters)
       .def_property_readonly("config", &BoundSession::config);
 }
 

@@ -32,7 +32,7 @@ std::span<const std::uint8_t> bytes_of(const wire::Header& header) noexcept {
 }  // namespace
 
 Membership::Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
-                       std::uint64_t nonce, TimePoint now)
+                       const SlotShare& share, std::uint64_t nonce, TimePoint now)
     : server_(server),
       io_(packet_io),
       counters_(counters),
@@ -44,8 +44,9 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
                                     .cookie = 0,
                                     .config = job_config(config)})),
       codes_per_packet_(config.codes_per_packet),
-      shards_(1, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
-      waiting_(1) {
+      share_(share),
+      shards_(share.own_shards(), Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
+      waiting_(shards_.size()) {
   // Answers are made from the header that they answer.
   hello_.round = static_cast<std::uint32_t>(nonce);
   hello_.partition = static_cast<std::uint16_t>(nonce >> 32);
@@ -58,23 +59,33 @@ bool Membership::answers_hello(const wire::Header& header) const noexcept {
 
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
   const auto shape = payload_of<wire::WelcomePayload>(message);
-  const std::uint32_t shard = message.header.slot;
-  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_) || shard >= shards_.size() ||
-      shards_[shard].joined || was_lost(shards_[shard], message.header.epoch)) {
+  Shard* shard = waiting_shard(message.header.slot);
+  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_) || shard == nullptr ||
+      was_lost(*shard, message.header.epoch)) {
     return Welcome::kIgnored;
   }
   if (has_shape_ && !is_same(shape, shape_)) {
     return Welcome::kChanged;
   }
-  accept(shards_[shard], message.header.epoch);
+  accept(*shard, message.header.epoch);
   if (has_shape_) {
     return Welcome::kShard;
   }
+  take_shape(shape, now);
+  return Welcome::kShape;
+}
+
+void Membership::take_shape(const wire::WelcomePayload& shape, TimePoint now) {
   shape_ = shape;
   has_shape_ = true;
+  share_.shards = shape.shards;
+  waiting_ += share_.own_shards() - shards_.size();  // shard 0 has answered, or is not there yet
   shards_.resize(shape.shards, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval});
-  waiting_ += shards_.size() - 1;
-  return Welcome::kShape;
+}
+
+Membership::Shard* Membership::waiting_shard(std::uint32_t index) noexcept {
+  const bool is_waiting = index < shards_.size() && share_.has_shard(index) && !shards_[index].joined;
+  return is_waiting ? &shards_[index] : nullptr;
 }
 
 bool Membership::was_lost(const Shard& shard, std::uint32_t epoch) noexcept {
@@ -104,7 +115,7 @@ void Membership::run_timers(TimePoint now) noexcept {
   if (waiting_ == 0) {
     return;
   }
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
+  for (std::size_t i = share_.thread; i < shards_.size(); i += share_.threads) {
     Shard& shard = shards_[i];
     if (shard.joined || shard.next_hello > now) {
       continue;
@@ -119,8 +130,8 @@ void Membership::run_timers(TimePoint now) noexcept {
 TimePoint Membership::next_timer() const noexcept {
   TimePoint next = TimePoint::max();
   if (waiting_ != 0) {
-    for (const Shard& shard : shards_) {
-      next = std::min(next, shard.joined ? TimePoint::max() : shard.next_hello);
+    for (std::size_t i = share_.thread; i < shards_.size(); i += share_.threads) {
+      next = std::min(next, shards_[i].joined ? TimePoint::max() : shards_[i].next_hello);
     }
   }
   return next;
@@ -144,15 +155,14 @@ void Membership::send_notice(wire::MessageType type, std::size_t shard) noexcept
 }
 
 bool Membership::take_challenge(const ServerMessage& message) noexcept {
-  const std::uint32_t index = message.header.slot;
-  if (!answers_hello(message.header) || index >= shards_.size() || shards_[index].joined) {
+  Shard* shard = waiting_shard(message.header.slot);
+  if (!answers_hello(message.header) || shard == nullptr) {
     return false;
   }
-  Shard& shard = shards_[index];
-  shard.cookie = payload_of<wire::ChallengePayload>(message).cookie;
+  shard->cookie = payload_of<wire::ChallengePayload>(message).cookie;
   // One answer to a HELLO that was due: a server that took no cookie would otherwise be asked without end.
-  if (!std::exchange(shard.challenged, true)) {
-    send_hello(index);
+  if (!std::exchange(shard->challenged, true)) {
+    send_hello(message.header.slot);
   }
   return true;
 }
@@ -167,12 +177,10 @@ bool Membership::answer_probe(const ServerMessage& message) noexcept {
 }
 
 void Membership::await_verdict(std::uint32_t slot, TimePoint now) noexcept {
-  if (slot >= shards_.size()) {
-    return;
+  if (Shard* shard = waiting_shard(slot); shard != nullptr) {
+    shard->hello_interval = std::min(shard->hello_interval, kVerdictInterval);
+    shard->next_hello = std::min(shard->next_hello, now + kVerdictInterval);
   }
-  Shard& shard = shards_[slot];
-  shard.hello_interval = std::min(shard.hello_interval, kVerdictInterval);
-  shard.next_hello = std::min(shard.next_hello, now + kVerdictInterval);
 }
 
 void Membership::send_goodbye() noexcept {

@@ -10,6 +10,7 @@
 #include "session/counters.h"
 #include "session/messages.h"
 #include "session/session_config.h"
+#include "session/slot_share.h"
 
 namespace thc {
 
@@ -22,10 +23,14 @@ class Membership {
     kChanged,  ///< the server is back with other slots or shards; packets in flight cannot be continued
   };
 
+  /// `share` has the polling thread; how many shards there are is to be found out. Thread 0 asks shard 0, the others
+  /// wait for take_shape().
   Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
-             std::uint64_t nonce, TimePoint now);
+             const SlotShare& share, std::uint64_t nonce, TimePoint now);
 
   io::Endpoint server() const noexcept { return server_; }
+  bool has_shape() const noexcept { return has_shape_; }
+  /// All shards that this thread has; `slot`: that of a slot, never one of another thread.
   bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
   bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined; }
   std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch; }
@@ -37,10 +42,16 @@ class Membership {
   /// Power of two that payload_count of CODES must be a multiple of.
   std::uint16_t codes_multiple() const noexcept { return shape_.codes_multiple; }
   std::uint16_t shards() const noexcept { return static_cast<std::uint16_t>(shards_.size()); }
+  /// What the server said in its first WELCOME.
+  const wire::WelcomePayload& shape() const noexcept { return shape_; }
+  /// The slots of this thread, once there is a shape.
+  const SlotShare& share() const noexcept { return share_; }
 
   /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
   bool answers_hello(const wire::Header& header) const noexcept;
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
+  /// What another thread was told by shard 0: says HELLO to own shards.
+  void take_shape(const wire::WelcomePayload& shape, TimePoint now);
   /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
   bool take_challenge(const ServerMessage& message) noexcept;
   /// The server asks whether this process lives. False: not it, but one of another epoch.
@@ -70,6 +81,8 @@ class Membership {
   };
 
   const Shard& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
+  /// An own shard that has not answered HELLO; null for others.
+  Shard* waiting_shard(std::uint32_t index) noexcept;
   static bool was_lost(const Shard& shard, std::uint32_t epoch) noexcept;
   void accept(Shard& shard, std::uint32_t epoch) noexcept;
   void send_hello(std::size_t shard) noexcept;
@@ -84,8 +97,9 @@ class Membership {
   const std::uint32_t codes_per_packet_;
   wire::WelcomePayload shape_{};
   bool has_shape_ = false;
-  std::vector<Shard> shards_;
-  std::size_t waiting_ = 0;  ///< shards that have not answered HELLO
+  SlotShare share_;
+  std::vector<Shard> shards_;  ///< all; those of other threads are left alone
+  std::size_t waiting_;        ///< own shards that have not answered HELLO
 };
 
 }  // namespace thc

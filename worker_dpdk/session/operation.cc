@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <utility>
-
 #include "thc/byte_order.h"
 
 namespace thc {
@@ -29,8 +27,7 @@ Operation::Operation(Stage stage, std::uint16_t partition, std::size_t count, st
       count_(count),
       per_packet_(per_packet),
       chunks_((count + per_packet - 1) / per_packet),
-      last_chunk_count_(chunks_ == 0 ? 0 : count - (chunks_ - 1) * per_packet),
-      remaining_(chunks_) {}
+      last_chunk_count_(chunks_ == 0 ? 0 : count - (chunks_ - 1) * per_packet) {}
 
 std::shared_ptr<Operation> Operation::norms(std::uint16_t partition, std::span<const float> norms,
                                             std::span<float> max_norms, std::size_t per_packet) {
@@ -96,7 +93,6 @@ void Operation::store(std::size_t chunk, const std::uint8_t* payload, std::uint8
   if (contributions_ != nullptr) {
     contributions_[chunk] = contributions;
   }
-  --remaining_;
 }
 
 void Operation::store_nothing(std::size_t chunk) noexcept {
@@ -104,12 +100,18 @@ void Operation::store_nothing(std::size_t chunk) noexcept {
   if (contributions_ != nullptr) {
     contributions_[chunk] = 0;
   }
-  --remaining_;
 }
 
-void Operation::finish(std::optional<Failure> failure) {
-  failure_ = std::move(failure);
+bool Operation::leave(const Failure* failure) {
+  if (failure != nullptr && !failed_.exchange(true, std::memory_order_relaxed)) {
+    failure_ = *failure;
+  }
+  // What each engine has written is there for the last one, and by done_ for the caller.
+  if (engines_.fetch_sub(1, std::memory_order_acq_rel) != 1) {
+    return false;
+  }
   done_.store(true, std::memory_order_release);
+  return true;
 }
 
 }  // namespace thc

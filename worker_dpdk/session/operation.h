@@ -1,4 +1,5 @@
-// One stage of one partition: buffers of the caller, cut into packets.
+// One stage of one partition: buffers of the caller, cut into packets. The engines of a session, each in its polling
+// thread, have packets of their own of it.
 #pragma once
 
 #include <atomic>
@@ -49,18 +50,16 @@ class Operation {
   /// Valid when done: why there is no result.
   const std::optional<Failure>& failure() const noexcept { return failure_; }
 
-  // Polling thread.
-  /// Before the first chunk is taken: the last packet grows to a multiple of `multiple` elements, which divides a full
-  /// packet, by codes or norms 0.
+  /// Before it is submitted: so many engines have a part of it, one unless told.
+  void divide(std::uint32_t engines) noexcept { engines_.store(engines, std::memory_order_relaxed); }
+
+  // Polling threads.
+  /// The engine that has the last packet, before it sends it: that packet grows to a multiple of `multiple` elements,
+  /// which divides a full packet, by codes or norms 0.
   void pad(std::size_t multiple);
-  void finish(std::optional<Failure> failure);
-  TimePoint deadline() const noexcept { return deadline_; }
-  void set_deadline(TimePoint deadline) noexcept { deadline_ = deadline; }
-  /// Chunks without a result.
-  std::size_t remaining() const noexcept { return remaining_; }
-  /// Chunks handed out so far; the caller numbers the next one with it.
-  std::size_t sent() const noexcept { return sent_; }
-  std::size_t take_chunk() noexcept { return sent_++; }
+  /// Every engine once: its packets have results, or `failure` says why not (null: they have), and none that it queued
+  /// still points into the buffers. True for the last engine, with which the operation is done.
+  bool leave(const Failure* failure);
 
  private:
   Operation(Stage stage, std::uint16_t partition, std::size_t count, std::size_t per_packet);
@@ -81,10 +80,9 @@ class Operation {
   std::vector<std::uint8_t> norms_be_;
   std::vector<std::uint8_t> padded_;  ///< payload of the last packet; empty when nothing was added to it
 
-  TimePoint deadline_{};
-  std::size_t remaining_;
-  std::size_t sent_ = 0;
-  std::optional<Failure> failure_;
+  std::atomic<std::uint32_t> engines_{1};  ///< that have not left
+  std::atomic<bool> failed_{false};
+  std::optional<Failure> failure_;  ///< by the engine that sets failed_
   std::atomic<bool> done_{false};
 };
 

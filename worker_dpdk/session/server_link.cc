@@ -9,38 +9,54 @@
 namespace thc {
 namespace {
 
-// Repeated packets compete with new ones and with the peers that are late: at most this much per period.
-constexpr std::size_t kRepeatBudgetBytes = 64 * 1024;
-constexpr Duration kRepeatPeriod{1'000};
 // A server lets go of a process that crashed without GOODBYE when it left five PROBEs in a second without an answer;
 // each shard finds out for itself.
 constexpr Duration kRefusalPatience{3'000'000};
-// A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
-constexpr Duration kSilence{1'000'000};
 
-Duration elapsed(TimePoint since, TimePoint now) noexcept { return std::chrono::duration_cast<Duration>(now - since); }
-
-/// What the settings allow in flight, and what this end can take when all results come at once.
-std::size_t own_window_bytes(const LinkContext& context) noexcept {
+/// Own shards' part of what server and settings allow in flight, and what this end can take when all results come at
+/// once.
+std::size_t own_window_bytes(const LinkContext& context, const Membership& membership) noexcept {
   const SessionConfig& config = context.config;
+  const std::uint64_t allowed_bytes =
+      config.window_bytes == 0 ? membership.window_bytes() : std::min(config.window_bytes, membership.window_bytes());
   const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
-  const std::size_t window_bytes =
-      results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits());
-  return config.window_bytes == 0 ? window_bytes : std::min<std::size_t>(config.window_bytes, window_bytes);
+  return std::min<std::size_t>(allowed_bytes * membership.share().own_shards() / membership.shards(),
+                               results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits()));
 }
 
 }  // namespace
 
-ServerLink::ServerLink(io::Endpoint server, LinkContext& context, std::uint64_t nonce, TimePoint now)
+ServerLink::ServerLink(std::size_t server, LinkContext& context, std::uint64_t nonce, TimePoint now)
     : context_(context),
-      membership_(server, context.config, context.packet_io, context.counters, nonce, now),
+      index_(server),
+      membership_(context.config.servers[server], context.config, context.packet_io, context.counters,
+                  {.thread = context.thread, .threads = context.group.engines()}, nonce, now),
       rtt_(context.config.rtt),
       norm_header_(make_header(wire::MessageType::kNorm, context.config)),
       codes_header_(make_header(wire::MessageType::kCodes, context.config)) {}
 
-void ServerLink::enqueue(std::shared_ptr<Operation> operation) {
+void ServerLink::enqueue(std::shared_ptr<Operation> operation, TimePoint deadline) {
   SlotStream& stream = operation->stage() == Stage::kNorm ? norms_ : codes_;
-  stream.enqueue(std::move(operation));
+  finish(stream.enqueue(std::move(operation), deadline));
+}
+
+void ServerLink::finish(std::shared_ptr<Operation> operation) {
+  if (operation != nullptr) {
+    context_.finished.push_back(std::move(operation));
+  }
+}
+
+void ServerLink::open_streams() {
+  const std::size_t codes = membership_.codes_multiple();
+  const std::size_t norms = std::max<std::size_t>(codes * context_.config.value_bits / 32, 1);
+  const std::uint32_t norm_slots = membership_.norm_slots();
+  for (auto& idle : norms_.open(0, norm_slots, membership_.share(), norms)) {
+    finish(std::move(idle));
+  }
+  for (auto& idle : codes_.open(norm_slots, membership_.slots() - norm_slots, membership_.share(), codes)) {
+    finish(std::move(idle));
+  }
+  window_bytes_ = own_window_bytes(context_, membership_);
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
@@ -73,14 +89,10 @@ void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
       return;
     case Membership::Welcome::kChanged:
       return fail(lost_round(server(), "it has another number of slots or shards, or packets of another size, now"));
-    case Membership::Welcome::kShape: {
-      const std::size_t codes = membership_.codes_multiple();
-      const std::size_t norms = codes * context_.config.value_bits / 32;
-      norms_.open(0, membership_.norm_slots(), std::max<std::size_t>(norms, 1));
-      codes_.open(membership_.norm_slots(), membership_.slots() - membership_.norm_slots(), codes);
-      window_bytes_ = std::min<std::size_t>(membership_.window_bytes(), own_window_bytes(context_));
-      return;
-    }
+    case Membership::Welcome::kShape:
+      context_.group.tell_shape(index_, membership_.shape());
+      context_.told = true;
+      return open_streams();
     case Membership::Welcome::kShard:
       return resend_shard(message.header.slot, now);
   }
@@ -138,7 +150,7 @@ InFlight* ServerLink::match(const ServerMessage& message) noexcept {
     context_.counters.add(Count::kStale);
     return nullptr;
   }
-  if (packet->operation == nullptr) {
+  if (packet->part == nullptr) {
     context_.counters.add(Count::kDuplicates);
     return nullptr;
   }
@@ -153,14 +165,14 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   SlotStream& stream = stream_of(packet->slot);
   const wire::Header& header = message.header;
   const auto expected = stream.stage() == Stage::kNorm ? wire::MessageType::kMaxNorm : wire::MessageType::kAggregate;
-  if (message.type != expected || header.partition != packet->operation->partition() || header.chunk != packet->chunk ||
-      header.payload_count != packet->operation->chunk_count(packet->chunk) ||
+  if (message.type != expected || header.partition != packet->operation().partition() || header.chunk != packet->chunk ||
+      header.payload_count != packet->operation().chunk_count(packet->chunk) ||
       header.contributions < context_.config.quorum || header.contributions > context_.config.num_workers ||
       (stream.stage() == Stage::kNorm && has_negative_be(message.payload.data(), header.payload_count))) {
     context_.counters.add(Count::kMalformed);
     return;
   }
-  packet->operation->store(packet->chunk, message.payload.data(), header.contributions);
+  packet->operation().store(packet->chunk, message.payload.data(), header.contributions);
   heard_of_codes_ |= stream.stage() == Stage::kCodes;
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
@@ -189,15 +201,13 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint /*now*/)
     return fail(lost_round(server(), "the other workers are already past slot " + std::to_string(packet->slot) +
                                          " round " + std::to_string(packet->round)));
   }
-  packet->operation->store_nothing(packet->chunk);
+  packet->operation().store_nothing(packet->chunk);
   release(stream, *packet);
 }
 
 void ServerLink::release(SlotStream& stream, InFlight& packet) {
   in_flight_bytes_ -= packet.bytes;
-  if (std::shared_ptr<Operation> done = stream.release(packet); done != nullptr) {
-    context_.finished.push_back(std::move(done));
-  }
+  finish(stream.release(packet));
 }
 
 void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
@@ -247,110 +257,24 @@ void ServerLink::send(const SlotStream& stream, InFlight& packet, TimePoint now)
   const bool is_norm = stream.stage() == Stage::kNorm;
   wire::Header& header = is_norm ? norm_header_ : codes_header_;
   header.flags = packet.retransmissions > 0 ? wire::kFlagRetransmit : std::uint8_t{0};
-  header.payload_count = static_cast<std::uint16_t>(packet.operation->chunk_count(packet.chunk));
+  header.payload_count = static_cast<std::uint16_t>(packet.operation().chunk_count(packet.chunk));
   header.epoch = membership_.epoch(packet.slot);
   header.round = packet.round;
   header.slot = packet.slot;
-  header.partition = packet.operation->partition();
+  header.partition = packet.operation().partition();
   header.chunk = static_cast<std::uint16_t>(packet.chunk);
   packet.sent_at = now;
   packet.unsent = !context_.packet_io.send(server(), {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
-                                           packet.operation->chunk_payload(packet.chunk));
+                                           packet.operation().chunk_payload(packet.chunk));
   context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
   context_.counters.add(Count::kBytesSent, packet.bytes);
   context_.counters.add(Count::kSendFailures, packet.unsent ? 1 : 0);
 }
 
-TimePoint ServerLink::repeat_time(const SlotStream& stream, const InFlight& packet) const noexcept {
-  if (packet.unsent) {
-    return packet.sent_at + kRepeatPeriod;
-  }
-  const TimePoint lost_at = loss_time(stream, packet);
-  return lost_at == TimePoint::max() ? packet.sent_at + rtt_.timeout(packet.retransmissions) : lost_at;
-}
-
-TimePoint ServerLink::loss_time(const SlotStream& stream, const InFlight& packet) const noexcept {
-  const bool may_be_lost = context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes;
-  return may_be_lost ? packet.first_sent_at + context_.config.loss_timeout : TimePoint::max();
-}
-
-void ServerLink::give_up(SlotStream& stream, InFlight& packet) {
-  context_.counters.add(Count::kGivenUp);
-  packet.operation->store_nothing(packet.chunk);
-  release(stream, packet);
-}
-
-void ServerLink::run_timers(TimePoint now) {
-  membership_.run_timers(now);
-  if (now >= refused_until_) {
-    return fail(*refusal_);
-  }
-  check_deadline(norms_, now);
-  check_deadline(codes_, now);
-  if (now < next_check_ || context_.failure) {
-    return;
-  }
-  next_check_ = TimePoint::max();
-  repeat_budget_bytes_ = kRepeatBudgetBytes;
-  check_packets(norms_, now);
-  check_packets(codes_, now);
-}
-
-void ServerLink::check_packets(SlotStream& stream, TimePoint now) {
-  stream.for_each_in_flight([&](InFlight& packet) {
-    const TimePoint lost_at = loss_time(stream, packet);
-    if (now >= lost_at) {
-      return give_up(stream, packet);
-    }
-    if (!membership_.joined(packet.slot)) {
-      next_check_ = std::min(next_check_, lost_at);
-      return;  // sent again when the shard has answered HELLO
-    }
-    TimePoint due = repeat_time(stream, packet);
-    if (due <= now && packet.bytes <= repeat_budget_bytes_) {
-      repeat_budget_bytes_ -= packet.bytes;
-      rtt_.back_off(now);
-      packet.retransmissions = static_cast<std::uint8_t>(std::min(packet.retransmissions + 1, 255));
-      context_.counters.add(Count::kRetransmissions);
-      send(stream, packet, now);
-      due = repeat_time(stream, packet);
-    }
-    next_check_ = std::min(next_check_, std::max(due, now + kRepeatPeriod));
-  });
-}
-
-void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
-  if (stream.operations().empty() || now < stream.operations().front()->deadline()) {
-    return;
-  }
-  const Operation& operation = *stream.operations().front();
-  const TimePoint started_at = operation.deadline() - context_.config.operation_timeout;
-  const InFlight* oldest = stream.oldest();
-  const bool answered = heard_at_ > (oldest != nullptr ? oldest->first_sent_at : started_at);
-  const bool silent = oldest != nullptr && oldest->sent_at > heard_at_ && elapsed(heard_at_, now) >= kSilence;
-  fail(no_result(operation, server(), context_.config,
-                 {.packet = oldest,
-                  .server_answered = answered,
-                  .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
-                  .only_codes_are_lost = operation.stage() == Stage::kCodes && !heard_of_codes_ &&
-                                         (oldest == nullptr || silent || oldest->seen_workers == 0),
-                  .rejoined = rejoined_at_ >= started_at}));
-}
-
-TimePoint ServerLink::next_timer() const noexcept {
-  TimePoint next = std::min({next_check_, refused_until_, membership_.next_timer()});
-  for (const SlotStream* stream : {&norms_, &codes_}) {
-    if (!stream->operations().empty()) {
-      next = std::min(next, stream->operations().front()->deadline());
-    }
-  }
-  return next;
-}
-
 void ServerLink::abandon() {
   for (SlotStream* stream : {&norms_, &codes_}) {
     for (std::shared_ptr<Operation>& operation : stream->abandon()) {
-      context_.finished.push_back(std::move(operation));
+      context_.abandoned.push_back(std::move(operation));
     }
   }
   in_flight_bytes_ = 0;
@@ -359,7 +283,7 @@ void ServerLink::abandon() {
 
 void ServerLink::fail(Failure failure) {
   if (!context_.failure) {  // the first cause is the one to tell
-    context_.failure = std::move(failure);
+    context_.fail(std::move(failure));
   }
 }
 

@@ -1,11 +1,14 @@
-// Everything between a worker and one server: membership, the streams of both stages, window and retransmission.
+// Everything between a polling thread of a worker and its shards of one server: membership, the streams of both stages,
+// window and retransmission (server_link_timers.cc).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "session/engine_group.h"
 #include "session/membership.h"
 #include "session/operation.h"
 #include "session/rtt_estimator.h"
@@ -13,27 +16,39 @@
 
 namespace thc {
 
-/// What the links of a session share. Operations in `finished` are published when everything queued is sent, because
-/// queued packets point into the caller's buffers.
+/// What the links of an engine share. The engine leaves operations when everything queued is sent, because queued packets
+/// point into the caller's buffers.
 struct LinkContext {
   const SessionConfig& config;
   io::PacketIo& packet_io;
+  EngineGroup& group;
+  const std::uint32_t thread;  ///< number of the engine in its group
   Counters counters;
-  std::vector<std::shared_ptr<Operation>> finished;
-  std::optional<Failure> failure;
+  std::vector<std::shared_ptr<Operation>> finished;   ///< their own packets have results
+  std::vector<std::shared_ptr<Operation>> abandoned;  ///< they will not have them
+  std::optional<Failure> failure;  ///< the group's
+  bool told = false;               ///< there is news for the rest of the group
+
+  void fail(Failure cause) {
+    failure = group.fail(std::move(cause));
+    told = true;
+  }
 };
 
 class ServerLink {
  public:
-  ServerLink(io::Endpoint server, LinkContext& context, std::uint64_t nonce, TimePoint now);
+  /// `server`: its place in the configuration.
+  ServerLink(std::size_t server, LinkContext& context, std::uint64_t nonce, TimePoint now);
 
   io::Endpoint server() const noexcept { return membership_.server(); }
   bool joined() const noexcept { return membership_.joined(); }
+  /// Whether HELLO is being said: not while another thread is still to find out how many shards there are.
+  bool asks() const noexcept { return !joined() && (context_.thread == 0 || membership_.has_shape()); }
   /// The failure when the connect timeout is over.
   Failure why_not_joined() const;
   std::uint16_t shards() const noexcept { return membership_.shards(); }
 
-  void enqueue(std::shared_ptr<Operation> operation);
+  void enqueue(std::shared_ptr<Operation> operation, TimePoint deadline);
   void take(const ServerMessage& message, TimePoint now);
   /// Repeats or gives up packets without a result, says HELLO, fails what is past its deadline.
   void run_timers(TimePoint now);
@@ -42,10 +57,11 @@ class ServerLink {
   TimePoint next_timer() const noexcept;
 
   void send_goodbye() noexcept { membership_.send_goodbye(); }
-  /// Moves all operations to context.finished; the caller fails them.
+  /// Moves all operations to context.abandoned.
   void abandon();
 
  private:
+  void open_streams();
   void take_welcome(const ServerMessage& message, TimePoint now);
   void take_error(const ServerMessage& message, TimePoint now);
   void take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now);
@@ -59,16 +75,19 @@ class ServerLink {
   void send(const SlotStream& stream, InFlight& packet, TimePoint now) noexcept;
   void check_packets(SlotStream& stream, TimePoint now);
   void check_deadline(const SlotStream& stream, TimePoint now);
+  std::size_t repeat_budget_bytes() const noexcept;
   /// When the packet is given up; never in reliable mode and for norms.
   TimePoint loss_time(const SlotStream& stream, const InFlight& packet) const noexcept;
   TimePoint repeat_time(const SlotStream& stream, const InFlight& packet) const noexcept;
   void give_up(SlotStream& stream, InFlight& packet);
   void release(SlotStream& stream, InFlight& packet);
+  void finish(std::shared_ptr<Operation> operation);
   void rejoin(std::uint32_t slot, TimePoint now);
   void resend_shard(std::uint32_t slot, TimePoint now) noexcept;
   void fail(Failure failure);
 
   LinkContext& context_;
+  const std::size_t index_;
   Membership membership_;
   RttEstimator rtt_;
   SlotStream norms_{Stage::kNorm};

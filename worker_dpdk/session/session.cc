@@ -14,12 +14,22 @@ namespace {
 // Without timers the polling thread sleeps until it is woken; this bounds the harm of a lost wake-up.
 constexpr Duration kLongestSleep{1'000'000};
 
-std::size_t smallest_path_bytes(const SessionConfig& config, const io::PacketIo& packet_io) {
+std::size_t smallest_path_bytes(const SessionConfig& config, const Session::PacketIos& packet_ios) {
   std::size_t smallest = SIZE_MAX;
-  for (const io::Endpoint server : config.servers) {
-    smallest = std::min(smallest, packet_io.max_datagram_bytes(server));
+  for (const auto& packet_io : packet_ios) {
+    for (const io::Endpoint server : config.servers) {
+      smallest = std::min(smallest, packet_io->max_datagram_bytes(server));
+    }
   }
   return smallest;
+}
+
+std::uint32_t checked_threads(const Session::PacketIos& packet_ios) {
+  if (packet_ios.empty() || packet_ios.size() > wire::kMaxShards) {
+    throw ConfigurationError("a session has 1 to " + std::to_string(wire::kMaxShards) + " polling threads, not " +
+                             std::to_string(packet_ios.size()));
+  }
+  return static_cast<std::uint32_t>(packet_ios.size());
 }
 
 void require_input(bool condition, const std::string& message) {
@@ -30,21 +40,33 @@ void require_input(bool condition, const std::string& message) {
 
 }  // namespace
 
-Session::Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io)
-    : io_(std::move(packet_io)),
-      config_(resolve(config, smallest_path_bytes(config, *io_))),
-      engine_(config_, *io_, random_uint64(), Clock::now()),
-      polling_thread_([this] { run(); }) {}
+Session::Session(const SessionConfig& config, PacketIos packet_ios)
+    : config_(resolve(config, smallest_path_bytes(config, packet_ios))),
+      group_(config_.servers.size(), checked_threads(packet_ios)) {
+  const std::uint64_t nonce = random_uint64();
+  const TimePoint now = Clock::now();
+  for (std::uint32_t thread = 0; thread < group_.engines(); ++thread) {
+    pollers_.push_back(std::make_unique<Poller>(config_, std::move(packet_ios[thread]), group_, thread, nonce, now));
+  }
+  try {
+    for (const auto& poller : pollers_) {
+      poller->thread = std::thread([this, &own = *poller] { run(own); });
+    }
+  } catch (...) {
+    close();
+    throw;
+  }
+}
 
 Session::~Session() { close(); }
 
 bool Session::wait_connected(Duration timeout) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [&] { return connected_ || failure_; });
-  if (failure_) {
-    failure_->raise();
+  changed_.wait_for(lock, timeout, [&] { return connected_ == pollers_.size() || group_.failure() != nullptr; });
+  if (const Failure* failure = group_.failure(); failure != nullptr) {
+    failure->raise();
   }
-  return connected_;
+  return connected_ == pollers_.size();
 }
 
 Session::OperationPtr Session::push_norms(std::uint16_t partition, std::span<const float> norms,
@@ -72,14 +94,18 @@ Session::OperationPtr Session::push_codes(std::uint16_t partition, std::span<con
 }
 
 Session::OperationPtr Session::submit(std::shared_ptr<Operation> operation) {
+  operation->divide(group_.engines());
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) {
-      failure_->raise();
+    if (const Failure* failure = group_.failure(); failure != nullptr) {
+      failure->raise();
     }
-    submitted_.push_back(operation);
+    for (const auto& poller : pollers_) {
+      poller->submitted.push_back(operation);
+      poller->has_submitted.store(true, std::memory_order_release);
+    }
   }
-  io_->wake();
+  wake_all();
   return operation;
 }
 
@@ -99,54 +125,82 @@ bool Session::wait(const OperationPtr& operation, Duration timeout) {
 void Session::close() {
   const std::lock_guard lock(close_mutex_);
   closing_.store(true, std::memory_order_release);
-  io_->wake();
-  if (polling_thread_.joinable()) {
-    polling_thread_.join();
+  wake_all();
+  for (const auto& poller : pollers_) {
+    if (poller->thread.joinable()) {
+      poller->thread.join();
+    }
   }
 }
 
-void Session::run() {
+std::uint64_t Session::count(Count which) const noexcept {
+  std::uint64_t total = 0;
+  for (std::size_t thread = 0; thread < pollers_.size(); ++thread) {
+    const std::uint64_t own = count(which, thread);
+    total = which == Count::kSmoothedRttUs ? std::max(total, own) : total + own;
+  }
+  return total;
+}
+
+void Session::wake_all() const noexcept {
+  for (const auto& poller : pollers_) {
+    poller->io->wake();
+  }
+}
+
+void Session::run(Poller& poller) {
   while (!closing_.load(std::memory_order_acquire)) {
-    take_submitted();
-    const SessionEngine::Step step = engine_.step(Clock::now());
+    take_submitted(poller);
+    const SessionEngine::Step step = poller.engine.step(Clock::now());
     if (step.changed) {
-      publish();
+      publish(poller);
+    }
+    if (step.told) {
+      wake_all();
     }
     if (!step.received) {
-      const TimePoint now = Clock::now();
-      const TimePoint until = std::min(engine_.next_timer(), now + kLongestSleep);
-      if (until > now) {
-        io_->wait(std::chrono::ceil<Duration>(until - now));
-      }
+      sleep(poller);
     }
   }
-  take_submitted();
-  engine_.end({Failure::Kind::kTransport, "the session is closed"});
-  publish();
+  take_submitted(poller);
+  poller.engine.end({Failure::Kind::kTransport, "the session is closed"});
+  publish(poller);
 }
 
-void Session::take_submitted() {
-  {
-    const std::lock_guard lock(mutex_);
-    taking_.swap(submitted_);
+void Session::sleep(Poller& poller) {
+  const TimePoint now = Clock::now();
+  const TimePoint until = std::min(poller.engine.next_timer(), now + kLongestSleep);
+  if (until > now) {
+    poller.io->wait(std::chrono::ceil<Duration>(until - now));
   }
-  for (std::shared_ptr<Operation>& operation : taking_) {
-    engine_.submit(std::move(operation), Clock::now());
-  }
-  taking_.clear();
 }
 
-void Session::publish() {
+void Session::take_submitted(Poller& poller) {
+  if (!poller.has_submitted.load(std::memory_order_acquire)) {
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
-    connected_ = engine_.connected();
-    failure_ = engine_.failure();
+    poller.taking.swap(poller.submitted);
+    poller.has_submitted.store(false, std::memory_order_relaxed);
+  }
+  for (std::shared_ptr<Operation>& operation : poller.taking) {
+    poller.engine.submit(std::move(operation), Clock::now());
+  }
+  poller.taking.clear();
+}
+
+void Session::publish(Poller& poller) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (poller.engine.connected() && !std::exchange(poller.connected, true)) {
+      ++connected_;
+    }
     // A submission that came after the last take_submitted() ends here.
-    if (failure_) {
-      for (const std::shared_ptr<Operation>& operation : submitted_) {
-        operation->finish(failure_);
+    if (const Failure* failure = group_.failure(); failure != nullptr) {
+      for (const std::shared_ptr<Operation>& operation : std::exchange(poller.submitted, {})) {
+        operation->leave(failure);
       }
-      submitted_.clear();
     }
   }
   changed_.notify_all();

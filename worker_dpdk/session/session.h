@@ -1,4 +1,4 @@
-// A worker's connection to its servers: asynchronous stages of push_pull, one polling thread.
+// A worker's connection to its servers: asynchronous stages of push_pull, one polling thread or several.
 #pragma once
 
 #include <array>
@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "io/packet_io.h"
@@ -22,8 +22,12 @@ class Session {
  public:
   using OperationPtr = std::shared_ptr<const Operation>;
 
-  /// Starts joining; see wait_connected(). Throws ConfigurationError.
-  Session(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io);
+  using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
+
+  /// Starts joining; see wait_connected(). One polling thread for each of `packet_ios`, 1 to wire::kMaxShards: thread t of
+  /// T has the shards s of every server with s mod T == t, and the packets in their slots. Threads that no server has a
+  /// shard for are idle. Throws ConfigurationError.
+  Session(const SessionConfig& config, PacketIos packet_ios);
   /// close().
   ~Session();
   Session(const Session&) = delete;
@@ -46,34 +50,55 @@ class Session {
   /// True when done, false when `timeout` is over first. Throws the operation's failure.
   bool wait(const OperationPtr& operation, Duration timeout);
 
-  /// Says GOODBYE and ends the polling thread; operations in flight fail with TransportError. May be called again.
+  /// Says GOODBYE and ends the polling threads; operations in flight fail with TransportError. May be called again.
   void close();
 
   const SessionConfig& config() const noexcept { return config_; }
   std::size_t chunks(std::size_t count) const noexcept {
     return (count + config_.codes_per_packet - 1) / config_.codes_per_packet;
   }
-  std::uint64_t count(Count which) const noexcept { return engine_.counters()[which]; }
+  std::size_t polling_threads() const noexcept { return pollers_.size(); }
+  /// Of one polling thread.
+  std::uint64_t count(Count which, std::size_t thread) const noexcept {
+    return pollers_[thread]->engine.counters()[which];
+  }
+  /// The sum over them; of kSmoothedRttUs the maximum.
+  std::uint64_t count(Count which) const noexcept;
 
  private:
-  OperationPtr submit(std::shared_ptr<Operation> operation);
-  void run();
-  void take_submitted();
-  void publish();
+  using Operations = std::vector<std::shared_ptr<Operation>>;
 
-  const std::unique_ptr<io::PacketIo> io_;
+  /// One polling thread.
+  struct Poller {
+    Poller(const SessionConfig& config, std::unique_ptr<io::PacketIo> packet_io, EngineGroup& group,
+           std::uint32_t number, std::uint64_t nonce, TimePoint now)
+        : io(std::move(packet_io)), engine(config, *io, group, number, nonce, now) {}
+
+    const std::unique_ptr<io::PacketIo> io;
+    SessionEngine engine;  ///< polling thread only, but its counters
+    Operations taking;     ///< polling thread only
+    Operations submitted;  ///< under mutex_
+    bool connected = false;  ///< under mutex_
+    std::atomic<bool> has_submitted{false};
+    std::thread thread;
+  };
+
+  OperationPtr submit(std::shared_ptr<Operation> operation);
+  void run(Poller& poller);
+  static void sleep(Poller& poller);
+  void take_submitted(Poller& poller);
+  void publish(Poller& poller);
+  void wake_all() const noexcept;
+
   const SessionConfig config_;
-  SessionEngine engine_;  ///< polling thread only, but its counters
+  EngineGroup group_;
+  std::vector<std::unique_ptr<Poller>> pollers_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<Operation>> submitted_;  ///< under mutex_
-  bool connected_ = false;                             ///< under mutex_
-  std::optional<Failure> failure_;                     ///< under mutex_
-  std::vector<std::shared_ptr<Operation>> taking_;     ///< polling thread only
+  std::size_t connected_ = 0;  ///< pollers; under mutex_
   std::atomic<bool> closing_{false};
   std::mutex close_mutex_;
-  std::thread polling_thread_;
 };
 
 }  // namespace thc

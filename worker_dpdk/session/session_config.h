@@ -16,6 +16,10 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 using Duration = std::chrono::microseconds;
 
+inline Duration elapsed(TimePoint since, TimePoint now) noexcept {
+  return std::chrono::duration_cast<Duration>(now - since);
+}
+
 /// What happens to a packet without a result.
 enum class Delivery : std::uint8_t {
   kReliable,      ///< sent again until the operation's deadline

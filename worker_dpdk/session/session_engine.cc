@@ -10,7 +10,7 @@ namespace thc {
 namespace {
 
 /// A multiple of every server's number of shards.
-std::uint32_t common_shards(const std::vector<ServerLink>& links) noexcept {
+std::uint32_t common_shards(const std::deque<ServerLink>& links) noexcept {
   std::uint64_t shards = 1;
   for (const ServerLink& link : links) {
     shards = std::lcm(shards, std::uint64_t{link.shards()});
@@ -23,26 +23,38 @@ std::uint32_t common_shards(const std::vector<ServerLink>& links) noexcept {
 
 }  // namespace
 
-SessionEngine::SessionEngine(SessionConfig config, io::PacketIo& packet_io, std::uint64_t nonce, TimePoint now)
+SessionEngine::SessionEngine(SessionConfig config, io::PacketIo& packet_io, EngineGroup& group, std::uint32_t thread,
+                             std::uint64_t nonce, TimePoint now)
     : config_(std::move(config)),
-      context_{.config = config_, .packet_io = packet_io, .counters = {}, .finished = {}, .failure = {}},
+      context_{.config = config_,
+               .packet_io = packet_io,
+               .group = group,
+               .thread = thread,
+               .counters = {},
+               .finished = {},
+               .abandoned = {},
+               .failure = {}},
       connect_deadline_(now + config_.connect_timeout) {
-  links_.reserve(config_.servers.size());
-  for (const io::Endpoint server : config_.servers) {
+  for (std::size_t server = 0; server < config_.servers.size(); ++server) {
     links_.emplace_back(server, context_, nonce, now);
   }
 }
 
 void SessionEngine::submit(std::shared_ptr<Operation> operation, TimePoint now) {
-  operation->set_deadline(now + config_.operation_timeout);
-  if (operation->chunks() == 0 || context_.failure) {
+  if (operation->chunks() == 0) {
     context_.finished.push_back(std::move(operation));
-    return;
+  } else if (context_.failure) {
+    context_.abandoned.push_back(std::move(operation));
+  } else {
+    ServerLink& link = links_[operation->partition() % links_.size()];
+    link.enqueue(std::move(operation), now + config_.operation_timeout);
   }
-  links_[operation->partition() % links_.size()].enqueue(std::move(operation));
 }
 
 SessionEngine::Step SessionEngine::step(TimePoint now) {
+  if (const Failure* failure = context_.group.failure(); failure != nullptr && !context_.failure) {
+    context_.failure = *failure;
+  }
   const bool received = receive(now);
   const bool was_connected = connected_;
   check_connected(now);
@@ -58,8 +70,8 @@ SessionEngine::Step SessionEngine::step(TimePoint now) {
   if (context_.failure) {
     abandon();
   }
-  const bool changed = publish_finished() || connected_ != was_connected;
-  return {.received = received, .changed = changed};
+  const bool changed = leave_operations() || connected_ != was_connected;
+  return {.received = received, .changed = changed, .told = std::exchange(context_.told, false)};
 }
 
 bool SessionEngine::receive(TimePoint now) {
@@ -90,12 +102,14 @@ void SessionEngine::check_connected(TimePoint now) {
   if (connected_ || context_.failure) {
     return;
   }
-  const auto absent = std::find_if(links_.begin(), links_.end(), [](const ServerLink& link) { return !link.joined(); });
-  if (absent == links_.end()) {
+  if (std::ranges::all_of(links_, &ServerLink::joined)) {
     connected_ = true;
     context_.packet_io.set_shards(common_shards(links_));
   } else if (now >= connect_deadline_) {
-    context_.failure = absent->why_not_joined();
+    // Where this engine does not know the shards yet, engine 0 tells that there is no answer.
+    if (const auto absent = std::ranges::find_if(links_, &ServerLink::asks); absent != links_.end()) {
+      context_.fail(absent->why_not_joined());
+    }
   }
 }
 
@@ -105,22 +119,27 @@ void SessionEngine::abandon() {
   }
 }
 
-bool SessionEngine::publish_finished() {
+bool SessionEngine::leave_operations() {
+  bool ended = false;
   for (const std::shared_ptr<Operation>& operation : context_.finished) {
-    // An operation that has all its chunks is complete even if the session fails in the same step.
-    operation->finish(operation->remaining() == 0 ? std::nullopt : context_.failure);
+    ended |= operation->leave(nullptr);
   }
-  const bool failed_now = context_.failure && !std::exchange(failure_published_, true);
-  const bool any = !context_.finished.empty();
   context_.finished.clear();
-  return any || failed_now;
+  // Operations that have all their chunks are complete even if the session fails in the same step.
+  for (const std::shared_ptr<Operation>& operation : context_.abandoned) {
+    ended |= operation->leave(&*context_.failure);
+  }
+  context_.abandoned.clear();
+  const bool failed_now = context_.failure && !std::exchange(failure_published_, true);
+  return ended || failed_now;
 }
 
 TimePoint SessionEngine::next_timer() const noexcept {
   if (context_.failure) {
     return TimePoint::max();
   }
-  TimePoint next = connected_ ? TimePoint::max() : connect_deadline_;
+  const bool asks = !connected_ && std::ranges::any_of(links_, &ServerLink::asks);
+  TimePoint next = asks ? connect_deadline_ : TimePoint::max();
   for (const ServerLink& link : links_) {
     next = std::min(next, link.next_timer());
   }
@@ -132,11 +151,9 @@ void SessionEngine::end(Failure failure) {
     link.send_goodbye();
   }
   context_.packet_io.flush();
-  if (!context_.failure) {
-    context_.failure = std::move(failure);
-  }
+  context_.fail(std::move(failure));
   abandon();
-  publish_finished();
+  leave_operations();
 }
 
 }  // namespace thc

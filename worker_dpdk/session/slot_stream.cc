@@ -7,33 +7,66 @@
 
 namespace thc {
 
-void SlotStream::open(std::uint32_t first_slot, std::uint32_t slots, std::size_t count_multiple) {
+SlotStream::Operations SlotStream::open(std::uint32_t first_slot, std::uint32_t slots, const SlotShare& share,
+                                        std::size_t count_multiple) {
   first_slot_ = first_slot;
+  slots_ = slots;
+  share_ = share;
   count_multiple_ = count_multiple;
-  for (const auto& operation : operations_) {
-    operation->pad(count_multiple);
+  packets_.reserve(share.count_below(first_slot + slots) - share.count_below(first_slot));
+  for (std::uint32_t slot = first_slot; slot < first_slot + slots; ++slot) {
+    if (share.has(slot)) {
+      packets_.push_back(InFlight{.slot = slot});
+    }
   }
-  packets_.assign(slots, InFlight{});
-  for (std::uint32_t i = 0; i < slots; ++i) {
-    packets_[i].slot = first_slot + i;
+  Operations without_packets;
+  for (std::unique_ptr<OperationPart>& part : std::exchange(parts_, {})) {
+    if (std::shared_ptr<Operation> operation = add(std::move(part)); operation != nullptr) {
+      without_packets.push_back(std::move(operation));
+    }
   }
+  return without_packets;
 }
 
-void SlotStream::enqueue(std::shared_ptr<Operation> operation) {
-  operation->pad(count_multiple_);
-  operations_.push_back(std::move(operation));
+std::shared_ptr<Operation> SlotStream::enqueue(std::shared_ptr<Operation> operation, TimePoint deadline) {
+  auto part = std::make_unique<OperationPart>(OperationPart{.operation = std::move(operation), .deadline = deadline});
+  if (slots_ == 0) {
+    parts_.push_back(std::move(part));
+    return nullptr;
+  }
+  return add(std::move(part));
+}
+
+std::shared_ptr<Operation> SlotStream::add(std::unique_ptr<OperationPart> part) {
+  part->first_number = numbered_;
+  numbered_ += part->operation->chunks();
+  part->own_end = own_packets(numbered_);
+  part->remaining = part->own_end - own_packets(part->first_number);
+  if (part->own_end != own_packets(numbered_ - 1)) {  // the last packet is this thread's
+    part->operation->pad(count_multiple_);
+  }
+  if (part->remaining == 0) {
+    return std::move(part->operation);
+  }
+  parts_.push_back(std::move(part));
+  return nullptr;
+}
+
+std::uint64_t SlotStream::own_packets(std::uint64_t count) const noexcept {
+  const auto rest = static_cast<std::uint32_t>(count % slots_);
+  return count / slots_ * packets_.size() + share_.count_below(first_slot_ + rest) - share_.count_below(first_slot_);
 }
 
 std::optional<SlotStream::Next> SlotStream::next() const noexcept {
-  if (sending_ == operations_.size() || packets_.empty()) {
+  if (sending_ == parts_.size() || packets_.empty()) {
     return std::nullopt;
   }
-  const InFlight& packet = packets_[next_ % packets_.size()];
-  if (packet.operation != nullptr) {
+  const InFlight& packet = packets_[next_index_];
+  if (packet.part != nullptr) {
     return std::nullopt;
   }
-  const Operation& operation = *operations_[sending_];
-  const std::size_t payload_bytes = operation.chunk_payload(operation.sent()).size();
+  const OperationPart& part = *parts_[sending_];
+  const std::size_t payload_bytes = part.operation->chunk_payload(next_chunk(part)).size();
   return Next{.slot = packet.slot, .bytes = static_cast<std::uint32_t>(sizeof(wire::Header) + payload_bytes)};
 }
 
@@ -42,51 +75,62 @@ InFlight* SlotStream::take_next(TimePoint now) noexcept {
   if (!taken) {
     return nullptr;
   }
-  InFlight& packet = packets_[next_ % packets_.size()];
-  Operation& operation = *operations_[sending_];
-  packet = {.operation = &operation,
+  InFlight& packet = packets_[next_index_];
+  OperationPart& part = *parts_[sending_];
+  packet = {.part = &part,
             .slot = taken->slot,
-            .round = static_cast<std::uint32_t>(next_ / packets_.size() + 1),
-            .chunk = static_cast<std::uint32_t>(operation.take_chunk()),
+            .round = static_cast<std::uint32_t>(lap_ + 1),
+            .chunk = static_cast<std::uint32_t>(next_chunk(part)),
             .bytes = taken->bytes,
             .first_sent_at = now,
             .sent_at = now};
   ++next_;
-  if (operation.sent() == operation.chunks()) {
+  if (++next_index_ == packets_.size()) {
+    next_index_ = 0;
+    ++lap_;
+  }
+  if (next_ == part.own_end) {
     ++sending_;
   }
   return &packet;
 }
 
 InFlight* SlotStream::find(std::uint32_t slot) noexcept {
-  const std::uint32_t index = slot - first_slot_;  // wraps to a large number below first_slot_
-  return index < packets_.size() ? &packets_[index] : nullptr;
+  const std::uint32_t offset = slot - first_slot_;  // wraps to a large number below first_slot_
+  if (offset >= slots_ || !share_.has(slot)) {
+    return nullptr;
+  }
+  return &packets_[share_.count_below(slot) - share_.count_below(first_slot_)];
 }
 
 std::shared_ptr<Operation> SlotStream::release(InFlight& packet) noexcept {
-  Operation* operation = std::exchange(packet.operation, nullptr);
-  while (oldest_ != next_ && packets_[oldest_ % packets_.size()].operation == nullptr) {
+  OperationPart* part = std::exchange(packet.part, nullptr);
+  while (oldest_ != next_ && packets_[oldest_ % packets_.size()].part == nullptr) {
     ++oldest_;
   }
-  if (operation->remaining() != 0) {
+  if (--part->remaining != 0) {
     return nullptr;
   }
   // Few operations are in flight and most end in order.
-  const auto position = std::find_if(operations_.begin(), operations_.end(),
-                                     [operation](const auto& candidate) { return candidate.get() == operation; });
-  std::shared_ptr<Operation> done = std::move(*position);
-  operations_.erase(position);
+  const auto position =
+      std::find_if(parts_.begin(), parts_.end(), [part](const auto& candidate) { return candidate.get() == part; });
+  std::shared_ptr<Operation> done = std::move(part->operation);
+  parts_.erase(position);
   --sending_;
   return done;
 }
 
-std::deque<std::shared_ptr<Operation>> SlotStream::abandon() noexcept {
+SlotStream::Operations SlotStream::abandon() {
   for (InFlight& packet : packets_) {
-    packet.operation = nullptr;
+    packet.part = nullptr;
   }
   oldest_ = next_;
   sending_ = 0;
-  return std::exchange(operations_, {});
+  Operations operations;
+  for (const std::unique_ptr<OperationPart>& part : std::exchange(parts_, {})) {
+    operations.push_back(std::move(part->operation));
+  }
+  return operations;
 }
 
 }  // namespace thc

@@ -8,12 +8,22 @@
 #include <vector>
 
 #include "session/operation.h"
+#include "session/slot_share.h"
 
 namespace thc {
 
+/// What one polling thread has of an operation: the packets in its own slots.
+struct OperationPart {
+  std::shared_ptr<Operation> operation;
+  TimePoint deadline;
+  std::uint64_t first_number = 0;  ///< of all packets of the operation, whoever has them
+  std::uint64_t own_end = 0;       ///< how many own packets the stream has had up to the end of the operation
+  std::uint64_t remaining = 0;     ///< own packets without a result
+};
+
 /// A packet without a result. Packet number k of S slots is in slot first + k mod S, round k div S + 1.
 struct InFlight {
-  Operation* operation = nullptr;  ///< null: the slot is free
+  OperationPart* part = nullptr;  ///< null: the slot is free
   std::uint32_t slot = 0;
   std::uint32_t round = 0;  ///< of the packet in flight, or of the last one that was
   std::uint32_t chunk = 0;
@@ -23,18 +33,26 @@ struct InFlight {
   TimePoint first_sent_at{};
   TimePoint sent_at{};
   std::uint64_t seen_workers = 0;  ///< bitmap of the last incomplete notice; 0: none
+
+  Operation& operation() const noexcept { return *part->operation; }
 };
 
+/// Every polling thread has its own. All number the packets of all threads alike, and send those in their slots.
 class SlotStream {
  public:
+  using Operations = std::deque<std::shared_ptr<Operation>>;
+
   explicit SlotStream(Stage stage) noexcept : stage_(stage) {}
 
   Stage stage() const noexcept { return stage_; }
 
-  /// Called once, when the server has said how many slots there are, and what payload_count must be a multiple of.
-  void open(std::uint32_t first_slot, std::uint32_t slots, std::size_t count_multiple = 1);
+  /// Called once, when it is known how many slots the server has, which of them are this thread's, and what
+  /// payload_count must be a multiple of. Returns the operations that have no packet in them.
+  Operations open(std::uint32_t first_slot, std::uint32_t slots, const SlotShare& share,
+                  std::size_t count_multiple = 1);
 
-  void enqueue(std::shared_ptr<Operation> operation);
+  /// Returns the operation if the stream is open and it has no packet in this thread's slots, else null.
+  std::shared_ptr<Operation> enqueue(std::shared_ptr<Operation> operation, TimePoint deadline);
 
   /// Takes the next packet into its slot; null when no packet waits or an earlier one is in that slot.
   InFlight* take_next(TimePoint now) noexcept;
@@ -45,23 +63,24 @@ class SlotStream {
   /// What take_next would take; nothing likewise.
   std::optional<Next> next() const noexcept;
 
-  /// The state of that slot; null when it is not one of this stream.
+  /// The state of that slot, which `share` has; null when it is not one of this stream.
   InFlight* find(std::uint32_t slot) noexcept;
 
-  /// Frees the slot, whose chunk has been stored. Returns the operation when that was its last one.
+  /// Frees the slot, whose chunk has been stored. Returns the operation when that was the last one of this thread.
   std::shared_ptr<Operation> release(InFlight& packet) noexcept;
   /// Frees all slots and returns all operations.
-  std::deque<std::shared_ptr<Operation>> abandon() noexcept;
+  Operations abandon();
 
-  const std::deque<std::shared_ptr<Operation>>& operations() const noexcept { return operations_; }
+  /// The first operation that lacks a result; null when none does.
+  const OperationPart* first() const noexcept { return parts_.empty() ? nullptr : parts_.front().get(); }
   /// Calls visit(InFlight&) for every packet in flight, lowest number first. `visit` may release it.
   template <typename Visit>
   void for_each_in_flight(Visit visit) {
     std::size_t index = oldest_index();
-    for (std::uint64_t number = oldest_; number != next_; ++number) {
+    for (std::uint64_t count = oldest_; count != next_; ++count) {
       InFlight& packet = packets_[index];
       index = index + 1 == packets_.size() ? 0 : index + 1;
-      if (packet.operation != nullptr) {
+      if (packet.part != nullptr) {
         visit(packet);
       }
     }
@@ -71,14 +90,27 @@ class SlotStream {
 
  private:
   std::size_t oldest_index() const noexcept { return oldest_ == next_ ? 0 : oldest_ % packets_.size(); }
+  /// Numbers `part`; returns its operation when it has no packet in this thread's slots.
+  std::shared_ptr<Operation> add(std::unique_ptr<OperationPart> part);
+  /// Own packets among the first `count` packets of all threads.
+  std::uint64_t own_packets(std::uint64_t count) const noexcept;
+  /// Which chunk of `part` the next packet is.
+  std::size_t next_chunk(const OperationPart& part) const noexcept {
+    return lap_ * slots_ + packets_[next_index_].slot - first_slot_ - part.first_number;
+  }
 
   Stage stage_;
-  std::uint64_t next_ = 0;    ///< number of the next packet
-  std::uint64_t oldest_ = 0;  ///< lowest number in flight; next_ when none is. next_ - oldest_ <= packets_.size()
   std::uint32_t first_slot_ = 0;
+  std::uint32_t slots_ = 0;  ///< of all threads; 0: not open
+  SlotShare share_;
   std::size_t count_multiple_ = 1;
-  std::vector<InFlight> packets_;                      ///< by slot - first_slot_
-  std::deque<std::shared_ptr<Operation>> operations_;  ///< in submission order; the first `sending_` are sent
+  std::uint64_t numbered_ = 0;     ///< packets of all threads
+  std::uint64_t next_ = 0;         ///< own packets taken
+  std::uint64_t lap_ = 0;          ///< next_ div packets_.size()
+  std::size_t next_index_ = 0;     ///< next_ mod packets_.size()
+  std::uint64_t oldest_ = 0;       ///< own packets before the first in flight; next_ when none is
+  std::vector<InFlight> packets_;  ///< own slots, lowest first
+  std::deque<std::unique_ptr<OperationPart>> parts_;  ///< in submission order; the first `sending_` are sent
   std::size_t sending_ = 0;
 };
 

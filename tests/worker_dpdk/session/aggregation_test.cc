@@ -15,12 +15,12 @@ namespace {
 void expect_exact_sums(Workers& workers, const std::vector<std::size_t>& sizes, unsigned steps = 1) {
   const SessionConfig& config = workers.engines[0]->config();
   for (unsigned step = 0; step < steps; ++step) {
-    std::vector<std::vector<std::unique_ptr<Push>>> pushes(workers.engines.size());
+    std::vector<std::vector<std::unique_ptr<Push>>> pushes(config.num_workers);
     for (std::size_t worker = 0; worker < pushes.size(); ++worker) {
       for (std::size_t p = 0; p < sizes.size(); ++p) {
         const std::uint64_t seed = (step * 100 + p) * 100 + worker;
         pushes[worker].push_back(std::make_unique<Push>(static_cast<std::uint16_t>(p), sizes[p], config, seed));
-        workers.engines[worker]->submit(pushes[worker][p]->operation, workers.now);
+        workers.submit(worker, pushes[worker][p]->operation);
       }
     }
     ASSERT_TRUE(workers.run_until([&] {
@@ -86,7 +86,7 @@ TEST(Aggregation, SurvivesTheLossOfEachPacketOfTheFirstWindow) {
     std::vector<std::unique_ptr<Push>> pushes;
     for (std::size_t worker = 0; worker < 2; ++worker) {
       pushes.push_back(std::make_unique<Push>(std::uint16_t{0}, 64 * 20, config, worker));
-      workers.engines[worker]->submit(pushes[worker]->operation, workers.now);
+      workers.submit(worker, pushes[worker]->operation);
       workers.engines[worker]->step(workers.now);
     }
     auto& sent = workers.network.ios[lost / 8]->sent;
@@ -113,7 +113,7 @@ TEST(Aggregation, MaximumOfNorms) {
   std::vector<std::shared_ptr<Operation>> operations;
   for (std::size_t worker = 0; worker < 2; ++worker) {
     operations.push_back(Operation::norms(0, norms[worker], maxima[worker], 16));
-    workers.engines[worker]->submit(operations[worker], workers.now);
+    workers.submit(worker, operations[worker]);
   }
   ASSERT_TRUE(workers.run_until([&] { return operations[0]->done() && operations[1]->done(); }));
   for (const auto& maximum : maxima) {
@@ -135,7 +135,7 @@ TEST(Aggregation, AServerRestartEndsInTheRightSumOrAnError) {
     std::vector<std::unique_ptr<Push>> pushes;
     for (std::size_t worker = 0; worker < 2; ++worker) {
       pushes.push_back(std::make_unique<Push>(std::uint16_t{0}, 64 * 100, config, worker));
-      workers.engines[worker]->submit(pushes[worker]->operation, workers.now);
+      workers.submit(worker, pushes[worker]->operation);
     }
     for (int i = 0; i < turns; ++i) {
       workers.turn();
@@ -166,7 +166,7 @@ TEST(Aggregation, LossTolerantSumsAreExactOrZero) {
   constexpr std::size_t kCount = 64 * 500;
   for (std::size_t worker = 0; worker < 3; ++worker) {
     pushes.push_back(std::make_unique<Push>(std::uint16_t{0}, kCount, config, worker));
-    workers.engines[worker]->submit(pushes[worker]->operation, workers.now);
+    workers.submit(worker, pushes[worker]->operation);
   }
   ASSERT_TRUE(workers.run_until([&] {
     return std::all_of(pushes.begin(), pushes.end(), [](const auto& push) { return push->operation->done(); });

@@ -77,7 +77,8 @@ TEST(Allocation, NoneOnThePacketPath) {
   const SessionConfig config = resolve(test_config(4, 1), 65507);
   EchoIo packet_io(config);
   TimePoint now{std::chrono::hours(1)};
-  SessionEngine engine(config, packet_io, 1, now);
+  EngineGroup group(config.servers.size(), 1);
+  SessionEngine engine(config, packet_io, group, 0, 1, now);
   const auto step = [&] {
     engine.step(now);
     now += Duration(50);

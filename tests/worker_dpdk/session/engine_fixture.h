@@ -78,15 +78,28 @@ inline std::vector<std::uint8_t> expected_aggregate(const std::vector<const Push
   return {bytes, bytes + count * sizeof(sums[0])};
 }
 
-/// Engines of all workers of a job.
+/// Engines of all workers of a job, `threads` each: engine t of worker w is number w * threads + t.
 class Workers {
  public:
-  Workers(const SessionConfig& config, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1)
-      : network(config.num_workers, server, faults, seed) {
+  Workers(const SessionConfig& config, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1,
+          std::uint32_t threads = 1)
+      : threads(threads), network(config.num_workers, server, faults, seed, threads) {
     for (std::uint8_t worker = 0; worker < config.num_workers; ++worker) {
       SessionConfig own = config;
       own.worker_id = worker;
-      engines.push_back(std::make_unique<SessionEngine>(resolve(own, 65507), *network.ios[worker], worker + 1U, now));
+      groups.push_back(std::make_unique<EngineGroup>(config.servers.size(), threads));
+      for (std::uint32_t thread = 0; thread < threads; ++thread) {
+        MemoryIo& packet_io = *network.ios[worker * threads + thread];
+        engines.push_back(std::make_unique<SessionEngine>(resolve(own, 65507), packet_io, *groups.back(), thread,
+                                                          worker + 1U, now));
+      }
+    }
+  }
+
+  void submit(std::size_t worker, const std::shared_ptr<Operation>& operation) {
+    operation->divide(threads);
+    for (std::uint32_t thread = 0; thread < threads; ++thread) {
+      engines[worker * threads + thread]->submit(operation, now);
     }
   }
 
@@ -95,7 +108,8 @@ class Workers {
     bool busy = false;
     TimePoint next = TimePoint::max();
     for (const auto& engine : engines) {
-      busy |= engine->step(now).received;
+      const SessionEngine::Step step = engine->step(now);
+      busy |= step.received || step.told;
       next = std::min(next, engine->next_timer());
     }
     network.deliver();
@@ -124,7 +138,9 @@ class Workers {
   }
 
   TimePoint now{std::chrono::hours(1)};
+  const std::uint32_t threads;
   MemoryNetwork network;
+  std::vector<std::unique_ptr<EngineGroup>> groups;
   std::vector<std::unique_ptr<SessionEngine>> engines;
 };
 

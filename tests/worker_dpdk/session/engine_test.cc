@@ -23,7 +23,8 @@ class EngineTest : public ::testing::Test {
 
   void start(const SessionConfig& resolved) {
     config = std::make_unique<SessionConfig>(resolved);
-    engine = std::make_unique<SessionEngine>(resolved, packet_io, 99, now);
+    group = std::make_unique<EngineGroup>(resolved.servers.size(), 1);
+    engine = std::make_unique<SessionEngine>(resolved, packet_io, *group, 0, 99, now);
   }
   void arrive(const Datagram& datagram, io::Endpoint from = kServer) {
     packet_io.arriving.push_back({from, datagram});
@@ -84,6 +85,7 @@ class EngineTest : public ::testing::Test {
   TimePoint now{std::chrono::hours(1)};
   MemoryIo packet_io;
   std::unique_ptr<SessionConfig> config;
+  std::unique_ptr<EngineGroup> group;
   std::unique_ptr<SessionEngine> engine;
   std::unique_ptr<Push> push;
 };

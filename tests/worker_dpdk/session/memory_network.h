@@ -123,6 +123,7 @@ class MemoryServer {
     pool_.reset();
   }
   std::uint32_t epoch() const { return epoch_; }
+  std::uint16_t shards() const { return shards_; }
 
  private:
   void contribute(wire::Header header, const Datagram& datagram, const Reply& reply) {
@@ -194,12 +195,13 @@ struct Faults {
   double reorder = 0;
 };
 
-/// Workers around one MemoryServer.
+/// Workers around one MemoryServer, `threads` ios each. An answer goes to the io that has its shard.
 class MemoryNetwork {
  public:
-  MemoryNetwork(std::size_t workers, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1)
-      : server_(server), faults_(faults), random_(seed) {
-    for (std::size_t i = 0; i < workers; ++i) {
+  MemoryNetwork(std::size_t workers, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1,
+                std::uint32_t threads = 1)
+      : server_(server), faults_(faults), random_(seed), threads_(threads) {
+    for (std::size_t i = 0; i < workers * threads; ++i) {
       ios.push_back(std::make_unique<MemoryIo>());
     }
   }
@@ -218,8 +220,9 @@ class MemoryNetwork {
                      [&](std::uint8_t worker, Datagram answer) { down.emplace_back(worker, std::move(answer)); });
     }
     for (auto& [worker, datagram] : disturb(down)) {
-      if (worker < ios.size()) {
-        ios[worker]->arriving.push_back({kServer, std::move(datagram)});
+      const std::size_t to = worker * threads_ + header_of(datagram).slot % server_.shards() % threads_;
+      if (to < ios.size()) {
+        ios[to]->arriving.push_back({kServer, std::move(datagram)});
       }
     }
   }
@@ -250,6 +253,7 @@ class MemoryNetwork {
   MemoryServer& server_;
   Faults faults_;
   std::mt19937_64 random_;
+  const std::uint32_t threads_;
 };
 
 }  // namespace thc::testing

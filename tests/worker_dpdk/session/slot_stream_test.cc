@@ -22,8 +22,8 @@ TEST(SlotStream, VisitsPacketsInOrderOfTheirNumbers) {
   const SessionConfig config = resolve(test_config(4, 2), 65507);
   const Push push(0, 64 * 1000, config, 1);
   SlotStream stream(Stage::kCodes);
-  stream.open(kFirstSlot, kSlots);
-  stream.enqueue(push.operation);
+  stream.open(kFirstSlot, kSlots, {});
+  stream.enqueue(push.operation, {});
   std::mt19937 random(1);
   std::set<std::uint64_t> in_flight;
   std::uint64_t next = 0;
@@ -36,7 +36,7 @@ TEST(SlotStream, VisitsPacketsInOrderOfTheirNumbers) {
     } else if (!in_flight.empty()) {
       const std::uint64_t number = *std::next(in_flight.begin(), random() % in_flight.size());
       InFlight* packet = stream.find(kFirstSlot + static_cast<std::uint32_t>(number % kSlots));
-      packet->operation->store_nothing(packet->chunk);
+      packet->operation().store_nothing(packet->chunk);
       stream.release(*packet);
       in_flight.erase(number);
     }
@@ -55,15 +55,15 @@ TEST(SlotStream, VisitorsMayReleaseAndAbandonFreesEverything) {
   const Push push(0, 64 * 8, config, 1);
   SlotStream stream(Stage::kCodes);
   stream.for_each_in_flight([](InFlight&) { FAIL() << "not open yet"; });
-  stream.open(kFirstSlot, kSlots);
-  stream.enqueue(push.operation);
+  stream.open(kFirstSlot, kSlots, {});
+  stream.enqueue(push.operation, {});
   while (stream.take_next(TimePoint{}) != nullptr) {
   }
   unsigned visited = 0;
   stream.for_each_in_flight([&](InFlight& packet) {
     ++visited;
     if (packet.chunk % 2 == 0) {
-      packet.operation->store_nothing(packet.chunk);
+      packet.operation().store_nothing(packet.chunk);
       stream.release(packet);
     }
   });
