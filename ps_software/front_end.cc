@@ -43,13 +43,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
   io::UdpConfig config;
   config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
   config.receive_buffer_bytes = options.receive_buffer_bytes;
-  std::vector<std::unique_ptr<io::PacketIo>> ios;
-  if (options.threads == 1) {
-    ios.push_back(io::make_udp_io(config));
-    return ios;
-  }
-  for (auto& shard : io::make_udp_shards(config, options.threads)) ios.push_back(std::move(shard));
-  return ios;
+  return io::make_udp_ios(config, options.threads);
 }
 
 /// Wraps every back end; each gets a seed of its own.

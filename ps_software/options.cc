@@ -27,7 +27,7 @@ CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 
 void add_network(CLI::App& app, Options& o) {
   app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
-  app.add_option("--port", o.port, "UDP port; 0 picks a free one")->check(kPort);
+  app.add_option("--port", o.port, "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")->check(kPort);
   app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")
       ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")

@@ -71,11 +71,6 @@ class PacketIo {
   /// Largest header + payload that reaches `to` unfragmented.
   virtual std::size_t max_datagram_bytes(Endpoint to) const noexcept = 0;
 
-  /// Tells that receivers pick their thread by `slot mod shards` (WELCOME), so datagrams of different shards must not
-  /// be merged on the way. For servers with different numbers of shards, pass a common multiple. 1 until told
-  /// otherwise.
-  virtual void set_shards(std::uint32_t /*shards*/) noexcept {}
-
   /// About how many payload bytes can arrive between two receive() calls before some are lost.
   virtual std::size_t receive_buffer_bytes() const noexcept = 0;
 

@@ -49,15 +49,6 @@ void add_faults(IoConfig& config, double drop, double duplicate, double reorder,
 
 using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
 
-PacketIos make_udp_ios(io::UdpConfig config, std::uint32_t count) {
-  PacketIos packet_ios;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    packet_ios.push_back(io::make_udp_io(config));
-    config.local.port = static_cast<std::uint16_t>(config.local.port == 0 ? 0 : config.local.port + 1);
-  }
-  return packet_ios;
-}
-
 PacketIos make_back_ends(const IoConfig& config) {
   if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
     if (config.polling_threads > 1) {
@@ -67,7 +58,7 @@ PacketIos make_back_ends(const IoConfig& config) {
     packet_ios.push_back(io::make_dpdk_io(*dpdk));
     return packet_ios;
   }
-  return make_udp_ios(std::get<io::UdpConfig>(config.back_end), config.polling_threads);
+  return io::make_udp_ios(std::get<io::UdpConfig>(config.back_end), config.polling_threads);
 }
 
 }  // namespace

@@ -19,11 +19,10 @@ struct IoConfig {
   std::variant<io::UdpConfig, io::DpdkConfig> back_end;
   std::optional<io::FaultConfig> faults;
   std::optional<io::JobKeys> keys;
-  std::uint32_t polling_threads = 1;
+  std::uint16_t polling_threads = 1;
 };
 
-/// One for each polling thread: sockets of kernel UDP, or queues of one DPDK device. Number q has the local port + q, if
-/// one is given. Throws ConfigurationError, TransportError or DpdkUnavailableError.
+/// One for each polling thread: sockets of kernel UDP, or queues of one DPDK device. Number q has the local port + q. Throws ConfigurationError, TransportError or DpdkUnavailableError.
 std::vector<std::unique_ptr<io::PacketIo>> make_packet_ios(const IoConfig& config);
 
 }  // namespace thc::python

@@ -20,7 +20,8 @@ std::size_t own_window_bytes(const LinkContext& context, const Membership& membe
   const std::uint64_t allowed_bytes =
       config.window_bytes == 0 ? membership.window_bytes() : std::min(config.window_bytes, membership.window_bytes());
   const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
-  return std::min<std::size_t>(allowed_bytes * membership.share().own_shards() / membership.shards(),
+  const SlotShare& share = membership.share();
+  return std::min<std::size_t>(allowed_bytes * share.own_shards() / share.shards,
                                results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits()));
 }
 
@@ -264,7 +265,8 @@ void ServerLink::send(const SlotStream& stream, InFlight& packet, TimePoint now)
   header.partition = packet.operation().partition();
   header.chunk = static_cast<std::uint16_t>(packet.chunk);
   packet.sent_at = now;
-  packet.unsent = !context_.packet_io.send(server(), {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
+  packet.unsent = !context_.packet_io.send(address_of(packet.slot),
+                                           {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
                                            packet.operation().chunk_payload(packet.chunk));
   context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
   context_.counters.add(Count::kBytesSent, packet.bytes);

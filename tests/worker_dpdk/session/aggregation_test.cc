@@ -77,6 +77,28 @@ TEST_P(Disturbed, ExactSums) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Disturbed, ::testing::Range(0, 20));
 
+/// Polling threads of each worker, shards of the server; norm slots are fewer than shards, so that some have none.
+class Divided : public ::testing::TestWithParam<std::tuple<std::uint32_t, std::uint16_t>> {};
+
+TEST_P(Divided, ExactSums) {
+  const auto [threads, shards] = GetParam();
+  const SessionConfig config = resolve(test_config(4, 3), 65507);
+  MemoryServer server(pool_config(config, 23, 2), config.table, 1U << 13, shards);
+  Workers workers(config, server, {.loss = 0.05, .duplicate = 0.05, .reorder = 0.05}, threads * 10 + shards, threads);
+  ASSERT_TRUE(workers.connect());
+  expect_exact_sums(workers, {1000, 0, 4097, 64, 1, 20'000}, 3);
+  for (std::size_t engine = 0; engine < workers.engines.size(); ++engine) {
+    const bool has_shards = engine % threads < shards;
+    EXPECT_EQ(workers.engines[engine]->counters()[Count::kCodesSent] > 0, has_shards);
+    EXPECT_EQ(workers.engines[engine]->counters()[Count::kHelloSent] > 0, has_shards);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shares, Divided,
+                         ::testing::Combine(::testing::Values(1U, 2U, 3U),
+                                            ::testing::Values(std::uint16_t{1}, std::uint16_t{2}, std::uint16_t{3},
+                                                              std::uint16_t{4}, std::uint16_t{7})));
+
 TEST(Aggregation, SurvivesTheLossOfEachPacketOfTheFirstWindow) {
   for (std::size_t lost = 0; lost < 2 * 8; ++lost) {
     const SessionConfig config = resolve(test_config(4, 2), 65507);
