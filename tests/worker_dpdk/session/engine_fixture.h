@@ -82,8 +82,8 @@ inline std::vector<std::uint8_t> expected_aggregate(const std::vector<const Push
 class Workers {
  public:
   Workers(const SessionConfig& config, MemoryServer& server, Faults faults = {}, std::uint64_t seed = 1,
-          std::uint32_t threads = 1)
-      : threads(threads), network(config.num_workers, server, faults, seed, threads) {
+          std::uint32_t engines_each = 1)
+      : threads(engines_each), network(config.num_workers, server, faults, seed, engines_each) {
     for (std::uint8_t worker = 0; worker < config.num_workers; ++worker) {
       SessionConfig own = config;
       own.worker_id = worker;
