@@ -43,11 +43,14 @@ class SessionConfig:
     def quorum(self) -> int: ...
 
 class IoConfig:
-    """Which packet back end, and its settings; kernel UDP on any port by default."""
+    """Which packet back ends, and their settings; kernel UDP on any port by default."""
+
+    polling_threads: int
+    """each has a socket of kernel UDP, or a queue of the DPDK device; 1 by default"""
 
     def __init__(self) -> None: ...
     def use_udp(self, *, local: str, gso: bool, gro: bool) -> None:
-        """local: IP or IP:PORT to bind; port 0 is any free one."""
+        """local: IP or IP:PORT to bind; polling thread t binds PORT + t, port 0 is any free one."""
 
     def use_dpdk(
         self,
@@ -98,7 +101,12 @@ class Session:
     def close(self) -> None:
         """Say GOODBYE; what is in flight fails."""
 
-    def counters(self) -> dict[str, int]: ...
+    def counters(self) -> dict[str, int]:
+        """Sums over the polling threads; of smoothed_rtt_us the maximum."""
+
+    def thread_counters(self) -> list[dict[str, int]]:
+        """Of each polling thread."""
+
     @property
     def config(self) -> SessionConfig:
         """Settings with nothing left to choose."""

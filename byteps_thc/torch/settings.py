@@ -21,7 +21,7 @@ from byteps_thc.transport.environment import (
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import DpdkConfig, JobKey, Timeouts, UdpConfig
-from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
+from byteps_thc.wire.layout import MAX_JOB_ID, MAX_SHARDS, MAX_WORKERS
 
 _DEFAULT_LANES = 2
 
@@ -46,7 +46,8 @@ class ThcCompression(Settings):
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
     THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS and THC_DEADLINE_S for the policy; THC_BACKEND,
-    THC_LOCAL and THC_EAL_ARGS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from the default.
+    THC_LOCAL, THC_EAL_ARGS and THC_POLLING_THREADS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from
+    the default.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -67,7 +68,10 @@ class ThcCompression(Settings):
     lanes: int | None = Field(default=None, ge=1, le=16)
     """streams of gradients, each in a fixed order; layers that are needed first have their own. None: 2, with DPDK 1"""
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
-    """network: kernel UDP or DPDK. Lane k binds k ports above the port given. A DPDK device serves one lane"""
+    """network: kernel UDP or DPDK. Lane k binds k * polling_threads ports above the port given. A DPDK device serves one
+    lane"""
+    polling_threads: int = Field(default=1, ge=1, le=MAX_SHARDS)
+    """network: of each lane, that send and receive"""
     quorum: Annotated[Quorum, BeforeValidator(_checked_quorum)] = None
     """network: workers that complete a sum, or their share (0.9: the paper's 90 %); None: all"""
     loss_tolerant: bool = False
@@ -113,9 +117,15 @@ class ThcCompression(Settings):
             quorum=self.quorum,
             loss_tolerant=self.loss_tolerant,
             timeouts=self.timeouts,
-            backend=nth_socket(self.backend, lane) if isinstance(self.backend, UdpConfig) else self.backend,
+            backend=self._backend_of_lane(lane),
+            polling_threads=self.polling_threads,
             key=self.key,
         )
+
+    def _backend_of_lane(self, lane: int) -> Literal["udp"] | UdpConfig | DpdkConfig:
+        if isinstance(self.backend, UdpConfig):
+            return nth_socket(self.backend, lane * self.polling_threads)
+        return self.backend
 
 
 def _refuse_baseline(config: object) -> None:
@@ -130,7 +140,7 @@ def _refuse_baseline(config: object) -> None:
 
 
 #: Fields of ThcCompression that are one environment variable.
-_VARIABLES = ("route", "servers", "job", "lanes", "quorum", "loss_tolerant", "log_every")
+_VARIABLES = ("route", "servers", "job", "lanes", "quorum", "loss_tolerant", "polling_threads", "log_every")
 _POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "deadline_s")
 
 

@@ -27,7 +27,8 @@ class NetworkConfig:
     """Where the servers are, and how to talk to them: see Session for all of it.
 
     quorum: a number of workers or a share of them, 0.9 for the paper's 90 %. timeouts: None: Session's, with operations
-    limited to CompressionPolicy.deadline_s. With loss_tolerant or a quorum ranks may get different sums, so that their
+    limited to CompressionPolicy.deadline_s. polling_threads: that send and receive; one is enough until it is what a
+    core does all the time (docs/plugins.md). With loss_tolerant or a quorum ranks may get different sums, so that their
     parameters drift apart: use a ParameterSynchronizer, as the paper synchronises every epoch.
     """
 
@@ -39,35 +40,42 @@ class NetworkConfig:
     loss_tolerant: bool = False
     timeouts: Timeouts | None = None
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
+    polling_threads: int = 1
     faults: FaultConfig | None = None
     key: JobKey | None = field(default=None, repr=False)
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return what THC_SERVERS, THC_JOB, THC_QUORUM, THC_LOSS_TOLERANT, THC_BACKEND, THC_LOCAL, THC_EAL_ARGS and
-        THC_TIMEOUTS say (docs/plugins.md), as `thc testbed` sets them.
+        """Return what THC_SERVERS, THC_JOB, THC_QUORUM, THC_LOSS_TOLERANT, THC_BACKEND, THC_LOCAL, THC_EAL_ARGS,
+        THC_POLLING_THREADS and THC_TIMEOUTS say (docs/plugins.md), as `thc testbed` sets them.
 
-        Ranks of one host share them under torchrun: each binds LOCAL_RANK ports above the one of THC_LOCAL. Raises
-        ConfigurationError for wrong values, and without THC_SERVERS.
+        Ranks of one host share them under torchrun: each binds as many ports as it has polling threads, above those of
+        the ranks before it, from the one of THC_LOCAL on. Raises ConfigurationError for wrong values, and without
+        THC_SERVERS.
         """
-        text = variables(("servers", "job", "quorum", "loss_tolerant"))
+        text = variables(("servers", "job", "quorum", "loss_tolerant", "polling_threads"))
         servers = [server.strip() for server in text.get("servers", "").split(",") if server.strip()]
         if not servers:
             raise ConfigurationError("THC_SERVERS is not set: the addresses of thc-ps or a switch, such as 10.0.0.1")
         try:
             quorum = text.get("quorum")
+            polling_threads = int(text.get("polling_threads", "1"))
+            first_socket = int(os.environ.get("LOCAL_RANK", "0")) * polling_threads
             return cls(
                 servers=servers,
                 job=int(text.get("job", "1")),
                 quorum=None if quorum is None else float(quorum) if "." in quorum else int(quorum),
                 loss_tolerant=text.get("loss_tolerant", "0").lower() in ("1", "true"),
                 timeouts=timeouts_from_environment(),
-                backend=backend_from_environment(int(os.environ.get("LOCAL_RANK", "0"))) or "udp",
+                backend=backend_from_environment(first_socket) or "udp",
+                polling_threads=polling_threads,
             )
         except ConfigurationError:
             raise
         except ValueError as error:
-            raise ConfigurationError(f"THC_JOB, THC_QUORUM or LOCAL_RANK is no number: {error}") from error
+            raise ConfigurationError(
+                f"THC_JOB, THC_QUORUM, THC_POLLING_THREADS or LOCAL_RANK is no number: {error}"
+            ) from error
 
     def shared_settings(self, workers: int) -> dict[str, Any]:
         """Return what must be the same on all `workers` workers: not addresses of their own."""
@@ -97,6 +105,7 @@ class NetworkConfig:
             loss_tolerant=self.loss_tolerant,
             timeouts=self.timeouts or Timeouts(operation_s=deadline_s),
             backend=self.backend,
+            polling_threads=self.polling_threads,
             faults=self.faults,
             key=self.key,
         )

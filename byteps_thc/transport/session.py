@@ -6,8 +6,8 @@
 
 All workers must push the same partitions in the same order, as with NCCL: packets are numbered in that order, and the
 server refuses (TransportError) to add partitions of different numbers to each other. What is in them is compared above
-(pipeline/fingerprint.py). One polling thread sends and receives; the
-other methods may be called from any thread.
+(pipeline/fingerprint.py). One polling thread sends and receives, or several; the
+methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
-from byteps_thc.wire.layout import MAX_PARTITIONS
+from byteps_thc.wire.layout import MAX_PARTITIONS, MAX_SHARDS
 from byteps_thc.worker_limits import require_packet_workers
 
 #: Path of a key file, or the 32 bytes of a key.
@@ -40,7 +40,8 @@ class UdpConfig:
     """Kernel UDP."""
 
     local: str = "0.0.0.0:0"
-    """IP or IP:PORT to bind; port 0: any free port. With a switch, the address its job description lists"""
+    """IP or IP:PORT to bind; port 0: any free port. Polling thread t binds PORT + t. With a switch, the address its job
+    description lists"""
     gso: bool = True
     """send bursts in one system call where the kernel can"""
     gro: bool = True
@@ -52,7 +53,8 @@ class DpdkConfig:
     """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
 
     local: str
-    """own IP or IP:PORT; port 0: any. With a switch, the address its job description lists"""
+    """own IP or IP:PORT; port 0: any. Polling thread t has PORT + t. With a switch, the address its job description
+    lists"""
     eal_args: Sequence[str] = ()
     """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""
     devices: Sequence[str] = ()
@@ -100,7 +102,9 @@ class Session:
     the rest is left behind. slots, window_bytes: limits of what is in flight, 0 for the server's. loss_tolerant: codes
     are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are always
     repeated, because workers that quantize with different norms add up wrong sums. backend: kernel UDP or DPDK with its
-    settings. faults: for tests. key: path of the key file of an authenticated job, or its 32 bytes; None: the file that
+    settings. polling_threads: that send and receive, each with a socket or a queue of the DPDK device of its own; thread
+    t of T has the packets of every T-th thread of each server (thc-ps --threads), so more than the servers have are
+    idle. Workers of a job need not have as many. faults: for tests. key: path of the key file of an authenticated job, or its 32 bytes; None: the file that
     the environment variable THC_KEY_FILE names, and a job without a key if there is none (docs/security.md). Servers
     must have the same key.
 
@@ -126,6 +130,7 @@ class Session:
         loss_tolerant: bool = False,
         timeouts: Timeouts | None = None,
         backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp",
+        polling_threads: int = 1,
         faults: FaultConfig | None = None,
         key: JobKey | None = None,
     ) -> None:
@@ -134,6 +139,7 @@ class Session:
         integers = {"job": job, "worker": worker, "workers": workers, "slots": slots, "window_bytes": window_bytes}
         for name, value in integers.items():
             _check_integer(name, value, 1 << 63, ConfigurationError)
+        _check_polling_threads(polling_threads)
         require_thc(config, "Session")
         require_packet_workers(workers)
         resolved = config.resolve(workers)
@@ -148,6 +154,7 @@ class Session:
         settings.loss_tolerant = loss_tolerant
         _set_timeouts(settings, timeouts or Timeouts())
         io = _io_config(UdpConfig() if backend == "udp" else backend, faults)
+        io.polling_threads = polling_threads
         _use_key(io, key)
         self._session = _comm.Session(settings, io)
         _open_sessions.add(self)
@@ -207,6 +214,10 @@ class Session:
         """What this session sent, received, repeated and dropped since it began. Bytes include the 32-byte headers."""
         return self._session.counters()
 
+    def thread_counters(self) -> list[dict[str, int]]:
+        """The same of each polling thread."""
+        return self._session.thread_counters()
+
     def close(self) -> None:
         """Leave the job; what is in flight fails with TransportError. May be called again."""
         self._session.close()
@@ -231,6 +242,14 @@ def _check_integer(name: str, value: object, end: int, error: type[ThcError]) ->
     """Raise `error` unless value is an integer in 0 .. end - 1; C++ checks the rest."""
     if not isinstance(value, (int, np.integer)) or not 0 <= value < end:
         raise error(f"{name} must be an integer in 0 .. {end - 1}, not {value!r}")
+
+
+def _check_polling_threads(value: object) -> None:
+    if not isinstance(value, (int, np.integer)) or not 1 <= value <= MAX_SHARDS:
+        raise ConfigurationError(
+            f"polling_threads must be an integer in 1 .. {MAX_SHARDS}, not {value!r}: one for each packet thread of the "
+            "servers (thc-ps --threads) at most"
+        )
 
 
 def _check_arrays(**arrays: object) -> None:

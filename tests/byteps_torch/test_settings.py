@@ -71,6 +71,13 @@ def test_lanes_bind_ports_of_their_own():
     assert nth_socket(UdpConfig(local="10.0.0.5"), 2) == UdpConfig(local="10.0.0.5")
 
 
+def test_lanes_with_polling_threads_bind_ports_of_their_own(monkeypatch):
+    monkeypatch.setenv("THC_POLLING_THREADS", "3")
+    settings = Compression.thc(servers=["10.0.0.1"], backend=UdpConfig(local="10.0.0.5:6000"))
+    network = settings.network_of_lane(1)
+    assert (network.backend, network.polling_threads) == (UdpConfig(local="10.0.0.5:6003"), 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "message"),
     [
@@ -83,6 +90,7 @@ def test_lanes_bind_ports_of_their_own():
         ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "connect_s=soon"}, "THC_TIMEOUTS: connect_s is no positive number"),
         ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "60"}, "THC_TIMEOUTS=connect_s=60,rto_initial_s=1"),
         ({"servers": ["10.0.0.1"]}, {"WARMUP_STEPS": "-1"}, "warmup_steps"),
+        ({"servers": ["10.0.0.1"]}, {"POLLING_THREADS": "0"}, "polling_threads: .*greater than or equal to 1"),
         ({"servers": ["10.0.0.1"], "lanes": 2, "backend": DpdkConfig(local="10.0.0.5")}, {}, "lanes=1"),
         ({"servers": ["10.0.0.1"], "sever": 1}, {}, "sever"),
     ],

@@ -27,11 +27,14 @@ def test_everything(monkeypatch: pytest.MonkeyPatch, text: str, quorum: float) -
         THC_JOB="7",
         THC_QUORUM=text,
         THC_LOSS_TOLERANT="1",
+        THC_POLLING_THREADS="2",
         THC_TIMEOUTS="connect_s=60",
         THC_DEADLINE_S="90",
     )
     timeouts = Timeouts(connect_s=60, operation_s=90)
-    expected = NetworkConfig(["10.0.0.1"], job=7, quorum=quorum, loss_tolerant=True, timeouts=timeouts)
+    expected = NetworkConfig(
+        ["10.0.0.1"], job=7, quorum=quorum, loss_tolerant=True, timeouts=timeouts, polling_threads=2
+    )
     assert NetworkConfig.from_environment() == expected
 
 
@@ -39,6 +42,12 @@ def test_everything(monkeypatch: pytest.MonkeyPatch, text: str, quorum: float) -
 def test_each_rank_of_a_host_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch, local: str, bound: str) -> None:
     set_variables(monkeypatch, THC_SERVERS="10.0.0.1", THC_LOCAL=local, LOCAL_RANK="3")
     assert NetworkConfig.from_environment().backend == UdpConfig(local=bound)
+
+
+def test_each_polling_thread_of_a_rank_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    local = "10.0.0.5:49000"
+    set_variables(monkeypatch, THC_SERVERS="10.0.0.1", THC_LOCAL=local, LOCAL_RANK="3", THC_POLLING_THREADS="2")
+    assert NetworkConfig.from_environment().backend == UdpConfig(local="10.0.0.5:49006")
 
 
 def test_dpdk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +62,7 @@ def test_dpdk(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"THC_SERVERS": " , "}, "THC_SERVERS is not set"),
         ({"THC_SERVERS": "10.0.0.1", "THC_JOB": "one"}, "THC_JOB.*no number.*one"),
         ({"THC_SERVERS": "10.0.0.1", "THC_QUORUM": "most"}, "THC_QUORUM.*no number.*most"),
+        ({"THC_SERVERS": "10.0.0.1", "THC_POLLING_THREADS": "two"}, "THC_POLLING_THREADS.*no number.*two"),
         ({"THC_SERVERS": "10.0.0.1", "THC_BACKEND": "rdma"}, "THC_BACKEND must be udp or dpdk"),
         (
             {"THC_SERVERS": "10.0.0.1", "THC_BACKEND": "dpdk", "THC_LOCAL": "10.0.0.5", "LOCAL_RANK": "1"},

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+from joined_sessions import LOOPBACK, check_sums, expected_sum, in_parallel, make_codes, next_job, sessions
 from pushed_codes import push_codes
 
 from byteps_thc import _core
@@ -34,7 +35,6 @@ from byteps_thc.errors import (
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig, has_dpdk
 
-LOOPBACK = UdpConfig(local="127.0.0.1:0")
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
 FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
 
@@ -49,74 +49,6 @@ def server() -> Iterator[ParameterServer]:
 def sharded_server() -> Iterator[ParameterServer]:
     with ParameterServer(["--threads", "2"]) as server:
         yield server
-
-
-_next_job = iter(range(1, 1 << 16))
-
-
-def sessions(
-    stack: ExitStack, servers: list[str], workers: int, config: ThcConfig | None = None, **settings: object
-) -> list[Session]:
-    """Join all workers to a new job."""
-    job = next(_next_job)
-    return [
-        stack.enter_context(
-            Session(
-                servers,
-                job=job,
-                worker=worker,
-                workers=workers,
-                config=config or ThcConfig(),
-                backend=LOOPBACK,
-                **settings,  # type: ignore[arg-type]
-            )
-        )
-        for worker in range(workers)
-    ]
-
-
-def in_parallel(calls: list[Callable[[], object]]) -> list[object]:
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result() for future in [pool.submit(call) for call in calls]]
-
-
-def make_codes(config: ThcConfig, counts: list[int], seed: int) -> list[npt.NDArray[np.uint8]]:
-    random = np.random.default_rng(seed)
-    return [random.integers(0, 256, _core.code_bytes(count, config.bits), np.uint8) for count in counts]
-
-
-def expected_sum(config: ThcConfig, codes: list[npt.NDArray[np.uint8]], count: int) -> npt.NDArray[np.int64]:
-    values = np.asarray(config.resolve(len(codes)).table.values, np.int64)
-    total = np.zeros(count, np.int64)
-    for packed in codes:
-        unpacked = np.empty(count, np.uint8)
-        _core.unpack(packed, unpacked, bits=config.bits)
-        total += values[unpacked]
-    return total
-
-
-def push_all(session: Session, codes: list[npt.NDArray[np.uint8]], counts: list[int]) -> list[npt.NDArray[np.generic]]:
-    handles = [
-        push_codes(session, partition, packed, count=count)
-        for partition, (packed, count) in enumerate(zip(codes, counts, strict=True))
-    ]
-    results = [handle.wait(60) for handle in handles]
-    for result in results:
-        assert (result.contributions == result.contributions.max(initial=0)).all()
-    return [result.aggregate for result in results]
-
-
-def check_sums(joined: list[Session], config: ThcConfig, counts: list[int], steps: int = 1) -> None:
-    """Every worker pushes random codes; every aggregate must be the exact sum on every worker."""
-    for step in range(steps):
-        codes = [make_codes(config, counts, 1000 * step + worker) for worker in range(len(joined))]
-        aggregates = in_parallel(
-            [lambda s=s, c=c: push_all(s, c, counts) for s, c in zip(joined, codes, strict=True)]  # type: ignore[misc]
-        )
-        for partition, count in enumerate(counts):
-            expected = expected_sum(config, [own[partition] for own in codes], count)
-            for own in aggregates:
-                np.testing.assert_array_equal(own[partition], expected)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
@@ -200,7 +132,7 @@ def test_different_table_is_refused(server: ParameterServer) -> None:
     ids=str,
 )
 def test_different_settings_of_the_compression_are_refused(server: ParameterServer, other: dict[str, object]) -> None:
-    job = next(_next_job)
+    job = next(next_job)
     common = {"seed": 1, "p": 1 / 32, "granularity": 30}
     with (
         Session([server.address], job=job, worker=0, workers=2, config=ThcConfig(**common), backend=LOOPBACK),
@@ -248,14 +180,14 @@ LEAK_A_SESSION = """
 
 
 def test_a_crashed_worker_may_come_back_at_once(server: ParameterServer) -> None:
-    job = next(_next_job)
+    job = next(next_job)
     joining_at = float(run_python(LEAK_A_SESSION + "    os._exit(0)", server.address, str(job)))
     with join_alone(server, job):
         assert time.monotonic() - joining_at > 0.9, "refused at first: the server cannot know within a second"
 
 
 def test_the_end_of_the_process_closes_its_sessions(server: ParameterServer) -> None:
-    job = next(_next_job)
+    job = next(next_job)
     run_python(LEAK_A_SESSION, server.address, str(job))
     # The GOODBYE of its only worker has ended the job; otherwise another number of workers would be refused.
     Session([server.address], job=job, worker=0, workers=3, config=ThcConfig(), backend=LOOPBACK).close()
@@ -268,7 +200,8 @@ def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> Non
     import numpy as np
     from byteps_thc.errors import TransportError
     sys.path.append(sys.argv[3])  # tests/lib
-    from pushed_codes import push_codes
+    from joined_sessions import LOOPBACK, check_sums, expected_sum, in_parallel, make_codes, next_job, sessions
+from pushed_codes import push_codes
     child = os.fork()
     if child == 0:
         try:
@@ -283,7 +216,7 @@ def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> Non
     """
     )
     library = str(Path(__file__).parents[2] / "lib")
-    output = run_python(code, server.address, str(next(_next_job)), library).splitlines()
+    output = run_python(code, server.address, str(next(next_job)), library).splitlines()
     assert "belongs to the parent process" in output[1]
     assert output[2] == "1"
 
@@ -321,7 +254,7 @@ def test_wait_of_a_second_thread_ends_in_time(server: ParameterServer) -> None:
     """Long before the operation does, whatever the first thread does meanwhile."""
     with ExitStack() as stack:
         (session,) = sessions(stack, [server.address], 1, timeouts=Timeouts(operation_s=30))
-        stuck = stack.enter_context(join_alone(server, next(_next_job)))
+        stuck = stack.enter_context(join_alone(server, next(next_job)))
         pushed = push_codes(stuck, 0, np.zeros(512, np.uint8))
         waited: list[float] = []
 
