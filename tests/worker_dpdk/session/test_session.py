@@ -200,8 +200,7 @@ def test_a_forked_child_leaves_the_session_alone(server: ParameterServer) -> Non
     import numpy as np
     from byteps_thc.errors import TransportError
     sys.path.append(sys.argv[3])  # tests/lib
-    from joined_sessions import LOOPBACK, check_sums, expected_sum, in_parallel, make_codes, next_job, sessions
-from pushed_codes import push_codes
+    from pushed_codes import push_codes
     child = os.fork()
     if child == 0:
         try:
