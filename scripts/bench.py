@@ -248,6 +248,13 @@ def push_pull_sections() -> list[str]:
     ]
 
 
+def polling_threads_section() -> list[str]:
+    """Sessions with one and two polling threads."""
+    command = f"{PYTHON} tests/benchmarks/bench_polling_threads.py"
+    title = "Polling threads"
+    return markdown(title, command, rows_of("bench_polling_threads.py", "polling_threads"))
+
+
 def kernels_section() -> list[str]:
     """thc_core's kernels."""
     command = f"{PYTHON} tests/benchmarks/bench_kernels.py"
@@ -282,6 +289,7 @@ def memif_section() -> list[str]:
 SECTIONS: dict[str, Callable[[], list[str]]] = {
     "kernels": kernels_section,
     "push_pull": push_pull_sections,
+    "polling_threads": polling_threads_section,
     "ddp": ddp_section,
     "hierarchy": hierarchy_section,
     "fsdp": fsdp_section,

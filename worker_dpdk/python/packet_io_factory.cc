@@ -51,12 +51,9 @@ using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
 
 PacketIos make_back_ends(const IoConfig& config) {
   if (const auto* dpdk = std::get_if<io::DpdkConfig>(&config.back_end)) {
-    if (config.polling_threads > 1) {
-      throw ConfigurationError("a DPDK device has one queue: polling_threads=1");
-    }
-    PacketIos packet_ios;
-    packet_ios.push_back(io::make_dpdk_io(*dpdk));
-    return packet_ios;
+    io::DpdkConfig queues = *dpdk;
+    queues.queues = config.polling_threads;
+    return io::make_dpdk_ios(queues);
   }
   return io::make_udp_ios(std::get<io::UdpConfig>(config.back_end), config.polling_threads);
 }

@@ -23,6 +23,7 @@ def main() -> None:
         workers=settings["workers"],
         config=ThcConfig(),
         backend=DpdkConfig(**settings["dpdk"]),
+        polling_threads=settings["polling_threads"],
         faults=FaultConfig(**settings["faults"]) if settings["faults"] else None,
         timeouts=Timeouts(connect_s=20, operation_s=30),
     ) as session:
@@ -37,7 +38,7 @@ def main() -> None:
             session.wait(operation, 40)
             assert (contributions == settings["workers"]).all()
             digest.update(aggregate.tobytes())
-        print(json.dumps({"digest": digest.hexdigest(), "counters": session.counters()}), flush=True)
+        print(json.dumps({"digest": digest.hexdigest(), "threads": session.thread_counters()}), flush=True)
         sys.stdin.readline()  # others may still ask for results; the server answers them, this end may go
 
 

@@ -48,14 +48,16 @@ def expected_digest() -> str:
     return digest.hexdigest()
 
 
-def run_workers(server: str, dpdk: list[dict[str, Any]], faults: dict[str, float], prefix: list[list[str]]) -> None:
-    """Start all workers, each behind its command prefix; compare what they got."""
+def run_workers(
+    server: str, dpdk: list[dict[str, Any]], faults: dict[str, float], prefix: list[list[str]], threads: int = 1
+) -> None:
+    """Start all workers, each behind its command prefix; compare what they got. threads: of the server and each worker."""
     script = str(Path(__file__).with_name("dpdk_worker.py"))
     with ExitStack() as stack:
         workers = []
         for worker in range(WORKERS):
             settings = {"server": server, "worker": worker, "workers": WORKERS, "counts": COUNTS}
-            settings |= {"dpdk": dpdk[worker], "faults": faults}
+            settings |= {"dpdk": dpdk[worker], "faults": faults, "polling_threads": threads}
             command = [*prefix[worker], sys.executable, "-P", script, json.dumps(settings)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.enter_context(process)
@@ -73,13 +75,16 @@ def run_workers(server: str, dpdk: list[dict[str, Any]], faults: dict[str, float
     for result in results:
         assert result is not None
         assert result["digest"] == expected
+        assert len(result["threads"]) == threads
+        assert all(thread["aggregate_received"] > 0 for thread in result["threads"])
         if faults:
-            assert result["counters"]["retransmissions"] > 0
+            assert sum(thread["retransmissions"] for thread in result["threads"]) > 0
 
 
+@pytest.mark.parametrize("threads", [1, 2], ids=["1 queue", "2 queues"])
 @pytest.mark.parametrize("keyed", [False, True], ids=["no key", "key"])
 @pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
-def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, keyed: bool) -> None:
+def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, keyed: bool, threads: int) -> None:
     socket = tmp_path / "memif.sock"
 
     def devices(role: str, ids: range) -> list[str]:
@@ -89,6 +94,7 @@ def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, ke
         return [*EAL, f"--file-prefix=thc-test-{os.getpid()}-{name}"]
 
     arguments = ["--dpdk", "--eal-args", " ".join(eal("ps") + devices("server", range(WORKERS)))]
+    arguments += ["--threads", str(threads)]
     if faults:
         arguments += FAULT_FLAGS
     if keyed:
@@ -102,7 +108,7 @@ def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, ke
             {"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}") + devices("client", range(w, w + 1))}
             for w in range(WORKERS)
         ]
-        run_workers(server.address, dpdk, RATES if faults else {}, [[], []])
+        run_workers(server.address, dpdk, RATES if faults else {}, [[], []], threads)
 
 
 def ip(*arguments: str) -> None:
@@ -130,9 +136,10 @@ def veth_namespaces() -> Iterator[list[str]]:
         yield names
 
 
+@pytest.mark.parametrize("threads", [1, 2], ids=["1 queue", "2 queues"])
 @pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
 def test_af_packet_on_veth(
-    veth_namespaces: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool
+    veth_namespaces: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, threads: int
 ) -> None:
     server_namespace, *worker_namespaces = veth_namespaces
 
@@ -144,7 +151,8 @@ def test_af_packet_on_veth(
     launcher.chmod(0o755)
     monkeypatch.setenv("THC_PS", str(launcher))
     arguments = ["--dpdk", "--eal-args", " ".join(eal("ps")), *(FAULT_FLAGS if faults else [])]
+    arguments += ["--threads", str(threads)]
     with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
         dpdk = [{"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}")} for w in range(WORKERS)]
         prefix = [["ip", "netns", "exec", name] for name in worker_namespaces]
-        run_workers(server.address, dpdk, RATES if faults else {}, prefix)
+        run_workers(server.address, dpdk, RATES if faults else {}, prefix, threads)
