@@ -68,8 +68,8 @@ class ThcCompression(Settings):
     lanes: int | None = Field(default=None, ge=1, le=16)
     """streams of gradients, each in a fixed order; layers that are needed first have their own. None: 2, with DPDK 1"""
     backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
-    """network: kernel UDP or DPDK. Lane k binds k * polling_threads ports above the port given. A DPDK device serves one
-    lane"""
+    """network: kernel UDP or DPDK. Lane k binds k * polling_threads ports above the port given. A DPDK device serves
+    one lane"""
     polling_threads: int = Field(default=1, ge=1, le=MAX_SHARDS)
     """network: of each lane, that send and receive"""
     quorum: Annotated[Quorum, BeforeValidator(_checked_quorum)] = None

@@ -72,7 +72,9 @@ def main() -> None:
                 counters = session.counters()
                 repeated = counters["retransmissions"] / counters["codes_sent"]
                 rate = PACKETS / us[str(threads)]
-                print(f"{shards} packet threads, {threads} polling threads: {rate:.3f} M packets/s, {repeated:.2%} repeated")
+                print(
+                    f"{shards} packet threads, {threads} polling threads: {rate:.3f} M packets/s, {repeated:.2%} repeated"
+                )
             what = f"1000 packets, 2 polling threads, packet threads of thc-ps: {shards}"
             own, peer = (us[threads] * 1000 / PACKETS for threads in ("2", "1"))
             rows.append(compared(what, own, "1 polling thread", peer))

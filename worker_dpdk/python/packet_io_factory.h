@@ -22,7 +22,8 @@ struct IoConfig {
   std::uint16_t polling_threads = 1;
 };
 
-/// One for each polling thread: sockets of kernel UDP, or queues of one DPDK device. Number q has the local port + q. Throws ConfigurationError, TransportError or DpdkUnavailableError.
+/// One for each polling thread: sockets of kernel UDP, or queues of one DPDK device. Number q has the local port + q.
+/// Throws ConfigurationError, TransportError or DpdkUnavailableError.
 std::vector<std::unique_ptr<io::PacketIo>> make_packet_ios(const IoConfig& config);
 
 }  // namespace thc::python

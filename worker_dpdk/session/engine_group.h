@@ -21,7 +21,8 @@ class EngineGroup {
 
   std::uint32_t engines() const noexcept { return engines_; }
 
-  /// Engine 0 tells what the first WELCOME of a server says; the others say HELLO when they know how many shards it has.
+  /// Engine 0 tells what the first WELCOME of a server says; the others say HELLO when they know how many shards it
+  /// has.
   void tell_shape(std::size_t server, const wire::WelcomePayload& shape) noexcept;
   /// Null until it is told.
   const wire::WelcomePayload* shape(std::size_t server) const noexcept;

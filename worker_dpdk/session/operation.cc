@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+
 #include "thc/byte_order.h"
 
 namespace thc {

@@ -166,8 +166,8 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   SlotStream& stream = stream_of(packet->slot);
   const wire::Header& header = message.header;
   const auto expected = stream.stage() == Stage::kNorm ? wire::MessageType::kMaxNorm : wire::MessageType::kAggregate;
-  if (message.type != expected || header.partition != packet->operation().partition() || header.chunk != packet->chunk ||
-      header.payload_count != packet->operation().chunk_count(packet->chunk) ||
+  if (message.type != expected || header.partition != packet->operation().partition() ||
+      header.chunk != packet->chunk || header.payload_count != packet->operation().chunk_count(packet->chunk) ||
       header.contributions < context_.config.quorum || header.contributions > context_.config.num_workers ||
       (stream.stage() == Stage::kNorm && has_negative_be(message.payload.data(), header.payload_count))) {
     context_.counters.add(Count::kMalformed);

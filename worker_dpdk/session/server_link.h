@@ -16,8 +16,8 @@
 
 namespace thc {
 
-/// What the links of an engine share. The engine leaves operations when everything queued is sent, because queued packets
-/// point into the caller's buffers.
+/// What the links of an engine share. The engine leaves operations when everything queued is sent, because queued
+/// packets point into the caller's buffers.
 struct LinkContext {
   const SessionConfig& config;
   io::PacketIo& packet_io;
@@ -26,8 +26,8 @@ struct LinkContext {
   Counters counters;
   std::vector<std::shared_ptr<Operation>> finished;   ///< their own packets have results
   std::vector<std::shared_ptr<Operation>> abandoned;  ///< they will not have them
-  std::optional<Failure> failure;  ///< the group's
-  bool told = false;               ///< there is news for the rest of the group
+  std::optional<Failure> failure;                     ///< the group's
+  bool told = false;                                  ///< there is news for the rest of the group
 
   void fail(Failure cause) {
     failure = group.fail(std::move(cause));

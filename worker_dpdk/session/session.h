@@ -24,9 +24,9 @@ class Session {
 
   using PacketIos = std::vector<std::unique_ptr<io::PacketIo>>;
 
-  /// Starts joining; see wait_connected(). One polling thread for each of `packet_ios`, 1 to wire::kMaxShards: thread t of
-  /// T has the shards s of every server with s mod T == t, and the packets in their slots. Threads that no server has a
-  /// shard for are idle. Throws ConfigurationError.
+  /// Starts joining; see wait_connected(). One polling thread for each of `packet_ios`, 1 to wire::kMaxShards: thread t
+  /// of T has the shards s of every server with s mod T == t, and the packets in their slots. Threads that no server
+  /// has a shard for are idle. Throws ConfigurationError.
   Session(const SessionConfig& config, PacketIos packet_ios);
   /// close().
   ~Session();
@@ -75,9 +75,9 @@ class Session {
         : io(std::move(packet_io)), engine(config, *io, group, number, nonce, now) {}
 
     const std::unique_ptr<io::PacketIo> io;
-    SessionEngine engine;  ///< polling thread only, but its counters
-    Operations taking;     ///< polling thread only
-    Operations submitted;  ///< under mutex_
+    SessionEngine engine;    ///< polling thread only, but its counters
+    Operations taking;       ///< polling thread only
+    Operations submitted;    ///< under mutex_
     bool connected = false;  ///< under mutex_
     std::atomic<bool> has_submitted{false};
     std::thread thread;

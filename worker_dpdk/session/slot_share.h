@@ -1,5 +1,5 @@
-// Which slots of a server a polling thread has. Servers share them out among their shards, and so do sessions: a shard's
-// slots are all one thread's.
+// Which slots of a server a polling thread has. Servers share them out among their shards, and so do sessions: a
+// shard's slots are all one thread's.
 #pragma once
 
 #include <cstdint>

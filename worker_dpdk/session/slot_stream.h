@@ -104,12 +104,12 @@ class SlotStream {
   std::uint32_t slots_ = 0;  ///< of all threads; 0: not open
   SlotShare share_;
   std::size_t count_multiple_ = 1;
-  std::uint64_t numbered_ = 0;     ///< packets of all threads
-  std::uint64_t next_ = 0;         ///< own packets taken
-  std::uint64_t lap_ = 0;          ///< next_ div packets_.size()
-  std::size_t next_index_ = 0;     ///< next_ mod packets_.size()
-  std::uint64_t oldest_ = 0;       ///< own packets before the first in flight; next_ when none is
-  std::vector<InFlight> packets_;  ///< own slots, lowest first
+  std::uint64_t numbered_ = 0;                        ///< packets of all threads
+  std::uint64_t next_ = 0;                            ///< own packets taken
+  std::uint64_t lap_ = 0;                             ///< next_ div packets_.size()
+  std::size_t next_index_ = 0;                        ///< next_ mod packets_.size()
+  std::uint64_t oldest_ = 0;                          ///< own packets before the first in flight; next_ when none is
+  std::vector<InFlight> packets_;                     ///< own slots, lowest first
   std::deque<std::unique_ptr<OperationPart>> parts_;  ///< in submission order; the first `sending_` are sent
   std::size_t sending_ = 0;
 };

@@ -90,8 +90,8 @@ class Workers {
       groups.push_back(std::make_unique<EngineGroup>(config.servers.size(), threads));
       for (std::uint32_t thread = 0; thread < threads; ++thread) {
         MemoryIo& packet_io = *network.ios[worker * threads + thread];
-        engines.push_back(std::make_unique<SessionEngine>(resolve(own, 65507), packet_io, *groups.back(), thread,
-                                                          worker + 1U, now));
+        engines.push_back(
+            std::make_unique<SessionEngine>(resolve(own, 65507), packet_io, *groups.back(), thread, worker + 1U, now));
       }
     }
   }

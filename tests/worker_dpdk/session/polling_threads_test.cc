@@ -10,8 +10,7 @@ namespace {
 
 /// Buffers of one stage of codes.
 struct Buffers {
-  explicit Buffers(std::size_t packets)
-      : codes(packets * 512, 0x11), sums(packets * 1024), contributions(packets) {}
+  explicit Buffers(std::size_t packets) : codes(packets * 512, 0x11), sums(packets * 1024), contributions(packets) {}
   Session::OperationPtr push(Session& session, std::uint16_t partition) {
     return session.push_codes(partition, codes, sums.size(), sums.data(), contributions);
   }

@@ -79,9 +79,7 @@ def test_loss_tolerant_zero_fills() -> None:
     config, count = ThcConfig(codes_per_packet=1024), 1024 * 400
     with ParameterServer(["--fault-drop", "0.02", "--threads", "2"]) as faulty, ExitStack() as stack:
         timeouts = Timeouts(loss_s=2.0)
-        joined = sessions(
-            stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=timeouts, polling_threads=2
-        )
+        joined = sessions(stack, [faulty.address], 2, config, loss_tolerant=True, timeouts=timeouts, polling_threads=2)
         codes = [make_codes(config, [count], worker)[0] for worker in range(2)]
         expected = expected_sum(config, codes, count).reshape(-1, 1024)
         for handle in [push_codes(s, 0, c) for s, c in zip(joined, codes, strict=True)]:
@@ -183,7 +181,10 @@ def test_each_thread_has_a_port() -> None:
 
 @pytest.mark.parametrize("threads", [0, -1, 257, 1.5, "2"])
 def test_numbers_that_make_no_sense(server: ParameterServer, threads: object) -> None:
-    with ExitStack() as stack, pytest.raises(ConfigurationError, match=r"polling_threads must be an integer in 1 .. 256"):
+    with (
+        ExitStack() as stack,
+        pytest.raises(ConfigurationError, match=r"polling_threads must be an integer in 1 .. 256"),
+    ):
         sessions(stack, [server.address], 1, polling_threads=threads)
 
 

@@ -9,8 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ from byteps_thc.errors import (
     TransportError,
 )
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig, has_dpdk
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, has_dpdk
 
 FAULTS = {"drop": 0.01, "duplicate": 0.01, "reorder": 0.01}
 FAULT_FLAGS = ["--fault-drop", "0.01", "--fault-duplicate", "0.01", "--fault-reorder", "0.01"]
