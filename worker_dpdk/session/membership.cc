@@ -59,8 +59,8 @@ bool Membership::answers_hello(const wire::Header& header) const noexcept {
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
   const auto shape = payload_of<wire::WelcomePayload>(message);
   const std::uint32_t shard = message.header.slot;
-  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_, server_.port) || shard >= shards_.size() ||
-      shards_[shard].joined || was_lost(shards_[shard], message.header.epoch)) {
+  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_, server_.port) ||
+      shard >= shards_.size() || shards_[shard].joined || was_lost(shards_[shard], message.header.epoch)) {
     return Welcome::kIgnored;
   }
   if (has_shape_ && !is_same(shape, shape_)) {
