@@ -27,7 +27,9 @@ CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 
 void add_network(CLI::App& app, Options& o) {
   app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
-  app.add_option("--port", o.port, "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")->check(kPort);
+  app.add_option("--port", o.port,
+                 "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")
+      ->check(kPort);
   app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")
       ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
@@ -73,7 +75,8 @@ void add_observation(CLI::App& app, Options& o) {
 }
 
 void add_dpdk(CLI::App& app, DpdkOptions& o) {
-  CLI::Option* dpdk = app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP; a queue for each thread");
+  CLI::Option* dpdk =
+      app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP; a queue for each thread");
   dpdk->group("DPDK");
   const auto add = [&](const char* name, auto& value, const char* description) {
     return app.add_option(name, value, description)->group("DPDK")->needs(dpdk);

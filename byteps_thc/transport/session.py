@@ -103,8 +103,8 @@ class Session:
     are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are always
     repeated, because workers that quantize with different norms add up wrong sums. backend: kernel UDP or DPDK with its
     settings. polling_threads: that send and receive, each with a socket or a queue of the DPDK device of its own;
-    thread t of T has the packets of every T-th thread of each server (thc-ps --threads), so more than those are idle. Workers
-    of a job need not have as many. faults: for tests. key: path of the key file of an authenticated job, or its 32
+    thread t of T has the packets of every T-th thread of each server (thc-ps --threads), so more than those are idle.
+    Workers of a job need not have as many. faults: for tests. key: path of the key file of an authenticated job, or its 32
     bytes; None: the file that the environment variable THC_KEY_FILE names, and a job without a key if there is none
     (docs/security.md). Servers must have the same key.
 
@@ -247,8 +247,8 @@ def _check_integer(name: str, value: object, end: int, error: type[ThcError]) ->
 def _check_polling_threads(value: object) -> None:
     if not isinstance(value, (int, np.integer)) or not 1 <= value <= MAX_SHARDS:
         raise ConfigurationError(
-            f"polling_threads must be an integer in 1 .. {MAX_SHARDS}, not {value!r}: at most one for each packet thread "
-            "of the servers (thc-ps --threads)"
+            f"polling_threads must be an integer in 1 .. {MAX_SHARDS}, not {value!r}: at most one for each packet "
+            "thread of the servers (thc-ps --threads)"
         )
 
 

@@ -1,8 +1,8 @@
-"""Packets a second of one session with 1 and 2 polling threads, against one thc-ps with 2 packet threads on loopback.
+"""Packets a second of one session with 1 and 2 polling threads, against one thc-ps with 1 and 2 packet threads.
 
-One worker pushes partitions of 2^20 codes, 1024 a packet as on Ethernet, a few in flight; there is nothing to compute. A
-packet goes up and its sum comes down. The sessions take turns on the same server. Four threads on fewer cores share
-them: read the table with the number of cores in mind.
+One worker pushes partitions of 2^20 codes over loopback, 1024 a packet as on Ethernet, a few in flight; there is nothing
+to compute. A packet goes up and its sum comes down. The sessions take turns on the same server. Four threads on fewer
+cores share them: read the table with the number of cores in mind.
 
     python tests/benchmarks/bench_polling_threads.py [--json build/bench/polling_threads.json]
 """
@@ -72,9 +72,8 @@ def main() -> None:
                 counters = session.counters()
                 repeated = counters["retransmissions"] / counters["codes_sent"]
                 rate = PACKETS / us[str(threads)]
-                print(
-                    f"{shards} packet threads, {threads} polling threads: {rate:.3f} M packets/s, {repeated:.2%} repeated"
-                )
+                name = f"{shards} packet threads, {threads} polling threads"
+                print(f"{name}: {rate:.3f} M packets/s, {repeated:.2%} repeated")
             what = f"1000 packets, 2 polling threads, packet threads of thc-ps: {shards}"
             own, peer = (us[threads] * 1000 / PACKETS for threads in ("2", "1"))
             rows.append(compared(what, own, "1 polling thread", peer))

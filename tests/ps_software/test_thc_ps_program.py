@@ -54,7 +54,7 @@ def test_help_and_version() -> None:
         (["--threads", "0"], "--threads"),
         (["--fault-drop", "1.5"], "--fault-drop"),
         (["--dpdk"], "--listen"),
-        (["--dpdk", "--listen", "10.0.0.1", "--threads", "2"], "--threads"),
+        (["--dpdk-isolate"], "--dpdk-isolate requires --dpdk"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
         (["--port", "x"], "--port: Value x not in range 0 to 65535"),

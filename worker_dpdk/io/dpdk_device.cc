@@ -12,12 +12,14 @@
 #include <thread>
 
 #include "io/dpdk_steering.h"
+#include "io/eal_arguments.h"
 #include "thc/errors.h"
 
 namespace thc::io {
 namespace {
 
 constexpr std::string_view kMemifDriver = "net_memif";
+constexpr std::string_view kAfPacketDriver = "net_af_packet";
 constexpr std::uint32_t kPoolCache = 256;
 // A queue's, beyond its descriptors: handed to the caller, in bursts, in a handoff ring, in the thread's cache.
 constexpr std::uint32_t kSpareMbufs = 1024;
@@ -41,7 +43,8 @@ std::size_t data_room_bytes(std::uint16_t mtu_bytes) {
 /// The pool all frames of a device live in. Kept for the next user of the device: after a stop some drivers still hold
 /// buffers of it.
 rte_mempool* obtain_pool(std::uint16_t port_id, const std::string& device, const DpdkConfig& config) {
-  const std::uint32_t needed = std::uint32_t{config.queues} * (config.rx_descriptors + config.tx_descriptors + kSpareMbufs);
+  const std::uint32_t needed =
+      std::uint32_t{config.queues} * (config.rx_descriptors + config.tx_descriptors + kSpareMbufs);
   if (config.mbufs != 0 && config.mbufs < needed) {
     throw ConfigurationError("mbufs " + std::to_string(config.mbufs) + " is less than the " + std::to_string(needed) +
                              " that descriptors and bursts of " + std::to_string(config.queues) +
@@ -92,12 +95,7 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
   }
   rte_eth_dev_info info{};
   check(rte_eth_dev_info_get(port_id_, &info), device_, "reading its abilities");
-  const int most_queues = std::min(info.max_rx_queues, info.max_tx_queues);
-  if (config.queues > most_queues) {
-    throw ConfigurationError("DPDK device \"" + device_ + "\" has " + std::to_string(most_queues) +
-                             " queue(s), fewer than the " + std::to_string(config.queues) +
-                             " threads: " + queue_hint(info.driver_name, config.queues));
-  }
+  check_queues(config, info);
   pool_ = obtain_pool(port_id_, device_, config);
   choose_checksums(config, info.driver_name, info.tx_offload_capa);
   configure(config, info);
@@ -113,6 +111,17 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
   if (config.isolate && !why.empty()) {
     throw ConfigurationError("DPDK device \"" + device_ + "\" takes no rules for UDP ports (" + why +
                              "), which isolation needs: leave it out");
+  }
+}
+
+void DpdkDevice::check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const {
+  const int queues = std::min(info.max_rx_queues, info.max_tx_queues);
+  // The kernel deals frames to all queues of an af_packet device; those of a queue without a thread would be lost.
+  const bool all_needed = std::string_view(info.driver_name) == kAfPacketDriver;
+  if (config.queues > queues || (all_needed && config.queues < queues)) {
+    throw ConfigurationError("DPDK device \"" + device_ + "\" has " + std::to_string(queues) +
+                             " queue(s), but there is a thread for " + std::to_string(config.queues) + ": " +
+                             queue_hint(info.driver_name, config.queues));
   }
 }
 
@@ -164,7 +173,8 @@ void DpdkDevice::start(std::string_view driver, std::chrono::milliseconds timeou
   check(rc, device_, "starting");
 }
 
-void DpdkDevice::choose_checksums(const DpdkConfig& config, std::string_view driver, std::uint64_t tx_offloads) noexcept {
+void DpdkDevice::choose_checksums(const DpdkConfig& config, std::string_view driver,
+                                  std::uint64_t tx_offloads) noexcept {
   constexpr std::uint64_t kWanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   const bool shared_memory = driver == kMemifDriver;
   const bool wanted =

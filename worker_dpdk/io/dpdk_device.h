@@ -35,6 +35,7 @@ class DpdkDevice {
 
  private:
   void set_up(const DpdkConfig& config);
+  void check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const;
   void configure(const DpdkConfig& config, const rte_eth_dev_info& info);
   void set_up_queues(const DpdkConfig& config);
   void start(std::string_view driver, std::chrono::milliseconds timeout);

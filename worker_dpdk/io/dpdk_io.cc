@@ -17,7 +17,7 @@
 #include "io/dpdk_next_hops.h"
 #include "io/dpdk_queue.h"
 #include "io/dpdk_runtime.h"
-#include "io/dpdk_steering.h"
+#include "io/eal_arguments.h"
 #include "io/frame.h"
 #include "thc/errors.h"
 
@@ -69,8 +69,7 @@ class DpdkIo final : public PacketIo {
   std::size_t take_handed_over(std::span<RxPacket> packets) noexcept;
   bool accept(rte_mbuf* mbuf, std::size_t port_index, bool handed_over, RxPacket& packet) noexcept;
   FrameFilter filter_for(const rte_mbuf& mbuf, std::size_t port_index) const noexcept;
-  void take_arp(rte_mbuf* mbuf, std::span<const std::uint8_t> frame, std::size_t port_index,
-                bool handed_over) noexcept;
+  void take_arp(rte_mbuf* mbuf, std::span<const std::uint8_t> frame, std::size_t port_index, bool handed_over) noexcept;
   bool hand_over(std::uint16_t queue, rte_mbuf* mbuf) noexcept;
   std::size_t index_of(std::uint16_t port_id) const noexcept;
   static void write_checksum(rte_mbuf* mbuf, UdpFrameHeader* frame, const DpdkDevice& device) noexcept;
@@ -123,8 +122,7 @@ std::size_t DpdkIo::receive(std::span<RxPacket> packets) noexcept {
 
 std::size_t DpdkIo::take_handed_over(std::span<RxPacket> packets) noexcept {
   Burst burst;
-  const std::size_t frames =
-      shared_->handoff->take(queue_, std::span<rte_mbuf*>(burst).first(room(packets, 0)));
+  const std::size_t frames = shared_->handoff->take(queue_, std::span<rte_mbuf*>(burst).first(room(packets, 0)));
   std::size_t count = 0;
   for (std::size_t f = 0; f < frames; ++f) {
     count += accept(burst[f], index_of(burst[f]->port), /*handed_over=*/true, packets[count]) ? 1 : 0;

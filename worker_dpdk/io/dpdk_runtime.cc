@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "io/numa.h"
+#include "io/eal_arguments.h"
 #include "thc/errors.h"
 
 namespace thc::io {

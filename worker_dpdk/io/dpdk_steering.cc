@@ -5,20 +5,11 @@
 #include <rte_flow.h>
 
 #include <array>
-#include <string_view>
 
 #include "thc/errors.h"
 
 namespace thc::io {
 namespace {
-
-/// Adds ",key=value" to a device's arguments unless they have the key.
-void add_argument(std::string& vdev, std::string_view key, const std::string& value) {
-  const std::string begin = "," + std::string(key) + "=";
-  if (vdev.find(begin) == std::string::npos) {
-    vdev += begin + value;
-  }
-}
 
 std::string describe(int rc, const rte_flow_error& error) {
   return error.message != nullptr ? error.message : rte_strerror(-rc);
@@ -58,37 +49,6 @@ std::string apply_rule(std::uint16_t port_id, std::uint32_t local_ip, std::uint1
 }
 
 }  // namespace
-
-std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args, std::uint16_t queues) {
-  if (queues == 1) {
-    return eal_args;
-  }
-  const std::string number = std::to_string(queues);
-  for (std::size_t i = 0; i < eal_args.size(); ++i) {
-    const bool is_vdev = eal_args[i].starts_with("--vdev=") || (i > 0 && eal_args[i - 1] == "--vdev");
-    if (is_vdev && eal_args[i].find("net_af_packet") != std::string::npos) {
-      add_argument(eal_args[i], "qpairs", number);
-    } else if (is_vdev && eal_args[i].find("net_memif") != std::string::npos) {
-      add_argument(eal_args[i], "secret", "thc-queues-" + number);
-    }
-  }
-  return eal_args;
-}
-
-std::string queue_hint(const std::string& driver, std::uint16_t queues) {
-  struct Argument {
-    std::string_view driver, name;
-  };
-  constexpr std::array<Argument, 4> kArguments{{
-      {"net_af_packet", "qpairs"}, {"net_af_xdp", "queue_count"}, {"net_vhost", "queues"}, {"net_virtio_user", "queues"},
-  }};
-  for (const auto& [name, argument] : kArguments) {
-    if (driver == name) {
-      return "add " + std::string(argument) + "=" + std::to_string(queues) + " to its --vdev, or ask for fewer threads";
-    }
-  }
-  return "ask for fewer threads";
-}
 
 void isolate_device(std::uint16_t port_id, const std::string& device) {
   rte_flow_error error{};

@@ -5,19 +5,8 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
-
-#include "io/dpdk_io.h"
 
 namespace thc::io {
-
-/// EAL arguments with what virtual devices need for `queues` queues, unless they say it themselves: af_packet gets
-/// "qpairs". A memif connects to any peer, and with one of fewer queues two threads would use one ring: it gets a
-/// "secret" that tells the number, so that such peers do not connect.
-std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args, std::uint16_t queues);
-
-/// What to change when a device of `driver` has too few queues.
-std::string queue_hint(const std::string& driver, std::uint16_t queues);
 
 /// Leaves all traffic to the kernel that no rule takes. Before the device is configured. Throws ConfigurationError when
 /// the device cannot.

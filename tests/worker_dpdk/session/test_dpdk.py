@@ -51,7 +51,10 @@ def expected_digest() -> str:
 def run_workers(
     server: str, dpdk: list[dict[str, Any]], faults: dict[str, float], prefix: list[list[str]], threads: int = 1
 ) -> None:
-    """Start all workers, each behind its command prefix; compare what they got. threads: of the server and each worker."""
+    """Start all workers, each behind its command prefix; compare what they got.
+
+    threads: of the server, and of each worker.
+    """
     script = str(Path(__file__).with_name("dpdk_worker.py"))
     with ExitStack() as stack:
         workers = []

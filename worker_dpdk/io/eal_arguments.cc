@@ -1,6 +1,7 @@
-#include "io/numa.h"
+#include "io/eal_arguments.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <string_view>
@@ -30,8 +31,10 @@ std::string first_pci_device(const std::vector<std::string>& eal_args) {
     } else {
       continue;
     }
-    const std::string address(value.substr(0, value.find(',')));
-    return address.find(':') == address.rfind(':') ? "0000:" + address : address;  // 3b:00.0
+    const std::string_view address = value.substr(0, value.find(','));
+    std::string full(address.find(':') == address.rfind(':') ? "0000:" : "");  // 3b:00.0
+    full.append(address);
+    return full;
   }
   return {};
 }
@@ -53,7 +56,51 @@ void add_list(std::string_view list, cpu_set_t& cpus) {
   }
 }
 
+/// Adds ",key=value" to a device's arguments unless they have the key.
+void add_argument(std::string& vdev, std::string_view key, const std::string& value) {
+  std::string begin(",");
+  begin.append(key).append("=");
+  if (vdev.find(begin) == std::string::npos) {
+    vdev += begin + value;
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args, std::uint16_t queues) {
+  if (queues == 1) {
+    return eal_args;
+  }
+  const std::string number = std::to_string(queues);
+  for (std::size_t i = 0; i < eal_args.size(); ++i) {
+    const bool is_vdev = eal_args[i].starts_with("--vdev=") || (i > 0 && eal_args[i - 1] == "--vdev");
+    if (is_vdev && eal_args[i].find("net_af_packet") != std::string::npos) {
+      add_argument(eal_args[i], "qpairs", number);
+    } else if (is_vdev && eal_args[i].find("net_memif") != std::string::npos) {
+      add_argument(eal_args[i], "secret", "thc-queues-" + number);
+    }
+  }
+  return eal_args;
+}
+
+std::string queue_hint(const std::string& driver, std::uint16_t queues) {
+  struct Argument {
+    std::string_view driver, name;
+  };
+  constexpr std::array<Argument, 4> kArguments{{
+      {"net_af_packet", "qpairs"},
+      {"net_af_xdp", "queue_count"},
+      {"net_vhost", "queues"},
+      {"net_virtio_user", "queues"},
+  }};
+  for (const auto& [name, argument] : kArguments) {
+    if (driver == name) {
+      return "set " + std::string(argument) + "=" + std::to_string(queues) +
+             " in its --vdev, or ask for as many threads";
+    }
+  }
+  return "ask for as many threads";
+}
 
 cpu_set_t cpus_near_device(const std::vector<std::string>& eal_args, const cpu_set_t& cpus, const std::string& sysfs) {
   const std::string device = first_pci_device(eal_args);
