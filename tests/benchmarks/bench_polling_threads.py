@@ -1,8 +1,8 @@
 """Packets a second of one session with 1 and 2 polling threads, against one thc-ps with 1 and 2 packet threads.
 
 One worker pushes partitions of 2^20 codes over loopback, 1024 a packet as on Ethernet, a few in flight; there is
-nothing to compute. A packet goes up and its sum comes down. The sessions take turns on the same server. Four threads on fewer
-cores share them: read the table with the number of cores in mind.
+nothing to compute. A packet goes up and its sum comes down. The sessions take turns on the same server. Four threads
+on fewer cores share them: read the table with the number of cores in mind.
 
     python tests/benchmarks/bench_polling_threads.py [--json build/bench/polling_threads.json]
 """
