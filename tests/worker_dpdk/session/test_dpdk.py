@@ -49,7 +49,11 @@ def expected_digest() -> str:
 
 
 def run_workers(
-    server: str, dpdk: list[dict[str, Any]], faults: dict[str, float], prefix: list[list[str]]
+    server: str,
+    dpdk: list[dict[str, Any]],
+    faults: dict[str, float],
+    prefix: list[list[str]],
+    codes_per_packet: int = 1024,
 ) -> list[Any]:
     """Start all workers, each behind its command prefix; compare what they got, and return it."""
     script = str(Path(__file__).with_name("dpdk_worker.py"))
@@ -57,7 +61,7 @@ def run_workers(
         workers = []
         for worker in range(WORKERS):
             settings = {"server": server, "worker": worker, "workers": WORKERS, "counts": COUNTS}
-            settings |= {"dpdk": dpdk[worker], "faults": faults}
+            settings |= {"dpdk": dpdk[worker], "faults": faults, "codes_per_packet": codes_per_packet}
             command = [*prefix[worker], sys.executable, "-P", script, json.dumps(settings)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.enter_context(process)
@@ -80,7 +84,9 @@ def run_workers(
     return results
 
 
-def run_over_memif(tmp_path: Path, server_arguments: list[str], faults: bool, mtu_bytes: int = 1500) -> list[Any]:
+def run_over_memif(
+    tmp_path: Path, server_arguments: list[str], faults: bool, mtu_bytes: int = 1500, codes_per_packet: int = 1024
+) -> list[Any]:
     """The workers' results, with a server of one memif for each."""
     socket = tmp_path / "memif.sock"
 
@@ -103,7 +109,7 @@ def run_over_memif(tmp_path: Path, server_arguments: list[str], faults: bool, mt
             }
             for w in range(WORKERS)
         ]
-        return run_workers(server.address, dpdk, RATES if faults else {}, [[], []])
+        return run_workers(server.address, dpdk, RATES if faults else {}, [[], []], codes_per_packet)
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["no key", "key"])
@@ -120,9 +126,11 @@ def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, ke
 
 
 def test_jumbo_frames_over_memif(tmp_path: Path) -> None:
-    """codes_per_packet="auto" fills the MTU, on the way back too."""
-    for result in run_over_memif(tmp_path, [], faults=False, mtu_bytes=9000):
-        assert result["counters"]["codes_sent"] <= -(-sum(COUNTS) // 8192) + len(COUNTS)
+    """4096 bytes of codes a packet, and 8192 bytes of sums."""
+    packets = sum(-(-count // 8192) for count in COUNTS)
+    for result in run_over_memif(tmp_path, [], faults=False, mtu_bytes=9000, codes_per_packet=8192):
+        sent = result["counters"]["codes_sent"] - result["counters"]["retransmissions"]
+        assert sent == packets
 
 
 def ip(*arguments: str) -> None:
