@@ -4,6 +4,10 @@ Both are loaded by the same generator (tests/worker_dpdk/bench/memif_load.cc): C
 of UDP payload up. testpmd sends the same frames back; thc-ps adds them up and answers with 1056 bytes each. Runs
 alternate; the medians and their ratio are printed. CPU 0 has the generator, CPU 1 the device under test.
 
+--queues 1 2 does so with each of these numbers of queues, threads of thc-ps and forwarding threads of testpmd, and
+prints a line for each. All threads of the device under test share CPU 1 unless there are CPUs for all of them: on two CPUs the
+figures say what a queue costs, not what it brings.
+
 --key compares thc-ps with a key (docs/security.md) to thc-ps without one instead. The generator makes and
 checks tags, too.
 """
@@ -32,16 +36,27 @@ def memif(socket: str) -> str:
     return f"--vdev=net_memif0,role=server,id=0,socket-abstract=yes,mac=02:74:68:63:00:02,socket={socket}"
 
 
-def testpmd_command(program: str, socket: str) -> list[str]:
+def device_cpus(queues: int) -> list[int]:
+    """CPUs of the device under test: one for each queue, or CPU 1 for all of them."""
+    available = sorted(os.sched_getaffinity(0))
+    return available[1 : queues + 1] if len(available) > queues else [1]
+
+
+def testpmd_command(program: str, socket: str, queues: int) -> list[str]:
     """One port, whose frames go back where they came from; testpmd's idle main thread stays on CPU 0."""
-    eal = [*EAL, "--lcores=0@0,1@1", memif(socket)]
-    return [program, *eal, "--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=8192"]
+    cpus = device_cpus(queues)
+    lcores = ",".join(f"{i + 1}@{cpus[i % len(cpus)]}" for i in range(queues))
+    eal = [*EAL, f"--lcores=0@0,{lcores}", memif(socket)]
+    ports = [f"--rxq={queues}", f"--txq={queues}", f"--nb-cores={queues}"]
+    return [program, *eal, "--", "--forward-mode=io", "--auto-start", "--total-num-mbufs=16384", *ports]
 
 
-def thc_ps_command(program: str, socket: str, key: list[str]) -> list[str]:
-    """Run to completion on one thread."""
+def thc_ps_command(program: str, socket: str, key: list[str], queues: int = 1) -> list[str]:
+    """Run to completion, on a thread for each queue."""
     eal = " ".join([*EAL, memif(socket)])
-    return ["taskset", "-c", "1", program, "--dpdk", "--eal-args", eal, "--listen", "10.97.0.2", *key]
+    cpus = ",".join(map(str, device_cpus(queues)))
+    command = ["taskset", "-c", cpus, program, "--dpdk", "--eal-args", eal, "--listen", "10.97.0.2"]
+    return [*command, "--threads", str(queues), *key]
 
 
 @contextlib.contextmanager
@@ -65,9 +80,11 @@ def running(command: list[str]) -> Iterator[None]:
                 process.wait()
 
 
-def measure(generator: str, mode: str, socket: str, key: list[str], arguments: argparse.Namespace) -> float:
+def measure(
+    generator: str, mode: str, socket: str, key: list[str], arguments: argparse.Namespace, queues: int = 1
+) -> float:
     """Packets a second of one run."""
-    command = ["taskset", "-c", "0", generator, "--mode", mode, "--socket", socket, *key]
+    command = ["taskset", "-c", "0", generator, "--mode", mode, "--socket", socket, "--queues", str(queues), *key]
     command += ["--window", str(arguments.window), "--seconds", str(arguments.seconds)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60 + arguments.seconds)
     if result.returncode != 0:
@@ -99,12 +116,34 @@ def compare_keys(generator: str, thc_ps: str, arguments: argparse.Namespace) -> 
     print(json.dumps(result))
 
 
+def compare_testpmd(generator: str, thc_ps: str, testpmd: str, arguments: argparse.Namespace, queues: int) -> None:
+    """Print packets a second of thc-ps, by testpmd's."""
+    rates: dict[str, list[float]] = {"forward": [], "server": []}
+    for run in range(arguments.runs):
+        socket = f"thc_bench_{os.getpid()}_{queues}_{run}"
+        with running(testpmd_command(testpmd, socket + "_t", queues)):
+            rates["forward"].append(measure(generator, "forward", socket + "_t", [], arguments, queues))
+        with running(thc_ps_command(thc_ps, socket + "_s", [], queues)):
+            rates["server"].append(measure(generator, "server", socket + "_s", [], arguments, queues))
+    forward, server = (statistics.median(rates[mode]) for mode in ("forward", "server"))
+    result = {
+        "benchmark": "packets/s through thc-ps over memif / testpmd io forwarding",
+        "queues": queues,
+        "thc_ps_packets_per_s": server,
+        "testpmd_packets_per_s": forward,
+        "ratio": round(server / forward, 3),
+        "target": 0.5,
+    }
+    print(json.dumps(result))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=Path("build/release"), help="build folder (preset release)")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--window", type=int, default=256, help="packets in flight")
+    parser.add_argument("--queues", type=int, nargs="+", default=[1], help="numbers of queues to compare, one by one")
     parser.add_argument("--key", action="store_true", help="compare thc-ps with and without a key")
     arguments = parser.parse_args()
     generator = str(arguments.build / "tests/memif_load")
@@ -117,22 +156,8 @@ def main() -> None:
         sys.exit("dpdk-testpmd is not installed (Debian: apt install dpdk-dev)")
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("this comparison needs two CPUs: one for the load, one for the device under test")
-    rates: dict[str, list[float]] = {"forward": [], "server": []}
-    for run in range(arguments.runs):
-        socket = f"thc_bench_{os.getpid()}_{run}"
-        with running(testpmd_command(testpmd, socket + "_t")):
-            rates["forward"].append(measure(generator, "forward", socket + "_t", [], arguments))
-        with running(thc_ps_command(thc_ps, socket + "_s", [])):
-            rates["server"].append(measure(generator, "server", socket + "_s", [], arguments))
-    forward, server = (statistics.median(rates[mode]) for mode in ("forward", "server"))
-    result = {
-        "benchmark": "packets/s through thc-ps over memif / testpmd io forwarding",
-        "thc_ps_packets_per_s": server,
-        "testpmd_packets_per_s": forward,
-        "ratio": round(server / forward, 3),
-        "target": 0.5,
-    }
-    print(json.dumps(result))
+    for queues in arguments.queues:
+        compare_testpmd(generator, thc_ps, testpmd, arguments, queues)
 
 
 if __name__ == "__main__":

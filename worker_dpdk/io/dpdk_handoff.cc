@@ -1,4 +1,4 @@
-// rte_ring's functions are inline; with C++'s memory model they are right on any CPU, and ThreadSanitizer sees it.
+// rte_ring's functions are inline: with atomics of C++'s memory model, in which ThreadSanitizer knows its way.
 #ifndef RTE_USE_C11_MEM_MODEL
 #define RTE_USE_C11_MEM_MODEL 1
 #endif

@@ -1,6 +1,7 @@
 // Load for one DPDK device under test: keeps a window of CODES packets (1024 codes of 4 bits) in flight and counts what
 // comes back in a second. Against thc-ps it is worker 0 of a job of one; against `testpmd --forward-mode=io`, which
-// sends every frame back unchanged, it addresses the packets to itself. Prints one JSON line.
+// sends every frame back unchanged, it addresses the packets to itself. With several queues one thread loads all of
+// them in turn, each with what is for the shard of its number. Prints one JSON line.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -65,8 +66,10 @@ class Load {
  public:
   Load(io::PacketIo& io, io::Endpoint target, wire::MessageType answer) : io_(io), target_(target), answer_(answer) {}
 
-  void use_slots(std::uint32_t first, std::uint32_t count, std::uint32_t epoch) {
+  /// Slots first, first + stride, ...
+  void use_slots(std::uint32_t first, std::uint32_t count, std::uint32_t stride, std::uint32_t epoch) {
     first_slot_ = first;
+    stride_ = stride;
     header_.epoch = epoch;
     header_.payload_count = kCodesPerPacket;
     rounds_.assign(count, 0);
@@ -78,7 +81,7 @@ class Load {
   }
 
   /// One poll: every answer lets its slot go on to the next round.
-  void step() {
+  void poll() {
     const std::size_t count = io_.receive(packets_);
     now_ = Clock::now();
     for (std::size_t i = 0; i < count; ++i) {
@@ -86,8 +89,6 @@ class Load {
     }
     if (count > 0) {
       io_.flush();
-    } else {
-      io_.wait(std::chrono::microseconds(10));
     }
   }
 
@@ -112,7 +113,7 @@ class Load {
       return;
     }
     std::memcpy(&header, packet.data, sizeof header);
-    const std::uint32_t index = header.slot - first_slot_;
+    const std::uint32_t index = (header.slot - first_slot_) / stride_;
     if (header.message_type != static_cast<std::uint8_t>(answer_) || index >= rounds_.size()) {
       ++refused_;
       return;
@@ -124,7 +125,7 @@ class Load {
   }
 
   void send(std::uint32_t index, std::uint32_t round) {
-    header_.slot = first_slot_ + index;
+    header_.slot = first_slot_ + index * stride_;
     header_.round = round;
     rounds_[index] = round;
     sent_at_[index] = now_;
@@ -137,6 +138,7 @@ class Load {
   wire::Header header_ = make_header(wire::MessageType::kCodes);
   std::array<std::uint8_t, kCodesBytes> codes_{};
   std::uint32_t first_slot_ = 0;
+  std::uint32_t stride_ = 1;
   std::vector<std::uint32_t> rounds_;
   std::vector<Clock::time_point> sent_at_;
   std::array<io::RxPacket, 64> packets_;
@@ -151,8 +153,9 @@ struct Welcome {
   std::uint32_t epoch;
 };
 
-Welcome join(io::PacketIo& io, io::Endpoint server) {
-  const wire::Header hello_header = make_header(wire::MessageType::kHello);
+Welcome join(io::PacketIo& io, io::Endpoint server, std::uint32_t shard) {
+  wire::Header hello_header = make_header(wire::MessageType::kHello);
+  hello_header.slot = shard;
   std::vector<std::uint8_t> hello = make_hello();
   std::array<io::RxPacket, 8> packets;
   const auto deadline = Clock::now() + std::chrono::seconds(10);
@@ -189,8 +192,32 @@ struct Settings {
   std::string memif_socket;
   std::string key_file;
   std::uint32_t window = 256;
+  std::uint16_t queues = 1;
   double seconds = 3;
 };
+
+/// One for each queue.
+struct Queue {
+  std::unique_ptr<io::PacketIo> io;
+  std::unique_ptr<Load> load;
+};
+
+Queue start(std::unique_ptr<io::PacketIo> io, std::uint32_t number, const Settings& settings) {
+  const std::uint32_t window = std::max(settings.window / settings.queues, 1U);
+  if (settings.mode == "forward") {
+    auto load = std::make_unique<Load>(*io, io->local(), wire::MessageType::kCodes);
+    load->use_slots(number, window, settings.queues, 0);
+    return {std::move(io), std::move(load)};
+  }
+  const io::Endpoint server{io::parse_ipv4("10.97.0.2"), static_cast<std::uint16_t>(wire::kUdpPort + number)};
+  const Welcome welcome = join(*io, server, number);
+  const std::uint32_t norm_slots = welcome.payload.norm_slots;
+  const std::uint32_t first = norm_slots + (number + settings.queues - norm_slots % settings.queues) % settings.queues;
+  const std::uint32_t codes_slots = (welcome.payload.slots - first + settings.queues - 1) / settings.queues;
+  auto load = std::make_unique<Load>(*io, server, wire::MessageType::kAggregate);
+  load->use_slots(first, std::min(window, codes_slots), settings.queues, welcome.epoch);
+  return {std::move(io), std::move(load)};
+}
 
 int run(const Settings& settings) {
   const std::string mac = "02:74:68:63:00:01";
@@ -200,42 +227,43 @@ int run(const Settings& settings) {
       "--vdev=net_memif0,role=client,id=0,socket-abstract=yes,mac=" + mac + ",socket=" + settings.memif_socket};
   config.local = {io::parse_ipv4("10.97.0.1"), 40000};
   config.polls_before_yield = config.polls_before_sleep = UINT32_MAX;  // it has its core alone
-  const bool forward = settings.mode == "forward";
-  if (forward) {
+  config.queues = settings.queues;
+  if (settings.mode == "forward") {
     config.neighbours = {{.ip = config.local.ip, .mac = io::parse_mac(mac), .device_index = 0}};
   }
-  std::unique_ptr<io::PacketIo> io = io::make_dpdk_io(config);
-  if (!settings.key_file.empty()) {
-    io = std::make_unique<io::AuthenticatedIo>(std::move(io), io::JobKeys::read(settings.key_file), io::Direction::kUp);
-  }
-  const io::Endpoint server{io::parse_ipv4("10.97.0.2"), wire::kUdpPort};
-  Load load(*io, forward ? io->local() : server, forward ? wire::MessageType::kCodes : wire::MessageType::kAggregate);
-  if (forward) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // until the link is up
-    load.use_slots(0, settings.window, 0);
-  } else {
-    const Welcome welcome = join(*io, server);
-    const std::uint32_t codes_slots = welcome.payload.slots - welcome.payload.norm_slots;
-    load.use_slots(welcome.payload.norm_slots, std::min(settings.window, codes_slots), welcome.epoch);
+  auto ios = io::make_dpdk_ios(config);
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // until the link is up
+  std::vector<Queue> queues;
+  for (auto& io : ios) {
+    if (!settings.key_file.empty()) {
+      io = std::make_unique<io::AuthenticatedIo>(std::move(io), io::JobKeys::read(settings.key_file),
+                                                 io::Direction::kUp);
+    }
+    queues.push_back(start(std::move(io), static_cast<std::uint32_t>(queues.size()), settings));
   }
   const auto run_for = [&](double seconds) {
     const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
     for (auto next_check = Clock::now(); Clock::now() < end;) {
-      load.step();
+      for (const Queue& queue : queues) queue.load->poll();
       if (Clock::now() > next_check) {
-        load.resend_lost();
+        for (const Queue& queue : queues) queue.load->resend_lost();
         next_check = Clock::now() + kLossTimeout / 4;
       }
     }
   };
+  const auto sum = [&](std::uint64_t (Load::*counter)() const) {
+    std::uint64_t total = 0;
+    for (const Queue& queue : queues) total += ((*queue.load).*counter)();
+    return total;
+  };
   run_for(0.5);
-  const std::uint64_t before = load.answers();
+  const std::uint64_t before = sum(&Load::answers);
   const auto start = Clock::now();
   run_for(settings.seconds);
   const double elapsed = std::chrono::duration<double>(Clock::now() - start).count();
   std::printf("{\"packets_per_s\": %.0f, \"resent\": %lu, \"refused\": %lu}\n",
-              static_cast<double>(load.answers() - before) / elapsed, load.lost(), load.refused());
-  return load.answers() > before ? 0 : 1;
+              static_cast<double>(sum(&Load::answers) - before) / elapsed, sum(&Load::lost), sum(&Load::refused));
+  return sum(&Load::answers) > before ? 0 : 1;
 }
 
 }  // namespace
@@ -250,6 +278,7 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("--key-file", settings.key_file, "of thc-ps");
   app.add_option("--window", settings.window, "packets in flight")->check(CLI::Range(1, 1024));
+  app.add_option("--queues", settings.queues, "of the memif; thc-ps has as many threads")->check(CLI::Range(1, 16));
   app.add_option("--seconds", settings.seconds, "how long to measure")->check(CLI::Range(0.1, 60.0));
   CLI11_PARSE(app, argc, argv);
   try {
