@@ -55,8 +55,8 @@ struct PacketCounters {
   void count(wire::ErrorReason reason) noexcept { errors[static_cast<std::size_t>(reason)].add(); }
 
   void reset() noexcept {
-    for (Counter* counter : {&packets, &bytes, &completed, &partial, &duplicates, &replays, &stale, &sent_up,
-                             &passed_on}) {
+    for (Counter* counter :
+         {&packets, &bytes, &completed, &partial, &duplicates, &replays, &stale, &sent_up, &passed_on}) {
       counter->set(0);
     }
     for (Counter& counter : drops) counter.set(0);

@@ -47,7 +47,8 @@ Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardSh
 
 std::size_t Job::memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share,
                               const LeafConfig* leaf) noexcept {
-  return SlotPool::memory_bytes(pool_config(config, slots, share, leaf)) + 2 * sizeof(std::uint64_t) * share.count(slots);
+  return SlotPool::memory_bytes(pool_config(config, slots, share, leaf)) +
+         2 * sizeof(std::uint64_t) * share.count(slots);
 }
 
 std::size_t Job::bytes_written(std::uint32_t slots, ShardShare share) noexcept {

@@ -24,7 +24,7 @@ enum class JobChange : std::uint8_t {
 struct JobEvent {
   std::uint16_t job = 0;
   JobChange change{};
-  std::uint8_t workers = 0;  ///< num_workers of the job
+  std::uint8_t workers = 0;    ///< num_workers of the job
   wire::ErrorReason reason{};  ///< kRefused: what the root said
   wire::ConfigField field{};
   std::uint16_t shards = 0;  ///< kOtherShards: the root's

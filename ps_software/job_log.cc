@@ -41,7 +41,11 @@ std::string JobLog::line_of(const JobEvent& event) const {
 
 JobLog::JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now,
                std::string place)
-    : events_(events), write_(std::move(write)), place_(std::move(place)), last_refill_(now), last_summary_(now - kSummaryInterval) {}
+    : events_(events),
+      write_(std::move(write)),
+      place_(std::move(place)),
+      last_refill_(now),
+      last_summary_(now - kSummaryInterval) {}
 
 void JobLog::update(Clock::time_point now) {
   refill(now);

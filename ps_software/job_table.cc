@@ -43,8 +43,8 @@ Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from
   if (bytes > limits_.max_memory_bytes - memory_bytes_) return nullptr;
   const auto index = static_cast<std::size_t>(place - jobs_.begin());
   try {
-    *place = std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, leaf(), from.ip, counters_[index],
-                                   now);
+    *place =
+        std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, leaf(), from.ip, counters_[index], now);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

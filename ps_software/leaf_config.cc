@@ -118,8 +118,9 @@ std::uint64_t LeafConfig::workers_elsewhere() const noexcept {
 LeafConfig make_leaf(io::Endpoint root, std::uint32_t rack, const std::vector<std::string>& racks) {
   LeafConfig leaf{.root = root};
   if (racks.size() < 2 || rack >= racks.size()) {
-    throw ConfigurationError("--rack is the number of this server's rack among those of --racks, which are two at least: " +
-                             std::string("--racks 0-3,4-7 has rack 0 and rack 1"));
+    throw ConfigurationError(
+        "--rack is the number of this server's rack among those of --racks, which are two at least: " +
+        std::string("--racks 0-3,4-7 has rack 0 and rack 1"));
   }
   unsigned next = 0;
   for (std::size_t i = 0; i < racks.size(); ++i) {

@@ -71,11 +71,13 @@ struct RackTexts {
 void add_racks(CLI::App& app, RackTexts& o) {
   const auto group = "Racks";
   CLI::Option* upstream =
-      app.add_option("--upstream", o.upstream, "IP:PORT of the thc-ps that adds the sums of all racks: this one serves a rack")
+      app.add_option("--upstream", o.upstream,
+                     "IP:PORT of the thc-ps that adds the sums of all racks: this one serves a rack")
           ->group(group);
   CLI::Option* rack = app.add_option("--rack", o.rack, "Number of this server's rack, from 0")->group(group);
-  CLI::Option* racks =
-      app.add_option("--racks", o.racks, "Workers of all racks: 0-3,4-7 are two racks of four")->delimiter(',')->group(group);
+  CLI::Option* racks = app.add_option("--racks", o.racks, "Workers of all racks: 0-3,4-7 are two racks of four")
+                           ->delimiter(',')
+                           ->group(group);
   upstream->needs(rack)->needs(racks);
   rack->needs(upstream);
   racks->needs(upstream);

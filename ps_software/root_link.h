@@ -1,4 +1,5 @@
-// What a leaf's job is to the root (docs/protocol.md, "Racks"): one of its workers. Who waits for what comes from there.
+// What a leaf's job is to the root (docs/protocol.md, "Racks"): one of its workers. Who waits for what comes from
+// there.
 #pragma once
 
 #include <chrono>
@@ -110,9 +111,9 @@ class RootLink {
   bool joined_ = false;
   std::uint32_t slots_ = 0;
   std::uint32_t window_bytes_ = 0;
-  TimePoint sent_at_{};                     ///< the last packet to the root
-  std::optional<TimePoint> silent_since_;   ///< the first packet since then that asks for an answer
-  std::vector<Awaited> awaited_;            ///< two for each slot of this shard
+  TimePoint sent_at_{};                    ///< the last packet to the root
+  std::optional<TimePoint> silent_since_;  ///< the first packet since then that asks for an answer
+  std::vector<Awaited> awaited_;           ///< two for each slot of this shard
 };
 
 }  // namespace thc::ps

@@ -145,15 +145,15 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
   Job& job = *packet.job;
   const std::uint32_t slot = jobs_.limits().share.local(header.slot);
   if (job.would_overwrite_queued(slot, header.round, flush_number_)) flush();
-  const SlotReply reply = job.pool().contribute({.slot = slot,
-                                                 .round = header.round,
-                                                 .worker =
-                                                     static_cast<std::uint8_t>(header.worker_id - job.first_worker()),
-                                                 .retransmit = (header.flags & wire::kFlagRetransmit) != 0,
-                                                 .partition = header.partition,
-                                                 .chunk = header.chunk,
-                                                 .count = header.payload_count,
-                                                 .payload = packet.datagram.data() + sizeof(header)});
+  const SlotReply reply =
+      job.pool().contribute({.slot = slot,
+                             .round = header.round,
+                             .worker = static_cast<std::uint8_t>(header.worker_id - job.first_worker()),
+                             .retransmit = (header.flags & wire::kFlagRetransmit) != 0,
+                             .partition = header.partition,
+                             .chunk = header.chunk,
+                             .count = header.payload_count,
+                             .payload = packet.datagram.data() + sizeof(header)});
   switch (reply.outcome) {
     case SlotOutcome::kAbsorbed:
       return;

@@ -175,9 +175,8 @@ void Shard::take_root_answer(const Packet& packet, RootLink& link, TimePoint now
   }
   link.heard_of(now);
   // Nothing is final about a round that waits for other racks.
-  const bool waits = type == MessageType::kError &&
-                     payload_of<wire::ErrorPayload>(packet.datagram)->reason ==
-                         static_cast<std::uint16_t>(ErrorReason::kIncomplete);
+  const bool waits = type == MessageType::kError && payload_of<wire::ErrorPayload>(packet.datagram)->reason ==
+                                                        static_cast<std::uint16_t>(ErrorReason::kIncomplete);
   pass_on(packet, *packet.job, link.take_waiting(share.local(slot), header.round, !waits));
 }
 
