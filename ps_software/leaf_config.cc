@@ -144,6 +144,8 @@ LeafConfig make_leaf(io::Endpoint root, std::uint32_t rack, const std::vector<st
   return leaf;
 }
 
-io::Endpoint shard_endpoint(io::Endpoint server, std::uint16_t /*shard*/) noexcept { return server; }
+io::Endpoint shard_endpoint(io::Endpoint server, std::uint16_t shard) noexcept {
+  return {server.ip, static_cast<std::uint16_t>(server.port + shard)};
+}
 
 }  // namespace thc::ps

@@ -88,7 +88,10 @@ void add_racks(CLI::App& app, RackTexts& o) {
 void read_racks(const RackTexts& texts, Options& o) {
   if (texts.upstream.empty()) return;
   try {
-    o.leaf = make_leaf(io::parse_endpoint(texts.upstream, wire::kUdpPort), texts.rack, texts.racks);
+    const io::Endpoint root = io::parse_endpoint(texts.upstream, wire::kUdpPort);
+    if (root.port == 0) throw ConfigurationError("the root's port cannot be 0");
+    io::check_port_range(root.port, o.threads);
+    o.leaf = make_leaf(root, texts.rack, texts.racks);
   } catch (const ConfigurationError& error) {
     throw CLI::ValidationError("--upstream, --rack, --racks", error.what());
   }
