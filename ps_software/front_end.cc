@@ -65,8 +65,10 @@ std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options
   std::vector<std::unique_ptr<io::PacketIo>> ios = options.dpdk.enabled ? open_dpdk(options) : open_udp(options);
   if (options.faults.any()) add_faults(ios, options.faults);
   if (keys) {
-    for (auto& packet_io : ios) {
-      packet_io = std::make_unique<io::AuthenticatedIo>(std::move(packet_io), *keys, io::Direction::kDown);
+    for (std::size_t i = 0; i < ios.size(); ++i) {
+      std::optional<io::Endpoint> root;
+      if (options.leaf) root = shard_endpoint(options.leaf->root, static_cast<std::uint16_t>(i));
+      ios[i] = std::make_unique<io::AuthenticatedIo>(std::move(ios[i]), *keys, io::Direction::kDown, root);
     }
   }
   return ios;

@@ -56,6 +56,8 @@ constexpr PacketMetric kPacketMetrics[] = {
      &PacketCounters::duplicates},
     {"thc_ps_replays_total", "Results sent again to one worker.", &PacketCounters::replays},
     {"thc_ps_stale_total", "Packets of rounds that are over, answered with STRAGGLER.", &PacketCounters::stale},
+    {"thc_ps_partial_sums_sent_total", "Packets of this rack to the root (--upstream).", &PacketCounters::sent_up},
+    {"thc_ps_root_results_total", "Results of the root passed on to this rack's workers.", &PacketCounters::passed_on},
 };
 
 struct JobMetric {

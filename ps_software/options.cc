@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "io/address.h"
+#include "thc/errors.h"
 #include "thc/wire_layout.h"
 #include "toml_config.h"
 
@@ -59,6 +61,40 @@ void add_limits(CLI::App& app, Options& o) {
   app.add_option("--drain-timeout", o.drain_timeout_s, "Seconds to finish what is in flight after SIGTERM")
       ->check(kSeconds)
       ->group(group);
+}
+
+/// What was said of racks, as it was said.
+struct RackTexts {
+  std::string upstream;
+  std::uint32_t rack = 0;
+  std::vector<std::string> racks;
+};
+
+void add_racks(CLI::App& app, RackTexts& o) {
+  const auto group = "Racks";
+  CLI::Option* upstream =
+      app.add_option("--upstream", o.upstream,
+                     "IP:PORT of the thc-ps that adds the sums of all racks: this one serves a rack")
+          ->group(group);
+  CLI::Option* rack = app.add_option("--rack", o.rack, "Number of this server's rack, from 0")->group(group);
+  CLI::Option* racks = app.add_option("--racks", o.racks, "Workers of all racks: 0-3,4-7 are two racks of four")
+                           ->delimiter(',')
+                           ->group(group);
+  upstream->needs(rack)->needs(racks);
+  rack->needs(upstream);
+  racks->needs(upstream);
+}
+
+void read_racks(const RackTexts& texts, Options& o) {
+  if (texts.upstream.empty()) return;
+  try {
+    const io::Endpoint root = io::parse_endpoint(texts.upstream, wire::kUdpPort);
+    if (root.port == 0) throw ConfigurationError("the root's port cannot be 0");
+    io::check_port_range(root.port, o.threads);
+    o.leaf = make_leaf(root, texts.rack, texts.racks);
+  } catch (const ConfigurationError& error) {
+    throw CLI::ValidationError("--upstream, --rack, --racks", error.what());
+  }
 }
 
 void add_observation(CLI::App& app, Options& o) {
@@ -119,10 +155,15 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   add_network(app, options);
   add_limits(app, options);
+  RackTexts racks;
+  add_racks(app, racks);
   add_observation(app, options);
   add_dpdk(app, options.dpdk);
   add_faults(app, options.faults);
-  app.final_callback([&] { check_together(options); });
+  app.final_callback([&] {
+    read_racks(racks, options);
+    check_together(options);
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

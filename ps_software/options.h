@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "leaf_config.h"
 #include "thc/wire_layout.h"
 
 namespace thc::ps {
@@ -48,6 +49,7 @@ struct Options {
   std::string ready_file;
   std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
+  std::optional<LeafConfig> leaf;  ///< of --upstream, --rack and --racks
   FaultOptions faults;
   DpdkOptions dpdk;
 };

@@ -102,7 +102,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
                   .server_answered = answered,
                   .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
                   .only_codes_are_lost = operation.stage() == Stage::kCodes && !heard_of_codes_ &&
-                                         (oldest == nullptr || silent || oldest->seen_workers == 0),
+                                         (oldest == nullptr || silent || !oldest->is_known_to_have_arrived()),
                   .rejoined = rejoined_at_ >= started_at}));
 }
 
