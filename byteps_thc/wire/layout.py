@@ -80,6 +80,8 @@ class ErrorReason(enum.IntEnum):
     """server is shutting down"""
     BAD_CONFIG = 10
     """the server does not take what HELLO has in `field`"""
+    RACKS_INCOMPLETE = 11
+    """not a refusal: the packet's rack is counted, the slot waits for the racks missing in worker_bitmap"""
 
 
 class ConfigField(enum.IntEnum):

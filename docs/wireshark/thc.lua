@@ -34,6 +34,7 @@ local error_reasons = {
   [8] = "order_mismatch",
   [9] = "draining",
   [10] = "bad_config",
+  [11] = "racks_incomplete",
 }
 
 local config_fields = {

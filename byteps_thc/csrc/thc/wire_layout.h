@@ -65,10 +65,11 @@ enum class ErrorReason : std::uint16_t {
   kOrderMismatch = 8,  // workers pushed different partitions into one slot and round
   kDraining = 9,  // server is shutting down
   kBadConfig = 10,  // the server does not take what HELLO has in `field`
+  kRacksIncomplete = 11,  // not a refusal: the packet's rack is counted, the slot waits for the racks missing in worker_bitmap
 };
 
 /// By value; empty where there is none.
-inline constexpr std::array<const char*, 11> kErrorReasonNames = {
+inline constexpr std::array<const char*, 12> kErrorReasonNames = {
     "",
     "incomplete",
     "unknown_job",
@@ -80,6 +81,7 @@ inline constexpr std::array<const char*, 11> kErrorReasonNames = {
     "order_mismatch",
     "draining",
     "bad_config",
+    "racks_incomplete",
 };
 
 enum class ConfigField : std::uint16_t {

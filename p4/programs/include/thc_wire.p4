@@ -26,6 +26,7 @@
 @noWarn("unused") const bit<16> THC_REASON_ORDER_MISMATCH = 8;
 @noWarn("unused") const bit<16> THC_REASON_DRAINING = 9;
 @noWarn("unused") const bit<16> THC_REASON_BAD_CONFIG = 10;
+@noWarn("unused") const bit<16> THC_REASON_RACKS_INCOMPLETE = 11;
 @noWarn("unused") const bit<16> THC_FIELD_NONE = 0;
 @noWarn("unused") const bit<16> THC_FIELD_NUM_WORKERS = 1;
 @noWarn("unused") const bit<16> THC_FIELD_CODE_BITS = 2;
