@@ -71,7 +71,7 @@ class ErrorReason(enum.IntEnum):
     CONFIG_MISMATCH = 5
     """worker and job disagree about `field`, of which the job has job_value"""
     OVERFLOW = 6
-    """granularity * num_workers does not fit value_bits; `field` is granularity"""
+    """granularity * num_workers does not fit value_bits, or that of a rack 8 bits; `field` is granularity"""
     TOO_MANY_JOBS = 7
     """server is out of slots for another job"""
     ORDER_MISMATCH = 8
@@ -81,7 +81,7 @@ class ErrorReason(enum.IntEnum):
     BAD_CONFIG = 10
     """the server does not take what HELLO has in `field`"""
     RACKS_INCOMPLETE = 11
-    """not a refusal: the packet's rack is counted, the slot waits for the racks missing in worker_bitmap"""
+    """not a refusal: the packet's rack is complete, the slot waits for the racks, of job_value, missing in worker_bitmap (0: the root does not answer)"""
 
 
 class ConfigField(enum.IntEnum):
@@ -294,10 +294,10 @@ class ErrorPayload(Struct):
     )
 
     worker_bitmap: int = 0
-    """incomplete: workers seen in the slot; duplicate_worker: the worker in question; else zero"""
+    """incomplete: workers seen in the slot; racks_incomplete: racks; duplicate_worker: the worker in question; else zero"""
     reason: int = 0
     """see error_reasons"""
     field: int = 0
     """config_mismatch, bad_config, overflow: see config_fields; else none"""
     job_value: int = 0
-    """config_mismatch: what the job has in `field` (0 for table and settings); else zero"""
+    """config_mismatch: what the job has in `field` (0 for table and settings); others: see docs/protocol.md; else zero"""

@@ -145,7 +145,10 @@ class SwitchAgent:
         to_root = self._end_what_is_over(job, header.worker_id, hello)
         if job.link is not None and job.link.welcome is None:
             job.waiting[header.worker_id] = (header, datagram)
-            return to_root + job.link.ask(hello.config, now_s)
+            to_root += job.link.ask(hello.config, now_s)
+            if job.link.is_silent:  # for the error at the worker's deadline
+                to_root += self._refuse(header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks))
+            return to_root
         self._join(job, header.worker_id, hello, now_s)
         return [*to_root, *_answer(datagram, self._welcome(header, job))]
 

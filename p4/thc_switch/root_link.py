@@ -64,12 +64,18 @@ class RootLink:
         self._nonce = nonce
         self._cookie = 0
         self._config: JobConfig | None = None
-        self._first_asked_s: float | None = None
+        self._unanswered_since_s: float | None = None
         self._last_asked_s = 0.0
         self._duplicate_since_s: float | None = None
-        self._is_overdue = False
+        #: whether it has not answered for seconds
+        self.is_silent = False
         #: None: it has not let this leaf in
         self.welcome: RootWelcome | None = None
+
+    @property
+    def racks(self) -> int:
+        """How many racks the root adds."""
+        return len(self._upstream.ranges)
 
     @property
     def name(self) -> str:
@@ -88,13 +94,13 @@ class RootLink:
 
     def ask(self, config: JobConfig, now_s: float) -> list[bytes]:
         """Return the frames of a HELLO for workers of this configuration; none when the last one was just now."""
-        if self._first_asked_s is None:
-            self._first_asked_s = now_s
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = now_s
         elif now_s - self._last_asked_s < _REPEAT_S:
             return []
-        elif now_s - self._first_asked_s > _ANSWER_S and not self._is_overdue:
-            self._is_overdue = True
-            _log.warning("%s: no WELCOME for %g s; is thc-ps up, and can it reach the switch?", self.name, _ANSWER_S)
+        elif now_s - self._unanswered_since_s > _ANSWER_S and not self.is_silent:
+            self.is_silent = True
+            _log.warning("%s: no answer for %g s; is thc-ps up, and can it reach the switch?", self.name, _ANSWER_S)
         self._config, self._last_asked_s = self.settled(now_s) or config, now_s
         return self._say_hello()
 
@@ -102,6 +108,7 @@ class RootLink:
         """Return the HELLO with the root's cookie; None when nothing was asked."""
         if not self._answers_hello(header) or len(payload) != ChallengePayload.SIZE_BYTES:
             return None
+        self._heard()
         self._cookie = ChallengePayload.unpack(payload).cookie
         return self._say_hello()
 
@@ -121,6 +128,7 @@ class RootLink:
         """Return what the workers that wait are to be told of an ERROR about HELLO; None: nothing, or not yet."""
         if not self._answers_hello(header):
             return None
+        self._heard()
         reason = ErrorReason(error.reason) if error.reason in list(ErrorReason) else ErrorReason.BAD_CONFIG
         if reason is ErrorReason.DUPLICATE_WORKER:
             if self._duplicate_since_s is None:
@@ -150,6 +158,9 @@ class RootLink:
         if self.welcome is None:
             return []
         return [self._frame(self._header(MessageType.GOODBYE, epoch=self.welcome.epoch).pack())]
+
+    def _heard(self) -> None:
+        self._unanswered_since_s, self.is_silent = None, False
 
     def _answers_hello(self, header: Header) -> bool:
         asked = self._header(MessageType.HELLO)

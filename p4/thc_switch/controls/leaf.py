@@ -28,8 +28,8 @@ class Leaf(Control):
         for result, message_type in _UP.items():
             keys = {"job_id": allocation.job_id, "epoch": epoch, "message_type": result}
             racks = len(upstream.ranges)
-            yield cls.entry("leaf", keys, "up", message_type=message_type, epoch=root_epoch, racks=racks)
-        down = {"epoch": epoch, "workers": upstream.num_workers}
+            yield cls.entry("leaf", keys, "up", type_at_root=message_type, root_epoch=root_epoch, racks=racks)
+        down = {"leaf_epoch": epoch, "workers": upstream.num_workers}
         for message_type in FROM_ROOT:
             keys = {"job_id": allocation.job_id, "epoch": root_epoch, "message_type": message_type}
             if message_type is MessageType.ERROR:

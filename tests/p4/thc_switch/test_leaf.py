@@ -61,15 +61,17 @@ def test_workers_wait_for_the_root(lab: RackLab) -> None:
 def test_hello_is_repeated_as_long_as_workers_repeat_theirs(
     lab: RackLab, caplog: pytest.LogCaptureFixture
 ) -> None:
-    nonces = set()
+    nonces, told = set(), []
     for _ in range(12):
-        (asked,) = lab.hello(lab.workers[0])
+        *refusals, asked = lab.hello(lab.workers[0])
         nonces.add(hello_of(asked).nonce)
+        told.append([Thc(datagram)[ThcError].reason for _, datagram in refusals])
         lab.target.pass_time(0.5)
     assert len(nonces) == 1
+    assert told == [[]] * 7 + [[REASONS["racks_incomplete"]]] * 5, "for the worker's own error"
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == (
-        f"job 1, rack 0, root {ROOT_IP}:{PORT}: no WELCOME for 3 s; is thc-ps up, and can it reach the switch?"
+        f"job 1, rack 0, root {ROOT_IP}:{PORT}: no answer for 3 s; is thc-ps up, and can it reach the switch?"
     )
     assert kinds(lab.from_root(lab.welcome(asked))) == [(lab.workers[0].endpoint, "welcome")]
 
