@@ -94,8 +94,8 @@ class RootLink:
 
     def ask(self, config: JobConfig, now_s: float) -> list[bytes]:
         """Return the frames of a HELLO for workers of this configuration; none when the last one was just now."""
-        if self._unanswered_since_s is None:
-            self._unanswered_since_s = now_s
+        if self._unanswered_since_s is None or now_s - self._last_asked_s > _FORGOTTEN_S:
+            self._unanswered_since_s, self.is_silent = now_s, False
         elif now_s - self._last_asked_s < _REPEAT_S:
             return []
         elif now_s - self._unanswered_since_s > _ANSWER_S and not self.is_silent:
