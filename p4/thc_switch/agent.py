@@ -147,7 +147,9 @@ class SwitchAgent:
             job.waiting[header.worker_id] = (header, datagram)
             to_root += job.link.ask(hello.config, now_s)
             if job.link.is_silent:  # for the error at the worker's deadline
-                to_root += self._refuse(header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks))
+                to_root += self._refuse(
+                    header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks)
+                )
             return to_root
         self._join(job, header.worker_id, hello, now_s)
         return [*to_root, *_answer(datagram, self._welcome(header, job))]

@@ -31,7 +31,11 @@ class ThcHello(Packet):
     fields_desc = [  # noqa: RUF012
         *_fields("hello"),
         FieldListField(
-            "values", [], ShortField("value", 0), count_from=lambda hello: 1 << hello.underlayer.code_bits, max_count=256
+            "values",
+            [],
+            ShortField("value", 0),
+            count_from=lambda hello: 1 << hello.underlayer.code_bits,
+            max_count=256,
         ),
     ]
 

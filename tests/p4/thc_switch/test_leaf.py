@@ -58,9 +58,7 @@ def test_workers_wait_for_the_root(lab: RackLab) -> None:
     assert kinds(welcomes) == [(worker.endpoint, "welcome") for worker in lab.workers]
 
 
-def test_hello_is_repeated_as_long_as_workers_repeat_theirs(
-    lab: RackLab, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_hello_is_repeated_as_long_as_workers_repeat_theirs(lab: RackLab, caplog: pytest.LogCaptureFixture) -> None:
     nonces, told = set(), []
     for _ in range(12):
         *refusals, asked = lab.hello(lab.workers[0])

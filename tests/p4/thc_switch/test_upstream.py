@@ -117,7 +117,7 @@ def test_as_many_leaves_as_the_tables_hold(describe: Describe, a_job: MakeFields
 
 
 def test_flooding_has_a_group_of_its_own(describe: Describe, a_job: MakeFields) -> None:
-    with pytest.raises(ConfigurationError, match="flood_group 32769 is among those of roots, 32769 .. 32800"):
+    with pytest.raises(ConfigurationError, match=r"flood_group 32769 is among those of roots, 32769 \.\. 32800"):
         describe([a_job(upstream=upstream())], flood_group=32769)
     describe([a_job()], flood_group=32769)
 
@@ -160,9 +160,7 @@ def test_cli_commands_open_a_leaf(v1model_switch: NewSwitch, leaf: Deployment) -
     assert contents(switch) == contents(expected)
 
 
-def test_grpc_opens_and_closes_a_leaf(
-    tna_switch: NewSwitch, leaf: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grpc_opens_and_closes_a_leaf(tna_switch: NewSwitch, leaf: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(tna_switch(), "thc_tna", DEFAULT_ADDRESS)
     monkeypatch.setitem(sys.modules, "bfrt_grpc", ModuleType("bfrt_grpc"))
     monkeypatch.setitem(sys.modules, "bfrt_grpc.client", server.module())
