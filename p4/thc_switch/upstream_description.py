@@ -96,6 +96,6 @@ class UpstreamDescription(Description):
             raise ValueError(
                 f"granularity {workers_granularity} * {granularity // workers_granularity} workers of the largest rack "
                 f"* {len(self.ranges)} racks = {granularity * len(self.ranges)} does not fit the root's "
-                f"{limits.VALUE_BITS}-bit sums (at most {largest_sum}): use thc.granularity {fitting} or less, or racks "
-                "of the same size"
+                f"{limits.VALUE_BITS}-bit sums (at most {largest_sum}): use thc.granularity {fitting} or less, or "
+                "racks of the same size"
             )
