@@ -5,39 +5,50 @@
 namespace thc::ps {
 namespace {
 
-SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardShare share) noexcept {
-  return {.slots = share.count(slots),
-          .norm_slots = share.count(norm_slots_of(slots)),
-          .codes_per_packet = config.codes_per_packet,
-          .workers = config.num_workers,
-          .quorum = config.quorum,
-          .value_bits = config.value_bits};
+SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardShare share,
+                           const LeafConfig* leaf) noexcept {
+  SlotPoolConfig pool{.slots = share.count(slots),
+                      .norm_slots = share.count(norm_slots_of(slots)),
+                      .codes_per_packet = config.codes_per_packet,
+                      .workers = config.num_workers,
+                      .quorum = config.quorum,
+                      .value_bits = config.value_bits,
+                      .sum_bits = config.value_bits};
+  if (leaf != nullptr) {
+    pool.workers = pool.quorum = leaf->rack_workers;
+    pool.sum_bits = LeafConfig::kSumBits;
+  }
+  return pool;
 }
 
 }  // namespace
 
-Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, std::uint32_t holder_ip,
-         JobCounters& counters, TimePoint now)
+Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, const LeafConfig* leaf,
+         std::uint32_t holder_ip, JobCounters& counters, TimePoint now)
     : id_(id),
       holder_ip_(holder_ip),
       config_(config),
+      first_worker_(leaf != nullptr ? leaf->first_worker : 0),
+      workers_elsewhere_(leaf != nullptr ? leaf->workers_elsewhere() : 0),
       slots_(slots),
       epoch_(random_epoch()),
       roster_(config.num_workers),
       last_heard_(now),
-      pool_(pool_config(config, slots, share), config.table),
+      pool_(pool_config(config, slots, share, leaf), config.table),
       queued_at_(2 * std::size_t{share.count(slots)}),
       counters_(counters) {
   counters_.packets.reset();
   counters_.workers.set(0);
   counters_.slots.set(share.count(slots));
   counters_.slots_in_use.set(0);
-  counters_.memory_bytes.set(memory_bytes(config, slots, share));
+  counters_.memory_bytes.set(memory_bytes(config, slots, share, leaf));
   counters_.job_plus_one.set(std::uint64_t{id} + 1);
 }
 
-std::size_t Job::memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share) noexcept {
-  return SlotPool::memory_bytes(pool_config(config, slots, share)) + 2 * sizeof(std::uint64_t) * share.count(slots);
+std::size_t Job::memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share,
+                              const LeafConfig* leaf) noexcept {
+  return SlotPool::memory_bytes(pool_config(config, slots, share, leaf)) +
+         2 * sizeof(std::uint64_t) * share.count(slots);
 }
 
 std::size_t Job::bytes_written(std::uint32_t slots, ShardShare share) noexcept {

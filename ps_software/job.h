@@ -7,6 +7,7 @@
 
 #include "counters.h"
 #include "io/packet_io.h"
+#include "leaf_config.h"
 #include "roster.h"
 #include "thc/hello.h"
 #include "thc/slot_pool.h"
@@ -29,15 +30,17 @@ constexpr std::uint32_t norm_slots_of(std::uint32_t slots) noexcept { return slo
 
 class Job {
  public:
-  /// Throws std::bad_alloc. `slots`: of the job on the whole server. `holder_ip`: who asked for it.
-  Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, std::uint32_t holder_ip,
-      JobCounters& counters, TimePoint now);
+  /// Throws std::bad_alloc. `slots`: of the job on the whole server. `leaf`: null, or whose workers alone are summed
+  /// here. `holder_ip`: who asked for it.
+  Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, const LeafConfig* leaf,
+      std::uint32_t holder_ip, JobCounters& counters, TimePoint now);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job() { counters_.job_plus_one.set(0); }
 
   /// Bytes of the slots of such a job on this shard.
-  static std::size_t memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share) noexcept;
+  static std::size_t memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share,
+                                  const LeafConfig* leaf) noexcept;
 
   /// Bytes that starting such a job writes.
   static std::size_t bytes_written(std::uint32_t slots, ShardShare share) noexcept;
@@ -78,6 +81,9 @@ class Job {
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t norm_slots() const noexcept { return norm_slots_of(slots_); }
   const JobConfig& config() const noexcept { return config_; }
+  /// The worker that is the pool's first, and (a bitmap) those that another server sums.
+  std::uint8_t first_worker() const noexcept { return first_worker_; }
+  std::uint64_t workers_elsewhere() const noexcept { return workers_elsewhere_; }
   SlotPool& pool() noexcept { return pool_; }
   const SlotPool& pool() const noexcept { return pool_; }
   TimePoint last_heard() const noexcept { return last_heard_; }
@@ -87,6 +93,8 @@ class Job {
   const std::uint16_t id_;
   const std::uint32_t holder_ip_;
   const JobConfig config_;
+  const std::uint8_t first_worker_;
+  const std::uint64_t workers_elsewhere_;
   const std::uint32_t slots_;
   std::uint32_t epoch_;
   Roster roster_;

@@ -14,12 +14,20 @@ enum class JobChange : std::uint8_t {
   kStarted,  ///< its first worker joined
   kLeft,     ///< it ended: all workers said GOODBYE
   kIdle,     ///< it ended: nobody was heard of for the idle timeout
+  // Of a leaf:
+  kRootLost,     ///< it ended: the root does not know it any more
+  kRefused,      ///< the root does not let it in (yet)
+  kRootSilent,   ///< the root does not answer
+  kOtherShards,  ///< the root has another number of packet threads
 };
 
 struct JobEvent {
   std::uint16_t job = 0;
   JobChange change{};
-  std::uint8_t workers = 0;  ///< num_workers of the job
+  std::uint8_t workers = 0;    ///< num_workers of the job
+  wire::ErrorReason reason{};  ///< kRefused: what the root said
+  wire::ConfigField field{};
+  std::uint16_t shards = 0;  ///< kOtherShards: the root's
 
   bool started() const noexcept { return change == JobChange::kStarted; }
 };

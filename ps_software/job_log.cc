@@ -6,23 +6,46 @@
 namespace thc::ps {
 namespace {
 
-std::string line_of(const JobEvent& event) {
-  std::string job = "job " + std::to_string(event.job);
-  switch (event.change) {
-    case JobChange::kStarted:
-      return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers");
-    case JobChange::kLeft:
-      return job + " ended: all workers have left";
-    case JobChange::kIdle:
-      return job + " ended: nothing was heard of its workers for the idle timeout";
-  }
-  return job;
+std::string name_of(wire::ErrorReason reason, wire::ConfigField field) {
+  const auto index = static_cast<std::size_t>(reason), field_index = static_cast<std::size_t>(field);
+  std::string name = index < wire::kErrorReasonNames.size() ? wire::kErrorReasonNames[index] : "";
+  if (name.empty()) name = "reason " + std::to_string(index);
+  if (field == wire::ConfigField::kNone || field_index >= wire::kConfigFieldNames.size()) return name;
+  return name + " (" + wire::kConfigFieldNames[field_index] + ")";
 }
 
 }  // namespace
 
-JobLog::JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now)
-    : events_(events), write_(std::move(write)), last_refill_(now), last_summary_(now - kSummaryInterval) {}
+std::string JobLog::line_of(const JobEvent& event) const {
+  std::string job = "job " + std::to_string(event.job);
+  switch (event.change) {
+    case JobChange::kStarted:
+      return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers") +
+             (place_.empty() ? "" : "; " + place_);
+    case JobChange::kLeft:
+      return job + " ended: all workers have left";
+    case JobChange::kIdle:
+      return job + " ended: nothing was heard of its workers for the idle timeout";
+    case JobChange::kRootLost:
+      return job + " ended: the root does not know it any more (restarted, or idle for too long); " + place_;
+    case JobChange::kRefused:
+      return job + ": the root refuses it, " + name_of(event.reason, event.field) + "; " + place_;
+    case JobChange::kRootSilent:
+      return job + " waits: the root does not answer; " + place_;
+    case JobChange::kOtherShards:
+      return job + " cannot start: the root has " + std::to_string(event.shards) +
+             " packet threads; give this server as many (--threads); " + place_;
+  }
+  return job;
+}
+
+JobLog::JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now,
+               std::string place)
+    : events_(events),
+      write_(std::move(write)),
+      place_(std::move(place)),
+      last_refill_(now),
+      last_summary_(now - kSummaryInterval) {}
 
 void JobLog::update(Clock::time_point now) {
   refill(now);

@@ -21,8 +21,9 @@ class JobLog {
   /// Between two lines about what was left out.
   static constexpr std::chrono::seconds kSummaryInterval{60};
 
-  /// `write` gets every line; `events` outlives this.
-  JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now);
+  /// `write` gets every line; `events` outlives this. `place`: of a leaf, "rack 0 of 2, root IP:PORT".
+  JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now,
+         std::string place = {});
 
   /// Writes what has happened since the last call.
   void update(Clock::time_point now);
@@ -30,11 +31,13 @@ class JobLog {
   void finish(Clock::time_point now);
 
  private:
+  std::string line_of(const JobEvent& event) const;
   void refill(Clock::time_point now);
   void summarize(Clock::time_point now);
 
   JobEvents& events_;
   const std::function<void(const std::string&)> write_;
+  const std::string place_;
   std::uint32_t budget_ = kBurst;
   Clock::time_point last_refill_;
   Clock::time_point last_summary_;

@@ -28,19 +28,23 @@ bool JobTable::may_create(io::Endpoint from, TimePoint now) noexcept {
   return creation_budget_bytes_ > (from.ip == last_creator_ip_ ? kCreationBudgetBytes / 2 : 0);
 }
 
-Job* JobTable::create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
+std::uint32_t JobTable::slots_for(const Hello& hello) const noexcept {
+  const std::uint32_t asked = hello.config.slots_asked;
+  return asked == 0 ? limits_.slots : std::min(asked, limits_.slots);
+}
+
+Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept {
   const auto place = std::ranges::find_if(jobs_, [](const auto& job) { return job == nullptr; });
   if (place == jobs_.end()) return nullptr;
   const auto held =
       std::ranges::count_if(jobs_, [from](const auto& job) { return job && job->holder_ip() == from.ip; });
   if (held >= static_cast<std::ptrdiff_t>(limits_.max_jobs_per_address)) return nullptr;
-  const std::uint32_t asked = hello.config.slots_asked;
-  const std::uint32_t slots = asked == 0 ? limits_.slots : std::min(asked, limits_.slots);
-  const std::size_t bytes = Job::memory_bytes(hello.config, slots, limits_.share);
+  const std::size_t bytes = Job::memory_bytes(hello.config, slots, limits_.share, leaf());
   if (bytes > limits_.max_memory_bytes - memory_bytes_) return nullptr;
   const auto index = static_cast<std::size_t>(place - jobs_.begin());
   try {
-    *place = std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, from.ip, counters_[index], now);
+    *place =
+        std::make_unique<Job>(hello.job_id, hello.config, slots, limits_.share, leaf(), from.ip, counters_[index], now);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -55,7 +59,7 @@ Job* JobTable::create(const Hello& hello, io::Endpoint from, TimePoint now) noex
 
 void JobTable::remove(std::uint16_t job_id, JobChange why) noexcept {
   std::unique_ptr<Job>& place = jobs_[place_plus_one_[job_id] - 1U];
-  memory_bytes_ -= Job::memory_bytes(place->config(), place->slots(), limits_.share);
+  memory_bytes_ -= Job::memory_bytes(place->config(), place->slots(), limits_.share, leaf());
   events_.push({.job = job_id, .change = why, .workers = place->config().num_workers});
   place.reset();
   place_plus_one_[job_id] = 0;

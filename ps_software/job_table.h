@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct JobLimits {
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};
   std::uint16_t codes_multiple = 1;  ///< payload_count of CODES must be a multiple of this power of two
+  std::optional<LeafConfig> leaf{};  ///< of the server of a rack
 };
 
 class JobTable {
@@ -38,9 +40,11 @@ class JobTable {
 
   /// Whether jobs may be started now; otherwise in some milliseconds again.
   bool may_create(io::Endpoint from, TimePoint now) noexcept;
+  /// Slots of a job that this server has the say about.
+  std::uint32_t slots_for(const Hello& hello) const noexcept;
   /// Starts a job without workers. nullptr when there is no room for it, or not for one more from this address.
-  Job* create(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
-  /// Ends a job; `why` is kLeft or kIdle.
+  Job* create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept;
+  /// Ends a job; `why` is not kStarted.
   void remove(std::uint16_t job_id, JobChange why) noexcept;
 
   /// Whether some job was silent for the idle timeout.
@@ -69,6 +73,8 @@ class JobTable {
   JobEvents& events() noexcept { return events_; }
 
  private:
+  const LeafConfig* leaf() const noexcept { return limits_.leaf ? &*limits_.leaf : nullptr; }
+
   const JobLimits limits_;
   std::unique_ptr<JobCounters[]> counters_;  // outlives the jobs, which write to it to the end
   std::vector<std::unique_ptr<Job>> jobs_;

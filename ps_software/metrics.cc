@@ -56,6 +56,8 @@ constexpr PacketMetric kPacketMetrics[] = {
      &PacketCounters::duplicates},
     {"thc_ps_replays_total", "Results sent again to one worker.", &PacketCounters::replays},
     {"thc_ps_stale_total", "Packets of rounds that are over, answered with STRAGGLER.", &PacketCounters::stale},
+    {"thc_ps_partial_sums_sent_total", "Packets of this rack to the root (--upstream).", &PacketCounters::sent_up},
+    {"thc_ps_root_results_total", "Results of the root passed on to this rack's workers.", &PacketCounters::passed_on},
 };
 
 struct JobMetric {
@@ -83,6 +85,10 @@ constexpr IoMetric kIoMetrics[] = {
     {"thc_ps_io_malformed_total", "Frames that are no sound datagrams.", &IoTotals::rx_malformed},
     {"thc_ps_io_unauthenticated_total", "Datagrams without the tag of their job's key (--key-file).",
      &IoTotals::rx_unauthenticated},
+    {"thc_ps_io_handed_over_total", "Frames of other threads: the device does not put them into their queues (DPDK).",
+     &IoTotals::rx_handed_over},
+    {"thc_ps_io_handoff_full_total", "Of these, frames dropped because the other thread was late.",
+     &IoTotals::rx_handoff_full},
     {"thc_ps_io_sent_packets_total", "Datagrams sent.", &IoTotals::tx_packets},
     {"thc_ps_io_sent_bytes_total", "Bytes sent.", &IoTotals::tx_bytes},
     {"thc_ps_io_no_buffer_total", "Datagrams not sent for want of buffers.", &IoTotals::tx_no_buffer},

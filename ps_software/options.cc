@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "CLI/CLI.hpp"
+#include "io/address.h"
+#include "thc/errors.h"
 #include "thc/wire_layout.h"
 #include "toml_config.h"
 
@@ -27,7 +29,9 @@ CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 
 void add_network(CLI::App& app, Options& o) {
   app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
-  app.add_option("--port", o.port, "UDP port; 0 picks a free one")->check(kPort);
+  app.add_option("--port", o.port,
+                 "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")
+      ->check(kPort);
   app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")
       ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
@@ -59,6 +63,40 @@ void add_limits(CLI::App& app, Options& o) {
       ->group(group);
 }
 
+/// What was said of racks, as it was said.
+struct RackTexts {
+  std::string upstream;
+  std::uint32_t rack = 0;
+  std::vector<std::string> racks;
+};
+
+void add_racks(CLI::App& app, RackTexts& o) {
+  const auto group = "Racks";
+  CLI::Option* upstream =
+      app.add_option("--upstream", o.upstream,
+                     "IP:PORT of the thc-ps that adds the sums of all racks: this one serves a rack")
+          ->group(group);
+  CLI::Option* rack = app.add_option("--rack", o.rack, "Number of this server's rack, from 0")->group(group);
+  CLI::Option* racks = app.add_option("--racks", o.racks, "Workers of all racks: 0-3,4-7 are two racks of four")
+                           ->delimiter(',')
+                           ->group(group);
+  upstream->needs(rack)->needs(racks);
+  rack->needs(upstream);
+  racks->needs(upstream);
+}
+
+void read_racks(const RackTexts& texts, Options& o) {
+  if (texts.upstream.empty()) return;
+  try {
+    const io::Endpoint root = io::parse_endpoint(texts.upstream, wire::kUdpPort);
+    if (root.port == 0) throw ConfigurationError("the root's port cannot be 0");
+    io::check_port_range(root.port, o.threads);
+    o.leaf = make_leaf(root, texts.rack, texts.racks);
+  } catch (const ConfigurationError& error) {
+    throw CLI::ValidationError("--upstream, --rack, --racks", error.what());
+  }
+}
+
 void add_observation(CLI::App& app, Options& o) {
   const auto group = "Observation";
   app.add_option("--metrics-port", o.metrics_port, "TCP port of the Prometheus endpoint /metrics; 0: none")
@@ -73,7 +111,8 @@ void add_observation(CLI::App& app, Options& o) {
 }
 
 void add_dpdk(CLI::App& app, DpdkOptions& o) {
-  CLI::Option* dpdk = app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP (one thread)");
+  CLI::Option* dpdk =
+      app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP; a queue for each thread");
   dpdk->group("DPDK");
   const auto add = [&](const char* name, auto& value, const char* description) {
     return app.add_option(name, value, description)->group("DPDK")->needs(dpdk);
@@ -84,6 +123,9 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   add("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4);
   add("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated");
   add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(CLI::Range(576, 9978));
+  app.add_flag("--dpdk-isolate", o.isolate, "Leave all else on the device's port to the kernel (mlx5), ARP too")
+      ->group("DPDK")
+      ->needs(dpdk);
   add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 
@@ -96,9 +138,6 @@ void add_faults(CLI::App& app, FaultOptions& o) {
 }
 
 void check_together(const Options& o) {
-  if (o.dpdk.enabled && o.threads != 1) {
-    throw CLI::ValidationError("--threads", "a DPDK server has one packet thread; start one server for each device");
-  }
   if (o.dpdk.enabled && o.listen == "0.0.0.0") {
     throw CLI::ValidationError("--listen", "--dpdk needs the address this server has on the DPDK device");
   }
@@ -116,10 +155,15 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   add_network(app, options);
   add_limits(app, options);
+  RackTexts racks;
+  add_racks(app, racks);
   add_observation(app, options);
   add_dpdk(app, options.dpdk);
   add_faults(app, options.faults);
-  app.final_callback([&] { check_together(options); });
+  app.final_callback([&] {
+    read_racks(racks, options);
+    check_together(options);
+  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "leaf_config.h"
 #include "thc/wire_layout.h"
 
 namespace thc::ps {
@@ -20,6 +21,7 @@ struct DpdkOptions {
   std::vector<std::string> neighbours;  ///< "IP=MAC"
   std::uint16_t mtu_bytes = 1500;
   bool verify_udp_checksum = true;
+  bool isolate = false;
 };
 
 /// Faults put in on purpose, for tests: probabilities of a datagram in each direction.
@@ -47,6 +49,7 @@ struct Options {
   std::string ready_file;
   std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
+  std::optional<LeafConfig> leaf;  ///< of --upstream, --rack and --racks
   FaultOptions faults;
   DpdkOptions dpdk;
 };

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "front_end.h"
+#include "io/address.h"
 #include "thc/errors.h"
 
 namespace thc::ps {
@@ -31,7 +32,15 @@ JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shard
               options.max_jobs_per_address != 0 ? options.max_jobs_per_address : (options.max_jobs + 1) / 2,
           .slots = options.slots,
           .max_memory_bytes = options.max_memory_bytes / shards,
-          .idle_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(seconds(options.idle_timeout_s))};
+          .idle_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(seconds(options.idle_timeout_s)),
+          .leaf = options.leaf};
+}
+
+/// For the log.
+std::string place_of(const std::optional<LeafConfig>& leaf) {
+  if (!leaf) return {};
+  return "rack " + std::to_string(leaf->rack) + " of " + std::to_string(leaf->racks) + ", root " +
+         io::to_string(leaf->root);
 }
 
 }  // namespace
@@ -43,7 +52,8 @@ Server::Server(const Options& options)
   }
   start_metrics(options);
   job_log_.emplace(
-      shards_.front()->job_events(), [](const std::string& line) { spdlog::info(line); }, JobLog::Clock::now());
+      shards_.front()->job_events(), [](const std::string& line) { spdlog::info(line); }, JobLog::Clock::now(),
+      place_of(options.leaf));
   try {
     start_threads();
   } catch (const std::exception& error) {

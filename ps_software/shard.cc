@@ -26,7 +26,10 @@ constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
 
 }  // namespace
 
-Shard::Shard(const JobLimits& limits, io::PacketIo& packet_io) : io_(packet_io), jobs_(limits) { refill({}); }
+Shard::Shard(const JobLimits& limits, io::PacketIo& packet_io)
+    : io_(packet_io), jobs_(limits), upstream_(limits.leaf ? std::make_unique<Upstream>(limits, packet_io) : nullptr) {
+  refill({});
+}
 
 std::size_t Shard::poll(TimePoint now) noexcept {
   const std::size_t received = io_.receive(burst_);
@@ -50,6 +53,7 @@ void Shard::refill(TimePoint now) noexcept {
 
 void Shard::run_timers(TimePoint now) noexcept {
   jobs_.for_each([&](Job& job) { send_probes(job, now); });
+  if (upstream_) upstream_->run_timers(jobs_, now);
   flush();
   jobs_.remove_idle(now);
   jobs_.publish();
@@ -95,6 +99,7 @@ void Shard::handle(const io::RxPacket& received, TimePoint now) noexcept {
     case MessageType::kAlive:
       return handle_alive(packet, now);
     default:
+      if (upstream_) return handle_root(packet, now);
       return packet.counters.count(Drop::kType);
   }
 }
@@ -112,7 +117,7 @@ void Shard::handle_contribution(const Packet& packet, TimePoint now) noexcept {
   }
   packet.job->heard_of(packet.header.worker_id, now);
   last_active_ = now;
-  contribute(packet);
+  contribute(packet, now);
 }
 
 bool Shard::check_sender(const Packet& packet, const Job& job) noexcept {
@@ -135,32 +140,36 @@ bool Shard::check_sender(const Packet& packet, const Job& job) noexcept {
   return false;
 }
 
-void Shard::contribute(const Packet& packet) noexcept {
+void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
   const wire::Header& header = packet.header;
   Job& job = *packet.job;
   const std::uint32_t slot = jobs_.limits().share.local(header.slot);
   if (job.would_overwrite_queued(slot, header.round, flush_number_)) flush();
-  const SlotReply reply = job.pool().contribute({.slot = slot,
-                                                 .round = header.round,
-                                                 .worker = header.worker_id,
-                                                 .retransmit = (header.flags & wire::kFlagRetransmit) != 0,
-                                                 .partition = header.partition,
-                                                 .chunk = header.chunk,
-                                                 .count = header.payload_count,
-                                                 .payload = packet.datagram.data() + sizeof(header)});
+  const SlotReply reply =
+      job.pool().contribute({.slot = slot,
+                             .round = header.round,
+                             .worker = static_cast<std::uint8_t>(header.worker_id - job.first_worker()),
+                             .retransmit = (header.flags & wire::kFlagRetransmit) != 0,
+                             .partition = header.partition,
+                             .chunk = header.chunk,
+                             .count = header.payload_count,
+                             .payload = packet.datagram.data() + sizeof(header)});
   switch (reply.outcome) {
     case SlotOutcome::kAbsorbed:
       return;
     case SlotOutcome::kCompleted:
       packet.counters.completed.add();
+      if (upstream_) return send_up(packet, reply, slot, now);
       if (reply.contributions < header.num_workers) packet.counters.partial.add();
       return send_to_all(packet, reply, slot);
     case SlotOutcome::kReplay:
+      if (upstream_) return send_up(packet, reply, slot, now);
       packet.counters.replays.add();
       return send_result(packet, reply, slot);
     case SlotOutcome::kIncomplete:
       packet.counters.duplicates.add();
-      return send_error(packet, {.reason = ErrorReason::kIncomplete, .worker_bitmap = reply.bitmap});
+      return send_error(packet, {.reason = ErrorReason::kIncomplete,
+                                 .worker_bitmap = reply.bitmap << job.first_worker() | job.workers_elsewhere()});
     case SlotOutcome::kDuplicate:
       return packet.counters.duplicates.add();
     case SlotOutcome::kStraggler:
@@ -218,6 +227,8 @@ void Shard::publish_io_totals() noexcept {
   io_totals_.rx_bytes.set(counters.rx_bytes);
   io_totals_.rx_malformed.set(counters.rx_malformed);
   io_totals_.rx_unauthenticated.set(counters.rx_unauthenticated);
+  io_totals_.rx_handed_over.set(counters.rx_handed_over);
+  io_totals_.rx_handoff_full.set(counters.rx_handoff_full);
   io_totals_.tx_packets.set(counters.tx_packets);
   io_totals_.tx_bytes.set(counters.tx_bytes);
   io_totals_.tx_no_buffer.set(counters.tx_no_buffer);

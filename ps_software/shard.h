@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "cookies.h"
@@ -12,13 +13,14 @@
 #include "job_table.h"
 #include "thc/hello.h"
 #include "thc/wire_layout.h"
+#include "upstream.h"
 
 namespace thc::ps {
 
 /// io::IoCounters where the metrics thread can read them.
 struct IoTotals {
-  Counter rx_packets, rx_bytes, rx_malformed, rx_unauthenticated, tx_packets, tx_bytes, tx_no_buffer, tx_errors,
-      tx_no_neighbour;
+  Counter rx_packets, rx_bytes, rx_malformed, rx_unauthenticated, rx_handed_over, rx_handoff_full, tx_packets, tx_bytes,
+      tx_no_buffer, tx_errors, tx_no_neighbour;
 };
 
 class Shard {
@@ -69,12 +71,26 @@ class Shard {
   /// Whether a contribution is of a worker and of this incarnation; otherwise it was dropped or refused.
   bool check_sender(const Packet& packet, const Job& job) noexcept;
   bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
-  void contribute(const Packet& packet) noexcept;
+  void contribute(const Packet& packet, TimePoint now) noexcept;
 
   void join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
   std::uint32_t window_bytes(const Job& job, io::Endpoint to) const noexcept;
 
   void send_welcome(const Packet& packet, const Job& job) noexcept;
+  // A leaf's part (shard_rack.cc).
+  /// Whether the root has let the job in. Otherwise it is asked, and the worker told to wait, or why in vain.
+  bool is_in_root_job(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
+  void handle_root(const Packet& packet, TimePoint now) noexcept;
+  void take_root_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept;
+  void take_root_error(const Packet& packet, RootLink& link, TimePoint now) noexcept;
+  void take_root_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept;
+  void leave_root_job(RootLink& link, wire::ErrorReason why) noexcept;
+  void take_root_answer(const Packet& packet, RootLink& link, TimePoint now) noexcept;
+  void send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
+  /// What the root said, to those workers (a bitmap) of the rack that have joined.
+  void pass_on(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
+  void pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
+
   void send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
   void send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
   void send_straggler(const Packet& packet) noexcept;
@@ -89,6 +105,7 @@ class Shard {
   io::PacketIo& io_;
   const Cookies cookies_;
   JobTable jobs_;
+  const std::unique_ptr<Upstream> upstream_;  ///< of a leaf, else null
   PacketCounters strays_;
   IoTotals io_totals_;
   std::array<io::RxPacket, kBurst> burst_;

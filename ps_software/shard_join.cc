@@ -20,6 +20,7 @@ void Shard::handle_goodbye(const Packet& packet) noexcept {
   if (!packet.job->leave(packet.header.worker_id)) return;
   flush();  // queued results are in the job's memory
   jobs_.remove(packet.header.job_id, JobChange::kLeft);
+  if (upstream_) upstream_->end(*upstream_->find(packet.header.job_id));
 }
 
 void Shard::handle_alive(const Packet& packet, TimePoint now) noexcept {
@@ -34,6 +35,7 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   if (const auto drop = check_hello_header(packet.header, jobs_.limits().share)) {
     return packet.counters.count(*drop);
   }
+  if (upstream_ && upstream_->is_root(packet.from)) return packet.counters.count(Drop::kSender);
   if (packet.datagram.size() < sizeof(wire::Header) + sizeof(wire::HelloPayload)) {
     return packet.counters.count(Drop::kLength);
   }
@@ -55,6 +57,9 @@ bool Shard::has_cookie(const Packet& packet, TimePoint now) const noexcept {
 }
 
 void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  if (upstream_) {
+    if (const auto refusal = upstream_->leaf().refuse(hello)) return send_error(packet, *refusal);
+  }
   if (packet.job != nullptr) {
     if (const auto field = difference(hello.config, packet.job->config())) {
       return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
@@ -65,9 +70,11 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
   if (draining_ && (packet.job == nullptr || !packet.job->roster().is_registered(hello.worker_id, packet.from))) {
     return send_error(packet, {ErrorReason::kDraining});
   }
+  if (upstream_ && !is_in_root_job(packet, hello, now)) return;
   if (packet.job != nullptr) return join(packet, hello, *packet.job, now);
   if (!jobs_.may_create(packet.from, now)) return packet.counters.count(Drop::kLater);
-  Job* job = jobs_.create(hello, packet.from, now);
+  const std::uint32_t slots = upstream_ ? upstream_->find(hello.job_id)->slots() : jobs_.slots_for(hello);
+  Job* job = jobs_.create(hello, slots, packet.from, now);
   if (job == nullptr) return send_error(packet, {ErrorReason::kTooManyJobs});
   join(packet, hello, *job, now);
 }
@@ -85,7 +92,9 @@ void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint n
     case Roster::Verdict::kRestarted:
       flush();  // results may be queued that starting over clears
       job.start_over();
-      break;
+      if (!upstream_) break;
+      upstream_->renew(*upstream_->find(job.id()));
+      return packet.counters.count(Drop::kLater);
     case Roster::Verdict::kNew:
     case Roster::Verdict::kAgain:
       break;
@@ -98,7 +107,11 @@ std::uint32_t Shard::window_bytes(const Job& job, io::Endpoint to) const noexcep
   // Half of the receive buffers (slots are spread evenly over shards), shared by the workers of the jobs of this
   // moment.
   const std::size_t workers = std::size_t{job.config().num_workers} * jobs_.size();
-  const std::size_t share = io_.receive_buffer_bytes() * jobs_.limits().share.shards / 2 / workers;
+  std::size_t share = io_.receive_buffer_bytes() * jobs_.limits().share.shards / 2 / workers;
+  if (upstream_) {  // a packet of codes is as many sums in front of the root
+    const std::size_t above = upstream_->find(job.id())->window_bytes();
+    share = std::min(share, above * job.config().table.bits() / LeafConfig::kSumBits);
+  }
   return static_cast<std::uint32_t>(std::clamp(share, io_.max_datagram_bytes(to), std::size_t{UINT32_MAX}));
 }
 

@@ -119,8 +119,9 @@ class RootLink:
         welcome = WelcomePayload.unpack(payload)
         self.welcome = RootWelcome(header.epoch, welcome.slots, welcome.window_bytes)
         if problem := self._problem_of(welcome):
-            _log.error("%s: %s", self.name, problem)
-            return Refusal(ErrorReason.BAD_CONFIG, ConfigField.SLOTS)
+            field, what = problem
+            _log.error("%s: %s", self.name, what)
+            return Refusal(ErrorReason.BAD_CONFIG, field)
         _log.info("%s: joined, epoch %08x, %d slots", self.name, header.epoch, welcome.slots)
         return None
 
@@ -167,16 +168,18 @@ class RootLink:
         is_answer = (header.round, header.partition, header.chunk) == (asked.round, asked.partition, asked.chunk)
         return self._config is not None and self.welcome is None and is_answer
 
-    def _problem_of(self, welcome: WelcomePayload) -> str | None:
+    def _problem_of(self, welcome: WelcomePayload) -> tuple[ConfigField, str] | None:
         if welcome.shards != 1:
-            return f"it has {welcome.shards} threads, and a switch knows one epoch: start the root with --threads 1"
+            advice = "a switch knows one epoch: start the root with --threads 1"
+            return ConfigField.NONE, f"it has {welcome.shards} threads, and {advice}"
         if not 2 <= welcome.slots <= self._slots or welcome.norm_slots != norm_slots_of(welcome.slots):
-            return (
+            what = (
                 f"its job has {welcome.slots} slots, {welcome.norm_slots} of them for norms, and the description gives "
                 f"the job {self._slots} on this switch: start the root with thc-ps --slots {self._slots}, or set slots"
             )
+            return ConfigField.SLOTS, what
         if limits.CODES_PER_PACKET % max(welcome.codes_multiple, 1):
-            return f"it takes multiples of {welcome.codes_multiple} codes: use thc-ps as the root"
+            return ConfigField.NONE, f"it takes multiples of {welcome.codes_multiple} codes: use thc-ps as the root"
         return None
 
     def _say_hello(self) -> list[bytes]:

@@ -5,6 +5,8 @@
 namespace thc::ps {
 namespace {
 
+using wire::MessageType;
+
 /// Hands out the same packets again and again; sends into nothing.
 class ReplayIo final : public io::PacketIo {
  public:
@@ -93,6 +95,83 @@ TEST_F(Allocation, NoneOnThePacketPath) {
   EXPECT_EQ(testing::allocations(), before);
   EXPECT_GT(replay_io.sent, 50U * kWorkers);
   EXPECT_EQ(job_counters().completed.get(), 50U);
+}
+
+TEST_F(Allocation, NoneOnThePacketPathOfALeaf) {
+  constexpr io::Endpoint kRoot{0x0a00ff00, 48865};
+  constexpr unsigned kRackWorkers = 2;
+  ReplayIo replay_io({});
+  JobLimits limits{.share = {}, .max_jobs = 2, .slots = 16, .max_memory_bytes = 1 << 20, .idle_timeout = 30s};
+  limits.leaf = make_leaf(kRoot, 0, {"0-1", "2"});
+  shard.emplace(limits, replay_io);
+  const auto answer = [&](MessageType type, const Bytes& payload, const std::function<void(wire::Header&)>& change) {
+    wire::Header header = replay_io.last_header;  // to the root
+    header.message_type = static_cast<std::uint8_t>(type);
+    change(header);
+    Bytes bytes(sizeof(header));
+    std::memcpy(bytes.data(), &header, sizeof(header));
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    return std::pair(kRoot, bytes);
+  };
+  const auto deliver = [&](std::vector<std::pair<io::Endpoint, Bytes>> packets) {
+    replay_io.refill(std::move(packets));
+    while (shard->poll(now) > 0) {
+    }
+  };
+  for (unsigned worker = 0; worker < kRackWorkers; ++worker) {
+    HelloMessage hello = make_hello(worker);
+    deliver({{address(worker), hello.bytes()}});
+    hello.payload.cookie = replay_io.last_cookie;
+    deliver({{address(worker), hello.bytes()}});
+    if (worker == 0) {
+      wire::WelcomePayload shape{};
+      shape.slots = std::uint32_t{16};
+      shape.norm_slots = std::uint32_t{2};
+      shape.window_bytes = std::uint32_t{1} << 20;
+      shape.shards = std::uint16_t{1};
+      shape.codes_multiple = std::uint16_t{1};
+      Bytes payload(sizeof(shape));
+      std::memcpy(payload.data(), &shape, sizeof(shape));
+      deliver({answer(MessageType::kWelcome, payload, [](auto& h) { h.epoch = std::uint32_t{99}; })});
+      deliver({{address(worker), hello.bytes()}});
+    }
+  }
+  ASSERT_EQ(replay_io.last_header.message_type, static_cast<std::uint8_t>(MessageType::kWelcome));
+  epoch = replay_io.last_header.epoch;
+
+  std::vector<std::pair<io::Endpoint, Bytes>> packets;
+  for (std::uint32_t round = 1; round <= 50; ++round) {
+    const auto again = with_header(make_codes(0, round), [](auto& h) { h.flags = wire::kFlagRetransmit; });
+    packets.insert(packets.end(), {{address(0), make_codes(0, round)},
+                                   {address(0), again},  // incomplete
+                                   {address(1), make_codes(1, round)},
+                                   {address(0), again}});
+    const auto from_root = [&](MessageType type, const Bytes& payload, std::uint8_t contributions) {
+      packets.push_back(answer(type, payload, [&](wire::Header& h) {
+        h = make_header(type, 0, kCodes);
+        h.code_bits = std::uint8_t{8};
+        h.num_workers = std::uint8_t{2};
+        h.epoch = std::uint32_t{99};
+        h.slot = kCodeSlot;
+        h.round = round;
+        h.contributions = contributions;
+      }));
+    };
+    Bytes incomplete(sizeof(wire::ErrorPayload));
+    incomplete[9] = static_cast<std::uint8_t>(wire::ErrorReason::kIncomplete);
+    from_root(MessageType::kError, incomplete, 0);
+    from_root(MessageType::kAggregate, Bytes(kCodes), 2);
+    from_root(MessageType::kAggregate, Bytes(kCodes), 2);  // a copy
+  }
+  replay_io.refill(std::move(packets));
+  const std::uint64_t before = testing::allocations();
+  while (shard->poll(now) > 0) {
+  }
+  shard->run_timers(now);
+  EXPECT_EQ(testing::allocations(), before);
+  EXPECT_EQ(job_counters().sent_up.get(), 100U);
+  EXPECT_EQ(job_counters().passed_on.get(), 50U);
+  EXPECT_EQ(job_counters().errors[static_cast<std::size_t>(wire::ErrorReason::kRacksIncomplete)].get(), 50U);
 }
 
 }  // namespace

@@ -139,14 +139,57 @@ FoundCookies find_cookies(Shard& shard, MemoryIo& packet_io, TimePoint now) {
   return cookies;
 }
 
+constexpr io::Endpoint kRoot{0x7f000001, 48865};
+
+/// What a root could say to the last packet that a leaf sent it.
+Bytes make_root_datagram(FuzzedDataProvider& data, const Bytes& to_root, std::uint16_t shards) {
+  static constexpr std::array kTypes{wire::MessageType::kWelcome,   wire::MessageType::kChallenge,
+                                     wire::MessageType::kError,     wire::MessageType::kAggregate,
+                                     wire::MessageType::kStraggler, wire::MessageType::kProbe,
+                                     wire::MessageType::kMaxNorm};
+  if (to_root.size() < sizeof(wire::Header)) return {};
+  wire::Header header;
+  std::memcpy(&header, to_root.data(), sizeof(header));
+  const wire::MessageType type = kTypes[data.ConsumeIntegralInRange<std::size_t>(0, kTypes.size() - 1)];
+  header.message_type = static_cast<std::uint8_t>(type);
+  header.flags = std::uint8_t{0};
+  Bytes payload;
+  if (type == wire::MessageType::kWelcome) {
+    header.epoch = data.ConsumeIntegralInRange<std::uint32_t>(1, 3);
+    wire::WelcomePayload shape{};
+    shape.slots = data.ConsumeBool() ? kSlots : data.ConsumeIntegralInRange<std::uint32_t>(0, 40);
+    shape.norm_slots = norm_slots_of(shape.slots);
+    shape.shards = shards;
+    shape.codes_multiple = std::uint16_t{1};
+    append(payload, shape);
+  } else if (type == wire::MessageType::kChallenge) {
+    append(payload, be64_t(data.ConsumeIntegral<std::uint64_t>()));
+  } else if (type == wire::MessageType::kError) {
+    wire::ErrorPayload error{};
+    error.reason = data.ConsumeIntegralInRange<std::uint16_t>(0, 12);
+    error.worker_bitmap = std::uint64_t{1};
+    append(payload, error);
+  } else if (type == wire::MessageType::kAggregate || type == wire::MessageType::kMaxNorm) {
+    header.contributions = std::uint8_t{2};
+    payload.resize(std::size_t{header.payload_count} * (type == wire::MessageType::kMaxNorm ? 4 : 1));
+  }
+  Bytes bytes;
+  append(bytes, header);
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  return bytes;
+}
+
 void run(FuzzedDataProvider& data) {
   MemoryIo packet_io;
-  Shard shard({.share = {.shard = 0, .shards = data.ConsumeIntegralInRange<std::uint16_t>(1, 3)},
-               .max_jobs = 3,
-               .slots = kSlots,
-               .max_memory_bytes = 1 << 20,
-               .idle_timeout = std::chrono::seconds(5)},
-              packet_io);
+  JobLimits limits{.share = {.shard = 0, .shards = data.ConsumeIntegralInRange<std::uint16_t>(1, 3)},
+                   .max_jobs = 3,
+                   .slots = kSlots,
+                   .max_memory_bytes = 1 << 20,
+                   .idle_timeout = std::chrono::seconds(5)};
+  const std::uint16_t shards = limits.share.shards;
+  if (data.ConsumeBool()) limits.leaf = make_leaf(kRoot, 0, {"0", "1"});
+  Shard shard(limits, packet_io);
+  Bytes to_root;
   TimePoint now{std::chrono::hours(1)};
   std::uint32_t epoch = 0;
   const FoundCookies cookies = find_cookies(shard, packet_io, now);
@@ -155,14 +198,18 @@ void run(FuzzedDataProvider& data) {
     for (int burst = data.ConsumeIntegralInRange<int>(1, 5); burst > 0; --burst, ++delivered) {
       const auto worker = data.ConsumeIntegralInRange<std::uint8_t>(0, kWorkers - 1);
       const auto sender = data.ConsumeIntegralInRange<int>(0, 9) == 0 ? kWorkers : worker;
-      Bytes bytes = make_datagram(data, worker, epoch, cookies);
+      const bool from_root = limits.leaf && data.ConsumeBool();
+      Bytes bytes = from_root ? make_root_datagram(data, to_root, shards) : make_datagram(data, worker, epoch, cookies);
       spoil(data, bytes);
-      packet_io.deliver(address(sender), std::move(bytes));
+      packet_io.deliver(from_root ? kRoot : address(sender), std::move(bytes));
     }
     shard.poll(now);
     const auto answers = packet_io.take_sent();
     if (answers.size() > delivered * wire::kMaxWorkers) std::abort();
     epoch = newest_epoch(answers, epoch);
+    for (const auto& answer : answers) {
+      if (answer.peer == kRoot) to_root = answer.bytes;
+    }
     now += std::chrono::milliseconds(data.ConsumeIntegralInRange<int>(0, 15) == 0 ? 2600 : 1);
     shard.run_timers(now);
   }

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from byteps_thc.tools.launch import ParameterServer, find_thc_ps
-from byteps_thc.wire.layout import ErrorReason, Header, MessageType
+from byteps_thc.wire.layout import ConfigField, ErrorReason, Header, MessageType
 
 if TYPE_CHECKING:
     from raw_worker import MakeWorker, Worker
 
 #: for what happens at once, unless the machine stalls
 SOON_S = 30.0
+RACK_0 = ["--upstream", "10.0.0.9", "--rack", "0"]
 #: longer than any test waits: the server ends because nobody waits for anything
 ENDLESS_DRAIN = ["--drain-timeout", "3600"]
 
@@ -54,7 +55,7 @@ def test_help_and_version() -> None:
         (["--threads", "0"], "--threads"),
         (["--fault-drop", "1.5"], "--fault-drop"),
         (["--dpdk"], "--listen"),
-        (["--dpdk", "--listen", "10.0.0.1", "--threads", "2"], "--threads"),
+        (["--dpdk-isolate"], "--dpdk-isolate requires --dpdk"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
         (["--port", "x"], "--port: Value x not in range 0 to 65535"),
@@ -62,6 +63,13 @@ def test_help_and_version() -> None:
         (["--fault-seed", "-3"], "--fault-seed"),
         (["--eal-args", "-a 0000:3b:00.0"], "--eal-args requires --dpdk"),
         (["--dpdk-mtu", "9000"], "--dpdk-mtu requires --dpdk"),
+        (["--upstream", "10.0.0.9"], "--upstream requires --rack"),
+        (["--rack", "0", "--racks", "0-3,4-7"], "--rack requires --upstream"),
+        ([*RACK_0, "--racks", "0-7"], "--rack is the number of this server's rack among those of --racks"),
+        ([*RACK_0, "--racks", "0-3,5-7"], "rack 1 must begin with worker 4, not 5"),
+        ([*RACK_0, "--racks", "0-3,4-x"], "'4-x' is no rack"),
+        (["--upstream", "root", "--rack", "0", "--racks", "0-3,4-7"], "is not an IPv4 address"),
+        (["--upstream", "10.0.0.9:0", "--rack", "0", "--racks", "0-3,4-7"], "the root's port cannot be 0"),
     ],
 )
 def test_bad_flags_are_explained(arguments: list[str], message: str) -> None:
@@ -76,6 +84,18 @@ def test_flags_win_over_the_file(tmp_path: Path, make_worker: MakeWorker) -> Non
     with ParameterServer(["--config", str(config), "--threads", "1"]) as server:
         shape = make_worker(server.address, 0).join()
         assert (shape.slots, shape.shards) == (8, 1)
+
+
+@pytest.mark.parametrize("racks", ['"0-1,2-3"', '["0-1", "2-3"]'])
+def test_a_rack_in_the_file(racks: str, tmp_path: Path, make_worker: MakeWorker, thc_ps: ParameterServer) -> None:
+    config = tmp_path / "thc-ps.toml"
+    config.write_text(f'upstream = "{thc_ps.address}"\nrack = 1\nracks = {racks}\n')
+    with ParameterServer(["--config", str(config)]) as server:
+        stranger = make_worker(server.address, 0, workers=4).say_hello()
+        assert (stranger.reason, stranger.error.field) == (ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID)
+        own = make_worker(server.address, 2, workers=4)
+        own.send_hello()
+        assert own.receive().header.message_type == MessageType.CHALLENGE
 
 
 @pytest.mark.parametrize(
@@ -114,10 +134,17 @@ def test_port_in_use() -> None:
 
 def test_port_in_use_by_a_server_of_several_threads() -> None:
     with ParameterServer(["--threads", "2"]) as server:
-        port = server.address.split(":")[1]
-        result = run("--listen", "127.0.0.1", "--port", port)
-        assert result.returncode == 1
-        assert port in result.stderr
+        first = int(server.address.split(":")[1])
+        for taken, arguments in ((first, ["--threads", "1"]), (first + 1, ["--threads", "2"])):
+            result = run("--listen", "127.0.0.1", "--port", str(taken), *arguments)
+            assert result.returncode == 1
+            assert f"port {taken} " in result.stderr
+
+
+def test_a_port_for_each_thread_is_needed() -> None:
+    result = run("--listen", "127.0.0.1", "--port", "65535", "--threads", "2")
+    assert result.returncode == 1
+    assert "65534 or less" in result.stderr
 
 
 def test_metrics_port_in_use() -> None:
@@ -179,7 +206,7 @@ def test_metrics(make_worker: MakeWorker) -> None:
             worker.receive()
         workers[0].send_codes([1])
         workers[0].receive()
-        workers[0].socket.send(b"garbage")
+        workers[0].send_bytes(b"garbage")
         garbage = '\nthc_ps_dropped_packets_total{job="none",reason="version"} 1\n'
         text = scrape_with(garbage, port)
     assert '\nthc_ps_completed_total{job="5"} 1\n' in text

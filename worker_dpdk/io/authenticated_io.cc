@@ -53,11 +53,13 @@ bool has_right_tag(const std::optional<MessageKeys>& keys, const RxPacket& packe
 
 }  // namespace
 
-AuthenticatedIo::AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys& keys, Direction sends)
+AuthenticatedIo::AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys& keys, Direction sends,
+                                 std::optional<Endpoint> above)
     : inner_(std::move(inner)),
       keys_(keys),
       sends_(sends),
-      receives_(sends == Direction::kUp ? Direction::kDown : Direction::kUp) {
+      receives_(sends == Direction::kUp ? Direction::kDown : Direction::kUp),
+      above_(above) {
   if (sodium_init() < 0) {
     throw TransportError("libsodium does not start: the kernel has no random numbers for it");
   }
@@ -93,15 +95,16 @@ bool AuthenticatedIo::is_genuine(const RxPacket& packet) noexcept {
     return false;
   }
   const std::uint16_t job = job_of(packet.data);
+  const Direction direction = received_from(packet.from);
   const Place& place = places_[job % kPlaces];
   if (place.job == job) {
-    return has_right_tag(receives_ == Direction::kUp ? place.up : place.down, packet);
+    return has_right_tag(direction == Direction::kUp ? place.up : place.down, packet);
   }
   // Kept once a tag is right: without a key nobody can take the place of a job that has one.
-  if (!has_right_tag(keys_.derive(job, receives_), packet)) {
+  if (!has_right_tag(keys_.derive(job, direction), packet)) {
     return false;
   }
-  keys_of(job, receives_);
+  keys_of(job, direction);
   return true;
 }
 
@@ -109,7 +112,7 @@ bool AuthenticatedIo::send(Endpoint to, std::span<const std::uint8_t> header, st
                            std::span<const std::uint8_t> trailer) noexcept {
   // A short payload may come as a part of the header, but only the one or the other is hashed here.
   const auto rest = header.subspan(std::min(header.size(), kHeaderBytes));
-  const auto* keys = header.size() < kHeaderBytes ? nullptr : &keys_of(job_of(header.data()), sends_);
+  const auto* keys = header.size() < kHeaderBytes ? nullptr : &keys_of(job_of(header.data()), sent_to(to));
   if (keys == nullptr || !*keys || (!rest.empty() && !payload.empty()) || !trailer.empty()) {
     ++tx_errors_;
     return false;

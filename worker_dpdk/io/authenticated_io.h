@@ -26,8 +26,10 @@ Tag make_tag(const MessageKeys& keys, const std::uint8_t* header, const PayloadD
 
 class AuthenticatedIo final : public PacketIo {
  public:
-  /// `sends`: the direction of what this end sends. Throws TransportError when libsodium cannot start.
-  AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys& keys, Direction sends);
+  /// `sends`: the direction of what this end sends. `above`: the one end for which it is the other way round: a leaf
+  /// sends down to workers and up to its root. Throws TransportError when libsodium cannot start.
+  AuthenticatedIo(std::unique_ptr<PacketIo> inner, const JobKeys& keys, Direction sends,
+                  std::optional<Endpoint> above = std::nullopt);
 
   /// Hands on what has a right tag, without it. Others are counted as rx_unauthenticated: 0 does not say that nothing
   /// came.
@@ -44,7 +46,6 @@ class AuthenticatedIo final : public PacketIo {
   std::size_t max_datagram_bytes(Endpoint to) const noexcept override {
     return inner_->max_datagram_bytes(to) - kTagBytes;
   }
-  void set_shards(std::uint32_t shards) noexcept override { inner_->set_shards(shards); }
   std::size_t receive_buffer_bytes() const noexcept override { return inner_->receive_buffer_bytes(); }
   const IoCounters& counters() const noexcept override;
 
@@ -57,6 +58,8 @@ class AuthenticatedIo final : public PacketIo {
     std::optional<MessageKeys> down;
   };
 
+  Direction received_from(Endpoint from) const noexcept { return from == above_ ? sends_ : receives_; }
+  Direction sent_to(Endpoint to) const noexcept { return to == above_ ? receives_ : sends_; }
   const std::optional<MessageKeys>& keys_of(std::uint16_t job, Direction direction) noexcept;
   bool is_genuine(const RxPacket& packet) noexcept;
   const PayloadDigest& digest_of(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
@@ -65,6 +68,7 @@ class AuthenticatedIo final : public PacketIo {
   const JobKeys keys_;
   const Direction sends_;
   const Direction receives_;
+  const std::optional<Endpoint> above_;
   std::array<Place, kPlaces> places_{};
   // The last payload queued since the last flush, which must not change until the next one.
   std::span<const std::uint8_t> queued_payload_;

@@ -64,6 +64,39 @@ std::string one_value(wire::ConfigField field, const SessionConfig& config) {
   return own ? std::string(1, ' ').append(std::to_string(*own)) : "";
 }
 
+/// Of a rack's server, which knows its workers beforehand.
+std::string own_workers_hint(wire::ConfigField field) {
+  switch (field) {
+    case wire::ConfigField::kNumWorkers:
+    case wire::ConfigField::kWorkerId:
+    case wire::ConfigField::kQuorum:
+      return "; a switch has the workers of its job description, and the server of a rack (thc-ps --racks) those of "
+             "its "
+             "rack, and no quorum but all";
+    default:
+      return "";
+  }
+}
+
+std::string rack_overflow(std::uint32_t largest, const SessionConfig& config) {
+  return "granularity " + std::to_string(config.table.granularity()) +
+         " overflows the 8 bits of a rack's sum, or with value_bits " + std::to_string(config.value_bits) +
+         " the sum of all racks: it can be " + std::to_string(largest) +
+         " at most here. Give all workers a smaller ThcConfig(granularity=...), or make racks smaller";
+}
+
+/// Racks that have not sent what a packet belongs to.
+std::string missing_racks(const InFlight& packet) {
+  if (packet.seen_racks == 0) {
+    return ": this worker's rack is complete, but the root, the server above its server, does not answer: is thc-ps "
+           "running there? (thc-ps --upstream of the rack's server says where)";
+  }
+  const std::uint64_t all = packet.racks >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << packet.racks) - 1;
+  const std::string missing = list_of(all & ~packet.seen_racks);
+  return ": rack " + missing + " of " + std::to_string(packet.racks) +
+         " (from 0) has not sent its part: look at its server and at what its server says";
+}
+
 /// "; ..." when packets are too large for a path of Ethernet frames, which loses them without a word.
 std::string packet_size_hint(const SessionConfig& config) {
   const unsigned wider_bits = std::max(config.table.bits(), config.value_bits);
@@ -105,7 +138,8 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
                                            "; give all workers the same ThcConfig, or THC_CONFIG, and the job "
                                            "description of a switch the same [jobs.thc]"};
     case wire::ErrorReason::kOverflow:
-      return {Failure::Kind::kRefused, who + "granularity times workers overflows value_bits"};
+      return {Failure::Kind::kRefused, who + (error.job_value == 0 ? "granularity times workers overflows value_bits"
+                                                                   : rack_overflow(error.job_value, config))};
     case wire::ErrorReason::kTooManyJobs:
       return {Failure::Kind::kRefused,
               who +
@@ -119,7 +153,11 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kDraining:
       return {Failure::Kind::kTransport, who + "the server is shutting down"};
     case wire::ErrorReason::kBadConfig:
-      return {Failure::Kind::kRefused, who + "the server does not take " + name_of(field) + one_value(field, config)};
+      if (field == wire::ConfigField::kNone) {
+        return {Failure::Kind::kRefused, who + "the server cannot serve it as it was started; its log says why"};
+      }
+      return {Failure::Kind::kRefused,
+              who + "the server does not take " + name_of(field) + one_value(field, config) + own_workers_hint(field)};
     default:
       return {Failure::Kind::kTransport, who + "unknown error reason " + std::to_string(std::uint16_t{error.reason})};
   }
@@ -130,6 +168,16 @@ Failure no_welcome(io::Endpoint server, const SessionConfig& config) {
           "server " + io::to_string(server) + " did not answer HELLO within " + seconds(config.connect_timeout) +
               "; is thc-ps, or a switch with its agent, running there, does UDP reach it, and has it the same key for "
               "this job (or none, as a switch)?"};
+}
+
+Failure no_root(io::Endpoint server, const SessionConfig& config) {
+  return {Failure::Kind::kDeadline,
+          "server " + io::to_string(server) +
+              " is that of a rack and answers, but has had no answer from the root, the "
+              "server above it, within " +
+              seconds(config.connect_timeout) +
+              ": is thc-ps running where its --upstream says, with the same --threads, and with the same key for this "
+              "job (or none)?"};
 }
 
 Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known) {
@@ -149,6 +197,8 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
     failure.message += ": the server has not answered for " + seconds(known.silent_for) +
                        ", so it, or the way to it, " + "is down" +
                        (missing != 0 ? "; before that it waited for worker " + list_of(missing) : "");
+  } else if (packet != nullptr && packet->racks != 0) {
+    failure.message += missing_racks(*packet);
   } else if (missing != 0) {
     failure.missing_workers = missing;
     failure.message += ": missing worker " + list_of(missing);

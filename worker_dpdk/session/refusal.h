@@ -8,11 +8,14 @@
 
 namespace thc {
 
-/// The failure an ERROR other than incomplete and unknown_job means.
+/// The failure an ERROR other than incomplete, racks_incomplete and unknown_job means.
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config);
 
 /// No WELCOME within the connect timeout.
 Failure no_welcome(io::Endpoint server, const SessionConfig& config);
+
+/// No WELCOME, because the server of this worker's rack has had no answer from the root.
+Failure no_root(io::Endpoint server, const SessionConfig& config);
 
 /// What a link knows when an operation has no result in time.
 struct NoResult {

@@ -103,17 +103,26 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
   if (reason == wire::ErrorReason::kUnknownJob) {
     return rejoin(message.header.slot, now);
   }
-  if (reason != wire::ErrorReason::kIncomplete) {
+  const bool of_racks = reason == wire::ErrorReason::kRacksIncomplete;
+  if (reason != wire::ErrorReason::kIncomplete && !of_racks) {
     return fail(refusal(message, server(), context_.config));
   }
   context_.counters.add(Count::kIncompleteReceived);
   if (InFlight* packet = match(message); packet != nullptr) {
-    packet->seen_workers = error.worker_bitmap;
+    packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
+    packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
+    packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
     rtt_.back_off(now);
   }
 }
 
 void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
+  if (reason == wire::ErrorReason::kRacksIncomplete) {  // no refusal: the root may be about to start
+    if (refused_until_ == TimePoint::max()) {
+      refusal_ = no_root(server(), context_.config);
+    }
+    return;
+  }
   // Another worker, with another address, may start the job; a job that ended makes room.
   if (reason != wire::ErrorReason::kDuplicateWorker && reason != wire::ErrorReason::kTooManyJobs) {
     return fail(refusal(message, server(), context_.config));
@@ -216,7 +225,7 @@ void ServerLink::resend_shard(std::uint32_t slot, TimePoint now) noexcept {
   const auto mark = [&](InFlight& packet) {
     if (membership_.same_shard(slot, packet.slot)) {
       packet.unsent = true;
-      packet.seen_workers = 0;
+      packet.seen_workers = packet.seen_racks = packet.racks = 0;
     }
   };
   norms_.for_each_in_flight(mark);
@@ -254,7 +263,8 @@ void ServerLink::send(const SlotStream& stream, InFlight& packet, TimePoint now)
   header.partition = packet.operation->partition();
   header.chunk = static_cast<std::uint16_t>(packet.chunk);
   packet.sent_at = now;
-  packet.unsent = !context_.packet_io.send(server(), {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
+  packet.unsent = !context_.packet_io.send(address_of(packet.slot),
+                                           {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
                                            packet.operation->chunk_payload(packet.chunk));
   context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
   context_.counters.add(Count::kBytesSent, packet.bytes);
@@ -333,7 +343,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
                   .server_answered = answered,
                   .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
                   .only_codes_are_lost = operation.stage() == Stage::kCodes && !heard_of_codes_ &&
-                                         (oldest == nullptr || silent || oldest->seen_workers == 0),
+                                         (oldest == nullptr || silent || !oldest->is_known_to_have_arrived()),
                   .rejoined = rejoined_at_ >= started_at}));
 }
 

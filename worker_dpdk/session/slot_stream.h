@@ -23,6 +23,10 @@ struct InFlight {
   TimePoint first_sent_at{};
   TimePoint sent_at{};
   std::uint64_t seen_workers = 0;  ///< bitmap of the last incomplete notice; 0: none
+  std::uint64_t seen_racks = 0;    ///< likewise of racks_incomplete
+  std::uint8_t racks = 0;          ///< how many there are, of the last racks_incomplete; 0: none
+
+  bool is_known_to_have_arrived() const noexcept { return seen_workers != 0 || racks != 0; }
 };
 
 class SlotStream {

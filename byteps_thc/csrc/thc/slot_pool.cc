@@ -27,16 +27,19 @@ void require(bool condition, const std::string& message) {
   if (!condition) throw ConfigurationError(message);
 }
 
-SlotPoolConfig checked(const SlotPoolConfig& config, const LookupTable& table) {
+SlotPoolConfig checked(SlotPoolConfig config, const LookupTable& table) {
+  if (config.sum_bits == 0) config.sum_bits = config.value_bits;
   require(config.workers >= 1 && config.workers <= wire::kMaxWorkers,
           "workers must be 1 to " + std::to_string(wire::kMaxWorkers));
   require(config.quorum >= 1 && config.quorum <= config.workers, "quorum must be 1 to the number of workers");
   require(wire::is_value_bits(config.value_bits), std::string("value_bits must be ") + wire::kValueBitsText);
+  require(wire::is_value_bits(config.sum_bits) && config.sum_bits <= config.value_bits,
+          "sum_bits must be 8 or 16, and no more than value_bits");
   require(config.codes_per_packet >= wire::kMinCodesPerPacket && config.codes_per_packet <= wire::kMaxCodesPerPacket,
           "codes_per_packet must be " + std::to_string(wire::kMinCodesPerPacket) + " to " +
               std::to_string(wire::kMaxCodesPerPacket));
   require(config.norm_slots <= config.slots, "norm_slots must not exceed slots");
-  require(table.value_bits_for(config.workers) <= config.value_bits,
+  require(table.value_bits_for(config.workers) <= config.sum_bits,
           "granularity * workers does not fit value_bits: take a smaller granularity or 16-bit values");
   return config;
 }
@@ -80,7 +83,7 @@ std::size_t SlotPool::payload_bytes(std::uint32_t slot, std::uint32_t count) con
 }
 
 std::size_t SlotPool::result_bytes(std::uint32_t slot, std::uint32_t count) const noexcept {
-  return takes_norms(slot) ? std::size_t{count} * 4 : std::size_t{count} * config_.value_bits / 8;
+  return takes_norms(slot) ? std::size_t{count} * 4 : std::size_t{count} * config_.sum_bits / 8;
 }
 
 std::uint8_t* SlotPool::result_of(std::uint32_t slot, std::uint32_t round) const noexcept {
@@ -147,7 +150,7 @@ SlotReply SlotPool::add(Version& version, const Contribution& c) noexcept {
   version.complete = true;
   --slots_in_use_;
   std::uint8_t* result = result_of(c.slot, c.round);
-  if (config_.value_bits == 16 && !takes_norms(c.slot)) to_wire_order(result, version.count);
+  if (config_.sum_bits == 16 && !takes_norms(c.slot)) to_wire_order(result, version.count);
   return {SlotOutcome::kCompleted, version.contributions, version.bitmap, {result, result_bytes(c.slot, c.count)}};
 }
 
@@ -167,7 +170,7 @@ void SlotPool::aggregate(const Contribution& c, bool first) noexcept {
   std::uint8_t* result = result_of(c.slot, c.round);
   if (takes_norms(c.slot)) {
     max_norms_be(c.payload, c.count, mode, result);
-  } else if (config_.value_bits == 8) {
+  } else if (config_.sum_bits == 8) {
     lookup_sum(c.payload, c.count, table_, mode, result);
   } else {
     lookup_sum(c.payload, c.count, table_, mode, reinterpret_cast<std::uint16_t*>(result));

@@ -18,6 +18,7 @@ struct SlotPoolConfig {
   unsigned workers = 0;                ///< n
   unsigned quorum = 0;                 ///< contributions that complete a slot, 1 .. n
   unsigned value_bits = 0;             ///< 8 or 16
+  unsigned sum_bits = 0;               ///< of the sums here; 0: value_bits. A rack's are narrower than the job's
 };
 
 /// One worker's packet for one slot.

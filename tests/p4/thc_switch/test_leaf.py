@@ -127,23 +127,23 @@ def test_the_job_has_the_slots_of_the_root(lab: RackLab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "advice"),
+    ("shape", "field", "advice"),
     [
-        ({"slots": 32, "norm_slots": 4}, "thc-ps --slots 16"),
-        ({"norm_slots": 5}, "thc-ps --slots 16"),
-        ({"shards": 4}, "--threads 1"),
-        ({"codes_multiple": 3}, "use thc-ps as the root"),
+        ({"slots": 32, "norm_slots": 4}, ConfigField.SLOTS, "thc-ps --slots 16"),
+        ({"norm_slots": 5}, ConfigField.SLOTS, "thc-ps --slots 16"),
+        ({"shards": 4}, ConfigField.NONE, "--threads 1"),
+        ({"codes_multiple": 3}, ConfigField.NONE, "use thc-ps as the root"),
     ],
     ids=str,
 )
 def test_a_root_whose_job_does_not_fit_the_switch(
-    lab: RackLab, caplog: pytest.LogCaptureFixture, shape: dict[str, int], advice: str
+    lab: RackLab, caplog: pytest.LogCaptureFixture, shape: dict[str, int], field: ConfigField, advice: str
 ) -> None:
     (asked,) = lab.hello(lab.workers[0])
     sent = lab.from_root(lab.welcome(asked, **shape))
     assert sorted(kinds(sent)) == sorted([(lab.workers[0].endpoint, "error"), (ROOT, "goodbye")])
     (refusal,) = [Thc(datagram)[ThcError] for to, datagram in sent if to != ROOT]
-    assert (refusal.reason, refusal.field) == (REASONS["bad_config"], ConfigField.SLOTS)
+    assert (refusal.reason, refusal.field) == (REASONS["bad_config"], field)
     assert advice in caplog.text
 
 

@@ -1,0 +1,119 @@
+// What a leaf's job is to the root (docs/protocol.md, "Racks"): one of its workers. Who waits for what comes from
+// there.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "job.h"
+#include "leaf_config.h"
+#include "thc/hello.h"
+#include "thc/wire_layout.h"
+
+namespace thc::ps {
+
+class RootLink {
+ public:
+  static constexpr std::chrono::milliseconds kHelloInterval{100};
+  /// HELLO goes on while workers' HELLOs wait: for so long after the last of them.
+  static constexpr std::chrono::milliseconds kPatience{2000};
+  /// What the root says no to is asked again all the time; this long its last answer holds.
+  static constexpr std::chrono::milliseconds kRefusalAge{500};
+  /// Without any answer for so long, the root is said not to answer.
+  static constexpr std::chrono::milliseconds kSilence{500};
+  /// A rack whose workers are there, but not all, has nothing to send; so often it says ALIVE instead.
+  static constexpr std::chrono::milliseconds kAliveInterval{500};
+
+  /// Allocates. `holder_ip`: who asked for the job.
+  RootLink(const Hello& hello, std::uint32_t holder_ip, const LeafConfig& leaf, ShardShare share);
+
+  std::uint16_t job_id() const noexcept { return header_.job_id; }
+  std::uint32_t holder_ip() const noexcept { return holder_ip_; }
+  /// What the workers said.
+  const JobConfig& config() const noexcept { return config_; }
+
+  // Joining.
+  bool joined() const noexcept { return joined_; }
+  /// A worker's HELLO waits for the root.
+  void want(TimePoint now) noexcept;
+  bool is_wanted(TimePoint now) const noexcept { return now < wanted_until_; }
+  bool is_hello_due(TimePoint now) const noexcept { return !joined_ && is_wanted(now) && now >= next_hello_; }
+  wire::Header hello_header() const noexcept;
+  /// Unchanged until the next CHALLENGE.
+  const std::vector<std::uint8_t>& hello_payload() const noexcept { return hello_payload_; }
+  /// Whether a message from the root answers the HELLO of this process; others are copies of old ones.
+  bool answers_hello(const wire::Header& header) const noexcept;
+  void said_hello(TimePoint now) noexcept;
+  /// Whether to say HELLO at once, with this cookie.
+  bool take_challenge(const wire::ChallengePayload& payload) noexcept;
+  /// Whether it was expected and is possible; then the root has let the job in.
+  bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now);
+  /// What the root said to the HELLO. Returns whether it is news.
+  bool take_refusal(const Refusal& refusal, TimePoint now) noexcept;
+  /// What the workers whose HELLOs wait are to be told; nothing: to wait.
+  std::optional<Refusal> why_waiting(TimePoint now) const noexcept;
+  /// The root has not answered any HELLO; true once for each time that it falls silent.
+  bool has_fallen_silent(TimePoint now) noexcept;
+  /// Out of the root's job; HELLO must be said again, as another process.
+  void start_over() noexcept;
+
+  // What WELCOME said.
+  std::uint32_t epoch() const noexcept { return header_.epoch; }
+  std::uint32_t slots() const noexcept { return slots_; }
+  std::uint32_t window_bytes() const noexcept { return window_bytes_; }
+
+  /// For a bare message to the root.
+  wire::Header notice_header(wire::MessageType type) const noexcept;
+  /// `contribution`, of a worker, as the rack's. Its round is the one that results are awaited for from now on.
+  wire::Header partial_sum_header(const wire::Header& contribution, std::uint32_t local_slot, TimePoint now) noexcept;
+  /// As that, when `contribution` was sent again: its worker waits for an answer.
+  wire::Header repeated_sum_header(const wire::Header& contribution, std::uint32_t local_slot, TimePoint now) noexcept;
+  /// Whether the root has left repeated sums without an answer for too long.
+  bool is_root_silent(TimePoint now) const noexcept;
+  bool is_alive_due(TimePoint workers_heard_at, TimePoint now) const noexcept;
+  void said_alive(TimePoint now) noexcept { sent_at_ = now; }
+
+  /// Whether `header`, from the root, is about this job, in this incarnation.
+  bool is_addressed(const wire::Header& header) const noexcept;
+  void heard_of(TimePoint) noexcept { silent_since_.reset(); }
+  /// Workers (a bitmap) that wait for what the root says about that round; none of them afterwards. A result or its
+  /// like (`final`) is for all at first.
+  std::uint64_t take_waiting(std::uint32_t local_slot, std::uint32_t round, bool final) noexcept;
+
+ private:
+  /// A round of a slot, whose lowest bit picks it.
+  struct Awaited {
+    std::uint64_t asked = 0;  ///< workers that sent again since the root last answered
+    std::uint32_t round = 0;
+    bool sent = false;    ///< the rack's part of this round
+    bool passed = false;  ///< the result went to all
+  };
+  Awaited& awaited(std::uint32_t local_slot, std::uint32_t round) noexcept {
+    return awaited_[2 * std::size_t{local_slot} + (round & 1)];
+  }
+  wire::Header sum_header(const wire::Header& contribution, TimePoint now) noexcept;
+
+  const JobConfig config_;
+  const std::uint32_t holder_ip_;
+  const LeafConfig& leaf_;
+  const ShardShare share_;
+  wire::Header header_;  ///< of all messages to the root
+  std::uint64_t nonce_ = 0;
+  std::vector<std::uint8_t> hello_payload_;
+  TimePoint wanted_until_{};
+  TimePoint next_hello_{};
+  bool challenged_ = false;  ///< since the last HELLO that was due
+  std::optional<Refusal> refusal_;
+  TimePoint refused_at_{};
+  bool told_of_silence_ = false;
+  bool joined_ = false;
+  std::uint32_t slots_ = 0;
+  std::uint32_t window_bytes_ = 0;
+  TimePoint sent_at_{};                    ///< the last packet to the root
+  std::optional<TimePoint> silent_since_;  ///< the first packet since then that asks for an answer
+  std::vector<Awaited> awaited_;           ///< two for each slot of this shard
+};
+
+}  // namespace thc::ps

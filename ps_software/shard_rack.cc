@@ -1,0 +1,228 @@
+// The part of Shard that makes it a leaf: the server of a rack, whose sums the root adds (docs/protocol.md, "Racks").
+#include <cstring>
+#include <optional>
+
+#include "replies.h"
+#include "shard.h"
+
+namespace thc::ps {
+namespace {
+
+using wire::ErrorReason;
+using wire::MessageType;
+
+template <typename Payload>
+std::optional<Payload> payload_of(std::span<const std::uint8_t> datagram) noexcept {
+  Payload payload;
+  if (datagram.size() != sizeof(wire::Header) + sizeof(payload)) return std::nullopt;
+  std::memcpy(&payload, datagram.data() + sizeof(wire::Header), sizeof(payload));
+  return payload;
+}
+
+/// The header of what the root said, as the workers of `job` know it.
+wire::Header header_below(const wire::Header& from_root, const Job& job) noexcept {
+  wire::Header header = reply_header(from_root, static_cast<MessageType>(std::uint8_t{from_root.message_type}));
+  header.code_bits = static_cast<std::uint8_t>(job.config().table.bits());
+  header.num_workers = job.config().num_workers;
+  header.epoch = job.epoch();
+  return header;
+}
+
+/// A result's: whether it is what such a slot has, and as long as it says.
+bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool takes_norms,
+                     const LeafConfig& leaf) noexcept {
+  const bool norms = header.message_type == static_cast<std::uint8_t>(MessageType::kMaxNorm);
+  const unsigned bits = norms ? 32U : unsigned{header.value_bits};
+  return norms == takes_norms && payload_bytes * 8 == std::size_t{header.payload_count} * bits &&
+         header.contributions == leaf.racks && header.flags == 0;
+}
+
+}  // namespace
+
+bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  RootLink* link = upstream_->find(hello.job_id);
+  if (link == nullptr) {
+    link = upstream_->create(hello, packet.from);
+    if (link == nullptr) {
+      send_error(packet, {ErrorReason::kTooManyJobs});
+      return false;
+    }
+  } else if (const auto field = difference(hello.config, link->config())) {
+    send_error(packet, {.reason = ErrorReason::kConfigMismatch,
+                        .field = *field,
+                        .job_value = value_of(*field, link->config()).value_or(0)});
+    return false;
+  }
+  link->want(now);
+  if (link->joined()) return true;
+  upstream_->ask(*link, now);
+  if (const auto refusal = link->why_waiting(now)) {
+    send_error(packet, *refusal);
+  } else {
+    packet.counters.count(Drop::kLater);
+  }
+  return false;
+}
+
+void Shard::handle_root(const Packet& packet, TimePoint now) noexcept {
+  if (!upstream_->is_root(packet.from)) return packet.counters.count(Drop::kSender);
+  RootLink* link = upstream_->find(packet.header.job_id);
+  if (link == nullptr || !link->is_addressed(packet.header)) return packet.counters.count(Drop::kHeader);
+  switch (static_cast<MessageType>(std::uint8_t{packet.header.message_type})) {
+    case MessageType::kWelcome:
+      return take_root_welcome(packet, *link, now);
+    case MessageType::kChallenge: {
+      const auto payload = payload_of<wire::ChallengePayload>(packet.datagram);
+      if (!payload || !link->answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
+      return upstream_->answer_challenge(*link, *payload);
+    }
+    case MessageType::kError:
+      return take_root_error(packet, *link, now);
+    case MessageType::kProbe:
+      if (!link->joined() || packet.header.epoch != link->epoch()) return packet.counters.count(Drop::kHeader);
+      return upstream_->send(link->notice_header(MessageType::kAlive));
+    case MessageType::kAggregate:
+    case MessageType::kMaxNorm:
+    case MessageType::kStraggler:
+      return take_root_answer(packet, *link, now);
+    default:
+      return packet.counters.count(Drop::kType);
+  }
+}
+
+void Shard::take_root_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+  const auto payload = payload_of<wire::WelcomePayload>(packet.datagram);
+  if (!payload || !link.answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
+  link.heard_of(now);
+  const std::uint16_t shards = payload->shards;
+  if (shards != jobs_.limits().share.shards) {
+    if (link.take_refusal({ErrorReason::kBadConfig}, now)) {
+      jobs_.events().push({.job = link.job_id(),
+                           .change = JobChange::kOtherShards,
+                           .workers = link.config().num_workers,
+                           .shards = shards});
+    }
+    return;
+  }
+  if (!link.take_welcome(packet.header, *payload, now)) return packet.counters.count(Drop::kHeader);
+  // The root may have come back with other slots; workers that say HELLO then start the job.
+  if (packet.job != nullptr && packet.job->slots() != link.slots()) {
+    flush();
+    jobs_.remove(link.job_id(), JobChange::kRootLost);
+  }
+}
+
+void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+  const wire::Header& header = packet.header;
+  const auto error = payload_of<wire::ErrorPayload>(packet.datagram);
+  if (!error) return packet.counters.count(Drop::kLength);
+  const auto reason = static_cast<ErrorReason>(std::uint16_t{error->reason});
+  if (header.epoch == 0 && link.answers_hello(header)) {
+    const auto field = static_cast<wire::ConfigField>(std::uint16_t{error->field});
+    return take_root_refusal({.reason = reason, .field = field, .job_value = error->job_value}, link, now);
+  }
+  if (!link.joined() || header.epoch != link.epoch()) return packet.counters.count(Drop::kHeader);
+  switch (reason) {
+    case ErrorReason::kUnknownJob:
+    case ErrorReason::kStaleEpoch:
+      return leave_root_job(link, reason);
+    case ErrorReason::kIncomplete:
+    case ErrorReason::kOrderMismatch:
+      return take_root_answer(packet, link, now);
+    default:
+      return packet.counters.count(Drop::kHeader);
+  }
+}
+
+void Shard::take_root_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept {
+  link.heard_of(now);
+  if (!link.take_refusal(refusal, now)) return;
+  jobs_.events().push({.job = link.job_id(),
+                       .change = JobChange::kRefused,
+                       .workers = link.config().num_workers,
+                       .reason = refusal.reason,
+                       .field = refusal.field});
+}
+
+void Shard::leave_root_job(RootLink& link, ErrorReason why) noexcept {
+  Job* job = jobs_.find(link.job_id());
+  flush();  // queued results are in the job's memory
+  if (why == ErrorReason::kStaleEpoch && job != nullptr) {
+    // Another rack has other processes now, with which these workers have no rounds in common.
+    job->start_over();
+    return link.start_over();
+  }
+  if (job != nullptr) jobs_.remove(link.job_id(), JobChange::kRootLost);
+  upstream_->forget(link);
+}
+
+void Shard::take_root_answer(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+  const wire::Header& header = packet.header;
+  const ShardShare share = jobs_.limits().share;
+  const std::uint32_t slot = header.slot;
+  if (packet.job == nullptr || !link.joined() || header.epoch != link.epoch()) {
+    return packet.counters.count(Drop::kHeader);
+  }
+  if (slot >= link.slots() || !share.owns(slot)) return packet.counters.count(Drop::kSlot);
+  const std::size_t payload_bytes = packet.datagram.size() - sizeof(header);
+  const auto type = static_cast<MessageType>(std::uint8_t{header.message_type});
+  if (type == MessageType::kStraggler) {
+    if (payload_bytes != 0) return packet.counters.count(Drop::kLength);
+  } else if (type != MessageType::kError) {
+    if (!is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_->leaf())) {
+      return packet.counters.count(Drop::kLength);
+    }
+  }
+  link.heard_of(now);
+  // Nothing is final about a round that waits for other racks.
+  const bool waits = type == MessageType::kError && payload_of<wire::ErrorPayload>(packet.datagram)->reason ==
+                                                        static_cast<std::uint16_t>(ErrorReason::kIncomplete);
+  pass_on(packet, *packet.job, link.take_waiting(share.local(slot), header.round, !waits));
+}
+
+void Shard::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept {
+  RootLink* link = upstream_->find(packet.header.job_id);
+  if (link == nullptr || !link->joined()) return;
+  const bool again = reply.outcome == SlotOutcome::kReplay;
+  if (again && link->is_root_silent(now)) {
+    send_error(packet, {.reason = ErrorReason::kRacksIncomplete, .job_value = upstream_->leaf().racks});
+  }
+  packet.job->mark_queued(local_slot, packet.header.round, flush_number_);
+  upstream_->send(again ? link->repeated_sum_header(packet.header, local_slot, now)
+                        : link->partial_sum_header(packet.header, local_slot, now),
+                  reply.result);
+  packet.counters.sent_up.add();
+}
+
+void Shard::pass_on(const Packet& packet, const Job& job, std::uint64_t workers) noexcept {
+  if (workers == 0) return packet.counters.duplicates.add();
+  if (packet.header.message_type == static_cast<std::uint8_t>(MessageType::kError)) {
+    return pass_on_error(packet, job, workers);
+  }
+  wire::Header header = header_below(packet.header, job);
+  const bool is_result = header.message_type != static_cast<std::uint8_t>(MessageType::kStraggler);
+  header.contributions = is_result ? job.config().num_workers : std::uint8_t{0};  // all racks: all workers
+  (is_result ? packet.counters.passed_on : packet.counters.stale).add();
+  job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
+    if ((workers >> worker & 1) == 0) return;
+    header.worker_id = worker;
+    io_.send(to, bytes_of(header), packet.datagram.subspan(sizeof(header)));
+  });
+}
+
+void Shard::pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept {
+  Message<wire::ErrorPayload> message{.header = header_below(packet.header, job), .payload = {}};
+  message.payload = *payload_of<wire::ErrorPayload>(packet.datagram);
+  if (message.payload.reason == static_cast<std::uint16_t>(ErrorReason::kIncomplete)) {
+    message.payload.reason = static_cast<std::uint16_t>(ErrorReason::kRacksIncomplete);
+    message.payload.job_value = std::uint32_t{upstream_->leaf().racks};
+  }
+  packet.counters.count(static_cast<ErrorReason>(std::uint16_t{message.payload.reason}));
+  job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
+    if ((workers >> worker & 1) == 0) return;
+    message.header.worker_id = worker;
+    io_.send(to, bytes_of(message), {});
+  });
+}
+
+}  // namespace thc::ps

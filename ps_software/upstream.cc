@@ -1,0 +1,87 @@
+#include "upstream.h"
+
+#include <algorithm>
+#include <new>
+
+#include "replies.h"
+
+namespace thc::ps {
+
+using wire::MessageType;
+
+Upstream::Upstream(const JobLimits& limits, io::PacketIo& packet_io)
+    : leaf_(*limits.leaf),
+      root_(shard_endpoint(leaf_.root, limits.share.shard)),
+      share_(limits.share),
+      max_jobs_per_address_(limits.max_jobs_per_address),
+      io_(packet_io),
+      links_(limits.max_jobs) {}
+
+RootLink* Upstream::create(const Hello& hello, io::Endpoint from) noexcept {
+  const auto place = std::ranges::find_if(links_, [](const auto& link) { return link == nullptr; });
+  if (place == links_.end()) return nullptr;
+  const auto held =
+      std::ranges::count_if(links_, [from](const auto& link) { return link && link->holder_ip() == from.ip; });
+  if (held >= static_cast<std::ptrdiff_t>(max_jobs_per_address_)) return nullptr;
+  try {
+    *place = std::make_unique<RootLink>(hello, from.ip, leaf_, share_);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(place - links_.begin() + 1);
+  return place->get();
+}
+
+void Upstream::send(const wire::Header& header, std::span<const std::uint8_t> payload) noexcept {
+  io_.send(root_, bytes_of(header), payload);
+}
+
+void Upstream::ask(RootLink& link, TimePoint now) noexcept {
+  if (!link.is_hello_due(now)) return;
+  send(link.hello_header(), link.hello_payload());
+  link.said_hello(now);
+}
+
+void Upstream::answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept {
+  io_.flush();  // a HELLO without the cookie may be queued
+  if (link.take_challenge(payload)) send(link.hello_header(), link.hello_payload());
+}
+
+void Upstream::renew(RootLink& link) noexcept {
+  if (link.joined()) send(link.notice_header(MessageType::kGoodbye));
+  io_.flush();  // as above
+  link.start_over();
+}
+
+void Upstream::end(RootLink& link) noexcept {
+  if (link.joined()) send(link.notice_header(MessageType::kGoodbye));
+  forget(link);
+}
+
+void Upstream::forget(RootLink& link) noexcept {
+  io_.flush();
+  std::uint16_t& place = place_plus_one_[link.job_id()];
+  links_[place - 1U].reset();
+  place = 0;
+}
+
+void Upstream::run_timers(JobTable& jobs, TimePoint now) noexcept {
+  for (const auto& place : links_) {
+    if (!place) continue;
+    RootLink& link = *place;
+    ask(link, now);
+    if (link.has_fallen_silent(now)) {
+      jobs.events().push(
+          {.job = link.job_id(), .change = JobChange::kRootSilent, .workers = link.config().num_workers});
+    }
+    const Job* job = jobs.find(link.job_id());
+    if (job == nullptr) {
+      if (!link.is_wanted(now)) end(link);
+    } else if (link.is_alive_due(job->last_heard(), now)) {
+      send(link.notice_header(MessageType::kAlive));
+      link.said_alive(now);
+    }
+  }
+}
+
+}  // namespace thc::ps

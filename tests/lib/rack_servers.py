@@ -1,0 +1,74 @@
+"""Racks of a job: one thc-ps for each, and one above them that adds their sums."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import accumulate
+from typing import Self
+
+from byteps_thc.tools.launch import ParameterServer
+
+
+def free_udp_port() -> int:
+    """A UDP port of loopback that nobody has at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+class RackServers:
+    """A root and its leaves, for racks of so many workers. All thc-ps get `arguments`, leaves also `leaf_arguments`."""
+
+    def __init__(
+        self, sizes: Sequence[int], arguments: Sequence[str] = (), *, leaf_arguments: Sequence[str] = ()
+    ) -> None:
+        self.sizes = sizes
+        self._arguments = list(arguments)
+        self._leaf_arguments = list(leaf_arguments)
+        self._stack = ExitStack()
+        self.root_port = 0
+        self.root: ParameterServer
+        self.leaves: list[ParameterServer] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_root()
+            self.leaves = [self.start_leaf(rack) for rack in range(len(self.sizes))]
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start_root(self) -> None:
+        """(Again) at the same address."""
+        self.root = self._stack.enter_context(ParameterServer(self._arguments, port=self.root_port))
+        self.root_port = port_of(self.root.address)
+
+    def start_leaf(self, rack: int, port: int = 0, arguments: Sequence[str] = ()) -> ParameterServer:
+        ends = list(accumulate(self.sizes))
+        racks = ",".join(f"{end - size}-{end - 1}" for end, size in zip(ends, self.sizes, strict=True))
+        place = ["--upstream", f"127.0.0.1:{self.root_port}", "--rack", str(rack), "--racks", racks]
+        command = [*self._arguments, *self._leaf_arguments, *place, *arguments]
+        return self._stack.enter_context(ParameterServer(command, port=port))
+
+    def restart_leaf(self, rack: int) -> None:
+        self.leaves[rack] = self.start_leaf(rack, port_of(self.leaves[rack].address))
+
+    def address_of(self, worker: int) -> str:
+        """Where that worker sends."""
+        rack = next(rack for rack, end in enumerate(accumulate(self.sizes)) if worker < end)
+        return self.leaves[rack].address
+
+    @property
+    def workers(self) -> int:
+        return sum(self.sizes)
