@@ -38,6 +38,7 @@ void RootLink::start_over() noexcept {
   refusal_.reset();
   silent_since_.reset();
   next_hello_ = {};
+  wanted_until_ = {};  // by a worker that says HELLO now: a place for none would keep others waiting
 }
 
 void RootLink::want(TimePoint now) noexcept {

@@ -371,6 +371,8 @@ TEST_F(Rack, AnotherServerInPlaceOfALeafTakesItsPlace) {
   say(0, codes_of(0));
   say(1, codes_of(1));
   EXPECT_EQ(single(say(0, codes_of(0, 1, true))).reason(), ErrorReason::kStaleEpoch);
+  pass_time(1s);
+  EXPECT_EQ(root.shard->jobs()[0].workers.get(), 1U) << "rack 0 has no workers and takes no place";
 }
 
 TEST_F(Rack, GoodbyeGoesUp) {

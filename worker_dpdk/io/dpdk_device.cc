@@ -141,8 +141,8 @@ void DpdkDevice::configure(const DpdkConfig& config, const rte_eth_dev_info& inf
   const int rc = rte_eth_dev_set_mtu(port_id_, config.mtu_bytes);
   if (rc != 0 && rc != -ENOTSUP) {  // virtual devices take what fits their buffers
     throw ConfigurationError("DPDK device \"" + device_ + "\" takes no MTU of " + std::to_string(config.mtu_bytes) +
-                             " bytes (" + rte_strerror(-rc) + "): it takes " + std::to_string(info.min_mtu) + " to " +
-                             std::to_string(info.max_mtu));
+                             " bytes (" + rte_strerror(-rc) + "), but frames of at most " +
+                             std::to_string(info.max_rx_pktlen) + " bytes: give a smaller MTU, on every host");
   }
 }
 

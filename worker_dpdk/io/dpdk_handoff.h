@@ -2,16 +2,17 @@
 #pragma once
 
 #include <rte_mbuf.h>
-#include <rte_ring.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+struct rte_ring;
+
 namespace thc::io {
 
-/// One ring for each queue. No thread waits for another one in it, not even for one that is scheduled away.
+/// One ring without locks for each queue, of which one thread takes and all others give.
 class DpdkHandoff {
  public:
   /// Most frames that wait for one queue.

@@ -122,8 +122,6 @@ def _check_thc_ps(testbed: Testbed, aggregator: ThcPs) -> None:
             raise ValueError(f'aggregator.hosts: {host.name} has workers; use kind "colocated", or another host')
         if aggregator.metrics_port and host.management_ip is None:
             raise ValueError(f"aggregator.metrics_port: {host.name} has no management_ip to serve it at; give it one")
-    if isinstance(testbed.transport, Dpdk) and aggregator.threads > 1:
-        raise ValueError("aggregator.threads: thc-ps over DPDK has one; leave it out")
     try:
         testbed.job.thc.resolve(testbed.workers)
     except ConfigurationError as error:

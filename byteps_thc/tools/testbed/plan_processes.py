@@ -81,6 +81,7 @@ class Processes:
         if aggregator.metrics_port:
             argv += ["--metrics-port", str(aggregator.metrics_port), "--metrics-listen", str(host.management_ip)]
         transport = self._testbed.transport
+        ports = range(aggregator.port, aggregator.port + aggregator.threads)  # one for each thread
         if isinstance(transport, Dpdk):
             arguments = eal_arguments(self._testbed, transport, host, nic, f"thc-ps{number}")
             argv += ["--dpdk", "--eal-args", shlex.join(arguments), "--dpdk-prefix", str(PREFIX_LENGTH)]
@@ -91,7 +92,7 @@ class Processes:
             argv=(*argv, *aggregator.options),
             environment=path_environment(self._bin),
             ready=READY_PREFIX,
-            listens=() if isinstance(transport, Dpdk) else (f"udp:{nic.ip}:{aggregator.port}",),
+            listens=() if isinstance(transport, Dpdk) else tuple(f"udp:{nic.ip}:{port}" for port in ports),
         )
 
     def _software_switch(self, aggregator: SwitchAggregator) -> PlannedProcess:

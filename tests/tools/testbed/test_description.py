@@ -89,7 +89,6 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
     ],
     "colocated": [
         ('kind = "colocated"', 'kind = "colocated"\nhosts = ["gpu0"]', r'"colocated" is all hosts with workers'),
-        ('kind = "colocated"', 'kind = "colocated"\nthreads = 2', r"aggregator.threads: thc-ps over DPDK has one"),
         ('{ ip = "10.0.0.101", pci_address = "0000:3b:00.1", numa_node = 0 },', "", r"2 processes need a NIC of DPDK"),
         ('folder = "/srv/thc-colocated"', 'folder = "~/thc"', r"folder: .*pattern"),
         ('command = ["python3", "train.py"]', 'command = "python3 train.py"', r"training.command: .*tuple"),

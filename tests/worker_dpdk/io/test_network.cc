@@ -45,7 +45,7 @@ TestNetwork::TestNetwork() : veth_missing_(set_up_veth()) {
   const std::string socket = ",id=0,secret=io_test,socket-abstract=yes,socket=thc_io_test_" + std::to_string(getpid());
   base_.eal_args = {"--no-huge",
                     "-m",
-                    "256",
+                    "512",
                     "--vdev=net_memif0,role=server" + socket,
                     "--vdev=net_memif1,role=client" + socket,
                     "--vdev=net_memif2,role=client" + socket + "_absent",
@@ -78,7 +78,8 @@ std::string TestNetwork::set_up_veth() {
       run("ip link set lo up && ip link add thc_a type veth peer name thc_b && "
           "ip link add thc_dpdk type veth peer name thc_kernel && "
           "ip link add thc_two type veth peer name thc_one && "
-          "for i in thc_a thc_b thc_dpdk thc_kernel thc_two thc_one; do ip link set $i addrgenmode none; ip link set "
+          "for i in thc_a thc_b thc_dpdk thc_kernel thc_two thc_one; do ip link set $i addrgenmode none; "
+          "ip link set "
           "$i up; done && "
           "ip addr add 10.99.0.1/24 dev thc_kernel");
   if (!up || !disable_checksum_offload(kKernelInterface)) {

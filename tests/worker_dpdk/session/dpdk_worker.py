@@ -21,7 +21,7 @@ def main() -> None:
         job=1,
         worker=settings["worker"],
         workers=settings["workers"],
-        config=ThcConfig(),
+        config=ThcConfig(codes_per_packet=settings["codes_per_packet"]),
         backend=DpdkConfig(**settings["dpdk"]),
         faults=FaultConfig(**settings["faults"]) if settings["faults"] else None,
         timeouts=Timeouts(connect_s=20, operation_s=30),
