@@ -22,6 +22,7 @@ from thc_switch.description import (
 from thc_switch.plan import Plan
 from thc_switch.planner import plan
 from thc_switch.targets.base import SwitchControl
+from thc_switch.upstream_description import UpstreamDescription
 
 __all__ = [
     "Deployment",
@@ -34,6 +35,7 @@ __all__ = [
     "SwitchAgent",
     "SwitchControl",
     "SwitchDescription",
+    "UpstreamDescription",
     "WorkerDescription",
     "allocate",
     "plan",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from byteps_thc.wire.layout import (
     UDP_PORT,
@@ -25,49 +25,18 @@ from byteps_thc.wire.layout import (
     WelcomePayload,
 )
 from thc_switch import frames, limits
+from thc_switch.agent_job import AgentJob, JoinedWorker
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
 from thc_switch.description import Deployment
 from thc_switch.frames import Datagram
 from thc_switch.hello import Hello, JobConfig, Refusal, difference, parse_hello
+from thc_switch.root_link import RootLink
 from thc_switch.targets.base import SwitchControl
 
 #: A worker that was silent for this long may be replaced by another process with its id.
 LIVENESS_S = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Worker:
-    """A worker that said HELLO in this incarnation."""
-
-    nonce: int
-    joined: bool
-    heard_s: float
-    packets: int
-
-
-@dataclass
-class _Job:
-    """A job and its present incarnation."""
-
-    allocation: JobAllocation
-    epoch: int | None = None
-    """None: closed, or the switch was not told all that opens it"""
-    config: JobConfig | None = None
-    """of this incarnation, with what its first worker settled"""
-    workers: dict[int, _Worker] = field(default_factory=dict)
-    superseded: deque[int] = field(default_factory=lambda: deque(maxlen=limits.REMEMBERED_EPOCHS))
-
-    def is_joined(self, number: int) -> bool:
-        """Whether a worker said HELLO and not GOODBYE."""
-        return number in self.workers and self.workers[number].joined
-
-    @property
-    def slots(self) -> int:
-        """Slots the workers use."""
-        asked = self.config.slots_asked if self.config else None
-        return min(asked, self.allocation.slots) if asked else self.allocation.slots
 
 
 class SwitchAgent:
@@ -84,7 +53,7 @@ class SwitchAgent:
         self._control = control
         self._switch = deployment.switch
         self._new_epoch = new_epoch or _random_epoch
-        self._jobs = {allocation.job_id: _Job(allocation) for allocation in allocate(deployment)}
+        self._jobs = {allocation.job_id: self._new_job(allocation) for allocation in allocate(deployment)}
         #: frames by what became of them: joined, left, the reason of an ERROR, or why they were dropped
         self.counters: Counter[str] = Counter()
         for job in self._jobs.values():
@@ -104,115 +73,220 @@ class SwitchAgent:
             return self._drop("version")
         header = Header.unpack(datagram.payload)
         if header.message_type == MessageType.HELLO:
-            answer = self._handle_hello(header, datagram, now_s)
-        elif header.message_type == MessageType.GOODBYE:
-            self._handle_goodbye(header, datagram)
-            answer = None
-        else:
+            return self._handle_hello(header, datagram, now_s)
+        if header.message_type == MessageType.GOODBYE:
+            return self._handle_goodbye(header, datagram)
+        job = self._jobs.get(header.job_id)
+        if job is None or job.link is None or not job.link.is_from_root(datagram):
             return self._drop("type")
-        return [] if answer is None else [frames.build(datagram.answer(answer))]
+        return self._handle_root(job, job.link, header, datagram.payload[Header.SIZE_BYTES :], now_s)
 
     def _drop(self, why: str) -> list[bytes]:
         self.counters[f"dropped_{why}"] += 1
         return []
 
-    def _handle_hello(self, header: Header, datagram: Datagram, now_s: float) -> bytes | None:
+    def _handle_hello(self, header: Header, datagram: Datagram, now_s: float) -> list[bytes]:
         if not _is_clean(header) or header.epoch != 0 or header.slot != 0:
-            self._drop("header")
-            return None
+            return self._drop("header")
         hello = parse_hello(header, datagram.payload)
         if hello is None:
-            self._drop("length")
-            return None
+            return self._drop("length")
         if isinstance(hello, Refusal):
-            return self._refuse(header, hello)
+            return self._refuse(header, datagram, hello)
         job = self._jobs.get(header.job_id)
         if job is None:
-            return self._refuse(header, Refusal(ErrorReason.UNKNOWN_JOB))
-        if refusal := difference(hello.config, job.config or JobConfig.of_job(job.allocation.job)):
-            return self._refuse(header, refusal)
-        if not _is_from(datagram, job, header.worker_id):
+            return self._refuse(header, datagram, Refusal(ErrorReason.UNKNOWN_JOB))
+        if refusal := difference(hello.config, job.settled(now_s)):
+            return self._refuse(header, datagram, refusal)
+        if not job.is_from(datagram, header.worker_id):
             _log.warning("job %d: worker %d says HELLO from %s", header.job_id, header.worker_id, datagram.source)
-            return self._refuse(header, Refusal(ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID))
-        if not self._join(job, header.worker_id, hello, now_s):
+            return self._refuse(header, datagram, Refusal(ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID))
+        if self._is_duplicate(job, header.worker_id, hello, now_s):
             bitmap = 1 << header.worker_id
-            return self._refuse(header, Refusal(ErrorReason.DUPLICATE_WORKER, worker_bitmap=bitmap))
-        self.counters["joined"] += 1
-        return self._welcome(header, job)
+            return self._refuse(header, datagram, Refusal(ErrorReason.DUPLICATE_WORKER, worker_bitmap=bitmap))
+        to_root = self._end_what_is_over(job, header.worker_id, hello)
+        if job.link is not None and job.link.welcome is None:
+            job.waiting[header.worker_id] = (header, datagram)
+            to_root += job.link.ask(hello.config, now_s)
+            if job.link.is_silent:  # for the error at the worker's deadline
+                to_root += self._refuse(
+                    header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks)
+                )
+            return to_root
+        self._join(job, header.worker_id, hello, now_s)
+        return [*to_root, *_answer(datagram, self._welcome(header, job))]
 
-    def _join(self, job: _Job, number: int, hello: Hello, now_s: float) -> bool:
-        """Return False when another process, which lives, has this worker's number."""
+    def _is_duplicate(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> bool:
+        """Whether another process, which lives, has this worker's number."""
+        worker = job.workers.get(number)
+        if worker is None or worker.nonce == hello.nonce:
+            return False
+        return worker.joined and self._is_alive(job, number, worker, now_s)
+
+    def _end_what_is_over(self, job: AgentJob, number: int, hello: Hello) -> list[bytes]:
+        """End the incarnation that a worker who says HELLO, and who is no duplicate, cannot join; tell the root."""
         worker = job.workers.get(number)
         if worker is not None and worker.nonce != hello.nonce:
-            if worker.joined and self._is_alive(job, number, worker, now_s):
-                return False
             _log.info("job %d starts over: worker %d was restarted", job.allocation.job_id, number)
             self._supersede(job)
         elif job.epoch is not None and self._control.open_epoch(job.allocation) != job.epoch:
             # Tables were installed or reset anew: workers of before are told UNKNOWN_JOB, and join again.
             job.superseded.clear()
             job.epoch = None
+        else:
+            return []
+        job.workers.clear()
+        return self._leave_root(job)
+
+    def _join(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> None:
         if job.epoch is None:
             self._open(job, hello.config)
         packets = self._control.worker_packets(job.allocation, number)
-        job.workers[number] = _Worker(hello.nonce, joined=True, heard_s=now_s, packets=packets)
-        return True
+        job.workers[number] = JoinedWorker(hello.nonce, joined=True, heard_s=now_s, packets=packets)
+        self.counters["joined"] += 1
 
-    def _is_alive(self, job: _Job, number: int, worker: _Worker, now_s: float) -> bool:
+    def _is_alive(self, job: AgentJob, number: int, worker: JoinedWorker, now_s: float) -> bool:
         packets = self._control.worker_packets(job.allocation, number)
         if packets != worker.packets:  # NORM and CODES: the HELLO that asks is not counted
             worker.heard_s = now_s
         worker.packets = packets
         return now_s - worker.heard_s < LIVENESS_S
 
-    def _supersede(self, job: _Job) -> None:
+    def _supersede(self, job: AgentJob) -> None:
         """End the present incarnation: its workers are told STALE_EPOCH."""
         if job.epoch is not None:
             job.superseded.append(job.epoch)
         job.epoch = None
 
-    def _open(self, job: _Job, config: JobConfig) -> None:
+    def _open(self, job: AgentJob, config: JobConfig) -> None:
         """Begin an incarnation. When the switch cannot be told, the job stays closed until the next HELLO."""
-        job.workers.clear()
         job.config = job.config or config
-        epoch = self._new_epoch()
-        self._control.open_job(job.allocation, epoch, job.slots, tuple(job.superseded))
+        root_epoch = job.link.welcome.epoch if job.link is not None and job.link.welcome is not None else None
+        while (epoch := self._new_epoch()) == root_epoch:
+            pass  # a leaf tells the two directions by their epochs
+        self._control.open_job(job.allocation, epoch, job.slots, tuple(job.superseded), root_epoch)
         job.epoch = epoch
 
-    def _handle_goodbye(self, header: Header, datagram: Datagram) -> None:
+    def _handle_goodbye(self, header: Header, datagram: Datagram) -> list[bytes]:
         job = self._jobs.get(header.job_id)
         if job is None or job.config is None or header.epoch != job.epoch or not _is_clean(header):
-            self._drop("header")
-        elif len(datagram.payload) != Header.SIZE_BYTES:
-            self._drop("length")
-        elif not _agrees_with(header, job.config):
-            self._drop("header")
-        elif not _is_from(datagram, job, header.worker_id) or not job.is_joined(header.worker_id):
-            self._drop("sender")
-        else:
-            self.counters["left"] += 1
-            job.workers[header.worker_id].joined = False
-            if not any(worker.joined for worker in job.workers.values()):
-                self._control.close_job(job.allocation)
-                self._jobs[header.job_id] = _Job(job.allocation)
+            return self._drop("header")
+        if len(datagram.payload) != Header.SIZE_BYTES:
+            return self._drop("length")
+        if not _agrees_with(header, job.config):
+            return self._drop("header")
+        if not job.is_from(datagram, header.worker_id) or not job.is_joined(header.worker_id):
+            return self._drop("sender")
+        self.counters["left"] += 1
+        job.workers[header.worker_id].joined = False
+        if any(worker.joined for worker in job.workers.values()):
+            return []
+        return self._end(job)
 
-    def _welcome(self, header: Header, job: _Job) -> bytes:
+    def _end(self, job: AgentJob) -> list[bytes]:
+        """Close a job until the next HELLO; return what the root is told."""
+        self._control.close_job(job.allocation)
+        self._jobs[job.allocation.job_id] = self._new_job(job.allocation)
+        return [] if job.link is None else job.link.goodbye()
+
+    def _new_job(self, allocation: JobAllocation) -> AgentJob:
+        return AgentJob(allocation, self._new_link(allocation))
+
+    def _new_link(self, allocation: JobAllocation) -> RootLink | None:
+        if allocation.job.upstream is None:
+            return None
+        return RootLink(allocation, self._switch, _random_nonce())
+
+    def _leave_root(self, job: AgentJob) -> list[bytes]:
+        """Leave the root's job, to join it as another process: the rounds of this leaf begin anew."""
+        if job.link is None:
+            return []
+        goodbye = job.link.goodbye()
+        job.link = self._new_link(job.allocation)
+        return goodbye
+
+    def _handle_root(self, job: AgentJob, link: RootLink, header: Header, payload: bytes, now_s: float) -> list[bytes]:
+        answer: list[bytes] | None = None
+        if header.message_type == MessageType.CHALLENGE:
+            answer = link.take_challenge(header, payload)
+        elif header.message_type == MessageType.PROBE:
+            answer = link.answer_probe(header)
+        elif header.message_type == MessageType.WELCOME:
+            refusal = link.take_welcome(header, payload)
+            if link.is_of_incarnation(header):
+                answer = self._answer_waiting(job, refusal, now_s)
+        elif header.message_type == MessageType.ERROR and len(payload) == ErrorPayload.SIZE_BYTES:
+            answer = self._take_root_error(job, link, header, ErrorPayload.unpack(payload), now_s)
+        return self._drop("root") if answer is None else answer
+
+    def _answer_waiting(self, job: AgentJob, refusal: Refusal | None, now_s: float) -> list[bytes]:
+        """Tell the workers that wait for the root what it said."""
+        waiting, job.waiting = job.waiting, {}
+        if refusal is None:
+            return [frame for hello in waiting.values() for frame in self._handle_hello(*hello, now_s)]
+        answers = []
+        for number, hello in waiting.items():
+            bitmap = 1 << number if refusal.reason is ErrorReason.DUPLICATE_WORKER else 0
+            answers += self._refuse(*hello, replace(refusal, worker_bitmap=bitmap))
+        return answers + self._end(job)
+
+    def _take_root_error(
+        self, job: AgentJob, link: RootLink, header: Header, error: ErrorPayload, now_s: float
+    ) -> list[bytes] | None:
+        if header.epoch == 0:
+            refusal = link.take_refusal(header, error, now_s)
+            return None if refusal is None else self._answer_waiting(job, refusal, now_s)
+        if not link.is_of_incarnation(header) or job.epoch is None:
+            return None
+        if error.reason == ErrorReason.ORDER_MISMATCH:
+            return self._tell_workers(job, header, error)
+        _log.warning("%s: its job is gone (reason %d), so this one ends", link.name, error.reason)
+        if error.reason == ErrorReason.STALE_EPOCH:  # other racks have other processes now
+            self._supersede(job)
+            job.workers.clear()
+            job.link = self._new_link(job.allocation)
+            self._control.close_job(job.allocation, tuple(job.superseded))
+            return []
+        self._end(job)
+        return []
+
+    def _tell_workers(self, job: AgentJob, header: Header, error: ErrorPayload) -> list[bytes]:
+        """What the root says about a slot, to all workers of the rack."""
+        assert job.config is not None
+        assert job.epoch is not None
+        common = replace(
+            _reply_header(header, MessageType.ERROR),
+            code_bits=job.config.code_bits,
+            num_workers=job.config.num_workers,
+            epoch=job.epoch,
+        )
+        frames_down = []
+        for number, worker in job.allocation.job.numbered_workers.items():
+            if job.is_joined(number):
+                payload = replace(common, worker_id=number).pack() + error.pack()
+                frames_down.append(frames.build(frames.to_station(self._switch, worker, payload)))
+        return frames_down
+
+    def _welcome(self, header: Header, job: AgentJob) -> bytes:
         assert job.epoch is not None
         payload = WelcomePayload(
             slots=job.slots,
             norm_slots=norm_slots_of(job.slots),
-            window_bytes=self._window_bytes(),
+            window_bytes=self._window_bytes(job),
             shards=1,
             codes_multiple=limits.CODES_PER_PACKET,
         )
         return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 
-    def _window_bytes(self) -> int:
-        """A worker's share of the switch's buffers, at least one packet."""
+    def _window_bytes(self, job: AgentJob) -> int:
+        """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet."""
         workers = sum(len(job.allocation.job.workers) for job in self._jobs.values() if job.epoch is not None)
-        return max(self._switch.buffer_bytes // workers, limits.RESULT_BYTES)
+        share = self._switch.buffer_bytes // workers
+        if job.link is not None and job.link.welcome is not None:
+            share = min(share, job.link.welcome.window_bytes)
+        return max(share, limits.RESULT_BYTES)
 
-    def _refuse(self, header: Header, refusal: Refusal) -> bytes:
+    def _refuse(self, header: Header, datagram: Datagram, refusal: Refusal) -> list[bytes]:
         self.counters[refusal.reason.name.lower()] += 1
         payload = ErrorPayload(
             worker_bitmap=refusal.worker_bitmap,
@@ -220,7 +294,12 @@ class SwitchAgent:
             field=refusal.field,
             job_value=refusal.job_value,
         )
-        return replace(_reply_header(header, MessageType.ERROR), payload_count=0).pack() + payload.pack()
+        answer = replace(_reply_header(header, MessageType.ERROR), payload_count=0).pack() + payload.pack()
+        return _answer(datagram, answer)
+
+
+def _answer(datagram: Datagram, payload: bytes) -> list[bytes]:
+    return [frames.build(datagram.answer(payload))]
 
 
 def _reply_header(request: Header, message_type: MessageType) -> Header:
@@ -240,10 +319,8 @@ def _agrees_with(header: Header, config: JobConfig) -> bool:
     return ours == (config.code_bits, config.value_bits, config.num_workers) and header.worker_id < config.num_workers
 
 
-def _is_from(datagram: Datagram, job: _Job, number: int) -> bool:
-    """Whether a datagram comes from where the job description has this worker."""
-    worker = job.allocation.job.workers[number]
-    return (datagram.src_ip, datagram.src_port) == (worker.ip, worker.udp_port)
+def _random_nonce() -> int:
+    return random.SystemRandom().randrange(1, 1 << 64)
 
 
 def _random_epoch() -> int:

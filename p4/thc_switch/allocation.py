@@ -34,9 +34,19 @@ class JobAllocation:
         """Group of all workers."""
         return 1 + self.index
 
+    @property
+    def root_group(self) -> int:
+        """Group of a leaf's root alone."""
+        return limits.ROOT_GROUPS[self.index]
+
     def replication_id(self, worker: int) -> int:
         """`egress_rid` of the copy for a worker; 0 marks flooded frames."""
         return 1 + self.index * limits.MAX_WORKERS + worker
+
+    @property
+    def root_replication_id(self) -> int:
+        """`egress_rid` of what a leaf sends to its root."""
+        return 1 + limits.MAX_JOBS * limits.MAX_WORKERS + self.index
 
 
 def norm_slots_of(slots: int) -> int:

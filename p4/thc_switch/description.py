@@ -7,15 +7,14 @@ what to change.
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -23,36 +22,11 @@ from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import MAX_WORKERS
 from byteps_thc.worker_limits import MAX_RANKS
 from thc_switch import limits
-
-_MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
-
-
-def _check_mac(text: str) -> str:
-    mac = text.lower().replace("-", ":")
-    if not _MAC.fullmatch(mac):
-        raise ValueError(f"{text!r} is not a MAC address such as 02:00:00:00:00:01")
-    if int(mac[:2], 16) & 1:
-        raise ValueError(f"{text!r} is a group address; give the station's own")
-    return mac
+from thc_switch.description_types import Description, MacAddress, PortNumber, PortSpeed, UdpPort, refuse_repeated
+from thc_switch.upstream_description import UpstreamDescription
 
 
-MacAddress = Annotated[str, AfterValidator(_check_mac)]
-PortNumber = Annotated[int, Field(ge=0, le=limits.MAX_PORT)]
-PortSpeed = Literal["10G", "25G", "40G", "50G", "100G", "200G", "400G"]
-UdpPort = Annotated[int, Field(ge=1, le=65535)]
-
-
-class _Description(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise ConfigurationError(_explain(error)) from error
-
-
-class PortSettings(_Description):
+class PortSettings(Description):
     """A front-panel port of a Tofino that installing brings up. Ports not named here stay as they are."""
 
     number: PortNumber
@@ -66,7 +40,7 @@ class PortSettings(_Description):
         return f"port {self.number}: {self.speed}, FEC {self.fec}"
 
 
-class RecirculationPort(_Description):
+class RecirculationPort(Description):
     """Where packets go round again: one for each pipe the rows are spread over."""
 
     port: PortNumber
@@ -78,14 +52,14 @@ class RecirculationPort(_Description):
         return f"recirculation port {self.port}: {kind}"
 
 
-class Station(_Description):
+class Station(Description):
     """A host that is no worker, reached at one port."""
 
     mac: MacAddress
     port: PortNumber
 
 
-class Route(_Description):
+class Route(Description):
     """Next hop of packets that are sent to the switch's MAC address but not to its IP address."""
 
     prefix: IPv4Network
@@ -93,7 +67,7 @@ class Route(_Description):
     port: PortNumber
 
 
-class SwitchDescription(_Description):
+class SwitchDescription(Description):
     """One switch."""
 
     architecture: Literal["tofino1", "tofino2", "v1model"]
@@ -124,10 +98,10 @@ class SwitchDescription(_Description):
     def _check(self) -> Self:
         if self.pipes not in limits.PIPE_COUNTS:
             raise ValueError(f"recirculation names {self.pipes} ports; one, two or four pipes can share 8 passes")
-        _refuse_repeated("recirculation port", (entry.port for entry in self.recirculation))
-        _refuse_repeated("port", (entry.number for entry in self.ports))
-        _refuse_repeated("station", (entry.mac for entry in self.stations))
-        _refuse_repeated("route to", (entry.prefix for entry in self.routes))
+        refuse_repeated("recirculation port", (entry.port for entry in self.recirculation))
+        refuse_repeated("port", (entry.number for entry in self.ports))
+        refuse_repeated("station", (entry.mac for entry in self.stations))
+        refuse_repeated("route to", (entry.prefix for entry in self.routes))
         self._check_ports()
         for station in self.stations:
             if station.mac == self.mac:
@@ -183,7 +157,7 @@ class SwitchDescription(_Description):
         return 0 if self.architecture == "v1model" else port >> 7
 
 
-class WorkerDescription(_Description):
+class WorkerDescription(Description):
     """One worker. Its socket is bound to `ip`:`udp_port`: packets from elsewhere are dropped."""
 
     ip: IPv4Address
@@ -197,8 +171,8 @@ class WorkerDescription(_Description):
         return WorkerDescription(ip=self.ip, mac=self.mac, udp_port=self.udp_port + lane, port=self.port)
 
 
-class JobDescription(_Description):
-    """One training job. Workers are numbered in the order they are listed."""
+class JobDescription(Description):
+    """One training job. Workers are numbered in the order they are listed, from 0 or the first of the rack."""
 
     job_id: int = Field(ge=0, le=65535)
     workers: tuple[WorkerDescription, ...]
@@ -207,6 +181,8 @@ class JobDescription(_Description):
     """None: after the jobs before it"""
     quorum: int | None = None
     """workers that complete a sum; None: all"""
+    upstream: UpstreamDescription | None = None
+    """the root, when this switch sums for one rack: `workers` are that rack's, in order"""
     lanes: int = Field(default=1, ge=1, le=16)
     """of a BytePS training (THC_LANES): lane k is job job_id + k with as many slots, from the UDP port k above"""
     thc: ThcConfig = ThcConfig()
@@ -219,11 +195,26 @@ class JobDescription(_Description):
                 f"{count} workers: a switch job has 1 to {limits.MAX_WORKERS}; thc-ps sums for {MAX_WORKERS}, and the "
                 f"ranks of a process group for up to {MAX_RANKS}"
             )
-        _refuse_repeated("worker", (f"{worker.ip}:{worker.udp_port}" for worker in self.workers))
+        refuse_repeated("worker", (f"{worker.ip}:{worker.udp_port}" for worker in self.workers))
         if not 1 <= self.contributions <= count:
             raise ValueError(f"quorum must be in 1 .. {count} (workers), not {self.contributions}")
+        if self.upstream is not None:
+            self._check_rack(self.upstream)
         self._check_thc()
+        if self.upstream is not None:
+            self.upstream.check_sums(self.table.granularity)
         return self
+
+    def _check_rack(self, upstream: UpstreamDescription) -> None:
+        if len(self.workers) != len(upstream.workers):
+            raise ValueError(
+                f"{len(self.workers)} workers are listed, and rack {upstream.rack} of {upstream.racks!r} has "
+                f"{len(upstream.workers)}: list those of this rack alone"
+            )
+        if self.quorum is not None:
+            raise ValueError("quorum: racks wait for all workers; leave it out")
+        if any((worker.ip, worker.udp_port) == (upstream.ip, upstream.udp_port) for worker in self.workers):
+            raise ValueError(f"upstream has the address of a worker, {upstream.ip}:{upstream.udp_port}")
 
     def _check_thc(self) -> None:
         config = self.thc
@@ -243,7 +234,7 @@ class JobDescription(_Description):
         self._check_sums()
 
     def _check_sums(self) -> None:
-        workers, largest_sum = len(self.workers), (1 << limits.VALUE_BITS) - 1
+        workers, largest_sum = self.num_workers, (1 << limits.VALUE_BITS) - 1
         granularity = (1 << limits.CODE_BITS) - 1 if self.thc.uniform_table else self.thc.granularity
         if granularity != "auto" and granularity * workers > largest_sum:
             raise ValueError(
@@ -263,18 +254,30 @@ class JobDescription(_Description):
                 slots=self.slots,
                 first_slot=None if self.first_slot is None else self.first_slot + lane * self.slots,
                 quorum=self.quorum,
+                upstream=self.upstream,
                 thc=self.thc,
             )
 
     @property
+    def num_workers(self) -> int:
+        """Workers of the job, those of other racks as well."""
+        return len(self.workers) if self.upstream is None else self.upstream.num_workers
+
+    @property
+    def numbered_workers(self) -> dict[int, WorkerDescription]:
+        """This switch's workers by their numbers in the job."""
+        first = 0 if self.upstream is None else self.upstream.workers.start
+        return dict(enumerate(self.workers, first))
+
+    @property
     def contributions(self) -> int:
-        """Workers that complete a sum."""
+        """Workers of this switch that complete a sum."""
         return len(self.workers) if self.quorum is None else self.quorum
 
     @cached_property
     def resolved(self) -> ResolvedConfig:
         """Lookup table and settings, as the workers resolve them with value_bits=8."""
-        return self.thc.model_copy(update={"value_bits": limits.VALUE_BITS}).resolve(len(self.workers))
+        return self.thc.model_copy(update={"value_bits": limits.VALUE_BITS}).resolve(self.num_workers)
 
     @property
     def table(self) -> LookupTable:
@@ -282,7 +285,7 @@ class JobDescription(_Description):
         return self.resolved.table
 
 
-class Deployment(_Description):
+class Deployment(Description):
     """A switch and its jobs: the contents of a job description file."""
 
     switch: SwitchDescription
@@ -311,25 +314,38 @@ class Deployment(_Description):
     def _check(self) -> Self:
         if len(self.jobs) > limits.MAX_JOBS:
             raise ValueError(f"{len(self.jobs)} jobs: a switch takes {limits.MAX_JOBS}")
-        workers = sum(len(job.workers) for job in self.jobs)
-        if workers > limits.MAX_ALL_WORKERS:
-            raise ValueError(f"{workers} workers of all jobs: a switch takes {limits.MAX_ALL_WORKERS}")
-        _refuse_repeated("job_id", (job.job_id for job in self.jobs))
-        self._check_workers()
+        leaves = sum(job.upstream is not None for job in self.jobs)
+        if len(self.jobs) * limits.JOB_ROWS + leaves * limits.ROOT_ROWS > limits.JOB_ENTRIES:
+            most = (limits.JOB_ENTRIES - len(self.jobs) * limits.JOB_ROWS) // limits.ROOT_ROWS
+            raise ValueError(f"{leaves} of {len(self.jobs)} jobs have an upstream: with so many jobs {most} may")
+        stations = sum(len(job.workers) for job in self.jobs) + leaves
+        if stations > limits.MAX_ALL_WORKERS:
+            raise ValueError(f"{stations} workers and roots of all jobs: a switch takes {limits.MAX_ALL_WORKERS}")
+        if leaves and self.switch.flood_group in limits.ROOT_GROUPS:
+            raise ValueError(
+                f"flood_group {self.switch.flood_group} is among those of roots, {limits.ROOT_GROUPS.start} .. "
+                f"{limits.ROOT_GROUPS.stop - 1}: use another one"
+            )
+        refuse_repeated("job_id", (job.job_id for job in self.jobs))
+        self._check_peers()
         self._check_tables()
         return self
 
-    def _check_workers(self) -> None:
+    def _check_peers(self) -> None:
         ports: dict[str, int] = {entry.mac: entry.port for entry in self.switch.stations}
         for job in self.jobs:
-            for number, worker in enumerate(job.workers):
-                name = f"worker {number} of job {job.job_id}"
-                if worker.port in self.switch.internal_ports:
-                    raise ValueError(f"{name}: port {worker.port} is the CPU's or recirculates; use a front-panel port")
-                if worker.ip == self.switch.ip or worker.mac == self.switch.mac:
+            peers: dict[str, WorkerDescription | UpstreamDescription] = {
+                f"worker {number} of job {job.job_id}": worker for number, worker in job.numbered_workers.items()
+            }
+            if job.upstream is not None:
+                peers[f"upstream of job {job.job_id}"] = job.upstream
+            for name, peer in peers.items():
+                if peer.port in self.switch.internal_ports:
+                    raise ValueError(f"{name}: port {peer.port} is the CPU's or recirculates; use a front-panel port")
+                if peer.ip == self.switch.ip or peer.mac == self.switch.mac:
                     raise ValueError(f"{name} has the address of the switch; give it its own")
-                if ports.setdefault(worker.mac, worker.port) != worker.port:
-                    raise ValueError(f"{name}: {worker.mac} is at port {ports[worker.mac]} and at {worker.port}")
+                if ports.setdefault(peer.mac, peer.port) != peer.port:
+                    raise ValueError(f"{name}: {peer.mac} is at port {ports[peer.mac]} and at {peer.port}")
 
     def _check_tables(self) -> None:
         # Every block has one copy of one table; a job in its key would halve what fits into a stage.
@@ -339,21 +355,3 @@ class Deployment(_Description):
                     f"jobs {self.jobs[0].job_id} and {job.job_id} use different lookup tables, and a switch holds one: "
                     "give both the same thc.granularity and thc.p"
                 )
-
-
-def _refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
-    seen = set()
-    for value in values:
-        if value in seen:
-            raise ValueError(f"{what} {value} is there twice")
-        seen.add(value)
-
-
-def _explain(error: ValidationError) -> str:
-    """One line per mistake, without pydantic's type codes and links."""
-    lines = []
-    for detail in error.errors():
-        where = ".".join(str(part) for part in detail["loc"])
-        message = detail["msg"].removeprefix("Value error, ")
-        lines.append(f"{where}: {message}" if where else message)
-    return "; ".join(dict.fromkeys(lines))

@@ -6,6 +6,10 @@ import struct
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from byteps_thc.wire.layout import UDP_PORT
+from thc_switch.description import SwitchDescription, WorkerDescription
+from thc_switch.upstream_description import UpstreamDescription
+
 _ETHERNET = struct.Struct("!6s6sH")
 _IPV4 = struct.Struct("!BBHHHBBH4s4s")
 _UDP = struct.Struct("!HHHH")
@@ -37,6 +41,19 @@ class Datagram:
         return Datagram(self.dst_mac, self.src_mac, self.dst_ip, self.src_ip, self.dst_port, self.src_port, payload)
 
 
+def to_station(switch: SwitchDescription, station: WorkerDescription | UpstreamDescription, payload: bytes) -> Datagram:
+    """Return a datagram from the switch's service address to a worker or a root."""
+    return Datagram(
+        src_mac=_mac_bytes(switch.mac),
+        dst_mac=_mac_bytes(station.mac),
+        src_ip=switch.ip,
+        dst_ip=station.ip,
+        src_port=UDP_PORT,
+        dst_port=station.udp_port,
+        payload=payload,
+    )
+
+
 def parse(frame: bytes) -> Datagram | None:
     """Return the datagram of a frame; None when it holds none: other protocols, options, fragments, cut off."""
     headers_bytes = _ETHERNET.size + _IPV4.size + _UDP.size
@@ -62,6 +79,10 @@ def build(datagram: Datagram) -> bytes:
     ipv4 = _IPV4.pack(*fields, _checksum(_IPV4.pack(*fields, 0, src_ip, dst_ip)), src_ip, dst_ip)
     udp = _UDP.pack(datagram.src_port, datagram.dst_port, udp_bytes, 0)
     return _ETHERNET.pack(datagram.dst_mac, datagram.src_mac, _ETHERTYPE_IPV4) + ipv4 + udp + datagram.payload
+
+
+def _mac_bytes(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
 
 
 def _checksum(header: bytes) -> int:

@@ -54,13 +54,13 @@ class JobConfig:
     def of_job(cls, job: JobDescription, settings_hash: int | None = None, slots_asked: int | None = None) -> JobConfig:
         """Return the configuration of an installed job."""
         return cls(
-            num_workers=len(job.workers),
+            num_workers=job.num_workers,
             code_bits=limits.CODE_BITS,
             value_bits=limits.VALUE_BITS,
             granularity=job.table.granularity,
             table=job.table.values,
             codes_per_packet=limits.CODES_PER_PACKET,
-            quorum=job.contributions,
+            quorum=job.contributions if job.upstream is None else job.num_workers,
             settings_hash=settings_hash,
             slots_asked=slots_asked,
         )

@@ -36,6 +36,10 @@ REMEMBERED_EPOCHS = 4
 #: NORM, which begins at 0, up to 4. What matches any slot takes one: malformed messages, and each epoch remembered.
 JOB_ROWS = 7 + 4 + 1 + REMEMBERED_EPOCHS
 MAX_JOBS = JOB_ENTRIES // JOB_ROWS
+#: What the root of a leaf sends: AGGREGATE, MAX_NORM, STRAGGLER and ERROR, in any slot.
+ROOT_ROWS = 4
+#: Multicast groups of leaves' jobs towards their roots (IS_TO_ROOT in metadata.p4).
+ROOT_GROUPS = range(1 << 15 | 1, (1 << 15 | 1) + MAX_JOBS)
 
 
 def max_slots(pipes: int) -> int:

@@ -30,7 +30,13 @@ class ThcHello(Packet):
     name = "THC HELLO"
     fields_desc = [  # noqa: RUF012
         *_fields("hello"),
-        FieldListField("values", [], ShortField("value", 0), count_from=lambda hello: 1 << hello.underlayer.code_bits),
+        FieldListField(
+            "values",
+            [],
+            ShortField("value", 0),
+            count_from=lambda hello: 1 << hello.underlayer.code_bits,
+            max_count=256,
+        ),
     ]
 
 

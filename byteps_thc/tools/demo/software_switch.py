@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -96,14 +97,22 @@ def describe(site: Site, program: Program, job: int, config: ThcConfig, lanes: i
 class SoftwareSwitch:
     """The child process, which runs from the start until stop().
 
-    folder: for its description.
+    folder: for its description. uplinks: interfaces by port number, besides those to workers.
     """
 
-    def __init__(self, site: Site, choice: SwitchChoice, deployment: Deployment, folder: Path) -> None:
-        workers = range(len(site.workers))
+    def __init__(
+        self,
+        site: Site,
+        choice: SwitchChoice,
+        deployment: Deployment,
+        folder: Path,
+        uplinks: Mapping[int, str] | None = None,
+    ) -> None:
         path = folder / f"{site.switch}.json"
         path.write_text(deployment.model_dump_json(), encoding="utf-8")
-        ports = [option for w in workers for option in ("--port", f"{site.switch_port(w)}={site.switch_interface(w)}")]
+        interfaces = {site.switch_port(worker): site.switch_interface(worker) for worker in range(len(site.workers))}
+        interfaces |= uplinks or {}
+        ports = [option for number, name in interfaces.items() for option in ("--port", f"{number}={name}")]
         cpu = ["--cpu-interface", site.cpu_interface] if choice.target == "bmv2" else []
         # simple_switch looks for the state of its interfaces in /sys, which only `ip netns exec` mounts anew.
         bmv2 = choice.target == "bmv2"

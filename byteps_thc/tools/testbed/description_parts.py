@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.wire.layout import MAX_JOB_ID, UDP_PORT
-from thc_switch.description import JobDescription, MacAddress, PortNumber, SwitchDescription, UdpPort
+from thc_switch.description import JobDescription, SwitchDescription
+from thc_switch.description_types import MacAddress, PortNumber, UdpPort
 
 HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$")]
 InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:,]{1,15}$")]

@@ -28,6 +28,15 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
         meta.output_port = ingress_port;
     }
 
+    // From the root to the workers of its leaf's rack: Reply turns it round, Leaf and Replica give it their headers.
+    action pass_on() {
+        meta.work = WORK_REPLY;
+        meta.reason = REASON_FROM_ROOT;
+        meta.reply = REPLY_RESULT;
+        meta.delivery = DELIVER_GROUP;
+        meta.is_result = 1;
+    }
+
     action reply_arp() {
         meta.work = WORK_DELIVER;
         meta.reason = REASON_ARP;
@@ -65,16 +74,16 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
             meta.service: ternary;
             meta.shape: ternary;
             meta.job: ternary;
-            meta.worker_known: ternary;
+            meta.sender: ternary;
         }
-        actions = { check; finish; refuse; reply_arp; to_cpu; to_home_pipe; forward; reject; }
+        actions = { check; finish; refuse; pass_on; reply_arp; to_cpu; to_home_pipe; forward; reject; }
         const entries = {
             // What recirculates was admitted in its first pass; a job that is gone meanwhile has no one to send to.
             (ROLE_RECIRCULATION, STEP_FINISH, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
             (ROLE_RECIRCULATION, STEP_FINISH_ONE, SERVICE_SLOTS, _, JOB_ENTERED, _): finish();
             (ROLE_RECIRCULATION, STEP_FINISH, _, _, _, _): reject(REASON_OVERWRITTEN);
             (ROLE_RECIRCULATION, STEP_FINISH_ONE, _, _, _, _): reject(REASON_OVERWRITTEN);
-            (ROLE_RECIRCULATION, STEP_CHECK, SERVICE_SLOTS, SHAPE_FITS, JOB_ENTERED, 1): check();
+            (ROLE_RECIRCULATION, STEP_CHECK, SERVICE_SLOTS, SHAPE_FITS, JOB_ENTERED, SENDER_WORKER): check();
             (ROLE_RECIRCULATION, _, _, _, _, _): reject(REASON_UNKNOWN_WORKER);
             (ROLE_CPU, _, _, _, _, _): forward();
             (_, _, SERVICE_NONE, _, _, _): forward();
@@ -83,14 +92,15 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in port_t ingress_
             (_, _, SERVICE_CPU, _, _, _): to_cpu();
             (_, _, _, SHAPE_NONE, _, _): reject(REASON_MALFORMED);
             (_, _, _, SHAPE_MALFORMED, _, _): reject(REASON_MALFORMED);
+            (_, _, _, SHAPE_FROM_ROOT, JOB_ENTERED, SENDER_ROOT): pass_on();
+            (_, _, _, SHAPE_FROM_ROOT, _, _): reject(REASON_NOT_ROOT);
             (_, _, _, _, JOB_MALFORMED, _): reject(REASON_MALFORMED);
             (_, _, _, _, JOB_REFUSED, _): refuse();
-            (_, _, _, _, _, 0): reject(REASON_UNKNOWN_WORKER);
-            (ROLE_FRONT_OF_OTHER_PIPE, _, _, _, _, _): to_home_pipe();
-            (ROLE_FRONT, _, _, _, _, _): check();
+            (ROLE_FRONT_OF_OTHER_PIPE, _, _, _, _, SENDER_WORKER): to_home_pipe();
+            (ROLE_FRONT, _, _, _, _, SENDER_WORKER): check();
         }
-        const default_action = reject(REASON_MALFORMED);
-        SIZE_OF_CONST_ENTRIES(18)
+        const default_action = reject(REASON_UNKNOWN_WORKER);
+        SIZE_OF_CONST_ENTRIES(19)
     }
 
     apply {

@@ -17,16 +17,24 @@ const bit<2> SERVICE_CPU = 2;
 const bit<2> SERVICE_ARP = 3;
 
 // PacketCheck.
-const bit<2> SHAPE_NONE = 0;
-const bit<2> SHAPE_FITS = 1;
-const bit<2> SHAPE_MALFORMED = 2;
-const bit<2> SHAPE_SPOOFED = 3;
+const bit<3> SHAPE_NONE = 0;
+const bit<3> SHAPE_FITS = 1;
+const bit<3> SHAPE_MALFORMED = 2;
+const bit<3> SHAPE_SPOOFED = 3;
+const bit<3> SHAPE_FROM_ROOT = 4;  // fits a leaf's job as the root sends it
 
 // JobCheck.
 @noWarn("unused") const bit<2> JOB_NONE = 0;
 const bit<2> JOB_ENTERED = 1;
 const bit<2> JOB_MALFORMED = 2;
 const bit<2> JOB_REFUSED = 3;
+
+@noWarn("unused") const bit<2> SENDER_UNKNOWN = 0;
+const bit<2> SENDER_WORKER = 1;
+const bit<2> SENDER_ROOT = 2;
+
+// Multicast groups of leaves, towards the root, have the highest bit.
+#define IS_TO_ROOT(group) group[15:15]
 
 // What Admission decides on.
 @noWarn("unused") const bit<3> WORK_NONE = 0;
@@ -78,9 +86,9 @@ const bit<8> STEP_READ_ONE = 13;   // collect for the sender
 struct metadata_t {
     bit<2> role;
     bit<2> service;
-    bit<2> shape;
+    bit<3> shape;
     bit<2> job;
-    bit<1> worker_known;
+    bit<2> sender;
     bit<3> work;
     bit<2> use;
     bit<1> stale;
@@ -99,6 +107,7 @@ struct metadata_t {
     bit<8> step;             // thc.switch_step of this pass; the header's is that of the next one already
     bit<8> quorum;
     bit<32> worker_bit;
+    bit<32> other_racks;     // workers of other racks, which are not missing here
     bit<32> order;           // partition and chunk: the same for all packets of a round (Admission)
     bit<32> found_order;     // order of the slot's version; zero if it is in another round
     bit<32> bitmap_before;   // workers in the version before this packet

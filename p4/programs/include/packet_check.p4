@@ -4,9 +4,18 @@
     (THC_VERSION, type, 0 &&& 0xfe, 4, 8, 0, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
      0, 0 &&& 0xf000, 0, 0, 0): fits();
 
+// What the root says to a leaf, whose codes have 8 bits there.
+#define FROM_ROOT(type, contributions, count, payload_bytes) \
+    (THC_VERSION, type, 0, 8, 8, contributions, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
+     0, 0 &&& 0xf000, 0, 0, 0): from_root();
+
 control PacketCheck(in headers_t hdr, inout metadata_t meta) {
     action fits() {
         meta.shape = SHAPE_FITS;
+    }
+
+    action from_root() {
+        meta.shape = SHAPE_FROM_ROOT;
     }
 
     action malformed() {
@@ -34,14 +43,18 @@ control PacketCheck(in headers_t hdr, inout metadata_t meta) {
             hdr.thc.switch_step: ternary;
             hdr.thc.switch_state: ternary;
         }
-        actions = { fits; malformed; spoofed; }
+        actions = { fits; from_root; malformed; spoofed; }
         const entries = {
             FITS(THC_TYPE_CODES, THC_PASSES * 128, THC_PASSES * 64)
             FITS(THC_TYPE_NORM, THC_PASSES * 32, THC_PASSES * 128)
+            FROM_ROOT(THC_TYPE_AGGREGATE, _, THC_PASSES * 128, THC_PASSES * 128)
+            FROM_ROOT(THC_TYPE_MAX_NORM, _, THC_PASSES * 32, THC_PASSES * 128)
+            FROM_ROOT(THC_TYPE_STRAGGLER, 0, 0, 0)
+            FROM_ROOT(THC_TYPE_ERROR, 0, 0, 16)
             (_, _, _, _, _, _, _, _, _, _, _, 0, 0, 0): malformed();
         }
         const default_action = spoofed();
-        SIZE_OF_CONST_ENTRIES(3)
+        SIZE_OF_CONST_ENTRIES(7)
     }
 
     apply {

@@ -29,7 +29,9 @@ parser ThcParser(packet_in packet, out headers_t hdr) {
     state parse_udp {
         packet.extract(hdr.udp);
         transition select(hdr.udp.dst_port, hdr.udp.length) {
-            (THC_UDP_PORT, 40): parse_thc;              // GOODBYE: a header alone
+            (THC_UDP_PORT, 40): parse_thc;              // GOODBYE, and the root's PROBE and STRAGGLER: a header alone
+            (THC_UDP_PORT, 48): parse_thc;              // the root's CHALLENGE
+            (THC_UDP_PORT, 56): parse_thc;              // its WELCOME and ERROR
             (THC_UDP_PORT, 0 &&& 0xffc0): accept;       // too short for any other, perhaps for a header
             (THC_UDP_PORT, _): parse_thc;
             default: accept;
@@ -43,8 +45,14 @@ parser ThcParser(packet_in packet, out headers_t hdr) {
         transition select(hdr.thc.switch_step, hdr.thc.message_type) {
             (ASCENDING_STEPS, THC_TYPE_CODES): parse_codes;
             (ASCENDING_STEPS, THC_TYPE_NORM): parse_norms;
+            (STEP_CHECK, THC_TYPE_ERROR): parse_error;
             default: accept;
         }
+    }
+
+    state parse_error {
+        packet.extract(hdr.error_payload);
+        transition accept;
     }
 
     state parse_codes {

@@ -38,7 +38,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         hdr.thc.contributions = 0;
         hdr.thc.payload_count = 0;
         hdr.error_payload.setValid();
-        hdr.error_payload.worker_bitmap = 32w0 ++ meta.bitmap_before;
+        hdr.error_payload.worker_bitmap = 32w0 ++ (meta.bitmap_before | meta.other_racks);
         hdr.error_payload.reason = 8w0 ++ meta.reason;
         hdr.error_payload.field = THC_FIELD_NONE;
         hdr.error_payload.job_value = 0;
@@ -48,20 +48,30 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         turn_round(message_type, 20 + 8 + RESULT_BYTES, 8 + RESULT_BYTES);
     }
 
+    // The root's: what it says is rewritten by Leaf.
+    action error_of_root() {
+        turn_round(THC_TYPE_ERROR, 20 + 8 + 32 + 16, 8 + 32 + 16);
+    }
+
     table reply {
         key = {
             meta.reply: ternary;
             hdr.thc.message_type: ternary;
         }
-        actions = { straggler; error_reply; result; @defaultonly NoAction; }
+        actions = { straggler; error_reply; result; error_of_root; @defaultonly NoAction; }
         const entries = {
             (REPLY_STRAGGLER, _): straggler();
             (REPLY_ERROR, _): error_reply();
             (REPLY_RESULT, THC_TYPE_CODES): result(THC_TYPE_AGGREGATE);
             (REPLY_RESULT, THC_TYPE_NORM): result(THC_TYPE_MAX_NORM);
+            // From the root.
+            (REPLY_RESULT, THC_TYPE_AGGREGATE): result(THC_TYPE_AGGREGATE);
+            (REPLY_RESULT, THC_TYPE_MAX_NORM): result(THC_TYPE_MAX_NORM);
+            (REPLY_RESULT, THC_TYPE_STRAGGLER): straggler();
+            (REPLY_RESULT, THC_TYPE_ERROR): error_of_root();
         }
         const default_action = NoAction();
-        SIZE_OF_CONST_ENTRIES(4)
+        SIZE_OF_CONST_ENTRIES(8)
     }
 
     apply {

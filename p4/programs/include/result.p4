@@ -1,10 +1,10 @@
 // The last pass of a collected result: is it still the slot's, and who gets it?
 control Result(inout headers_t hdr, inout metadata_t meta) {
     // The header is rewritten by Reply.
-    action to_all(bit<8> flags) {
+    action to_group(bit<8> flags, bit<8> reason) {
         hdr.thc.flags = flags;
         meta.reply = REPLY_RESULT;
-        meta.reason = REASON_COMPLETED;
+        meta.reason = reason;
         meta.delivery = DELIVER_GROUP;
         meta.is_result = 1;
     }
@@ -28,16 +28,20 @@ control Result(inout headers_t hdr, inout metadata_t meta) {
             meta.use: ternary;
             hdr.thc.switch_step: ternary;
             meta.absent: ternary;
+            IS_TO_ROOT(meta.group): ternary @name("is_to_root");
         }
-        actions = { to_all; to_sender; overwritten; }
+        actions = { to_group; to_sender; overwritten; }
         const entries = {
-            (USE_JOINED, STEP_FINISH, 0): to_all(0);
-            (USE_JOINED, STEP_FINISH, _): to_all(THC_FLAG_PARTIAL);
-            (USE_JOINED, STEP_FINISH_ONE, 0): to_sender(0);
-            (USE_JOINED, STEP_FINISH_ONE, _): to_sender(THC_FLAG_PARTIAL);
+            // A leaf keeps nothing about the root's results: who lacks one makes it ask the root again.
+            (USE_JOINED, STEP_FINISH, _, 1): to_group(0, REASON_COMPLETED);
+            (USE_JOINED, STEP_FINISH_ONE, _, 1): to_group(THC_FLAG_RETRANSMIT, REASON_REPLAYED);
+            (USE_JOINED, STEP_FINISH, 0, _): to_group(0, REASON_COMPLETED);
+            (USE_JOINED, STEP_FINISH, _, _): to_group(THC_FLAG_PARTIAL, REASON_COMPLETED);
+            (USE_JOINED, STEP_FINISH_ONE, 0, _): to_sender(0);
+            (USE_JOINED, STEP_FINISH_ONE, _, _): to_sender(THC_FLAG_PARTIAL);
         }
         const default_action = overwritten();
-        SIZE_OF_CONST_ENTRIES(4)
+        SIZE_OF_CONST_ENTRIES(6)
     }
 
     apply {

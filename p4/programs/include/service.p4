@@ -24,18 +24,24 @@ control Service(inout headers_t hdr, inout metadata_t meta) {
         meta.output_port = port;
     }
 
-    // The control plane sets the CPU port as the default action's parameter.
+    // The control plane sets the CPU port as the default action's parameter. Of what a root sends to a leaf, results
+    // pass through; refusals end something, and are for the agent.
     table message {
         key = {
-            hdr.thc.message_type: exact @name("message_type");
+            hdr.thc.message_type: ternary @name("message_type");
+            hdr.error_payload.reason: ternary @name("reason");
         }
         actions = { slots; to_cpu; }
         const entries = {
-            THC_TYPE_NORM: slots();
-            THC_TYPE_CODES: slots();
+            (THC_TYPE_NORM, _): slots();
+            (THC_TYPE_CODES, _): slots();
+            (THC_TYPE_AGGREGATE, _): slots();
+            (THC_TYPE_MAX_NORM, _): slots();
+            (THC_TYPE_STRAGGLER, _): slots();
+            (THC_TYPE_ERROR, THC_REASON_INCOMPLETE): slots();
         }
         default_action = to_cpu(0);
-        SIZE_OF_CONST_ENTRIES(2)
+        SIZE_OF_CONST_ENTRIES(6)
     }
 
     action reply(bit<48> mac) {

@@ -22,6 +22,7 @@
 
 #define THC_JOB_ENTRIES 512       // TCAM block depth; a job takes 3 entries and one per superseded epoch
 #define THC_WORKER_ENTRIES 1024   // SRAM block depth; 32 jobs of 32 workers
+#define THC_LEAF_ENTRIES 256      // least of a hash table; a leaf's job takes 6, and there are 32 jobs
 #define THC_SERVICE_ENTRIES 16
 #define THC_PORT_ENTRIES 512      // all values of a 9-bit port
 #define THC_ROUTE_ENTRIES 512

@@ -24,6 +24,14 @@ parser ThcEgressParser(
         packet.extract(hdr.ipv4);
         packet.extract(hdr.udp);
         packet.extract(hdr.thc);
+        transition select(hdr.thc.message_type) {
+            THC_TYPE_ERROR: parse_error;  // a root's
+            default: accept;
+        }
+    }
+
+    state parse_error {
+        packet.extract(hdr.error_payload);
         transition accept;
     }
 }
@@ -35,6 +43,7 @@ control ThcEgress(
         in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
         inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
         inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
+    Leaf() leaf;
     Replica() replica;
 
     action drop() {
@@ -43,6 +52,7 @@ control ThcEgress(
 
     apply {
         if (eg_md.bridge.is_result == 1) {
+            leaf.apply(hdr);
             replica.apply(hdr, eg_md.meta, eg_intr_md.egress_rid);
             if (eg_md.meta.delivery == DELIVER_NOT) {
                 drop();
@@ -69,5 +79,6 @@ control ThcEgressDeparser(
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
         packet.emit(hdr.thc);
+        packet.emit(hdr.error_payload);
     }
 }

@@ -39,6 +39,7 @@
 #include "../include/reply.p4"
 #include "../include/pass_control.p4"
 #include "../include/forwarding.p4"
+#include "../include/leaf.p4"
 #include "../include/replica.p4"
 
 // What egress has to know of a replica; removed there.

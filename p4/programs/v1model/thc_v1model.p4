@@ -29,6 +29,7 @@
 #include "../include/reply.p4"
 #include "../include/pass_control.p4"
 #include "../include/forwarding.p4"
+#include "../include/leaf.p4"
 #include "../include/replica.p4"
 #include "aggregation_blocks.p4"
 #include "slot_check.p4"
@@ -159,12 +160,14 @@ control ThcIngress(inout headers_t hdr, inout metadata_t meta, inout standard_me
 }
 
 control ThcEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Leaf() leaf;
     Replica() replica;
 
     apply {
         if (meta.delivery == DELIVER_RECIRCULATE) {
             recirculate_preserving_field_list(0);  // output_port
         } else if (meta.is_result == 1) {
+            leaf.apply(hdr);
             replica.apply(hdr, meta, standard_metadata.egress_rid);
             if (meta.delivery == DELIVER_NOT) {
                 mark_to_drop(standard_metadata);

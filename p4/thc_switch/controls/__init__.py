@@ -6,6 +6,7 @@ from thc_switch.controls.aggregation_blocks import AggregationBlocks
 from thc_switch.controls.base import Control
 from thc_switch.controls.forwarding import Forwarding
 from thc_switch.controls.job_check import JobCheck
+from thc_switch.controls.leaf import Leaf
 from thc_switch.controls.pass_control import PassControl
 from thc_switch.controls.pass_row import PassRow
 from thc_switch.controls.port_role import PortRole
@@ -23,6 +24,7 @@ CONTROLS: tuple[type[Control], ...] = (
     AggregationBlocks,
     PassControl,
     Forwarding,
+    Leaf,
     Replica,
 )
 
@@ -32,6 +34,7 @@ __all__ = [
     "Control",
     "Forwarding",
     "JobCheck",
+    "Leaf",
     "PassControl",
     "PassRow",
     "PortRole",

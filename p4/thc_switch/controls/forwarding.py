@@ -15,7 +15,7 @@ class Forwarding(Control):
     TABLES = ("ipv4_route", "mac_forward")
 
     def entries(self) -> Iterator[TableEntry]:
-        """Routes, the router itself, then stations: workers and other hosts."""
+        """Routes, the router itself, then stations: workers, roots and other hosts."""
         router = mac_number(self.switch.mac)
         for route in self.switch.routes:
             prefix = Lpm(ip_number(route.prefix.network_address), route.prefix.prefixlen)
@@ -38,5 +38,7 @@ class Forwarding(Control):
         yield MulticastGroup(self.switch.flood_group, tuple((port, 0) for port in sorted(ports)))
 
     def _stations(self) -> dict[str, int]:
-        workers = {worker.mac: worker.port for job in self.deployment.jobs for worker in job.workers}
-        return {station.mac: station.port for station in self.switch.stations} | workers
+        jobs = self.deployment.jobs
+        workers = {worker.mac: worker.port for job in jobs for worker in job.workers}
+        roots = {job.upstream.mac: job.upstream.port for job in jobs if job.upstream is not None}
+        return {station.mac: station.port for station in self.switch.stations} | workers | roots

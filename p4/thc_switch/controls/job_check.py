@@ -7,7 +7,12 @@ from collections.abc import Iterator, Sequence
 from byteps_thc.wire.layout import ErrorReason, MessageType
 from thc_switch.allocation import JobAllocation, norm_slots_of
 from thc_switch.controls.base import Control, ip_number
+from thc_switch.description import WorkerDescription
 from thc_switch.plan import Match, Range, TableEntry, Ternary
+from thc_switch.upstream_description import UpstreamDescription
+
+#: What the data plane passes on of a root's messages.
+FROM_ROOT = (MessageType.AGGREGATE, MessageType.MAX_NORM, MessageType.STRAGGLER, MessageType.ERROR)
 
 #: Priorities: an incarnation's slots, what else carries its epoch, superseded epochs.
 _SLOTS, _MALFORMED, _STALE = 1, 2, 3
@@ -22,22 +27,20 @@ class JobCheck(Control):
     TABLES = ("job", "worker")
 
     def entries(self) -> Iterator[TableEntry]:
-        """Every worker, by the address it must send from."""
+        """Every worker, by the address it must send from; the root of a leaf, which answers to "worker `rack`"."""
         for allocation in self.allocations:
-            for number in range(len(allocation.job.workers)):
+            for number in allocation.job.numbered_workers:
                 yield self.worker_entry(allocation, number)
+            if (root := allocation.job.upstream) is not None:
+                yield self.entry("worker", _sender(allocation, root.rack, root), "root")
 
     @classmethod
     def worker_entry(cls, allocation: JobAllocation, number: int) -> TableEntry:
         """Return the entry of one worker."""
-        worker = allocation.job.workers[number]
-        keys: dict[str, Match | int] = {
-            "job_id": allocation.job_id,
-            "worker_id": number,
-            "src_ip": ip_number(worker.ip),
-            "src_port": worker.udp_port,
-        }
-        return cls.entry("worker", keys, "known", worker_bit=1 << number, port=worker.port)
+        worker, upstream = allocation.job.numbered_workers[number], allocation.job.upstream
+        keys = _sender(allocation, number, worker)
+        other_racks = 0 if upstream is None else upstream.other_racks
+        return cls.entry("worker", keys, "known", worker_bit=1 << number, other_racks=other_racks, port=worker.port)
 
     @classmethod
     def open_entries(cls, allocation: JobAllocation, epoch: int, slots: int) -> Iterator[TableEntry]:
@@ -45,14 +48,14 @@ class JobCheck(Control):
 
         epoch: of this incarnation. slots: how many the workers use, at most the job's.
         """
-        norm_slots = norm_slots_of(slots)
+        norm_slots, upstream = norm_slots_of(slots), allocation.job.upstream
         for message_type, slot in (
             (MessageType.CODES, Range(norm_slots, slots - 1)),
             (MessageType.NORM, Range(0, norm_slots - 1)),
         ):
             message: dict[str, Match] = {
                 "message_type": Ternary(message_type, 0xFF),
-                "num_workers": Ternary(len(allocation.job.workers), 0xFF),
+                "num_workers": Ternary(allocation.job.num_workers, 0xFF),
                 "slot": slot,
             }
             yield cls.entry(
@@ -62,9 +65,25 @@ class JobCheck(Control):
                 priority=_SLOTS,
                 slot_base=allocation.first_slot,
                 quorum=allocation.job.contributions,
-                multicast_group=allocation.multicast_group,
+                multicast_group=allocation.multicast_group if upstream is None else allocation.root_group,
             )
         yield cls.entry("job", {**_incarnation(allocation, epoch), **_ANYTHING}, "malformed", priority=_MALFORMED)
+
+    @classmethod
+    def root_entries(cls, allocation: JobAllocation, epoch: int) -> Iterator[TableEntry]:
+        """Yield the entries that let the root's answers in. epoch: of the job at the root."""
+        upstream = allocation.job.upstream
+        assert upstream is not None
+        racks = Ternary(len(upstream.ranges), 0xFF)
+        for message_type in FROM_ROOT:
+            message: dict[str, Match] = {"message_type": Ternary(message_type, 0xFF), "num_workers": racks}
+            yield cls.entry(
+                "job",
+                {**_incarnation(allocation, epoch), **_ANYTHING, **message},
+                "enter_from_root",
+                priority=_SLOTS,
+                multicast_group=allocation.multicast_group,
+            )
 
     @classmethod
     def superseded_entries(cls, allocation: JobAllocation, superseded: Sequence[int]) -> Iterator[TableEntry]:
@@ -75,6 +94,17 @@ class JobCheck(Control):
         for epoch in dict.fromkeys(superseded):
             stale = {**_incarnation(allocation, epoch), **_ANYTHING}
             yield cls.entry("job", stale, "refuse", priority=_STALE, reason=ErrorReason.STALE_EPOCH)
+
+
+def _sender(
+    allocation: JobAllocation, number: int, address: WorkerDescription | UpstreamDescription
+) -> dict[str, Match | int]:
+    return {
+        "job_id": allocation.job_id,
+        "worker_id": number,
+        "src_ip": ip_number(address.ip),
+        "src_port": address.udp_port,
+    }
 
 
 def _incarnation(allocation: JobAllocation, epoch: int) -> dict[str, Match]:

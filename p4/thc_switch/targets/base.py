@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
 from thc_switch.allocation import JobAllocation
-from thc_switch.controls import JobCheck, SlotCheck
+from thc_switch.controls import JobCheck, Leaf, SlotCheck
 from thc_switch.plan import ALL_SECTIONS, Operation, Plan, RemoveEntries, Section
 
 
@@ -45,18 +45,31 @@ class SwitchControl(ABC):
         """Install a plan; jobs that ran are closed."""
         self.apply(plan.operations(sections))
 
-    def open_job(self, allocation: JobAllocation, epoch: int, slots: int, superseded: Sequence[int] = ()) -> None:
-        """Forget all rounds of the job, and let packets of an incarnation in.
+    def open_job(
+        self,
+        allocation: JobAllocation,
+        epoch: int,
+        slots: int,
+        superseded: Sequence[int] = (),
+        root_epoch: int | None = None,
+    ) -> None:
+        """Forget all rounds of the job, and let packets of an incarnation in. root_epoch: of a leaf's job at its root.
 
         Letting them in is the last step: when one before it fails, the job is not open. Packets of the incarnation
         before are refused, and those that are between two passes gone, by the time its rounds are cleared.
         """
-        self.close_job(allocation)
-        self.apply(JobCheck.superseded_entries(allocation, superseded))
+        self.close_job(allocation, superseded)
         time.sleep(self.IN_FLIGHT_S)
         self.apply(SlotCheck.clear_job(allocation))
+        if root_epoch is not None:
+            self.apply(Leaf.open_entries(allocation, epoch, root_epoch))
+            self.apply(JobCheck.root_entries(allocation, root_epoch))
         self.apply(JobCheck.open_entries(allocation, epoch, slots))
 
-    def close_job(self, allocation: JobAllocation) -> None:
-        """Refuse all packets of a job: UNKNOWN_JOB."""
-        self.apply([RemoveEntries(JobCheck.full_name("job"), "job_id", allocation.job_id)])
+    def close_job(self, allocation: JobAllocation, superseded: Sequence[int] = ()) -> None:
+        """Refuse all packets of a job: STALE_EPOCH for those of superseded epochs, otherwise UNKNOWN_JOB."""
+        tables = [JobCheck.full_name("job")]
+        if allocation.job.upstream is not None:
+            tables.append(Leaf.full_name("leaf"))
+        self.apply([RemoveEntries(table, "job_id", allocation.job_id) for table in tables])
+        self.apply(JobCheck.superseded_entries(allocation, superseded))

@@ -77,7 +77,8 @@ def _add_rows(entries: Sequence[TableEntry], shared_rows: dict[str, str]) -> Ite
 def _row(entry: TableEntry) -> tuple[int, ...]:
     keys = (value for _, match in entry.keys for value in _key_values(match))
     priority = () if entry.priority is None else (entry.priority,)
-    return (*keys, *(value for _, value in entry.params), *priority)
+    row = (*keys, *(value for _, value in entry.params), *priority)
+    return tuple(int(value) for value in row)  # enums print otherwise
 
 
 def _key_arguments(name: str, match: Match) -> tuple[str, ...]:

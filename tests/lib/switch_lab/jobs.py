@@ -16,6 +16,7 @@ from thc_scapy import FLAGS, PORT, TYPES, VERSION, Thc, ThcHello
 
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.tables import LookupTable
+from thc_switch.upstream_description import UpstreamDescription
 
 SERVICE_IP = "10.0.255.254"
 SERVICE_MAC = "02:00:00:00:ff:fe"
@@ -54,6 +55,8 @@ class Job:
     slots: int
     thc: ThcConfig
     epoch: int = 0
+    upstream: UpstreamDescription | None = None
+    """of a switch that is the leaf of one rack; `workers` are those of all racks"""
 
     @classmethod
     def make(

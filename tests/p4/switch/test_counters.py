@@ -44,7 +44,8 @@ def test_a_schedule_is_counted_as_the_reference_has_it(switch: SwitchTarget):
         ({"worker_id": 0}, "unknown_worker"),
         ({"job_id": 9}, "unknown_job"),
         ({"partition": 3}, "order_mismatch"),
-        ({"message_type": 7}, "to_cpu"),
+        ({"message_type": 9}, "to_cpu"),
+        ({"message_type": 7}, "malformed"),
     ],
     ids=str,
 )

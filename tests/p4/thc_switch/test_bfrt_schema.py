@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from thc_switch import Deployment, allocate, plan
-from thc_switch.controls import JobCheck, SlotCheck
+from thc_switch.controls import JobCheck, Leaf, SlotCheck
 from thc_switch.plan import ClearRegister, ClearTable, DefaultAction, Exact, Lpm, Range, TableEntry, Ternary
 from thc_switch.programs import program_path
 from thc_switch.targets.bfrt_names import register_fields
@@ -71,14 +71,15 @@ def test_everything_planned_is_there(
     a_job: Callable[..., dict[str, Any]],
 ) -> None:
     deployment = describe(
-        [a_job()],
+        [a_job(upstream={"ip": "10.0.8.1", "mac": "02:00:00:00:98:01", "port": 40, "racks": "0-2,3-5", "rack": 0})],
         pipes=2,
         stations=[{"mac": "02:00:00:00:99:01", "port": 130}],
         routes=[{"prefix": "10.1.0.0/16", "next_hop_mac": "02:00:00:00:99:02", "port": 10}],
     )
     (allocation,) = allocate(deployment)
     operations = [*plan(deployment).operations(), *JobCheck.superseded_entries(allocation, [2])]
-    operations += JobCheck.open_entries(allocation, 1, 64)
+    operations += [*JobCheck.open_entries(allocation, 1, 64), *JobCheck.root_entries(allocation, 3)]
+    operations += Leaf.open_entries(allocation, 1, 3)
     checked = 0
     for operation in operations:
         match operation:

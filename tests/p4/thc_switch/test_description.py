@@ -262,6 +262,7 @@ def test_sizes_are_those_of_the_programs() -> None:
     assert int(defined["THC_VERSIONS"]) == limits.VERSIONS_PER_SLOT * limits.max_slots(max(limits.PIPE_COUNTS))
     assert int(defined["THC_JOB_ENTRIES"]) == limits.JOB_ENTRIES
     assert int(defined["THC_WORKER_ENTRIES"]) == limits.MAX_ALL_WORKERS
+    assert int(defined["THC_LEAF_ENTRIES"]) >= (limits.ROOT_ROWS + 2) * limits.MAX_JOBS
     assert int(defined["THC_ROUTE_ENTRIES"]) == limits.MAX_ROUTES
     assert int(defined["THC_MAC_ENTRIES"]) == limits.MAC_ENTRIES
 

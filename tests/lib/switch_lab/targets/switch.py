@@ -122,4 +122,8 @@ def _job_description(job: Job) -> JobDescription:
         WorkerDescription(ip=worker.ip, mac=worker.mac, udp_port=worker.udp_port, port=worker.switch_port)
         for worker in job.workers
     )
-    return JobDescription(job_id=job.job_id, workers=workers, slots=job.slots, quorum=job.quorum, thc=job.thc)
+    fields = {"job_id": job.job_id, "slots": job.slots, "thc": job.thc}
+    if job.upstream is None:
+        return JobDescription(workers=workers, quorum=job.quorum, **fields)
+    rack = job.upstream.workers
+    return JobDescription(workers=workers[rack.start : rack.stop], upstream=job.upstream, **fields)

@@ -1,0 +1,229 @@
+"""How a leaf joins its root: as worker `rack` of a job whose workers are racks (docs/protocol.md, "Racks"). No clock.
+
+It has no timers either: what makes it say HELLO again are the HELLOs of its workers, who repeat theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from byteps_thc.tables import LookupTable
+from byteps_thc.wire import hello as wire_hello
+from byteps_thc.wire.layout import (
+    ChallengePayload,
+    ConfigField,
+    ErrorPayload,
+    ErrorReason,
+    Header,
+    HelloPayload,
+    MessageType,
+    WelcomePayload,
+)
+from thc_switch import frames, limits
+from thc_switch.allocation import JobAllocation, norm_slots_of
+from thc_switch.description import SwitchDescription
+from thc_switch.frames import Datagram
+from thc_switch.hello import JobConfig, Refusal
+from thc_switch.upstream_description import CODE_BITS
+
+#: The root is asked at most so often, however many workers ask.
+_REPEAT_S = 0.1
+#: Without an answer for so long, the log says so.
+_ANSWER_S = 3.0
+#: Workers repeat HELLO more often than this.
+_FORGOTTEN_S = 5.0
+#: The root takes a second to see that an earlier process of this leaf is gone (PROBE).
+_DUPLICATE_PATIENCE_S = 3.0
+#: What the root says about these is about racks, which workers know nothing of.
+_OF_RACKS = (ConfigField.NUM_WORKERS, ConfigField.QUORUM, ConfigField.WORKER_ID, ConfigField.CODE_BITS)
+_FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RootWelcome:
+    """What the root said about its job."""
+
+    epoch: int
+    slots: int
+    window_bytes: int
+
+
+class RootLink:
+    """One job of a leaf at its root. nonce: random, of this incarnation of the leaf."""
+
+    def __init__(self, allocation: JobAllocation, switch: SwitchDescription, nonce: int) -> None:
+        upstream = allocation.job.upstream
+        assert upstream is not None
+        self._job = allocation.job
+        self._slots = allocation.slots
+        self._switch = switch
+        self._upstream = upstream
+        self._nonce = nonce
+        self._cookie = 0
+        self._config: JobConfig | None = None
+        self._unanswered_since_s: float | None = None
+        self._last_asked_s = 0.0
+        self._duplicate_since_s: float | None = None
+        #: whether it has not answered for seconds
+        self.is_silent = False
+        #: None: it has not let this leaf in
+        self.welcome: RootWelcome | None = None
+
+    @property
+    def racks(self) -> int:
+        """How many racks the root adds."""
+        return len(self._upstream.ranges)
+
+    @property
+    def name(self) -> str:
+        """Whose link it is, for logs."""
+        return f"job {self._job.job_id}, rack {self._upstream.rack}, root {self._upstream.ip}:{self._upstream.udp_port}"
+
+    def is_from_root(self, datagram: Datagram) -> bool:
+        """Whether a datagram comes from the root's address."""
+        return (datagram.src_ip, datagram.src_port) == (self._upstream.ip, self._upstream.udp_port)
+
+    def settled(self, now_s: float) -> JobConfig | None:
+        """What a worker's HELLO must agree with: what the root was told; None when those who asked are gone."""
+        if self.welcome is None and now_s - self._last_asked_s > _FORGOTTEN_S:
+            return None
+        return self._config
+
+    def ask(self, config: JobConfig, now_s: float) -> list[bytes]:
+        """Return the frames of a HELLO for workers of this configuration; none when the last one was just now."""
+        if self._unanswered_since_s is None or now_s - self._last_asked_s > _FORGOTTEN_S:
+            self._unanswered_since_s, self.is_silent = now_s, False
+        elif now_s - self._last_asked_s < _REPEAT_S:
+            return []
+        elif now_s - self._unanswered_since_s > _ANSWER_S and not self.is_silent:
+            self.is_silent = True
+            _log.warning("%s: no answer for %g s; is thc-ps up, and can it reach the switch?", self.name, _ANSWER_S)
+        self._config, self._last_asked_s = self.settled(now_s) or config, now_s
+        return self._say_hello()
+
+    def take_challenge(self, header: Header, payload: bytes) -> list[bytes] | None:
+        """Return the HELLO with the root's cookie; None when nothing was asked."""
+        if not self._answers_hello(header) or len(payload) != ChallengePayload.SIZE_BYTES:
+            return None
+        self._heard()
+        self._cookie = ChallengePayload.unpack(payload).cookie
+        return self._say_hello()
+
+    def take_welcome(self, header: Header, payload: bytes) -> Refusal | None:
+        """Note that the root lets this leaf in; a Refusal for the workers when its job does not fit the switch."""
+        if not self._answers_hello(header) or len(payload) != WelcomePayload.SIZE_BYTES:
+            return None
+        welcome = WelcomePayload.unpack(payload)
+        self.welcome = RootWelcome(header.epoch, welcome.slots, welcome.window_bytes)
+        if problem := self._problem_of(welcome):
+            field, what = problem
+            _log.error("%s: %s", self.name, what)
+            return Refusal(ErrorReason.BAD_CONFIG, field)
+        _log.info("%s: joined, epoch %08x, %d slots", self.name, header.epoch, welcome.slots)
+        return None
+
+    def take_refusal(self, header: Header, error: ErrorPayload, now_s: float) -> Refusal | None:
+        """Return what the workers that wait are to be told of an ERROR about HELLO; None: nothing, or not yet."""
+        if not self._answers_hello(header):
+            return None
+        self._heard()
+        reason = ErrorReason(error.reason) if error.reason in list(ErrorReason) else ErrorReason.BAD_CONFIG
+        if reason is ErrorReason.DUPLICATE_WORKER:
+            if self._duplicate_since_s is None:
+                self._duplicate_since_s = now_s
+            if now_s - self._duplicate_since_s < _DUPLICATE_PATIENCE_S:
+                return None
+        field = ConfigField(error.field) if error.field in list(ConfigField) else ConfigField.NONE
+        _log.error("%s: refused, %s %s (the job has %d)", self.name, reason.name, field.name, error.job_value)
+        if field in _OF_RACKS:
+            return Refusal(reason)
+        largest_rack = max(len(workers) for workers in self._upstream.ranges)
+        divisor = largest_rack if field is ConfigField.GRANULARITY else 1
+        return Refusal(reason, field, job_value=error.job_value // divisor)
+
+    def answer_probe(self, header: Header) -> list[bytes] | None:
+        """Return ALIVE; None when PROBE is about an earlier process, whose place may be taken."""
+        if not self.is_of_incarnation(header):
+            return None
+        return [self._frame(replace(header, message_type=MessageType.ALIVE).pack())]
+
+    def is_of_incarnation(self, header: Header) -> bool:
+        """Whether a message is about the root's present job."""
+        return self.welcome is not None and header.epoch == self.welcome.epoch
+
+    def goodbye(self) -> list[bytes]:
+        """Return the frames that tell the root that this rack is done."""
+        if self.welcome is None:
+            return []
+        return [self._frame(self._header(MessageType.GOODBYE, epoch=self.welcome.epoch).pack())]
+
+    def _heard(self) -> None:
+        self._unanswered_since_s, self.is_silent = None, False
+
+    def _answers_hello(self, header: Header) -> bool:
+        asked = self._header(MessageType.HELLO)
+        is_answer = (header.round, header.partition, header.chunk) == (asked.round, asked.partition, asked.chunk)
+        return self._config is not None and self.welcome is None and is_answer
+
+    def _problem_of(self, welcome: WelcomePayload) -> tuple[ConfigField, str] | None:
+        if welcome.shards != 1:
+            advice = "a switch knows one epoch: start the root with --threads 1"
+            return ConfigField.NONE, f"it has {welcome.shards} threads, and {advice}"
+        if not 2 <= welcome.slots <= self._slots or welcome.norm_slots != norm_slots_of(welcome.slots):
+            what = (
+                f"its job has {welcome.slots} slots, {welcome.norm_slots} of them for norms, and the description gives "
+                f"the job {self._slots} on this switch: start the root with thc-ps --slots {self._slots}, or set slots"
+            )
+            return ConfigField.SLOTS, what
+        if limits.CODES_PER_PACKET % max(welcome.codes_multiple, 1):
+            return ConfigField.NONE, f"it takes multiples of {welcome.codes_multiple} codes: use thc-ps as the root"
+        return None
+
+    def _say_hello(self) -> list[bytes]:
+        assert self._config is not None
+        table = self._upstream.table(self._config.granularity)
+        payload = HelloPayload(
+            table_hash=table.hash,
+            nonce=self._nonce,
+            cookie=self._cookie,
+            granularity=table.granularity,
+            codes_per_packet=self._config.codes_per_packet,
+            slots=self._config.slots_asked or 0,
+            quorum=len(self._upstream.ranges),
+            settings_hash=rack_settings_hash(self._config),
+        )
+        return [self._frame(self._header(MessageType.HELLO).pack() + wire_hello.pack(payload, table.values))]
+
+    def _header(self, message_type: MessageType, epoch: int = 0) -> Header:
+        nonce = self._nonce if message_type is MessageType.HELLO else 0
+        return Header(
+            message_type=message_type,
+            code_bits=CODE_BITS,
+            value_bits=limits.VALUE_BITS,
+            worker_id=self._upstream.rack,
+            num_workers=len(self._upstream.ranges),
+            job_id=self._job.job_id,
+            epoch=epoch,
+            round=nonce & 0xFFFFFFFF,
+            partition=nonce >> 32 & 0xFFFF,
+            chunk=nonce >> 48,
+        )
+
+    def _frame(self, payload: bytes) -> bytes:
+        return frames.build(frames.to_station(self._switch, self._upstream, payload))
+
+
+def rack_settings_hash(config: JobConfig) -> int:
+    """Return the settings_hash of a leaf: racks whose workers differ in settings, table or number do not meet.
+
+    The lower 32 bits of FNV-1a 64 over settings_hash (32 bits, big-endian), table_hash (64) and num_workers (8).
+    """
+    table = LookupTable(config.code_bits, config.granularity, p=0.5, values=config.table, cost=0.0)
+    words = (config.settings_hash or 0).to_bytes(4, "big") + table.hash.to_bytes(8, "big") + bytes([config.num_workers])
+    digest = _FNV_OFFSET
+    for byte in words:
+        digest = (digest ^ byte) * _FNV_PRIME % (1 << 64)
+    return digest & 0xFFFFFFFF

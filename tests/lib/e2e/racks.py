@@ -1,0 +1,89 @@
+"""Two racks: a P4 program as the leaf of each, and a thc-ps as their root, all in network namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside
+from byteps_thc.tools.demo.site import Site
+from byteps_thc.tools.demo.software_switch import SLOTS, SoftwareSwitch, SwitchChoice, describe
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.wire.layout import UDP_PORT
+from e2e.workers import JOB, Work, Workers, backend_at
+from thc_switch.description import Deployment, JobDescription
+from thc_switch.upstream_description import UpstreamDescription
+
+#: Of a switch, towards the root.
+UPLINK_PORT, UPLINK = 40, "uplink"
+
+
+class TwoRacks:
+    """Racks of two workers each, behind the programs of `choices`. The stack ends everything."""
+
+    RACKS = "0-1,2-3"
+
+    def __init__(self, namespaces: Namespaces, choices: Sequence[SwitchChoice], folder: Path, stack: ExitStack) -> None:
+        self._root = namespaces.add("root")
+        self.sites = [self._connect(namespaces, rack) for rack in range(len(choices))]
+        self._leaves = list(zip(self.sites, choices, strict=True))
+        self._folder, self._stack = folder, stack
+
+    def start_root(self, *arguments: str) -> ParameterServer:
+        """Start thc-ps, with these arguments besides what the leaves need."""
+        prefix = command_inside(self._root)
+        options = ["--slots", str(SLOTS), *arguments]
+        return self._stack.enter_context(ParameterServer(options, prefix=prefix, ip="0.0.0.0", port=UDP_PORT))
+
+    def start_leaves(self) -> None:
+        """Start the switches; returns when packets may come."""
+        switches = []
+        for rack, (site, choice) in enumerate(self._leaves):
+            switches.append(SoftwareSwitch(site, choice, self._deployment(rack), self._folder, {UPLINK_PORT: UPLINK}))
+            self._stack.callback(switches[-1].stop)
+        for switch in switches:
+            switch.wait_until_ready()
+
+    def start_workers(self, work: Work) -> Workers:
+        """Start all workers, each at its rack's switch."""
+        places = [(site, local) for site in self.sites for local in range(len(site.workers))]
+        settings = [
+            work.settings(worker, site.server, backend_at(site, local, work.backends[worker]))
+            for worker, (site, local) in enumerate(places)
+        ]
+        return Workers(settings, [site.workers[local] for site, local in places])
+
+    def _connect(self, namespaces: Namespaces, rack: int) -> Site:
+        workers = tuple(namespaces.add(f"rack{rack}worker{local}") for local in range(2))
+        site = Site(1 + rack, namespaces.add(f"leaf{rack}"), workers)
+        site.connect(namespaces)
+        namespaces.connect(
+            Plug(self._root, f"rack{rack}", self._root_mac(rack), f"{self._root_ip(site)}/24"),
+            Plug(site.switch, UPLINK, f"02:00:00:07:00:{rack:02x}"),
+        )
+        return site
+
+    def _deployment(self, rack: int) -> Deployment:
+        site, choice = self._leaves[rack]
+        own = describe(site, choice.program, JOB, ThcConfig())
+        upstream = UpstreamDescription(
+            ip=IPv4Address(self._root_ip(site)),
+            mac=self._root_mac(rack),
+            port=UPLINK_PORT,
+            racks=self.RACKS,
+            rack=rack,
+        )
+        (alone,) = own.jobs
+        job = JobDescription(job_id=JOB, workers=alone.workers, slots=alone.slots, upstream=upstream)
+        return Deployment(switch=own.switch, jobs=(job,))
+
+    @staticmethod
+    def _root_mac(rack: int) -> str:
+        return f"02:00:00:06:00:{rack:02x}"
+
+    @staticmethod
+    def _root_ip(site: Site) -> str:
+        return f"10.77.{site.number}.200"

@@ -1,0 +1,47 @@
+"""Two racks, each behind a P4 program, below a thc-ps: workers get what one thc-ps gives them, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from e2e.racks import TwoRacks
+from e2e.workers import Work, digest_of_thc_ps
+
+from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.demo.software_switch import SwitchChoice
+
+pytestmark = pytest.mark.timeout(300)
+
+#: Both programs at once.
+CHOICES = (SwitchChoice("v1model", "model"), SwitchChoice("tna", "model"))
+
+
+@pytest.fixture
+def two_racks(namespaces: Namespaces, tmp_path: Path) -> Iterator[TwoRacks]:
+    with ExitStack() as stack:
+        yield TwoRacks(namespaces, CHOICES, tmp_path, stack)
+
+
+def test_sums_of_two_racks(two_racks: TwoRacks) -> None:
+    work = Work(("udp",) * 4, steps=2)
+    two_racks.start_root()
+    two_racks.start_leaves()
+    with two_racks.start_workers(work) as workers:
+        outcomes = workers.outcomes()
+    expected = digest_of_thc_ps(4, work.counts, work.steps)
+    assert [outcome.get("digest", outcome) for outcome in outcomes] == [expected] * 4
+
+
+def test_sums_although_packets_between_leaves_and_root_are_lost(two_racks: TwoRacks) -> None:
+    """Partial sums, results and what the root says are lost and copied; workers' repetitions repair it all."""
+    work = Work(("udp",) * 4, counts=(16 * 1024, 3 * 1024 + 77))
+    two_racks.start_root("--fault-drop", "0.05", "--fault-duplicate", "0.05", "--fault-reorder", "0.05")
+    two_racks.start_leaves()
+    with two_racks.start_workers(work) as workers:
+        outcomes = workers.outcomes()
+    expected = digest_of_thc_ps(4, work.counts, work.steps)
+    assert [outcome.get("digest", outcome) for outcome in outcomes] == [expected] * 4
+    assert sum(outcome["counters"]["retransmissions"] for outcome in outcomes) > 0
