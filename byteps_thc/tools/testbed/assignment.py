@@ -33,7 +33,10 @@ class Worker:
 
 
 def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
-    """Number the workers in the order of their hosts; torchrun's rank 0 is the coordinator's."""
+    """Number the workers in the order of their hosts; torchrun's rank 0 is the coordinator's.
+
+    With racks, the coordinator of torchrun is in the first one, so that each has workers in a row.
+    """
     assigned: list[Worker] = []
     hosts = testbed.worker_hosts
     if testbed.training.launcher == "torchrun":
@@ -49,7 +52,7 @@ def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
                     host=host,
                     local=local,
                     nic=nic,
-                    udp_port=testbed.job.udp_port + sharing * testbed.lanes,
+                    udp_port=testbed.job.udp_port + sharing * testbed.lanes * testbed.transport.polling_threads,
                     gpus=tuple(range(local * gpus_each, (local + 1) * gpus_each)),
                 )
             )

@@ -9,8 +9,9 @@ from typing import Any
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, SwitchAggregator
+from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, Racks, SwitchAggregator
 from byteps_thc.tools.testbed.process import ResultsFile
+from byteps_thc.tools.testbed.racks import config_of, racks_of
 from byteps_thc.wire.layout import UDP_PORT
 
 #: Path of the file that worker 0 writes the training's results to.
@@ -27,12 +28,21 @@ _ONE_HOST = {
 }
 
 
-def servers_of(testbed: Testbed) -> str:
-    """IP:PORT of every thc-ps, or of the switch, as THC_SERVERS takes them."""
-    if isinstance(testbed.aggregator, SwitchAggregator):
-        return f"{testbed.aggregator.switch.ip}:{UDP_PORT}"
-    port = testbed.aggregator.port
-    return ",".join(f"{aggregator_nic(testbed, host).ip}:{port}" for host in testbed.aggregator_hosts)
+def servers_of(testbed: Testbed, worker: Worker) -> str:
+    """IP:PORT of every thc-ps, of the switch, or of the leaf of the worker's rack, as THC_SERVERS takes them."""
+    aggregator = testbed.aggregator
+    if isinstance(aggregator, SwitchAggregator):
+        return f"{aggregator.switch.ip}:{UDP_PORT}"
+    if isinstance(aggregator, Racks):
+        [rack] = [rack for rack in racks_of(testbed, aggregator) if rack.has(worker.number)]
+        return address_of_thc_ps(testbed, rack.leaf)
+    return ",".join(address_of_thc_ps(testbed, host) for host in testbed.aggregator_hosts)
+
+
+def address_of_thc_ps(testbed: Testbed, host: HostDescription) -> str:
+    """IP:PORT of the thc-ps on a host: of its first thread."""
+    assert not isinstance(testbed.aggregator, SwitchAggregator)
+    return f"{aggregator_nic(testbed, host).ip}:{testbed.aggregator.port}"
 
 
 def path_environment(folder: str | None) -> dict[str, str]:
@@ -88,17 +98,21 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     """Variables of byteps_thc, from which Compression.thc() and NetworkConfig.from_environment() take everything."""
     job, transport = testbed.job, testbed.transport
     variables = {
-        "THC_SERVERS": servers_of(testbed),
+        "THC_SERVERS": servers_of(testbed, worker),
         "THC_JOB": str(job.id),
         "THC_LOCAL": worker.address,
         "THC_DEADLINE_S": f"{testbed.training.deadline_s:g}",
     }
     if isinstance(transport, Dpdk):
-        arguments = eal_arguments(testbed, transport, worker.host, worker.nic, f"worker{worker.number}")
+        arguments = eal_arguments(
+            testbed, transport, worker.host, worker.nic, f"worker{worker.number}", queues=transport.queues
+        )
         variables |= {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": shlex.join(arguments)}
     first = worker.number == 0
+    threads = transport.polling_threads
     optional = {
-        "THC_CONFIG": config_text(job.thc),
+        "THC_CONFIG": config_text(config_of(testbed)),
+        "THC_POLLING_THREADS": str(threads) if threads > 1 else "",
         "THC_KEY_FILE": job.key_file or "",
         "THC_QUORUM": "" if job.quorum is None else str(job.quorum),
         "THC_LOSS_TOLERANT": "1" if job.loss_tolerant else "",
@@ -123,14 +137,17 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def eal_arguments(testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str) -> list[str]:
+def eal_arguments(
+    testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str, *, queues: int
+) -> list[str]:
     """EAL's arguments of a process that has one NIC."""
     memory = ["--no-huge"] if dpdk.hugepages == "none" else []
     memory += ["-m", str(dpdk.memory_mib)]
     cores = ["--lcores", nic.lcores] if nic.lcores else []
     prefix = f"--file-prefix=thc-{testbed.name}-{process}"
     if dpdk.driver == "af_packet":
-        device = ["--no-pci", f"--vdev=net_af_packet0,iface={interface_of(host, nic)}"]
+        pairs = f",qpairs={queues}" if queues > 1 else ""
+        device = ["--no-pci", f"--vdev=net_af_packet0,iface={interface_of(host, nic)}{pairs}"]
     else:
         device = ["-a", str(nic.pci_address)]
     return [*memory, *cores, "--no-telemetry", prefix, *device, *dpdk.eal_args]

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from testbed_plans import CASES, DESCRIPTIONS, EXAMPLE, description, golden, printed
+from testbed_plans import CASES, DESCRIPTIONS, EXAMPLE, NAMES, description, golden, printed
 from typer.testing import CliRunner
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.testbed.check import login
 from byteps_thc.tools.testbed.description import load
@@ -22,11 +23,17 @@ from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
 from thc_switch.description import Deployment
 
-NAMES = ("udp_thc_ps", "dpdk_switch", "torchrun", "colocated", "example")
-
 
 def of_role(planned: Plan, role: str) -> list[PlannedProcess]:
     return [process for process in planned.processes if process.role == role]
+
+
+def option(process: PlannedProcess, name: str) -> str:
+    return process.argv[process.argv.index(name) + 1]
+
+
+def address(thc_ps: PlannedProcess) -> str:
+    return f"{option(thc_ps, '--listen')}:{option(thc_ps, '--port')}"
 
 
 def values(processes: Iterable[PlannedProcess], name: str) -> list[str]:
@@ -53,9 +60,75 @@ def test_processes_wait_for_such_as_are_there_and_before(name: str) -> None:
 def test_settings_of_the_job_are_the_same_everywhere(name: str) -> None:
     planned = plan(description(name))
     workers = of_role(planned, "worker")
-    for variable in ("THC_SERVERS", "THC_JOB", "THC_CONFIG", "THC_LANES", "THC_QUORUM", "THC_KEY_FILE", "THC_TIMEOUTS"):
+    for variable in ("THC_JOB", "THC_CONFIG", "THC_LANES", "THC_QUORUM", "THC_KEY_FILE", "THC_TIMEOUTS"):
         assert len({process.environment.get(variable) for process in workers}) == 1
     assert len(set(values(workers, "THC_LOCAL"))) == len(workers)
+    leaves = [process for process in planned.processes if "--upstream" in process.argv]
+    assert len(set(values(workers, "THC_SERVERS"))) == max(1, len(leaves))
+
+
+@pytest.mark.parametrize("name", ["racks", "racks_example"])
+def test_workers_of_a_rack_send_to_its_leaf_and_leaves_to_the_root(name: str) -> None:
+    planned = plan(description(name))
+    root, *leaves = of_role(planned, "aggregator")
+    workers = of_role(planned, "worker")
+    assert [process.environment["DMLC_WORKER_ID"] for process in workers] == [str(n) for n in range(len(workers))]
+    for number, leaf in enumerate(leaves):
+        assert option(leaf, "--upstream") == address(root)
+        assert option(leaf, "--rack") == str(number)
+        assert option(leaf, "--racks") == option(leaves[0], "--racks")
+        first, last = map(int, option(leaf, "--racks").split(",")[number].split("-"))
+        assert set(values(workers[first : last + 1], "THC_SERVERS")) == {address(leaf)}
+    assert int(option(leaves[-1], "--racks").rpartition("-")[2]) == len(workers) - 1
+    assert not {"--upstream", "--rack", "--racks"} & set(root.argv)
+
+
+def test_the_sums_of_the_largest_rack_fit_into_their_packets() -> None:
+    testbed = description("racks")
+    assert testbed.job.thc.resolve(testbed.workers).table.granularity * 4 > 255
+    [config] = {process.environment["THC_CONFIG"] for process in of_role(plan(testbed), "worker")}
+    assert config == "bits=6,granularity=63"
+
+
+def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace('"bpslaunch"', '"torchrun"')
+    file = tmp_path / "testbed.toml"
+    file.write_text(text.replace("[training]", '[training]\ncoordinator = "gpu1"'), encoding="utf-8")
+    first, second, third = of_role(plan(load(file)), "worker")
+    assert (first.host, second.host, third.host) == ("gpu1", "gpu0", "gpu2")
+    assert first.environment["THC_SERVERS"] == second.environment["THC_SERVERS"]
+    file.write_text(text.replace("[training]", '[training]\ncoordinator = "gpu2"'), encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match="training.coordinator: it has rank 0, so with racks it is in the first"
+    ):
+        load(file)
+
+
+@pytest.mark.parametrize(("name", "workers", "servers"), [("colocated", 2, 2), ("racks", 2, 3), ("udp_thc_ps", 1, 2)])
+def test_threads_have_a_port_each(name: str, workers: int, servers: int) -> None:
+    planned = plan(description(name))
+    for process in of_role(planned, "worker"):
+        assert process.environment.get("THC_POLLING_THREADS", "1") == str(workers)
+    for process in of_role(planned, "aggregator"):
+        assert option(process, "--threads") == str(servers)
+        if process.listens:
+            ip, first = address(process).split(":")
+            assert process.listens == tuple(f"udp:{ip}:{int(first) + thread}" for thread in range(servers))
+
+
+def test_a_virtual_device_has_a_queue_for_each_thread() -> None:
+    example = description("example")
+    fields = example.model_dump(exclude_unset=True)
+    hosts = [host for host in fields["hosts"] if host["name"] != "tor"]
+    aggregator = {"kind": "thc-ps", "hosts": ["ps"], "threads": 4}
+    hosts.append({"name": "ps", "nics": [{"ip": "10.77.0.9"}]})
+    transport = fields["transport"] | {"queues": 2}
+    changed = type(example)(**fields | {"hosts": hosts, "aggregator": aggregator, "transport": transport})
+    planned = plan(changed)
+    for arguments in values(of_role(planned, "worker"), "THC_EAL_ARGS"):
+        assert "--vdev=net_af_packet0,iface=data0,qpairs=2" in shlex.split(arguments)
+    [thc_ps] = of_role(planned, "aggregator")
+    assert "--vdev=net_af_packet0,iface=data0,qpairs=4" in shlex.split(option(thc_ps, "--eal-args"))
 
 
 def test_a_switch_is_told_what_the_workers_are(monkeypatch: pytest.MonkeyPatch) -> None:
