@@ -1,4 +1,4 @@
-"""How the aggregator of a description fits to its hosts and its job. Each check raises ValueError with the key to change."""
+"""How the aggregator of a description fits to its hosts and its job. ValueError with the key to change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def check_aggregator(testbed: Testbed) -> None:
     """ValueError with the first mistake."""
     aggregator = testbed.aggregator
     if isinstance(aggregator, SwitchAggregator):
-        return _check_switch(testbed, aggregator)
+        _check_switch(testbed, aggregator)
+        return
     if isinstance(aggregator, Racks):
         _check_racks(testbed, aggregator)
     else:
@@ -38,8 +39,8 @@ def _check_thc_ps(testbed: Testbed, aggregator: ThcPs | Racks) -> None:
     threads = testbed.transport.polling_threads
     if threads > testbed.server_threads:
         raise ValueError(
-            f"aggregator.threads: {threads} polling threads of a worker share out the {testbed.server_threads} threads of "
-            f"a thc-ps; give it {threads} or more"
+            f"aggregator.threads: {threads} polling threads of a worker share out the {testbed.server_threads} threads "
+            f"of a thc-ps; give it {threads} or more"
         )
     try:
         config_of(testbed).resolve(testbed.workers)

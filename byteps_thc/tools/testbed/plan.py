@@ -57,8 +57,8 @@ def _resolved(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
     resolved = config.resolve(len(workers))
     if resolved.value_bits == 16 and isinstance(testbed.aggregator, SwitchAggregator):
         raise ConfigurationError(
-            f"job.thc: {len(workers)} workers would take sums of 16 bits, and a switch has 8: set value_bits = 8, without "
-            "a granularity of 15 or more"
+            f"job.thc: {len(workers)} workers would take sums of 16 bits, and a switch has 8: set value_bits = 8, "
+            "without a granularity of 15 or more"
         )
     jobs = range(testbed.job.id, testbed.job.id + testbed.lanes)
     return {

@@ -64,7 +64,8 @@ def config_of(testbed: Testbed) -> ThcConfig:
     if limit < smallest:
         raise ConfigurationError(
             f"{config.bits}-bit codes have granularity {smallest} or more, and with {largest} workers a rack's sums of "
-            f"{_PARTIAL_SUM_BITS} bits hold {limit}: make racks of {_LARGEST_SUM // smallest} workers at most, or bits fewer"
+            f"{_PARTIAL_SUM_BITS} bits hold {limit}: make racks of {_LARGEST_SUM // smallest} workers at most, or bits "
+            "smaller"
         )
     if config.granularity != "auto":
         raise ConfigurationError(
