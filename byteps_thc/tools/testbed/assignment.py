@@ -81,6 +81,11 @@ def mac_from(ip: IPv4Address) -> str:
     return "02:00:" + ":".join(f"{byte:02x}" for byte in ip.packed)
 
 
+def management_interface_of(host: HostDescription) -> str:
+    """Return the kernel's name of a namespace's interface in the management network."""
+    return host.management_interface or "manage0"
+
+
 def interface_of(host: HostDescription, nic: Nic) -> str:
     """Return the kernel's name of a NIC, with the default of namespaces."""
     return nic.interface or f"data{host.nics.index(nic)}"

@@ -7,6 +7,7 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
 from byteps_thc.tools.testbed.aggregator_checks import check_aggregator
+from byteps_thc.tools.testbed.assignment import interface_of, management_interface_of
 from byteps_thc.tools.testbed.description_errors import refuse_repeated
 from byteps_thc.tools.testbed.description_parts import Dpdk, Nic, Racks, SwitchAggregator, ThcPs
 from byteps_thc.tools.testbed.port_checks import check_ports
@@ -101,6 +102,11 @@ def _check_addresses(testbed: Testbed) -> None:
         refuse_repeated(f"nics of {host.name}: interface", (nic.interface for nic in host.nics if nic.interface))
         refuse_repeated(f"nics of {host.name}: pci_address", (nic.pci_address for nic in host.nics if nic.pci_address))
     if testbed.reach == "namespaces":
+        for host in testbed.hosts:
+            # Those that a namespace has anyway, and those that a plan makes.
+            made = ["lo", *([management_interface_of(host)] if host.management_ip else [])]
+            names = (interface_of(host, nic) for nic in host.nics)
+            refuse_repeated(f"nics of {host.name}: interface", (*made, *names))
         _require_one_network("hosts: management_ip", management)
     if testbed.reach == "namespaces" or isinstance(testbed.transport, Dpdk):
         _require_one_network("hosts: ip of nics", [*(nic.ip for _, nic in nics), *service])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of
+from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of, management_interface_of
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, Racks, SwitchAggregator
 from byteps_thc.tools.testbed.process import ResultsFile
@@ -81,9 +81,9 @@ def byteps_worker_environment(testbed: Testbed, worker: Worker, sockets: str) ->
 
 def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     """Variables of a host's ranks; worker: the first of them."""
-    own = dict(_ONE_HOST) if testbed.reach == "namespaces" else {}
-    own = {name: value for name, value in own.items() if not name.startswith("BYTEPS_")}
-    interface = worker.host.management_interface or ("manage0" if testbed.reach == "namespaces" else None)
+    local = testbed.reach == "namespaces"
+    own = {name: value for name, value in _ONE_HOST.items() if local and not name.startswith("BYTEPS_")}
+    interface = management_interface_of(worker.host) if local else worker.host.management_interface
     if interface is not None:
         own |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return own | thc_environment(testbed, worker) | testbed.training.environment

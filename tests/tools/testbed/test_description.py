@@ -42,6 +42,12 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ('ip = "10.77.0.2"', 'ip = "10.77.0.254"', r"hosts: the address 10.77.0.254 is there twice"),
         ('ip = "10.77.0.2"', 'ip = "10.76.0.2"', r"ip of nics: all .* not in 10.76.0.0/24 and 10.77.0.0/24"),
         ('ip = "10.77.0.2"', 'ip = "10.77.0"', r"hosts.1.nics.0.ip: .*IPv4 address.*10.77.0"),
+        (
+            "switch_port = 2",
+            'switch_port = 2, interface = "manage0"',
+            r"nics of gpu1: interface manage0 is there twice",
+        ),
+        ("switch_port = 2", 'switch_port = 2, interface = "lo"', r"nics of gpu1: interface lo is there twice"),
         ("switch_port = 2", "switch_port = 1", r"hosts: switch_port 1 is there twice"),
         (", switch_port = 2", "", r"nics of gpu1: give switch_port"),
         ("switch_port = 2", "switch_port = 68", r"worker 1 .*port 68 is the CPU's or recirculates"),
