@@ -15,7 +15,6 @@ import pytest
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.demo.namespaces import Namespaces
 
-EXAMPLE = Path(__file__).parents[2] / "docs/examples/testbed.example.toml"
 #: A switch in software takes seconds for a step, more where the machine is busy.
 TIME_LIMIT_S = 280
 _HOST = '[[hosts]]\nname = "{name}"\nmanagement_ip = "10.78.0.{number}"\nworkers = {workers}\n'

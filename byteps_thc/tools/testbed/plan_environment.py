@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of, management_interface_of
+from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of, mac_of, management_interface_of
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, Racks, SwitchAggregator
 from byteps_thc.tools.testbed.process import ResultsFile
@@ -104,10 +104,11 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
         "THC_DEADLINE_S": f"{testbed.training.deadline_s:g}",
     }
     if isinstance(transport, Dpdk):
-        arguments = eal_arguments(
-            testbed, transport, worker.host, worker.nic, f"worker{worker.number}", queues=transport.queues
-        )
+        arguments = eal_arguments(testbed, transport, worker.host, worker.nic, f"worker{worker.number}")
         variables |= {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": shlex.join(arguments)}
+        if transport.isolate:
+            neighbours = ",".join(neighbours_of(testbed, worker.nic))
+            variables |= {"THC_DPDK_ISOLATE": "1", "THC_DPDK_NEIGHBOURS": neighbours}
     first = worker.number == 0
     threads = transport.polling_threads
     optional = {
@@ -137,17 +138,22 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def eal_arguments(
-    testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str, *, queues: int
-) -> list[str]:
-    """EAL's arguments of a process that has one NIC."""
+def neighbours_of(testbed: Testbed, nic: Nic) -> list[str]:
+    """IP=MAC of all others in the data network, for who gets no answer by ARP."""
+    macs = {other.ip: mac_of(other) for host in testbed.hosts for other in host.nics if other is not nic}
+    if isinstance(testbed.aggregator, SwitchAggregator):
+        macs[testbed.aggregator.switch.ip] = testbed.aggregator.switch.mac
+    return [f"{ip}={mac}" for ip, mac in macs.items()]
+
+
+def eal_arguments(testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str) -> list[str]:
+    """EAL's arguments of a process that has one NIC. Sessions and thc-ps add the queues of virtual devices."""
     memory = ["--no-huge"] if dpdk.hugepages == "none" else []
     memory += ["-m", str(dpdk.memory_mib)]
     cores = ["--lcores", nic.lcores] if nic.lcores else []
     prefix = f"--file-prefix=thc-{testbed.name}-{process}"
     if dpdk.driver == "af_packet":
-        pairs = f",qpairs={queues}" if queues > 1 else ""
-        device = ["--no-pci", f"--vdev=net_af_packet0,iface={interface_of(host, nic)}{pairs}"]
+        device = ["--no-pci", f"--vdev=net_af_packet0,iface={interface_of(host, nic)}"]
     else:
         device = ["-a", str(nic.pci_address)]
     return [*memory, *cores, "--no-telemetry", prefix, *device, *dpdk.eal_args]

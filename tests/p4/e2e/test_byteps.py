@@ -17,7 +17,8 @@ from byteps_lab import BytepsLab, why_not
 from byteps_training import CONFIG
 from e2e.programs import one_program_or_slow
 from e2e.workers import JOB
-from testbed_chains import EXAMPLE, changed, run_description, skip_without_namespaces
+from testbed_chains import changed, run_description, skip_without_namespaces
+from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
 from byteps_thc.tools.demo.software_switch import SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
@@ -30,7 +31,6 @@ pytestmark = [
 ]
 needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
 PROGRAM = Path(__file__).parent / "programs/byteps_worker.py"
-WORKERS = 3  # of the example
 STEPS = 3
 ARCHITECTURES = {"v1model": "v1model", "tna": "tofino1"}
 #: Of a description: with DPDK it is as in the example.
@@ -47,14 +47,14 @@ THC_PS = {
 
 
 @functools.cache
-def digests_of_thc_ps(lanes: int) -> set[str]:
+def digests_of_thc_ps(lanes: int, workers: int = 3) -> set[str]:
     """What the workers print after the same training through thc-ps and kernel UDP, on loopback."""
     with tempfile.TemporaryDirectory() as folder, ParameterServer() as thc_ps:
         network = {"THC_SERVERS": thc_ps.address, "THC_JOB": str(JOB), "THC_LANES": str(lanes)}
-        with BytepsLab(Path(folder), workers=WORKERS) as lab:
+        with BytepsLab(Path(folder), workers=workers) as lab:
             lab.start(PROGRAM, str(STEPS), environment=network | {"THC_CONFIG": config_text(CONFIG)})
             finished = lab.wait(240.0)
-        assert [worker.status for worker in finished] == [0] * WORKERS, lab.outputs()
+        assert [worker.status for worker in finished] == [0] * workers, lab.outputs()
         return {digest for worker in finished for digest in digests_in(worker.output)}
 
 
@@ -63,17 +63,16 @@ def digests_in(output: str) -> list[str]:
     return re.findall(r"digest (\w+)", output)
 
 
-def train(folder: Path, changes: Mapping[str, str]) -> list[str]:
-    """What the workers of the example print, when it is changed and trains with known gradients."""
+def train(folder: Path, changes: Mapping[str, str], example: Path = EXAMPLE) -> list[str]:
+    """What the workers of an example print, when it is changed and trains with known gradients."""
+    has_settings = "[job.thc]" in example.read_text(encoding="utf-8")
     settings = [f"{name} = {value}" for name, value in CONFIG.model_dump(exclude_unset=True).items()]
     training = {
         r"command = .*": f"command = {json.dumps(['python3', '-P', str(PROGRAM), str(STEPS)])}",
         r"results = true": "results = false",
-        r"\[job\.thc\].*": "\n".join(["[job.thc]", *settings]),
+        r"\[training\]": "\n".join(["" if has_settings else "[job.thc]", *settings, "[training]"]),
     }
-    digests = digests_in(run_description(folder, changed(EXAMPLE, training | dict(changes))))
-    assert len(digests) == WORKERS
-    return digests
+    return digests_in(run_description(folder, changed(example, training | dict(changes))))
 
 
 @pytest.mark.parametrize(
@@ -88,11 +87,17 @@ def test_parameters_are_those_of_thc_ps(tmp_path: Path, choice: SwitchChoice, ba
         r'architecture = "v1model"': f'architecture = "{ARCHITECTURES[choice.program]}"',
     }
     through_switch = train(tmp_path, switch | (UDP if backend == "udp" else {}))
-    assert set(through_switch) == digests_of_thc_ps(lanes)
+    assert through_switch == [*digests_of_thc_ps(lanes)] * 3
 
 
 @needs_dpdk
 @pytest.mark.slow
 def test_thc_ps_over_dpdk(tmp_path: Path) -> None:
     skip_without_namespaces()
-    assert set(train(tmp_path, THC_PS)) == digests_of_thc_ps(lanes=1)
+    assert train(tmp_path, THC_PS) == [*digests_of_thc_ps(lanes=1)] * 3
+
+
+@pytest.mark.slow
+def test_two_levels_of_thc_ps(tmp_path: Path) -> None:
+    skip_without_namespaces()
+    assert train(tmp_path, {}, RACKS_EXAMPLE) == [*digests_of_thc_ps(lanes=2, workers=4)] * 4
