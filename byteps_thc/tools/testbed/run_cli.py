@@ -64,8 +64,8 @@ def run(
     finally:
         if down and ours:
             run_to_end(operations.down(plan.name, typer.echo))
-    if not down:
-        typer.echo(f"testbed {plan.name} stays up for another run; thc testbed down {file} removes it")
+        elif ours and State(plan.name).plan() is not None:  # also after a failure, or Ctrl-C
+            typer.echo(f"testbed {plan.name} stays up for another run; thc testbed down {file} removes it")
 
 
 def status(file: DescriptionFile) -> None:

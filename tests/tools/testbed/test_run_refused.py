@@ -48,6 +48,7 @@ def test_another_description(planned: Plan) -> None:
     output = run_and_down()
     assert "is up with another description" in output
     assert "is down" not in output
+    assert "stays up" not in output
     assert state.plan() == other
 
 
