@@ -25,7 +25,7 @@ io::DpdkNeighbour parse_neighbour(const std::string& text) {
       .ip = io::parse_ipv4(text.substr(0, equals)), .mac = io::parse_mac(text.substr(equals + 1)), .device_index = 0};
 }
 
-std::unique_ptr<io::PacketIo> open_dpdk(const Options& options) {
+std::vector<std::unique_ptr<io::PacketIo>> open_dpdk(const Options& options) {
   io::DpdkConfig config;
   std::istringstream eal_args(options.dpdk.eal_args);
   for (std::string argument; eal_args >> argument;) config.eal_args.push_back(argument);
@@ -36,20 +36,16 @@ std::unique_ptr<io::PacketIo> open_dpdk(const Options& options) {
   for (const std::string& neighbour : options.dpdk.neighbours) config.neighbours.push_back(parse_neighbour(neighbour));
   config.mtu_bytes = options.dpdk.mtu_bytes;
   config.verify_udp_checksum = options.dpdk.verify_udp_checksum;
-  return io::make_dpdk_io(config);
+  config.queues = options.threads;
+  config.isolate = options.dpdk.isolate;
+  return io::make_dpdk_ios(config);
 }
 
 std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
   io::UdpConfig config;
   config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
   config.receive_buffer_bytes = options.receive_buffer_bytes;
-  std::vector<std::unique_ptr<io::PacketIo>> ios;
-  if (options.threads == 1) {
-    ios.push_back(io::make_udp_io(config));
-    return ios;
-  }
-  for (auto& shard : io::make_udp_shards(config, options.threads)) ios.push_back(std::move(shard));
-  return ios;
+  return io::make_udp_ios(config, options.threads);
 }
 
 /// Wraps every back end; each gets a seed of its own.
@@ -66,12 +62,7 @@ void add_faults(std::vector<std::unique_ptr<io::PacketIo>>& ios, const FaultOpti
 std::vector<std::unique_ptr<io::PacketIo>> open_front_end(const Options& options) {
   std::optional<io::JobKeys> keys;
   if (!options.key_file.empty()) keys = io::JobKeys::read(options.key_file);  // before any device starts
-  std::vector<std::unique_ptr<io::PacketIo>> ios;
-  if (options.dpdk.enabled) {
-    ios.push_back(open_dpdk(options));
-  } else {
-    ios = open_udp(options);
-  }
+  std::vector<std::unique_ptr<io::PacketIo>> ios = options.dpdk.enabled ? open_dpdk(options) : open_udp(options);
   if (options.faults.any()) add_faults(ios, options.faults);
   if (keys) {
     for (auto& packet_io : ios) {

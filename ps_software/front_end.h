@@ -1,4 +1,4 @@
-// Opens the packet I/O the options ask for: kernel UDP sockets or a DPDK device.
+// Opens the packet I/O the options ask for: kernel UDP sockets or the queues of a DPDK device.
 #pragma once
 
 #include <memory>

@@ -27,7 +27,9 @@ CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 
 void add_network(CLI::App& app, Options& o) {
   app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
-  app.add_option("--port", o.port, "UDP port; 0 picks a free one")->check(kPort);
+  app.add_option("--port", o.port,
+                 "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")
+      ->check(kPort);
   app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")
       ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
@@ -73,7 +75,8 @@ void add_observation(CLI::App& app, Options& o) {
 }
 
 void add_dpdk(CLI::App& app, DpdkOptions& o) {
-  CLI::Option* dpdk = app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP (one thread)");
+  CLI::Option* dpdk =
+      app.add_flag("--dpdk", o.enabled, "Use a DPDK device instead of kernel UDP; a queue for each thread");
   dpdk->group("DPDK");
   const auto add = [&](const char* name, auto& value, const char* description) {
     return app.add_option(name, value, description)->group("DPDK")->needs(dpdk);
@@ -84,6 +87,9 @@ void add_dpdk(CLI::App& app, DpdkOptions& o) {
   add("--dpdk-gateway", o.gateway, "Next hop of other networks")->check(CLI::ValidIPV4);
   add("--dpdk-neighbour", o.neighbours, "IP=MAC of a worker (else found by ARP); may be repeated");
   add("--dpdk-mtu", o.mtu_bytes, "MTU of the network")->check(CLI::Range(576, 9978));
+  app.add_flag("--dpdk-isolate", o.isolate, "Leave all else on the device's port to the kernel (mlx5), ARP too")
+      ->group("DPDK")
+      ->needs(dpdk);
   add("--dpdk-verify-checksum", o.verify_udp_checksum, "false: for peers behind veth, whose frames carry none");
 }
 
@@ -96,9 +102,6 @@ void add_faults(CLI::App& app, FaultOptions& o) {
 }
 
 void check_together(const Options& o) {
-  if (o.dpdk.enabled && o.threads != 1) {
-    throw CLI::ValidationError("--threads", "a DPDK server has one packet thread; start one server for each device");
-  }
   if (o.dpdk.enabled && o.listen == "0.0.0.0") {
     throw CLI::ValidationError("--listen", "--dpdk needs the address this server has on the DPDK device");
   }

@@ -218,6 +218,8 @@ void Shard::publish_io_totals() noexcept {
   io_totals_.rx_bytes.set(counters.rx_bytes);
   io_totals_.rx_malformed.set(counters.rx_malformed);
   io_totals_.rx_unauthenticated.set(counters.rx_unauthenticated);
+  io_totals_.rx_handed_over.set(counters.rx_handed_over);
+  io_totals_.rx_handoff_full.set(counters.rx_handoff_full);
   io_totals_.tx_packets.set(counters.tx_packets);
   io_totals_.tx_bytes.set(counters.tx_bytes);
   io_totals_.tx_no_buffer.set(counters.tx_no_buffer);

@@ -17,8 +17,8 @@ namespace thc::ps {
 
 /// io::IoCounters where the metrics thread can read them.
 struct IoTotals {
-  Counter rx_packets, rx_bytes, rx_malformed, rx_unauthenticated, tx_packets, tx_bytes, tx_no_buffer, tx_errors,
-      tx_no_neighbour;
+  Counter rx_packets, rx_bytes, rx_malformed, rx_unauthenticated, rx_handed_over, rx_handoff_full, tx_packets, tx_bytes,
+      tx_no_buffer, tx_errors, tx_no_neighbour;
 };
 
 class Shard {

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-VERSION = 2
+VERSION = 3
 UDP_PORT = 48865
 MAX_WORKERS = 64
 MAX_WORKERS_SWITCH = 32

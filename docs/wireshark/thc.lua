@@ -5,7 +5,7 @@
 
 local thc = Proto("thc", "Tensor Homomorphic Compression")
 
-local VERSION = 2
+local VERSION = 3
 local UDP_PORT = 48865
 
 local message_types = {

@@ -71,10 +71,10 @@ class Worker:
         settings_hash: int = 0,
         source_ip: str = "127.0.0.1",
     ) -> None:
-        ip, port = address.split(":")
+        ip, _, port = address.rpartition(":")
+        self.server = (ip, int(port))
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((source_ip, 0))
-        self.socket.connect((ip, int(port)))
         self.codes_per_packet = codes_per_packet
         self.slots = slots
         self.settings_hash = settings_hash
@@ -90,12 +90,22 @@ class Worker:
         self.socket.close()
 
     def send(self, header: Header, payload: bytes = b"") -> None:
-        self.socket.send(header.pack() + payload)
+        self.send_bytes(header.pack() + payload, self.shard_of(header.slot))
+
+    def send_bytes(self, datagram: bytes, shard: int = 0) -> None:
+        ip, port = self.server
+        self.socket.sendto(datagram, (ip, port + shard))
+
+    def shard_of(self, slot: int) -> int:
+        return slot % (self.shape.shards or slot + 1)
 
     def receive(self, timeout_s: float = TIMEOUT_S) -> Reply:
+        """The next datagram, which comes from the shard of its slot."""
         self.socket.settimeout(timeout_s)
-        data = self.socket.recv(65536)
-        return Reply(Header.unpack(data), data[Header.SIZE_BYTES :])
+        data, (ip, port) = self.socket.recvfrom(65536)
+        header = Header.unpack(data)
+        assert (ip, port) == (self.server[0], self.server[1] + self.shard_of(header.slot))
+        return Reply(header, data[Header.SIZE_BYTES :])
 
     def expect_silence(self) -> None:
         with pytest.raises(TimeoutError):

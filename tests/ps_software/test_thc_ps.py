@@ -143,7 +143,7 @@ def test_restarted_worker_starts_the_job_over(
 def test_garbage_is_dropped(trio: list[Worker]) -> None:
     rng = random.Random(5)
     for size in (0, 1, 31, 32, 33, 60, 500):
-        trio[0].socket.send(rng.randbytes(size))
+        trio[0].send_bytes(rng.randbytes(size))
     for worker in trio:
         worker.send_codes([5])
     assert trio[0].receive().payload == bytes([15])

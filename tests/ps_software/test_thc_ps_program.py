@@ -54,7 +54,7 @@ def test_help_and_version() -> None:
         (["--threads", "0"], "--threads"),
         (["--fault-drop", "1.5"], "--fault-drop"),
         (["--dpdk"], "--listen"),
-        (["--dpdk", "--listen", "10.0.0.1", "--threads", "2"], "--threads"),
+        (["--dpdk-isolate"], "--dpdk-isolate requires --dpdk"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--port", "99999"], "--port: Value 99999 not in range 0 to 65535"),
         (["--port", "x"], "--port: Value x not in range 0 to 65535"),
@@ -114,10 +114,17 @@ def test_port_in_use() -> None:
 
 def test_port_in_use_by_a_server_of_several_threads() -> None:
     with ParameterServer(["--threads", "2"]) as server:
-        port = server.address.split(":")[1]
-        result = run("--listen", "127.0.0.1", "--port", port)
-        assert result.returncode == 1
-        assert port in result.stderr
+        first = int(server.address.split(":")[1])
+        for taken, arguments in ((first, ["--threads", "1"]), (first + 1, ["--threads", "2"])):
+            result = run("--listen", "127.0.0.1", "--port", str(taken), *arguments)
+            assert result.returncode == 1
+            assert f"port {taken} " in result.stderr
+
+
+def test_a_port_for_each_thread_is_needed() -> None:
+    result = run("--listen", "127.0.0.1", "--port", "65535", "--threads", "2")
+    assert result.returncode == 1
+    assert "65534 or less" in result.stderr
 
 
 def test_metrics_port_in_use() -> None:
@@ -179,7 +186,7 @@ def test_metrics(make_worker: MakeWorker) -> None:
             worker.receive()
         workers[0].send_codes([1])
         workers[0].receive()
-        workers[0].socket.send(b"garbage")
+        workers[0].send_bytes(b"garbage")
         garbage = '\nthc_ps_dropped_packets_total{job="none",reason="version"} 1\n'
         text = scrape_with(garbage, port)
     assert '\nthc_ps_completed_total{job="5"} 1\n' in text

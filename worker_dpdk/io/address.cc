@@ -45,6 +45,17 @@ MacAddress parse_mac(std::string_view text) {
   return mac;
 }
 
+void check_port_range(std::uint16_t first, std::uint16_t count) {
+  if (count == 0) {
+    throw ConfigurationError("a port for each thread is needed: ask for at least one thread");
+  }
+  if (first != 0 && first + count - 1 > kLastPort) {
+    throw ConfigurationError("UDP port " + std::to_string(first) + " leaves no " + std::to_string(count) +
+                             " ports in a row, one for each thread: choose " + std::to_string(kLastPort + 1 - count) +
+                             " or less, or fewer threads");
+  }
+}
+
 std::string ipv4_to_string(std::uint32_t ip) {
   return std::to_string(ip >> 24) + "." + std::to_string(ip >> 16 & 0xff) + "." + std::to_string(ip >> 8 & 0xff) + "." +
          std::to_string(ip & 0xff);

@@ -21,6 +21,11 @@ Endpoint parse_endpoint(std::string_view text, std::uint16_t default_port);
 /// "02:00:00:00:00:01". Throws ConfigurationError.
 MacAddress parse_mac(std::string_view text);
 
+/// Refuses no ports at all, and `count` ports from `first` (0: to be picked) that would go beyond 65535. Throws
+/// ConfigurationError.
+void check_port_range(std::uint16_t first, std::uint16_t count);
+inline constexpr int kLastPort = 65535;
+
 std::string ipv4_to_string(std::uint32_t ip);
 std::string to_string(Endpoint endpoint);
 std::string to_string(const MacAddress& mac);

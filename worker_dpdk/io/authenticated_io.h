@@ -44,7 +44,6 @@ class AuthenticatedIo final : public PacketIo {
   std::size_t max_datagram_bytes(Endpoint to) const noexcept override {
     return inner_->max_datagram_bytes(to) - kTagBytes;
   }
-  void set_shards(std::uint32_t shards) noexcept override { inner_->set_shards(shards); }
   std::size_t receive_buffer_bytes() const noexcept override { return inner_->receive_buffer_bytes(); }
   const IoCounters& counters() const noexcept override;
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "io/dpdk_io.h"
 #include "io/dpdk_module.h"
@@ -53,11 +54,11 @@ bool dpdk_available() noexcept {
   }
 }
 
-std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config) {
+std::vector<std::unique_ptr<PacketIo>> make_dpdk_ios(const DpdkConfig& config) {
   DpdkFailure failure;
-  PacketIo* packet_io = dpdk_module().open(config, failure);
-  if (packet_io != nullptr) {
-    return std::unique_ptr<PacketIo>(packet_io);
+  std::vector<std::unique_ptr<PacketIo>> ios = dpdk_module().open(config, failure);
+  if (!ios.empty()) {
+    return ios;
   }
   switch (failure.kind) {
     case DpdkFailure::Kind::kConfiguration:
@@ -68,6 +69,13 @@ std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config) {
       break;
   }
   throw TransportError(failure.message);
+}
+
+std::unique_ptr<PacketIo> make_dpdk_io(const DpdkConfig& config) {
+  if (config.queues != 1) {
+    throw ConfigurationError("one thread takes one queue, not " + std::to_string(config.queues));
+  }
+  return std::move(make_dpdk_ios(config).front());
 }
 
 }  // namespace thc::io

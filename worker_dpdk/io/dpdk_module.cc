@@ -7,10 +7,10 @@
 namespace thc::io {
 namespace {
 
-PacketIo* open(const DpdkConfig& config, DpdkFailure& failure) noexcept {
+std::vector<std::unique_ptr<PacketIo>> open(const DpdkConfig& config, DpdkFailure& failure) noexcept {
   using Kind = DpdkFailure::Kind;
   try {
-    return open_dpdk_io(config).release();
+    return open_dpdk_ios(config);
   } catch (const ConfigurationError& error) {
     failure = {Kind::kConfiguration, error.what()};
   } catch (const DpdkUnavailableError& error) {
@@ -18,7 +18,7 @@ PacketIo* open(const DpdkConfig& config, DpdkFailure& failure) noexcept {
   } catch (const std::exception& error) {
     failure = {Kind::kTransport, error.what()};
   }
-  return nullptr;
+  return {};
 }
 
 }  // namespace

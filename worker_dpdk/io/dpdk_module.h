@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "io/dpdk_io.h"
 #include "io/packet_io.h"
@@ -24,12 +25,12 @@ struct DpdkFailure {
 /// The one symbol that the library exports, under the name kDpdkModuleSymbol.
 struct DpdkModule {
   const char* version;  ///< of byteps_thc; the types above must be the same on both sides
-  /// A new back end that the caller deletes, or nullptr and why. What the virtual calls of PacketIo cost is what they
-  /// cost without a library.
-  PacketIo* (*open)(const DpdkConfig& config, DpdkFailure& failure) noexcept;
+  /// What make_dpdk_ios() returns, or nothing and why. What the virtual calls of PacketIo cost is what they cost
+  /// without a library.
+  std::vector<std::unique_ptr<PacketIo>> (*open)(const DpdkConfig& config, DpdkFailure& failure) noexcept;
 };
 
-/// What make_dpdk_io() does, inside of the library.
-std::unique_ptr<PacketIo> open_dpdk_io(const DpdkConfig& config);
+/// What make_dpdk_ios() does, inside of the library.
+std::vector<std::unique_ptr<PacketIo>> open_dpdk_ios(const DpdkConfig& config);
 
 }  // namespace thc::io

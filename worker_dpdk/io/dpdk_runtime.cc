@@ -4,11 +4,13 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_lcore.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <string_view>
 
+#include "io/eal_arguments.h"
 #include "thc/errors.h"
 
 namespace thc::io {
@@ -24,7 +26,32 @@ bool has_option(const std::vector<std::string>& args, std::initializer_list<std:
   });
 }
 
-/// One EAL thread (the caller) that may run on every CPU of the process.
+/// Those near the device, of the CPUs that the process had when EAL started.
+cpu_set_t polling_cpus;
+
+/// Gives a thread a cache of free buffers for as long as it lives. There are RTE_MAX_LCORE of them in a process;
+/// without one the pool still works, slower.
+class PollingThread {
+ public:
+  PollingThread() noexcept : registered_(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {
+    cpu_set_t cpus;
+    if (pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) != 0) return;
+    CPU_AND(&cpus, &cpus, &polling_cpus);
+    if (CPU_COUNT(&cpus) > 0) pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
+  }
+  ~PollingThread() {
+    if (registered_) {
+      rte_thread_unregister();
+    }
+  }
+  PollingThread(const PollingThread&) = delete;
+  PollingThread& operator=(const PollingThread&) = delete;
+
+ private:
+  const bool registered_;
+};
+
+/// One EAL thread (the caller) that may run on every one of `cpus`.
 std::string single_lcore_option(const cpu_set_t& cpus) {
   std::string list;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
@@ -77,7 +104,8 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus);
-  std::vector<std::string> words = complete_arguments(eal_args_, cpus);
+  polling_cpus = cpus_near_device(eal_args_, cpus, "/sys");
+  std::vector<std::string> words = complete_arguments(eal_args_, polling_cpus);
   std::vector<char*> argv;
   for (std::string& word : words) {
     argv.push_back(word.data());
@@ -91,6 +119,8 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
         "\": see EAL's messages above; without huge pages or without root, add --no-huge -m 512");
   }
 }
+
+void DpdkRuntime::prepare_this_thread() noexcept { thread_local const PollingThread prepared; }
 
 DpdkRuntime::~DpdkRuntime() {
   std::uint16_t port_id = 0;

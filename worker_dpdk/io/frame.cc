@@ -63,8 +63,11 @@ ParsedFrame parse_udp(std::span<const std::uint8_t> datagram, const Ipv4Header& 
   if (udp.length_bytes != datagram.size() || udp.source_port == 0) {  // port 0: no answer can be sent
     return kMalformedFrame;
   }
-  if (udp.destination_port != filter.local.port) {
-    return kOtherFrame;
+  if (udp.destination_port != filter.local.port) {  // who gets it verifies the checksum
+    const int thread = udp.destination_port - filter.first_port;
+    return thread >= 0 && thread < filter.threads
+               ? ParsedFrame{FrameKind::kSibling, {}, {}, {}, static_cast<std::uint16_t>(thread)}
+               : kOtherFrame;
   }
   if (filter.check_udp_checksum && udp.checksum != 0 && udp_checksum(ip, datagram) != 0) {
     return kMalformedFrame;

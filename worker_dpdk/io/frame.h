@@ -83,6 +83,7 @@ inline constexpr std::size_t kIpUdpHeaderBytes = sizeof(Ipv4Header) + sizeof(Udp
 
 enum class FrameKind : std::uint8_t {
   kDatagram,   ///< UDP for us
+  kSibling,    ///< UDP for another thread's port
   kArp,        ///< ARP, not looked into yet
   kOther,      ///< sound but not for us, or not UDP
   kMalformed,  ///< lengths or checksums are wrong, or a fragment
@@ -94,6 +95,9 @@ struct FrameFilter {
   Endpoint local;
   bool check_ip_checksum = true;
   bool check_udp_checksum = true;
+  /// Ports of the threads that share the device: `threads` from `first_port`. 0: there are no others.
+  std::uint16_t first_port = 0;
+  std::uint16_t threads = 0;
 };
 
 /// `payload`, `from` and `from_mac` are set for kDatagram only; `payload` points into the frame.
@@ -102,6 +106,7 @@ struct ParsedFrame {
   std::span<const std::uint8_t> payload;
   Endpoint from;
   MacAddress from_mac;
+  std::uint16_t thread = 0;  ///< whose frame it is, of kSibling
 };
 
 ParsedFrame parse_frame(std::span<const std::uint8_t> frame, const FrameFilter& filter) noexcept;

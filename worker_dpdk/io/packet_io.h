@@ -28,6 +28,8 @@ struct IoCounters {
   std::uint64_t rx_bytes = 0;
   std::uint64_t rx_malformed = 0;  ///< broken Ethernet/IPv4/UDP frames and fragments (DPDK), truncated datagrams (UDP)
   std::uint64_t rx_unauthenticated = 0;  ///< without the tag of the job's key (authenticated_io.h)
+  std::uint64_t rx_handed_over = 0;      ///< frames of other threads, given to them: the device does not steer (DPDK)
+  std::uint64_t rx_handoff_full = 0;     ///< of these, dropped because they were not taken in time
   std::uint64_t rx_other = 0;            ///< sound frames that are not for us: other protocol, address or port (DPDK)
   std::uint64_t tx_packets = 0;
   std::uint64_t tx_bytes = 0;
@@ -70,11 +72,6 @@ class PacketIo {
 
   /// Largest header + payload that reaches `to` unfragmented.
   virtual std::size_t max_datagram_bytes(Endpoint to) const noexcept = 0;
-
-  /// Tells that receivers pick their thread by `slot mod shards` (WELCOME), so datagrams of different shards must not
-  /// be merged on the way. For servers with different numbers of shards, pass a common multiple. 1 until told
-  /// otherwise.
-  virtual void set_shards(std::uint32_t /*shards*/) noexcept {}
 
   /// About how many payload bytes can arrive between two receive() calls before some are lost.
   virtual std::size_t receive_buffer_bytes() const noexcept = 0;

@@ -13,17 +13,18 @@
 #include <cstring>
 #include <string>
 
+#include "io/address.h"
 #include "thc/errors.h"
 
 namespace thc::io {
 namespace {
 
+constexpr int kFreePortAttempts = 64;
+
 bool enable_gro(int socket) noexcept {
   const int on = 1;
   return setsockopt(socket, SOL_UDP, UDP_GRO, &on, sizeof on) == 0;
 }
-
-bool is_loopback(Endpoint endpoint) noexcept { return endpoint.ip >> 24 == IN_LOOPBACKNET; }
 
 FileDescriptor open_wake_event() {
   FileDescriptor event(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -33,12 +34,25 @@ FileDescriptor open_wake_event() {
   return event;
 }
 
+std::vector<std::unique_ptr<PacketIo>> bind_in_a_row(UdpConfig config, std::uint16_t count) {
+  std::vector<std::unique_ptr<PacketIo>> ios;
+  for (std::uint16_t i = 0; i < count; ++i) {
+    ios.push_back(make_udp_io(config));
+    const std::uint16_t port = ios.back()->local().port;
+    if (i == 0 && port + count - 1 > kLastPort) {  // only when the kernel picked it
+      throw TransportError("UDP port " + std::to_string(port) + " has too few ports after it");
+    }
+    config.local.port = static_cast<std::uint16_t>(port + 1);
+  }
+  return ios;
+}
+
 }  // namespace
 
 UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
     : socket_(std::move(socket)),
       wake_event_(open_wake_event()),
-      route_probe_(open_udp_socket(/*shared_port=*/false)),
+      route_probe_(open_udp_socket()),
       local_(local),
       receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
       gro_active_(config.gro && enable_gro(socket_.get())),
@@ -55,8 +69,6 @@ bool UdpIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<co
 }
 
 void UdpIo::flush() noexcept { sender_.flush(); }
-
-void UdpIo::set_shards(std::uint32_t shards) noexcept { sender_.set_shards(shards); }
 
 void UdpIo::wait(std::chrono::microseconds timeout) noexcept {
   if (receiver_.has_leftover()) {
@@ -80,38 +92,21 @@ void UdpIo::wake() noexcept {
 std::size_t UdpIo::max_datagram_bytes(Endpoint to) const noexcept { return route_max_datagram_bytes(route_probe_, to); }
 
 std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config) {
-  FileDescriptor socket = open_udp_socket(/*shared_port=*/false);
+  FileDescriptor socket = open_udp_socket();
   const Endpoint local = bind_udp_socket(socket, config.local);
   return std::make_unique<UdpIo>(std::move(socket), local, config);
 }
 
-std::vector<std::unique_ptr<UdpIo>> make_udp_shards(const UdpConfig& config, std::uint32_t shards) {
-  if (shards == 0) {
-    throw ConfigurationError("a server needs at least one shard");
-  }
-  std::vector<std::unique_ptr<UdpIo>> group;
-  if (shards == 1) {
-    group.push_back(make_udp_io(config));
-    return group;
-  }
-  // SO_REUSEPORT would silently share the port with another server of the same user: try without it first.
-  UdpConfig member = config;
-  {
-    const FileDescriptor probe = open_udp_socket(/*shared_port=*/false);
-    member.local = bind_udp_socket(probe, config.local);
-  }
-  // GRO of a network card merges datagrams of one flow whatever their slot, and the merged ones would all go to the
-  // shard of the first. On loopback only the sender merges, and it keeps shards apart.
-  member.gro = config.gro && is_loopback(member.local);
-  for (std::uint32_t shard = 0; shard < shards; ++shard) {
-    FileDescriptor socket = open_udp_socket(/*shared_port=*/true);
-    const Endpoint local = bind_udp_socket(socket, member.local);
-    if (shard == 0) {
-      attach_slot_steering(socket, shards);  // before any traffic; numbers without a socket yet fall back to a hash
+std::vector<std::unique_ptr<PacketIo>> make_udp_ios(const UdpConfig& config, std::uint16_t count) {
+  check_port_range(config.local.port, count);
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return bind_in_a_row(config, count);
+    } catch (const TransportError&) {
+      // The kernel picked the first port; somebody may have one of those that follow.
+      if (config.local.port != 0 || count == 1 || attempt == kFreePortAttempts) throw;
     }
-    group.push_back(std::make_unique<UdpIo>(std::move(socket), local, member));
   }
-  return group;
 }
 
 }  // namespace thc::io

@@ -36,7 +36,6 @@ class UdpIo final : public PacketIo {
   void wake() noexcept override;
   Endpoint local() const noexcept override { return local_; }
   std::size_t max_datagram_bytes(Endpoint to) const noexcept override;
-  void set_shards(std::uint32_t shards) noexcept override;
   std::size_t receive_buffer_bytes() const noexcept override { return receive_buffer_bytes_; }
   const IoCounters& counters() const noexcept override { return counters_; }
 
@@ -60,9 +59,9 @@ class UdpIo final : public PacketIo {
 /// A UdpIo on its own port. Throws TransportError: port in use, no such address, no socket.
 std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config);
 
-/// `shards` sockets on one port, one for each packet thread; a datagram goes to number `slot mod shards` (slot read
-/// from the wire header), so that threads share no slot. Element i is shard i. Throws TransportError as make_udp_io()
-/// does, ConfigurationError for no shards.
-std::vector<std::unique_ptr<UdpIo>> make_udp_shards(const UdpConfig& config, std::uint32_t shards);
+/// `count` of them for as many threads, on ports that follow each other: element i has local port + i. Port 0: any with
+/// so many free ports in a row. Throws TransportError as make_udp_io() does, ConfigurationError for none and for ports
+/// above 65535.
+std::vector<std::unique_ptr<PacketIo>> make_udp_ios(const UdpConfig& config, std::uint16_t count);
 
 }  // namespace thc::io

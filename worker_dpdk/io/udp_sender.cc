@@ -41,11 +41,6 @@ UdpSender::UdpSender(int socket, bool gso, const RecentPeers& peers, IoCounters&
   open_.fill(kNoMessage);
 }
 
-void UdpSender::set_shards(std::uint32_t shards) noexcept {
-  flush();
-  shards_ = std::max(shards, 1U);
-}
-
 bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                      std::span<const std::uint8_t> trailer) noexcept {
   const std::size_t size_bytes = header.size() + payload.size() + trailer.size();
@@ -54,49 +49,37 @@ bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header, std::spa
     ++counters_.tx_errors;
     return false;
   }
-  const std::uint32_t shard = shard_of(header);
-  std::uint16_t& open = open_entry(to, shard);
-  Message* message = find_open(open, to, shard, size_bytes);
+  std::uint16_t& open = open_entry(to);
+  Message* message = find_open(open, to, size_bytes);
   if (message == nullptr) {
-    message = start_message(to, shard, size_bytes);
+    message = start_message(to, size_bytes);
     open = static_cast<std::uint16_t>(used_ - 1);
   }
   append(*message, header, payload, trailer);
   return true;
 }
 
-std::uint32_t UdpSender::shard_of(std::span<const std::uint8_t> header) const noexcept {
-  if (shards_ == 1 || header.size() < sizeof(wire::Header)) {
-    return 0;
-  }
-  wire::Header fields;
-  std::memcpy(&fields, header.data(), sizeof fields);
-  return fields.slot % shards_;
-}
-
-std::uint16_t& UdpSender::open_entry(Endpoint to, std::uint32_t shard) noexcept {
-  const std::uint32_t key = to.ip * 0x9e3779b1U ^ to.port * 0x85ebca6bU ^ shard * 0xc2b2ae35U;
+std::uint16_t& UdpSender::open_entry(Endpoint to) noexcept {
+  const std::uint32_t key = to.ip * 0x9e3779b1U ^ to.port * 0x85ebca6bU;
   return open_[(key >> 16 ^ key) % kOpenMessages];
 }
 
-UdpSender::Message* UdpSender::find_open(std::uint16_t index, Endpoint to, std::uint32_t shard,
-                                         std::size_t size_bytes) noexcept {
+UdpSender::Message* UdpSender::find_open(std::uint16_t index, Endpoint to, std::size_t size_bytes) noexcept {
   if (!gso_ || index >= used_) {  // entries of an earlier batch are left in the table; the checks below sort them out
     return nullptr;
   }
   Message& message = messages_[index];
-  const bool fits = !message.closed && message.to == to && message.shard == shard &&
-                    size_bytes <= message.segment_bytes && message.total_bytes + size_bytes <= kMessageBytes;
+  const bool fits = !message.closed && message.to == to && size_bytes <= message.segment_bytes &&
+                    message.total_bytes + size_bytes <= kMessageBytes;
   return fits ? &message : nullptr;
 }
 
-UdpSender::Message* UdpSender::start_message(Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept {
+UdpSender::Message* UdpSender::start_message(Endpoint to, std::size_t size_bytes) noexcept {
   if (used_ == kMessages) {
     flush();
   }
   Message& message = messages_[used_++];
   message.to = to;
-  message.shard = shard;
   message.segment_bytes = static_cast<std::uint32_t>(size_bytes);
   message.total_bytes = 0;
   message.segments = 0;

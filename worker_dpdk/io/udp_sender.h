@@ -28,8 +28,6 @@ class UdpSender {
   /// counted (tx_no_buffer): first answers to strangers, and what goes to addresses that have been silent.
   void flush() noexcept;
 
-  void set_shards(std::uint32_t shards) noexcept;
-
   bool gso_active() const noexcept { return gso_; }
 
  private:
@@ -43,10 +41,9 @@ class UdpSender {
     std::array<std::uint8_t, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
   };
 
-  // One datagram, or several of `segment_bytes` each (the last may be shorter) to one destination and shard.
+  // One datagram, or several of `segment_bytes` each (the last may be shorter) to one destination.
   struct Message {
     Endpoint to;
-    std::uint32_t shard;
     std::uint32_t segment_bytes;
     std::uint32_t total_bytes;
     std::uint16_t segments;
@@ -59,10 +56,9 @@ class UdpSender {
     std::array<std::array<std::uint8_t, PacketIo::kMaxTrailerBytes>, kSegments> trailers;
   };
 
-  std::uint32_t shard_of(std::span<const std::uint8_t> header) const noexcept;
-  std::uint16_t& open_entry(Endpoint to, std::uint32_t shard) noexcept;
-  Message* find_open(std::uint16_t index, Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
-  Message* start_message(Endpoint to, std::uint32_t shard, std::size_t size_bytes) noexcept;
+  std::uint16_t& open_entry(Endpoint to) noexcept;
+  Message* find_open(std::uint16_t index, Endpoint to, std::size_t size_bytes) noexcept;
+  Message* start_message(Endpoint to, std::size_t size_bytes) noexcept;
   static void append(Message& message, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                      std::span<const std::uint8_t> trailer) noexcept;
   bool wait_for_room() noexcept;
@@ -78,12 +74,11 @@ class UdpSender {
   bool stalled_ = false;  // the buffer is full, and waiting brought nothing
   const RecentPeers& peers_;
   IoCounters& counters_;
-  std::uint32_t shards_ = 1;
   std::vector<Message> messages_;
   std::size_t used_ = 0;
   std::array<std::uint16_t, kMessages> sending_{};  // the messages of headers_
   std::array<mmsghdr, kMessages> headers_{};
-  std::array<std::uint16_t, kOpenMessages> open_;  // the message of each (destination, shard) that takes more
+  std::array<std::uint16_t, kOpenMessages> open_;  // the message of each destination that takes more
 };
 
 }  // namespace thc::io

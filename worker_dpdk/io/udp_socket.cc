@@ -1,19 +1,16 @@
 #include "io/udp_socket.h"
 
-#include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
 #include "io/address.h"
 #include "thc/errors.h"
-#include "thc/wire_layout.h"
 
 namespace thc::io {
 namespace {
@@ -50,14 +47,10 @@ FileDescriptor::~FileDescriptor() {
   }
 }
 
-FileDescriptor open_udp_socket(bool shared_port) {
+FileDescriptor open_udp_socket() {
   FileDescriptor socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket_fd.get() < 0) {
     throw_errno("cannot open a UDP socket");
-  }
-  const int on = 1;
-  if (shared_port && setsockopt(socket_fd.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0) {
-    throw_errno("the kernel refuses SO_REUSEPORT, which several packet threads need");
   }
   return socket_fd;
 }
@@ -87,19 +80,6 @@ std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes)
 
 std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept {
   return grow_buffer(socket.get(), SO_SNDBUFFORCE, SO_SNDBUF, bytes);
-}
-
-void attach_slot_steering(const FileDescriptor& socket, std::uint32_t shards) {
-  // The filter sees the UDP payload. A load past its end returns 0: shorter datagrams go to shard 0, which counts them.
-  std::array<sock_filter, 3> code{{
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(wire::Header, slot)),
-      BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, shards),
-      BPF_STMT(BPF_RET | BPF_A, 0),
-  }};
-  const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
-  if (setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program, sizeof program) != 0) {
-    throw_errno("the kernel refuses the program that spreads packets over threads (SO_ATTACH_REUSEPORT_CBPF)");
-  }
 }
 
 std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {

@@ -26,8 +26,8 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-/// A non-blocking IPv4 UDP socket with SO_REUSEPORT when `shared_port`. Throws TransportError.
-FileDescriptor open_udp_socket(bool shared_port);
+/// A non-blocking IPv4 UDP socket. Throws TransportError.
+FileDescriptor open_udp_socket();
 
 /// Binds; returns the address with the port resolved. Throws TransportError, which for a port in use says what to do.
 Endpoint bind_udp_socket(const FileDescriptor& socket, Endpoint local);
@@ -37,10 +37,6 @@ std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes)
 
 /// Same for the send buffer.
 std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept;
-
-/// Makes the kernel give a datagram to socket number `slot mod shards` of the SO_REUSEPORT group, in the order in which
-/// the sockets were bound, with `slot` read from the wire header. Throws TransportError.
-void attach_slot_steering(const FileDescriptor& socket, std::uint32_t shards);
 
 /// Largest UDP payload that goes to `to` in one IP packet on the present route; 1472 (Ethernet) when there is no route.
 /// `probe`: an unbound UDP socket used for nothing else. Opens none itself, so that it works when descriptors run out.

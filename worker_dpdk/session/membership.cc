@@ -14,10 +14,10 @@ constexpr Duration kLastHelloInterval{500'000};
 constexpr Duration kVerdictInterval{200'000};
 
 /// The limits are also what a session is ready to allocate because a datagram says so.
-bool is_possible(const wire::WelcomePayload& shape, std::uint32_t codes_per_packet) noexcept {
+bool is_possible(const wire::WelcomePayload& shape, std::uint32_t codes_per_packet, std::uint16_t port) noexcept {
   return std::has_single_bit(std::uint16_t{shape.codes_multiple}) && codes_per_packet % shape.codes_multiple == 0 &&
          shape.slots <= wire::kMaxSlots && shape.norm_slots >= 1 && shape.norm_slots < shape.slots &&
-         shape.shards >= 1 && shape.shards <= wire::kMaxShards;
+         shape.shards >= 1 && shape.shards <= wire::kMaxShards && port + shape.shards - 1 <= 0xffff;
 }
 
 bool is_same(const wire::WelcomePayload& a, const wire::WelcomePayload& b) noexcept {
@@ -59,8 +59,8 @@ bool Membership::answers_hello(const wire::Header& header) const noexcept {
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
   const auto shape = payload_of<wire::WelcomePayload>(message);
   const std::uint32_t shard = message.header.slot;
-  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_) || shard >= shards_.size() ||
-      shards_[shard].joined || was_lost(shards_[shard], message.header.epoch)) {
+  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_, server_.port) ||
+      shard >= shards_.size() || shards_[shard].joined || was_lost(shards_[shard], message.header.epoch)) {
     return Welcome::kIgnored;
   }
   if (has_shape_ && !is_same(shape, shape_)) {
@@ -130,8 +130,8 @@ void Membership::send_hello(std::size_t shard) noexcept {
   hello_.slot = static_cast<std::uint32_t>(shard);
   const be64_t cookie = shards_[shard].cookie;
   std::memcpy(hello_payload_.data() + offsetof(wire::HelloPayload, cookie), &cookie, sizeof(cookie));
-  io_.send(server_, bytes_of(hello_), hello_payload_);
-  io_.flush();  // one by one: the back end may merge equal-sized datagrams, which then all reach one shard
+  io_.send(address_of(hello_.slot), bytes_of(hello_), hello_payload_);
+  io_.flush();  // the next one has another cookie
   counters_.add(Count::kHelloSent);
 }
 
@@ -139,8 +139,7 @@ void Membership::send_notice(wire::MessageType type, std::size_t shard) noexcept
   notice_.message_type = static_cast<std::uint8_t>(type);
   notice_.slot = static_cast<std::uint32_t>(shard);
   notice_.epoch = shards_[shard].epoch;
-  io_.send(server_, bytes_of(notice_), {});
-  io_.flush();  // one by one, as HELLO
+  io_.send(address_of(notice_.slot), bytes_of(notice_), {});
 }
 
 bool Membership::take_challenge(const ServerMessage& message) noexcept {

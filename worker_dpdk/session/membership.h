@@ -25,6 +25,7 @@ class Membership {
   Membership(io::Endpoint server, const SessionConfig& config, io::PacketIo& packet_io, Counters& counters,
              std::uint64_t nonce, TimePoint now);
 
+  /// As the configuration has it: the address of shard 0.
   io::Endpoint server() const noexcept { return server_; }
   bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
   bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined; }
@@ -36,7 +37,14 @@ class Membership {
   std::uint32_t window_bytes() const noexcept { return shape_.window_bytes; }
   /// Power of two that payload_count of CODES must be a multiple of.
   std::uint16_t codes_multiple() const noexcept { return shape_.codes_multiple; }
-  std::uint16_t shards() const noexcept { return static_cast<std::uint16_t>(shards_.size()); }
+
+  /// Shard s has the server's port + s.
+  io::Endpoint address_of(std::uint32_t slot) const noexcept {
+    return {server_.ip, static_cast<std::uint16_t>(server_.port + slot % shards_.size())};
+  }
+  bool is_shard(io::Endpoint address) const noexcept {
+    return address.ip == server_.ip && address.port >= server_.port && address.port < server_.port + shards_.size();
+  }
 
   /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
   bool answers_hello(const wire::Header& header) const noexcept;

@@ -254,7 +254,8 @@ void ServerLink::send(const SlotStream& stream, InFlight& packet, TimePoint now)
   header.partition = packet.operation->partition();
   header.chunk = static_cast<std::uint16_t>(packet.chunk);
   packet.sent_at = now;
-  packet.unsent = !context_.packet_io.send(server(), {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
+  packet.unsent = !context_.packet_io.send(address_of(packet.slot),
+                                           {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
                                            packet.operation->chunk_payload(packet.chunk));
   context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
   context_.counters.add(Count::kBytesSent, packet.bytes);

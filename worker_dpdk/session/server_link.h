@@ -31,7 +31,10 @@ class ServerLink {
   bool joined() const noexcept { return membership_.joined(); }
   /// The failure when the connect timeout is over.
   Failure why_not_joined() const;
-  std::uint16_t shards() const noexcept { return membership_.shards(); }
+  /// Where the shard of a slot is.
+  io::Endpoint address_of(std::uint32_t slot) const noexcept { return membership_.address_of(slot); }
+  /// Whether a shard of this server has the address.
+  bool is_shard(io::Endpoint address) const noexcept { return membership_.is_shard(address); }
 
   void enqueue(std::shared_ptr<Operation> operation);
   void take(const ServerMessage& message, TimePoint now);

@@ -1,28 +1,11 @@
 #include "session/session_engine.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "session/refusal.h"
 
 namespace thc {
-namespace {
-
-/// A multiple of every server's number of shards.
-std::uint32_t common_shards(const std::vector<ServerLink>& links) noexcept {
-  std::uint64_t shards = 1;
-  for (const ServerLink& link : links) {
-    shards = std::lcm(shards, std::uint64_t{link.shards()});
-    if (shards > wire::kMaxSlots) {
-      return wire::kMaxSlots;  // then slot mod shards is the slot itself, which is always right
-    }
-  }
-  return static_cast<std::uint32_t>(shards);
-}
-
-}  // namespace
-
 SessionEngine::SessionEngine(SessionConfig config, io::PacketIo& packet_io, std::uint64_t nonce, TimePoint now)
     : config_(std::move(config)),
       context_{.config = config_, .packet_io = packet_io, .counters = {}, .finished = {}, .failure = {}},
@@ -73,13 +56,17 @@ bool SessionEngine::receive(TimePoint now) {
 
 void SessionEngine::take(const io::RxPacket& packet, TimePoint now) {
   const auto link =
-      std::find_if(links_.begin(), links_.end(), [&](const ServerLink& l) { return l.server() == packet.from; });
+      std::find_if(links_.begin(), links_.end(), [&](const ServerLink& l) { return l.is_shard(packet.from); });
   if (link == links_.end()) {
     context_.counters.add(Count::kForeign);
     return;
   }
   const auto message = parse_server_message({packet.data, packet.size_bytes}, config_);
   if (!message) {
+    context_.counters.add(Count::kMalformed);
+    return;
+  }
+  if (link->address_of(message->header.slot) != packet.from) {
     context_.counters.add(Count::kMalformed);
     return;
   }
@@ -93,7 +80,6 @@ void SessionEngine::check_connected(TimePoint now) {
   const auto absent = std::find_if(links_.begin(), links_.end(), [](const ServerLink& link) { return !link.joined(); });
   if (absent == links_.end()) {
     connected_ = true;
-    context_.packet_io.set_shards(common_shards(links_));
   } else if (now >= connect_deadline_) {
     context_.failure = absent->why_not_joined();
   }

@@ -10,7 +10,7 @@
 
 namespace thc::wire {
 
-inline constexpr std::uint8_t kVersion = 2;
+inline constexpr std::uint8_t kVersion = 3;
 inline constexpr std::uint16_t kUdpPort = 48865;
 inline constexpr std::uint32_t kMaxWorkers = 64;
 inline constexpr std::uint32_t kMaxWorkersSwitch = 32;

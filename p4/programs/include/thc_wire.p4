@@ -2,7 +2,7 @@
 #ifndef THC_WIRE_P4_
 #define THC_WIRE_P4_
 
-@noWarn("unused") const bit<8> THC_VERSION = 2;
+@noWarn("unused") const bit<8> THC_VERSION = 3;
 @noWarn("unused") const bit<16> THC_UDP_PORT = 48865;
 @noWarn("unused") const bit<8> THC_TYPE_HELLO = 1;
 @noWarn("unused") const bit<8> THC_TYPE_WELCOME = 2;

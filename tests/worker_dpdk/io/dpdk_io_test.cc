@@ -282,6 +282,15 @@ TEST_F(DpdkSetUpTest, JumboFramesArriveWhole) {
   EXPECT_EQ(received, text);
 }
 
+TEST_F(DpdkSetUpTest, AnMtuThatTheDeviceDoesNotTakeIsRefused) {
+  if (!TestNetwork::instance().veth_missing().empty()) {
+    GTEST_SKIP() << TestNetwork::instance().veth_missing();
+  }
+  DpdkConfig jumbo = TestNetwork::instance().dpdk_config("net_af_packet0", 98, 1);
+  jumbo.mtu_bytes = 9000;
+  expect_refused<ConfigurationError>(jumbo, "smaller MTU");
+}
+
 TEST(DpdkAvailabilityTest, TheBackEndLoadsInABuildThatHasIt) {
 #ifdef THC_HAVE_DPDK
   EXPECT_TRUE(dpdk_available());

@@ -41,17 +41,26 @@ const TestNetwork& TestNetwork::instance() {
 }
 
 TestNetwork::TestNetwork() : veth_missing_(set_up_veth()) {
-  const std::string socket = ",id=0,socket-abstract=yes,socket=thc_io_test_" + std::to_string(getpid());
+  // "secret" and "qpairs" are given, because otherwise they follow from the number of queues, and EAL starts once.
+  const std::string socket = ",id=0,secret=io_test,socket-abstract=yes,socket=thc_io_test_" + std::to_string(getpid());
   base_.eal_args = {"--no-huge",
                     "-m",
-                    "256",
+                    "512",
                     "--vdev=net_memif0,role=server" + socket,
                     "--vdev=net_memif1,role=client" + socket,
-                    "--vdev=net_memif2,role=client" + socket + "_absent"};
+                    "--vdev=net_memif2,role=client" + socket + "_absent",
+                    "--vdev=net_memif3,role=server" + socket + "_queues",
+                    "--vdev=net_memif4,role=client" + socket + "_queues"};
   if (veth_missing_.empty()) {
-    base_.eal_args.insert(base_.eal_args.end(),
-                          {"--vdev=net_af_packet0,iface=thc_a", "--vdev=net_af_packet1,iface=thc_b",
-                           "--vdev=net_af_packet2,iface=thc_dpdk"});
+    base_.eal_args.insert(
+        base_.eal_args.end(),
+        {"--vdev=net_af_packet0,qpairs=1,iface=thc_a", "--vdev=net_af_packet1,qpairs=1,iface=thc_b",
+         "--vdev=net_af_packet2,qpairs=1,iface=thc_dpdk", "--vdev=net_af_packet3,qpairs=2,iface=thc_two",
+         "--vdev=net_af_packet4,qpairs=1,iface=thc_one"});
+  }
+  tap_missing_ = veth_missing_.empty() ? set_up_tap() : veth_missing_;
+  if (tap_missing_.empty()) {
+    base_.eal_args.emplace_back("--vdev=net_tap0,iface=thc_tap");
   }
   try {
     make_dpdk_io(dpdk_config("net_memif0", 97, 1));
@@ -68,12 +77,25 @@ std::string TestNetwork::set_up_veth() {
   const bool up =
       run("ip link set lo up && ip link add thc_a type veth peer name thc_b && "
           "ip link add thc_dpdk type veth peer name thc_kernel && "
-          "for i in thc_a thc_b thc_dpdk thc_kernel; do ip link set $i addrgenmode none; ip link set $i up; done && "
+          "ip link add thc_two type veth peer name thc_one && "
+          "for i in thc_a thc_b thc_dpdk thc_kernel thc_two thc_one; do ip link set $i addrgenmode none; "
+          "ip link set "
+          "$i up; done && "
           "ip addr add 10.99.0.1/24 dev thc_kernel");
   if (!up || !disable_checksum_offload(kKernelInterface)) {
     return "cannot make veth interfaces (needs iproute2 and the veth module)";
   }
   return {};
+}
+
+/// net_tap puts rte_flow rules into the kernel's classifier "flower".
+std::string TestNetwork::set_up_tap() {
+  if (access("/dev/net/tun", R_OK | W_OK) != 0) {
+    return "net_tap needs /dev/net/tun";
+  }
+  const bool flower =
+      run("tc qdisc add dev lo clsact && tc filter add dev lo ingress protocol ip flower ip_proto udp action pass");
+  return flower ? "" : "net_tap has rte_flow rules where the kernel has cls_flower, which this one has not";
 }
 
 DpdkConfig TestNetwork::dpdk_config(const std::string& device, std::uint8_t net, std::uint8_t host) const {
@@ -92,6 +114,16 @@ IoPair TestNetwork::memif_pair() const {
 IoPair TestNetwork::af_packet_pair() const {
   auto first = make_dpdk_io(dpdk_config("net_af_packet0", 98, 1));
   return {std::move(first), make_dpdk_io(dpdk_config("net_af_packet1", 98, 2))};
+}
+
+DpdkConfig TestNetwork::memif_queues(std::uint8_t host) const {
+  DpdkConfig config = dpdk_config(host == 1 ? "net_memif3" : "net_memif4", 96, host);
+  config.queues = 2;
+  return config;
+}
+
+DpdkConfig TestNetwork::af_packet_queues(std::uint8_t host) const {
+  return dpdk_config(host == 1 ? "net_af_packet3" : "net_af_packet4", 96, host);
 }
 
 std::unique_ptr<PacketIo> TestNetwork::af_packet_beside_kernel() const {

@@ -7,12 +7,14 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "io/dpdk_io.h"
 #include "io/packet_io.h"
 
 namespace thc::io::test {
 
+using Ios = std::vector<std::unique_ptr<PacketIo>>;
 using IoPair = std::pair<std::unique_ptr<PacketIo>, std::unique_ptr<PacketIo>>;
 
 /// Set up once, before the first test. What cannot be had here (no root, no iproute2, no DPDK) is told by the reasons.
@@ -27,6 +29,14 @@ class TestNetwork {
   /// Two DPDK devices connected to each other.
   IoPair memif_pair() const;
   IoPair af_packet_pair() const;
+  /// Two devices at 10.96.0.1 and 10.96.0.2, connected to each other, that have two queues; a memif has no fewer.
+  DpdkConfig memif_queues(std::uint8_t host) const;
+  /// Of two devices connected to each other: 10.96.0.1, which has two queues, and 10.96.0.2, which has one.
+  DpdkConfig af_packet_queues(std::uint8_t host) const;
+  /// 10.95.0.2 on a net_tap device, whose kernel interface has 10.95.0.1. Empty, or why there is none.
+  const std::string& tap_missing() const { return tap_missing_; }
+  DpdkConfig tap() const { return dpdk_config("net_tap0", 95, 2); }
+
   /// 10.99.0.2 on a device whose other end, the kernel's interface "thc_kernel", has 10.99.0.1.
   std::unique_ptr<PacketIo> af_packet_beside_kernel() const;
 
@@ -38,9 +48,11 @@ class TestNetwork {
  private:
   TestNetwork();
   static std::string set_up_veth();
+  static std::string set_up_tap();
 
   std::string veth_missing_;
   std::string dpdk_missing_;
+  std::string tap_missing_;
   DpdkConfig base_;
 };
 

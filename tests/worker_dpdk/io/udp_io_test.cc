@@ -1,4 +1,4 @@
-// What is particular to kernel UDP: shards, merging, ports in use, waking up.
+// What is particular to kernel UDP: ports, merging, ports in use, waking up.
 #include "io/udp_io.h"
 
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "io/address.h"
 #include "test_network.h"
@@ -40,12 +40,15 @@ void expect_nothing_left(PacketIo& io) {
 }
 
 TEST(UdpIoTest, PortInUseNamesThePortAndAWayOut) {
-  const auto holder = make_udp_io({.local = {kLoopback, 0}});
-  const std::string port = std::to_string(holder->local().port);
-  for (const std::uint32_t shards : {1U, 2U}) {
+  const auto holders = make_udp_ios({.local = {kLoopback, 0}}, 2);
+  const Endpoint first = holders[0]->local();
+  const Endpoint second = holders[1]->local();
+  const std::array<std::pair<Endpoint, std::uint16_t>, 4> taken{{{first, 1}, {first, 2}, {second, 1}, {second, 2}}};
+  for (const auto& [local, count] : taken) {
+    const std::string port = std::to_string(local.port);
     try {
-      make_udp_shards({.local = holder->local()}, shards);
-      FAIL() << "took a port that is in use, with " << shards << " shards";
+      make_udp_ios({.local = local}, count);
+      FAIL() << "took port " << port << ", which is in use, as the first of " << count;
     } catch (const TransportError& error) {
       EXPECT_NE(std::string(error.what()).find("port " + port), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find("another port"), std::string::npos) << error.what();
@@ -53,50 +56,23 @@ TEST(UdpIoTest, PortInUseNamesThePortAndAWayOut) {
   }
 }
 
-TEST(UdpIoTest, RefusesAPortThatAnotherShardedServerHas) {
-  const auto group = make_udp_shards({.local = {kLoopback, 0}}, 2);
-  EXPECT_THROW(make_udp_shards({.local = group[0]->local()}, 2), TransportError);
-}
-
 TEST(UdpIoTest, RefusesAnAddressOfAnotherMachine) {
   EXPECT_THROW(make_udp_io({.local = {parse_ipv4("192.0.2.1"), 0}}), TransportError);
 }
 
-class ShardTest : public testing::TestWithParam<std::uint32_t> {};
-
-TEST_P(ShardTest, DatagramsGoToSlotModShards) {
-  const std::uint32_t shards = GetParam();
-  constexpr std::uint32_t kSlots = 240;  // a multiple of every number of shards
-  const auto group = make_udp_shards({.local = {kLoopback, 0}}, shards);
-  const auto sender = make_udp_io({.local = {kLoopback, 0}});
-  sender->set_shards(shards);
-  const std::array<std::uint8_t, 512> payload{};
-  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-    wire::Header header;
-    header.slot = slot;
-    ASSERT_TRUE(sender->send(group[0]->local(), bytes_of(header), payload));
-  }
-  sender->flush();
-  for (std::uint32_t shard = 0; shard < shards; ++shard) {
-    std::uint32_t expected = shard;
-    receive_each(*group[shard], kSlots / shards, [&](const RxPacket& packet) {
-      EXPECT_EQ(slot_of(packet), expected);
-      expected += shards;
-    });
-    EXPECT_EQ(expected, kSlots + shard);
-    expect_nothing_left(*group[shard]);
+TEST(UdpIoTest, PortsFollowEachOther) {
+  for (const std::uint16_t count : {1, 2, 40}) {
+    const auto ios = make_udp_ios({.local = {kLoopback, 0}}, count);
+    ASSERT_EQ(ios.size(), count);
+    for (std::uint16_t i = 0; i < count; ++i) {
+      EXPECT_EQ(ios[i]->local().port, ios[0]->local().port + i);
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shards, ShardTest, testing::Values(1, 2, 3, 8));
-
-TEST(UdpIoTest, DatagramsTooShortForASlotGoToShardZero) {
-  const auto group = make_udp_shards({.local = {kLoopback, 0}}, 2);
-  const auto sender = make_udp_io({.local = {kLoopback, 0}});
-  const std::array<std::uint8_t, 5> stub{};
-  ASSERT_TRUE(sender->send(group[0]->local(), stub, {}));
-  sender->flush();
-  EXPECT_EQ(receive_one(*group[0]).size(), stub.size());
+TEST(UdpIoTest, RefusesPortsThatThereAreNot) {
+  EXPECT_THROW(make_udp_ios({.local = {kLoopback, 65534}}, 3), ConfigurationError);
+  EXPECT_THROW(make_udp_ios({.local = {kLoopback, 0}}, 0), ConfigurationError);
 }
 
 TEST(UdpIoTest, InterleavedDestinationsStayInOrder) {

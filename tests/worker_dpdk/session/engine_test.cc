@@ -103,9 +103,32 @@ TEST_F(EngineTest, SaysHelloToEveryShard) {
   EXPECT_EQ(header_of(others[0]).slot, 1U);
   EXPECT_EQ(header_of(others[1]).slot, 2U);
   EXPECT_FALSE(engine->connected());
-  arrive(welcome(1, 3));
-  arrive(welcome(2, 3));
+  EXPECT_EQ(packet_io.sent_to, shard_address(2));
+  arrive(welcome(1, 3), shard_address(1));
+  arrive(welcome(2, 3), shard_address(2));
   EXPECT_TRUE(engine->connected());
+}
+
+TEST_F(EngineTest, AShardSpeaksForItsSlotsOnly) {
+  start(two_workers());
+  engine->step(now);
+  arrive(welcome(0, 3));
+  packet_io.take_sent();
+  arrive(welcome(1, 3), shard_address(2));
+  arrive(welcome(1, 3), shard_address(0));
+  EXPECT_EQ(count(Count::kMalformed), 2U);
+  arrive(welcome(2, 3), shard_address(3));
+  EXPECT_EQ(count(Count::kForeign), 1U);
+  arrive(welcome(2, 3), shard_address(2));
+  EXPECT_FALSE(engine->connected()) << "shard 1 has not answered";
+  arrive(welcome(1, 3), shard_address(1));
+  ASSERT_TRUE(engine->connected());
+  push = std::make_unique<Push>(std::uint16_t{3}, std::size_t{256}, *config, 1);
+  engine->submit(push->operation, now);
+  engine->step(now);
+  const auto sent = packet_io.take_sent();
+  ASSERT_FALSE(sent.empty());
+  EXPECT_EQ(packet_io.sent_to, shard_address(header_of(sent.back()).slot % 3));
 }
 
 TEST_F(EngineTest, PadsTheLastPacketAndDropsThePaddingOfTheResult) {

@@ -22,6 +22,10 @@ using Datagram = std::vector<std::uint8_t>;
 
 inline constexpr io::Endpoint kServer{0x0a000001, 48865};
 
+inline constexpr io::Endpoint shard_address(std::uint32_t shard) {
+  return {kServer.ip, static_cast<std::uint16_t>(kServer.port + shard)};
+}
+
 inline wire::Header header_of(const Datagram& datagram) {
   wire::Header header;
   std::memcpy(&header, datagram.data(), sizeof(header));
@@ -56,8 +60,9 @@ class MemoryIo final : public io::PacketIo {
     }
     return received_.size();
   }
-  bool send(io::Endpoint, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
+  bool send(io::Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept override {
+    sent_to = to;
     if (refuse_sends > 0) {
       --refuse_sends;
       return false;
@@ -80,6 +85,7 @@ class MemoryIo final : public io::PacketIo {
   std::vector<Datagram> take_sent() { return std::exchange(sent, {}); }
 
   std::vector<Datagram> sent;
+  io::Endpoint sent_to;  ///< of the last one
   std::deque<Arriving> arriving;
   int refuse_sends = 0;
 
@@ -123,6 +129,7 @@ class MemoryServer {
     pool_.reset();
   }
   std::uint32_t epoch() const { return epoch_; }
+  std::uint16_t shards() const { return shards_; }
 
  private:
   void contribute(wire::Header header, const Datagram& datagram, const Reply& reply) {
@@ -219,7 +226,8 @@ class MemoryNetwork {
     }
     for (auto& [worker, datagram] : disturb(down)) {
       if (worker < ios.size()) {
-        ios[worker]->arriving.push_back({kServer, std::move(datagram)});
+        const io::Endpoint from = shard_address(header_of(datagram).slot % server_.shards());
+        ios[worker]->arriving.push_back({from, std::move(datagram)});
       }
     }
   }

@@ -48,8 +48,10 @@ def expected_digest() -> str:
     return digest.hexdigest()
 
 
-def run_workers(server: str, dpdk: list[dict[str, Any]], faults: dict[str, float], prefix: list[list[str]]) -> None:
-    """Start all workers, each behind its command prefix; compare what they got."""
+def run_workers(
+    server: str, dpdk: list[dict[str, Any]], faults: dict[str, float], prefix: list[list[str]]
+) -> list[Any]:
+    """Start all workers, each behind its command prefix; compare what they got, and return it."""
     script = str(Path(__file__).with_name("dpdk_worker.py"))
     with ExitStack() as stack:
         workers = []
@@ -75,11 +77,11 @@ def run_workers(server: str, dpdk: list[dict[str, Any]], faults: dict[str, float
         assert result["digest"] == expected
         if faults:
             assert result["counters"]["retransmissions"] > 0
+    return results
 
 
-@pytest.mark.parametrize("keyed", [False, True], ids=["no key", "key"])
-@pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
-def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, keyed: bool) -> None:
+def run_over_memif(tmp_path: Path, server_arguments: list[str], faults: bool, mtu_bytes: int = 1500) -> list[Any]:
+    """The workers' results, with a server of one memif for each."""
     socket = tmp_path / "memif.sock"
 
     def devices(role: str, ids: range) -> list[str]:
@@ -91,18 +93,36 @@ def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, ke
     arguments = ["--dpdk", "--eal-args", " ".join(eal("ps") + devices("server", range(WORKERS)))]
     if faults:
         arguments += FAULT_FLAGS
+    arguments += ["--dpdk-mtu", str(mtu_bytes), *server_arguments]
+    with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
+        dpdk = [
+            {
+                "local": f"198.18.0.{100 + w}",
+                "eal_args": eal(f"w{w}") + devices("client", range(w, w + 1)),
+                "mtu_bytes": mtu_bytes,
+            }
+            for w in range(WORKERS)
+        ]
+        return run_workers(server.address, dpdk, RATES if faults else {}, [[], []])
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["no key", "key"])
+@pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
+def test_memif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, keyed: bool) -> None:
+    arguments = []
     if keyed:
         key_file = tmp_path / "key"
         key_file.touch(0o600)
         key_file.write_text("5a" * 32)
-        arguments += ["--key-file", str(key_file)]
+        arguments = ["--key-file", str(key_file)]
         monkeypatch.setenv("THC_KEY_FILE", str(key_file))
-    with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
-        dpdk = [
-            {"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}") + devices("client", range(w, w + 1))}
-            for w in range(WORKERS)
-        ]
-        run_workers(server.address, dpdk, RATES if faults else {}, [[], []])
+    run_over_memif(tmp_path, arguments, faults)
+
+
+def test_jumbo_frames_over_memif(tmp_path: Path) -> None:
+    """codes_per_packet="auto" fills the MTU, on the way back too."""
+    for result in run_over_memif(tmp_path, [], faults=False, mtu_bytes=9000):
+        assert result["counters"]["codes_sent"] <= -(-sum(COUNTS) // 8192) + len(COUNTS)
 
 
 def ip(*arguments: str) -> None:
@@ -130,10 +150,12 @@ def veth_namespaces() -> Iterator[list[str]]:
         yield names
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("faults", [False, True], ids=["lossless", "faults"])
 def test_af_packet_on_veth(
-    veth_namespaces: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool
+    veth_namespaces: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: bool, threads: int
 ) -> None:
+    """threads: of the server, which has a queue for each; the kernel deals the workers' frames to them by a hash."""
     server_namespace, *worker_namespaces = veth_namespaces
 
     def eal(name: str) -> list[str]:
@@ -143,7 +165,9 @@ def test_af_packet_on_veth(
     launcher.write_text(f'#!/bin/sh\nexec ip netns exec {server_namespace} {find_thc_ps()} "$@"\n')
     launcher.chmod(0o755)
     monkeypatch.setenv("THC_PS", str(launcher))
-    arguments = ["--dpdk", "--eal-args", " ".join(eal("ps")), *(FAULT_FLAGS if faults else [])]
+    arguments = ["--dpdk", "--eal-args", " ".join(eal("ps")), "--threads", str(threads)]
+    if faults:
+        arguments += FAULT_FLAGS
     with ParameterServer(arguments, ip="198.18.0.1", port=48865) as server:
         dpdk = [{"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}")} for w in range(WORKERS)]
         prefix = [["ip", "netns", "exec", name] for name in worker_namespaces]

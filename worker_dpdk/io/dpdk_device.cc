@@ -1,0 +1,187 @@
+#include "io/dpdk_device.h"
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_flow.h>
+#include <rte_mempool.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "io/dpdk_steering.h"
+#include "io/eal_arguments.h"
+#include "thc/errors.h"
+
+namespace thc::io {
+namespace {
+
+constexpr std::string_view kMemifDriver = "net_memif";
+constexpr std::string_view kAfPacketDriver = "net_af_packet";
+constexpr std::uint32_t kPoolCache = 256;
+// A queue's, beyond its descriptors: handed to the caller, in bursts, in a handoff ring, in the thread's cache.
+constexpr std::uint32_t kSpareMbufs = 1024;
+constexpr std::size_t kMinFrameRoomBytes = 2048;  // one memif or NIC buffer; smaller rooms leave the PMDs' fast paths
+
+void check(int rc, const std::string& device, const char* step) {
+  if (rc < 0) {
+    throw DpdkUnavailableError("DPDK device \"" + device + "\": " + step + " failed: " + rte_strerror(-rc));
+  }
+}
+
+std::size_t data_room_bytes(std::uint16_t mtu_bytes) {
+  const std::size_t frame_bytes = mtu_bytes + RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN + 2 * RTE_VLAN_HLEN;
+  const std::size_t room = std::max(frame_bytes, kMinFrameRoomBytes) + RTE_PKTMBUF_HEADROOM;
+  if (room > UINT16_MAX) {
+    throw ConfigurationError("mtu_bytes " + std::to_string(mtu_bytes) + " is too large for a DPDK packet buffer");
+  }
+  return room;
+}
+
+/// The pool all frames of a device live in. Kept for the next user of the device: after a stop some drivers still hold
+/// buffers of it.
+rte_mempool* obtain_pool(std::uint16_t port_id, const std::string& device, const DpdkConfig& config) {
+  const std::uint32_t needed =
+      std::uint32_t{config.queues} * (config.rx_descriptors + config.tx_descriptors + kSpareMbufs);
+  if (config.mbufs != 0 && config.mbufs < needed) {
+    throw ConfigurationError("mbufs " + std::to_string(config.mbufs) + " is less than the " + std::to_string(needed) +
+                             " that descriptors and bursts of " + std::to_string(config.queues) +
+                             " queue(s) need on device \"" + device + "\"");
+  }
+  const std::uint32_t mbufs = config.mbufs != 0 ? config.mbufs : needed;
+  const std::size_t room_bytes = data_room_bytes(config.mtu_bytes);
+  const std::string name =
+      "thc" + std::to_string(port_id) + "_" + std::to_string(mbufs) + "x" + std::to_string(room_bytes);
+  if (rte_mempool* pool = rte_mempool_lookup(name.c_str()); pool != nullptr) {
+    return pool;
+  }
+  rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), mbufs, kPoolCache, 0,
+                                              static_cast<std::uint16_t>(room_bytes), rte_eth_dev_socket_id(port_id));
+  if (pool == nullptr) {
+    const std::size_t mebibytes = (mbufs * (room_bytes + 256) >> 20) + 1;
+    throw TransportError("DPDK has no memory for " + std::to_string(mbufs) + " packet buffers (about " +
+                         std::to_string(mebibytes) + " MiB): " + rte_strerror(rte_errno) +
+                         "; give EAL more (-m <MiB>, or more huge pages) or ask for fewer mbufs, descriptors or "
+                         "threads");
+  }
+  return pool;
+}
+
+}  // namespace
+
+DpdkDevice::DpdkDevice(DpdkRuntime& runtime, const std::string& device, const DpdkConfig& config)
+    : runtime_(runtime), device_(device), port_id_(runtime.claim(device)) {
+  try {
+    set_up(config);
+  } catch (...) {
+    rte_eth_dev_stop(port_id_);  // does nothing unless it runs
+    runtime_.release(port_id_);
+    throw;
+  }
+}
+
+DpdkDevice::~DpdkDevice() {
+  rte_flow_error error{};
+  rte_flow_flush(port_id_, &error);
+  rte_eth_dev_stop(port_id_);
+  runtime_.release(port_id_);
+}
+
+void DpdkDevice::set_up(const DpdkConfig& config) {
+  if (config.isolate) {
+    isolate_device(port_id_, device_);
+  }
+  rte_eth_dev_info info{};
+  check(rte_eth_dev_info_get(port_id_, &info), device_, "reading its abilities");
+  check_queues(config, info);
+  pool_ = obtain_pool(port_id_, device_, config);
+  choose_checksums(config, info.driver_name, info.tx_offload_capa);
+  configure(config, info);
+  set_up_queues(config);
+  start(info.driver_name, std::chrono::milliseconds(config.start_timeout_ms));
+  rte_ether_addr address{};
+  check(rte_eth_macaddr_get(port_id_, &address), device_, "reading its MAC address");
+  std::memcpy(mac_.data(), address.addr_bytes, mac_.size());
+  if (config.queues == 1 && !config.isolate) {
+    return;
+  }
+  const std::string why = steer_by_port(port_id_, config.local.ip, config.local.port, config.queues);
+  if (config.isolate && !why.empty()) {
+    throw ConfigurationError("DPDK device \"" + device_ + "\" takes no rules for UDP ports (" + why +
+                             "), which isolation needs: leave it out");
+  }
+}
+
+void DpdkDevice::check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const {
+  const int queues = std::min(info.max_rx_queues, info.max_tx_queues);
+  // The kernel deals frames to all queues of an af_packet device; those of a queue without a thread would be lost.
+  const bool all_needed = std::string_view(info.driver_name) == kAfPacketDriver;
+  if (config.queues > queues || (all_needed && config.queues < queues)) {
+    throw ConfigurationError("DPDK device \"" + device_ + "\" has " + std::to_string(queues) +
+                             " queue(s), but there is a thread for " + std::to_string(config.queues) + ": " +
+                             queue_hint(info.driver_name, config.queues));
+  }
+}
+
+void DpdkDevice::configure(const DpdkConfig& config, const rte_eth_dev_info& info) {
+  rte_eth_conf settings{};  // NOLINT(bugprone-invalid-enum-default-initialization): DPDK wants unused parts zeroed
+  settings.rxmode.offloads = info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
+  settings.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+  if (tx_flags_ != 0) {
+    settings.txmode.offloads |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  }
+  // Spreads what no rule steers; frames that reach another thread's queue are handed over.
+  if (config.queues > 1 && (info.flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP) != 0) {
+    settings.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+    settings.rx_adv_conf.rss_conf.rss_hf = RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+  }
+  check(rte_eth_dev_configure(port_id_, config.queues, config.queues, &settings), device_, "configuring");
+  const int rc = rte_eth_dev_set_mtu(port_id_, config.mtu_bytes);
+  if (rc != 0 && rc != -ENOTSUP) {  // virtual devices take what fits their buffers
+    throw ConfigurationError("DPDK device \"" + device_ + "\" takes no MTU of " + std::to_string(config.mtu_bytes) +
+                             " bytes (" + rte_strerror(-rc) + "), but frames of at most " +
+                             std::to_string(info.max_rx_pktlen) + " bytes: give a smaller MTU, on every host");
+  }
+}
+
+void DpdkDevice::set_up_queues(const DpdkConfig& config) {
+  std::uint16_t rx = config.rx_descriptors;
+  std::uint16_t tx = config.tx_descriptors;
+  check(rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx, &tx), device_, "choosing ring sizes");
+  const auto numa_node = static_cast<unsigned>(rte_eth_dev_socket_id(port_id_));
+  for (std::uint16_t queue = 0; queue < config.queues; ++queue) {
+    check(rte_eth_rx_queue_setup(port_id_, queue, rx, numa_node, nullptr, pool_), device_,
+          "setting up a receive queue");
+    check(rte_eth_tx_queue_setup(port_id_, queue, tx, numa_node, nullptr), device_, "setting up a transmit queue");
+  }
+}
+
+/// A memif client fails to start until its server is there, which may be starting at the same time.
+void DpdkDevice::start(std::string_view driver, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  int rc = rte_eth_dev_start(port_id_);
+  while (rc < 0 && driver == kMemifDriver && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    rc = rte_eth_dev_start(port_id_);
+  }
+  if (rc < 0 && driver == kMemifDriver) {
+    throw DpdkUnavailableError("memif device \"" + device_ + "\" finds no server on its socket within " +
+                               std::to_string(timeout.count()) + " ms: start the role=server side (thc-ps) first");
+  }
+  check(rc, device_, "starting");
+}
+
+void DpdkDevice::choose_checksums(const DpdkConfig& config, std::string_view driver,
+                                  std::uint64_t tx_offloads) noexcept {
+  constexpr std::uint64_t kWanted = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  const bool shared_memory = driver == kMemifDriver;
+  const bool wanted =
+      config.udp_checksum == UdpChecksum::kAlways || (config.udp_checksum == UdpChecksum::kAuto && !shared_memory);
+  const bool offload = wanted && (tx_offloads & kWanted) == kWanted;
+  tx_flags_ = offload ? RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_UDP_CKSUM : 0;
+  software_udp_checksum_ = wanted && !offload;
+}
+
+}  // namespace thc::io

@@ -1,0 +1,118 @@
+#include "io/eal_arguments.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <string_view>
+
+namespace thc::io {
+namespace {
+
+/// The first line of a file, or nothing.
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// The PCI address of the first allowed device, with its domain; without what follows a comma. Empty: none.
+std::string first_pci_device(const std::vector<std::string>& eal_args) {
+  for (std::size_t i = 0; i < eal_args.size(); ++i) {
+    const std::string_view argument = eal_args[i];
+    std::string_view value;
+    if (argument == "-a" || argument == "--allow") {
+      value = i + 1 < eal_args.size() ? std::string_view(eal_args[i + 1]) : std::string_view();
+    } else if (argument.starts_with("--allow=")) {
+      value = argument.substr(sizeof "--allow=" - 1);
+    } else if (argument.starts_with("-a")) {
+      value = argument.substr(2);
+    } else {
+      continue;
+    }
+    const std::string_view address = value.substr(0, value.find(','));
+    std::string full(address.find(':') == address.rfind(':') ? "0000:" : "");  // 3b:00.0
+    full.append(address);
+    return full;
+  }
+  return {};
+}
+
+/// The numbers of a list such as "0-3,8", added to `cpus`.
+void add_list(std::string_view list, cpu_set_t& cpus) {
+  while (!list.empty()) {
+    const std::string_view range = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(range.size() + 1, list.size()));
+    int first = 0;
+    const auto [end, error] = std::from_chars(range.data(), range.data() + range.size(), first);
+    int last = first;
+    if (end != range.data() + range.size() && *end == '-') {
+      std::from_chars(end + 1, range.data() + range.size(), last);
+    }
+    for (int cpu = first; error == std::errc{} && cpu <= last && cpu < CPU_SETSIZE; ++cpu) {
+      CPU_SET(cpu, &cpus);
+    }
+  }
+}
+
+/// Adds ",key=value" to a device's arguments unless they have the key.
+void add_argument(std::string& vdev, std::string_view key, const std::string& value) {
+  std::string begin(",");
+  begin.append(key).append("=");
+  if (vdev.find(begin) == std::string::npos) {
+    vdev += begin + value;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> with_queue_arguments(std::vector<std::string> eal_args, std::uint16_t queues) {
+  if (queues == 1) {
+    return eal_args;
+  }
+  const std::string number = std::to_string(queues);
+  for (std::size_t i = 0; i < eal_args.size(); ++i) {
+    const bool is_vdev = eal_args[i].starts_with("--vdev=") || (i > 0 && eal_args[i - 1] == "--vdev");
+    if (is_vdev && eal_args[i].find("net_af_packet") != std::string::npos) {
+      add_argument(eal_args[i], "qpairs", number);
+    } else if (is_vdev && eal_args[i].find("net_memif") != std::string::npos) {
+      add_argument(eal_args[i], "secret", "thc-queues-" + number);
+    }
+  }
+  return eal_args;
+}
+
+std::string queue_hint(const std::string& driver, std::uint16_t queues) {
+  struct Argument {
+    std::string_view driver, name;
+  };
+  constexpr std::array<Argument, 4> kArguments{{
+      {"net_af_packet", "qpairs"},
+      {"net_af_xdp", "queue_count"},
+      {"net_vhost", "queues"},
+      {"net_virtio_user", "queues"},
+  }};
+  for (const auto& [name, argument] : kArguments) {
+    if (driver == name) {
+      return "set " + std::string(argument) + "=" + std::to_string(queues) +
+             " in its --vdev, or ask for as many threads";
+    }
+  }
+  return "ask for as many threads";
+}
+
+cpu_set_t cpus_near_device(const std::vector<std::string>& eal_args, const cpu_set_t& cpus, const std::string& sysfs) {
+  const std::string device = first_pci_device(eal_args);
+  const std::string node = device.empty() ? "" : first_line(sysfs + "/bus/pci/devices/" + device + "/numa_node");
+  if (node.empty() || node.starts_with('-')) {  // -1: the machine does not say
+    return cpus;
+  }
+  cpu_set_t near;
+  CPU_ZERO(&near);
+  add_list(first_line(sysfs + "/devices/system/node/node" + node + "/cpulist"), near);
+  CPU_AND(&near, &near, &cpus);
+  return CPU_COUNT(&near) > 0 ? near : cpus;
+}
+
+}  // namespace thc::io
