@@ -166,7 +166,7 @@ def test_gpus_and_nics_are_shared_out(tmp_path: Path) -> None:
     text = (DESCRIPTIONS / "colocated.toml").read_text(encoding="utf-8")
     text = text.replace('kind = "colocated"', 'kind = "thc-ps"\nhosts = ["ps"]').replace("workers = 1", "workers = 2")
     host = '[[hosts]]\nname = "ps"\nmanagement_ip = "192.168.1.12"\n'
-    host += 'nics = [{ ip = "10.0.0.9", pci_address = "0000:3b:00.0" }]\n'
+    host += 'nics = [{ ip = "10.0.0.9", mac = "02:00:00:00:00:09", pci_address = "0000:3b:00.0" }]\n'
     file = tmp_path / "testbed.toml"
     file.write_text(text.replace("[aggregator]", f"{host}\n[aggregator]"), encoding="utf-8")
     workers = of_role(plan(load(file)), "worker")
@@ -188,6 +188,21 @@ def test_a_host_gives_its_last_nic_to_a_colocated_thc_ps() -> None:
         its = shlex.split(server.argv[server.argv.index("--eal-args") + 1])
         assert own[own.index("-a") + 1] != its[its.index("-a") + 1]
     assert values(of_role(planned, "worker"), "THC_SERVERS") == ["10.0.0.101:48865,10.0.0.102:48865"] * 2
+
+
+def test_whoever_gets_no_arp_is_told_of_the_others() -> None:
+    testbed = description("colocated")
+    planned = plan(testbed)
+    macs = {f"{nic.ip}={nic.mac}" for host in testbed.hosts for nic in host.nics}
+    for worker in of_role(planned, "worker"):
+        own = worker.environment["THC_LOCAL"].split(":")[0]
+        told = worker.environment["THC_DPDK_NEIGHBOURS"].split(",")
+        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{own}="))
+        assert worker.environment["THC_DPDK_ISOLATE"] == "1"
+    for thc_ps in of_role(planned, "aggregator"):
+        told = [word for word in thc_ps.argv if word in macs]
+        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{option(thc_ps, '--listen')}="))
+        assert "--dpdk-isolate" in thc_ps.argv
 
 
 def test_what_is_changed_on_hosts_is_undone() -> None:
