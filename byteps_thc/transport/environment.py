@@ -22,7 +22,7 @@ def variables(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
-    """Return what THC_BACKEND, THC_LOCAL, THC_EAL_ARGS and THC_DPDK_NEIGHBOURS say; None when they say nothing.
+    """Return what THC_BACKEND, THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE and THC_DPDK_NEIGHBOURS say; None: nothing.
 
     socket: of several processes that share the variables; kernel UDP binds so many ports above the one of THC_LOCAL.
     """
@@ -51,7 +51,8 @@ def _dpdk_from_environment(local: str) -> DpdkConfig:
             )
         neighbours.append((ip.strip(), mac.strip()))
     eal_args = shlex.split(os.environ.get("THC_EAL_ARGS", ""))
-    return DpdkConfig(local=local, eal_args=eal_args, neighbours=tuple(neighbours))
+    isolate = os.environ.get("THC_DPDK_ISOLATE", "").lower() in ("1", "true", "yes")
+    return DpdkConfig(local=local, eal_args=eal_args, neighbours=tuple(neighbours), isolate=isolate)
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:
