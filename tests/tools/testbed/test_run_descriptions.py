@@ -24,14 +24,17 @@ def namespaces() -> None:
     skip_without_namespaces()
 
 
+needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
+
+
 @needs_byteps
 @pytest.mark.parametrize(
     ("aggregator", "transport"),
     [
         pytest.param("colocated", 'kind = "udp"', id="colocated-udp"),
-        pytest.param(
-            "thc-ps", DPDK, id="thc-ps-dpdk", marks=pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
-        ),
+        pytest.param("colocated", 'kind = "udp"\npolling_threads = 2', id="colocated-udp-threads"),
+        pytest.param("thc-ps", DPDK, id="thc-ps-dpdk", marks=needs_dpdk),
+        pytest.param("thc-ps", f"{DPDK}\nqueues = 2", id="thc-ps-dpdk-queues", marks=needs_dpdk),
     ],
 )
 def test_byteps_through_thc_ps(aggregator: str, transport: str, tmp_path: Path) -> None:
