@@ -55,21 +55,24 @@ def config_of(testbed: Testbed) -> ThcConfig:
     config, aggregator = testbed.job.thc, testbed.aggregator
     if not isinstance(aggregator, Racks):
         return config
-    largest = max(rack.workers for rack in racks_of(testbed, aggregator))
-    limit = _LARGEST_SUM // largest
-    granularity = config.resolve(testbed.workers).table.granularity
+    racks = racks_of(testbed, aggregator)
+    largest = max(rack.workers for rack in racks)
+    resolved = config.resolve(testbed.workers)
+    granularity, total = resolved.table.granularity, (1 << resolved.value_bits) - 1
+    # To the root every rack is as large as the largest.
+    limit = min(_LARGEST_SUM // largest, total // (largest * len(racks)))
     if granularity <= limit:
         return config
+    what = f"{len(racks)} racks of up to {largest} workers: their sums of {_PARTIAL_SUM_BITS} bits, and the root's of "
+    what += f"{resolved.value_bits}, hold granularity {limit}"
     smallest = (1 << config.bits) - 1
     if limit < smallest:
         raise ConfigurationError(
-            f"{config.bits}-bit codes have granularity {smallest} or more, and with {largest} workers a rack's sums of "
-            f"{_PARTIAL_SUM_BITS} bits hold {limit}: make racks of {_LARGEST_SUM // smallest} workers at most, or bits "
-            "smaller"
+            f"{what}, and {config.bits}-bit codes have {smallest} or more: make racks of "
+            f"{_LARGEST_SUM // smallest} workers at most, all of one size, or bits smaller"
         )
     if config.granularity != "auto":
         raise ConfigurationError(
-            f"granularity {granularity} * {largest} workers of a rack do not fit its sums of {_PARTIAL_SUM_BITS} bits: "
-            f"use granularity {limit} or less, or smaller racks"
+            f"{what}, not {granularity}: use that or less, racks that are smaller and of one size, or value_bits 16"
         )
     return config.model_copy(update={"granularity": limit})

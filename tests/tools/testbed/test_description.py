@@ -120,12 +120,17 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         (
             "bits = 6",
             "bits = 6\ngranularity = 128",
-            r"job.thc: granularity 128 \* 2 workers of a rack .*use granularity 127",
+            r"job.thc: 2 racks of up to 2 workers: .* of 8 bits, and the root's of 16, hold granularity 127, not 128: use",
+        ),
+        (
+            "value_bits = 16",
+            "value_bits = 8\ngranularity = 85",
+            r"job.thc: 2 racks of up to 2 workers: .* the root's of 8, hold granularity 63, not 85: .* value_bits 16",
         ),
         (
             "bits = 6",
             "bits = 8",
-            r"job.thc: 8-bit codes have granularity 255 .*racks of 1 workers at most, or bits smaller",
+            r"job.thc: .* 8-bit codes have 255 or more: make racks of 1 workers at most, all of one size, or bits",
         ),
         ("metrics_port = 9464", "threads_ = 2", r"aggregator.threads_: there is no such key, did you mean threads"),
         ('leaf = "tor1"', 'leave = "tor1"', r"aggregator.racks.1.leave: there is no such key, did you mean leaf\?"),

@@ -90,6 +90,16 @@ def test_the_sums_of_the_largest_rack_fit_into_their_packets() -> None:
     assert config == "bits=6,granularity=127,value_bits=16"
 
 
+def test_to_the_root_every_rack_is_as_large_as_the_largest(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace("value_bits = 16", "value_bits = 8")
+    file = tmp_path / "testbed.toml"
+    file.write_text(text, encoding="utf-8")
+    testbed = load(file)
+    assert testbed.job.thc.resolve(testbed.workers).table.granularity == 255 // 3
+    [config] = {process.environment["THC_CONFIG"] for process in of_role(plan(testbed), "worker")}
+    assert config == "bits=6,granularity=63,value_bits=8"
+
+
 def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
     text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace('"bpslaunch"', '"torchrun"')
     file = tmp_path / "testbed.toml"
