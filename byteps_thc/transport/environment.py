@@ -22,7 +22,7 @@ def variables(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
-    """Return what THC_BACKEND, THC_LOCAL and THC_EAL_ARGS say; None when they say nothing.
+    """Return what THC_BACKEND, THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE and THC_DPDK_NEIGHBOURS say; None: nothing.
 
     socket: of several processes that share the variables; kernel UDP binds so many ports above the one of THC_LOCAL.
     """
@@ -30,7 +30,7 @@ def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
     makers: dict[str, Callable[[], UdpConfig | DpdkConfig | None]] = {
         "": lambda: nth_socket(UdpConfig(local=local), socket) if local else None,
         "udp": lambda: nth_socket(UdpConfig(local=local), socket) if local else None,
-        "dpdk": lambda: DpdkConfig(local=local, eal_args=shlex.split(os.environ.get("THC_EAL_ARGS", ""))),
+        "dpdk": lambda: _dpdk_from_environment(local),
     }
     if kind not in makers:
         raise ConfigurationError(f"THC_BACKEND must be udp or dpdk, not {kind!r}")
@@ -39,6 +39,20 @@ def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:
     if kind == "dpdk" and socket > 0:
         raise ConfigurationError("THC_BACKEND=dpdk: a device of DPDK serves one process, so start one on each host")
     return makers[kind]()
+
+
+def _dpdk_from_environment(local: str) -> DpdkConfig:
+    neighbours = []
+    for entry in filter(None, os.environ.get("THC_DPDK_NEIGHBOURS", "").split(",")):
+        ip, _, mac = entry.partition("=")
+        if not (ip.strip() and mac.strip()):
+            raise ConfigurationError(
+                f"THC_DPDK_NEIGHBOURS: {entry!r} is not IP=MAC, such as 10.0.0.1=02:00:00:00:00:01"
+            )
+        neighbours.append((ip.strip(), mac.strip()))
+    eal_args = shlex.split(os.environ.get("THC_EAL_ARGS", ""))
+    isolate = os.environ.get("THC_DPDK_ISOLATE", "").lower() in ("1", "true", "yes")
+    return DpdkConfig(local=local, eal_args=eal_args, neighbours=tuple(neighbours), isolate=isolate)
 
 
 def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:

@@ -1,17 +1,68 @@
-"""Small testbeds of two hosts in namespaces, by `thc testbed run`."""
+"""Testbeds in namespaces, by `thc testbed run`: changes of the example, and small ones of two hosts."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-TIME_LIMIT_S = 200
+import pytest
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.demo.namespaces import Namespaces
+
+#: A switch in software takes seconds for a step, more where the machine is busy.
+TIME_LIMIT_S = 280
 _HOST = '[[hosts]]\nname = "{name}"\nmanagement_ip = "10.78.0.{number}"\nworkers = {workers}\n'
 _NIC = 'nics = [{{ ip = "10.77.0.{number}" }}]\n'
+
+
+def skip_without_namespaces() -> None:
+    """Skip the test where no network namespaces can be made."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    try:
+        with Namespaces() as made:
+            made.add("probe")
+    except ConfigurationError as error:
+        pytest.skip(f"no network namespaces here: {error}")
+
+
+def own_name() -> str:
+    """Name of a testbed of this process."""
+    return f"chain{os.getpid()}"
+
+
+def changed(description: Path, changes: Mapping[str, str]) -> str:
+    """The text of a description with a name of this process's own, and changes: pattern, of one place, -> text."""
+    text = description.read_text(encoding="utf-8")
+    for pattern, new in {r'name = "\w+"\nreach': f'name = "{own_name()}"\nreach', **changes}.items():
+        pieces = re.split(pattern, text)
+        assert len(pieces) == 2, pattern
+        text = new.join(pieces)
+    return text
+
+
+def run_description(folder: Path, text: str) -> str:
+    """What `thc testbed run --down` prints for a description, in a folder where it is written."""
+    file = folder / "testbed.toml"
+    file.write_text(text, encoding="utf-8")
+    path = os.pathsep.join(part for part in sys.path if part)
+    finished = subprocess.run(
+        [sys.executable, "-P", "-m", "byteps_thc", "testbed", "run", "--down", str(file)],
+        env=os.environ | {"XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": path, "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout
 
 
 def run_chain(
@@ -24,28 +75,16 @@ def run_chain(
     workers: int = 1,
     results: bool = False,
 ) -> str:
-    """What `thc testbed run --down` prints. transport: lines of that section; workers: of each host."""
+    """What `thc testbed run --down` prints. transport: lines of that section; workers: of each of two hosts."""
     names = ("a", "b", "ps") if aggregator == "thc-ps" else ("a", "b")
     hosts = "".join(
         (_HOST + _NIC).format(name=name, number=1 + number, workers=0 if name == "ps" else workers)
         for number, name in enumerate(names)
     )
     lines = [
-        f'name = "chain{os.getpid() % 100000}"\nreach = "namespaces"\n{hosts}',
+        f'name = "{own_name()}"\nreach = "namespaces"\n{hosts}',
         f'[aggregator]\nkind = "{aggregator}"' + ('\nhosts = ["ps"]' if aggregator == "thc-ps" else ""),
         f"[transport]\n{transport}",
         f'[training]\nlauncher = "{launcher}"\ncommand = {json.dumps(list(command))}\nresults = {str(results).lower()}',
     ]
-    file = folder / "testbed.toml"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    finished = subprocess.run(
-        [sys.executable, "-P", "-m", "byteps_thc", "testbed", "run", "--down", str(file)],
-        env=os.environ | {"XDG_STATE_HOME": str(folder / "state")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIME_LIMIT_S,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stdout
-    return finished.stdout
+    return run_description(folder, "\n".join(lines) + "\n")

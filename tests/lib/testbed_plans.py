@@ -19,6 +19,9 @@ _TESTS = Path(__file__).parents[1]
 DESCRIPTIONS = _TESTS / "tools/testbed/descriptions"
 GOLDENS = _TESTS / "tools/testbed/goldens"
 EXAMPLE = _TESTS.parent / "docs/examples/testbed.example.toml"
+RACKS_EXAMPLE = EXAMPLE.with_name("testbed.racks.toml")
+#: Names of descriptions that are not in DESCRIPTIONS.
+_EXAMPLES = {"example": EXAMPLE, "racks_example": RACKS_EXAMPLE}
 
 #: Name of a golden's end -> what writes it.
 FORMATS: dict[str, Callable[[Testbed], str]] = {
@@ -27,19 +30,22 @@ FORMATS: dict[str, Callable[[Testbed], str]] = {
     "sbatch": lambda testbed: batch_script(testbed, plan(testbed)),
     "kubernetes.json": lambda testbed: manifests(testbed, plan(testbed)),
 }
+#: Descriptions, and those whose hosts are no namespaces.
+ON_CLUSTERS = ("dpdk_switch", "torchrun", "colocated", "racks")
+NAMES = (*ON_CLUSTERS, "udp_thc_ps", *_EXAMPLES)
 #: Descriptions and the formats of their goldens.
 CASES = [
-    *((name, "txt") for name in ("udp_thc_ps", "dpdk_switch", "torchrun", "colocated", "example")),
-    ("dpdk_switch", "json"),
-    *((name, format) for name in ("dpdk_switch", "torchrun", "colocated") for format in ("sbatch", "kubernetes.json")),
+    *((name, "txt") for name in NAMES),
+    *((name, "json") for name in ("dpdk_switch", "racks")),
+    *((name, format) for name in ON_CLUSTERS for format in ("sbatch", "kubernetes.json")),
 ]
 
 
 def description(name: str) -> Testbed:
-    """A description by its file's name; the example, as if it were in /srv with its commands in /opt."""
-    if name != "example":
+    """A description by its file's name; an example, as if it were in /srv with its commands in /opt."""
+    if name not in _EXAMPLES:
         return load(DESCRIPTIONS / f"{name}.toml")
-    example = load(EXAMPLE)
+    example = load(_EXAMPLES[name])
     training = example.training.model_copy(update={"folder": "/srv/training"})
     return example.model_copy(update={"bin": "/opt/thc/bin", "training": training})
 

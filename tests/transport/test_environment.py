@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from byteps_thc import NetworkConfig
@@ -52,7 +54,16 @@ def test_each_polling_thread_of_a_rank_has_a_port_of_its_own(monkeypatch: pytest
 
 def test_dpdk(monkeypatch: pytest.MonkeyPatch) -> None:
     set_variables(monkeypatch, THC_SERVERS="10.0.0.1", THC_BACKEND="dpdk", THC_LOCAL="10.0.0.5", THC_EAL_ARGS="-m 64")
-    assert NetworkConfig.from_environment().backend == DpdkConfig(local="10.0.0.5", eal_args=["-m", "64"])
+    dpdk = DpdkConfig(local="10.0.0.5", eal_args=["-m", "64"])
+    assert NetworkConfig.from_environment().backend == dpdk
+    set_variables(monkeypatch, THC_DPDK_NEIGHBOURS="10.0.0.1=02:00:00:00:00:01, 10.0.0.2=02:00:00:00:00:02")
+    neighbours = (("10.0.0.1", "02:00:00:00:00:01"), ("10.0.0.2", "02:00:00:00:00:02"))
+    assert NetworkConfig.from_environment().backend == dataclasses.replace(dpdk, neighbours=neighbours)
+    set_variables(monkeypatch, THC_DPDK_ISOLATE="1")
+    assert NetworkConfig.from_environment().backend == dataclasses.replace(dpdk, neighbours=neighbours, isolate=True)
+    set_variables(monkeypatch, THC_DPDK_NEIGHBOURS="10.0.0.1")
+    with pytest.raises(ConfigurationError, match=r"THC_DPDK_NEIGHBOURS: '10.0.0.1' is not IP=MAC"):
+        NetworkConfig.from_environment()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,10 @@ class Worker:
 
 
 def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
-    """Number the workers in the order of their hosts; torchrun's rank 0 is the coordinator's."""
+    """Number the workers in the order of their hosts; torchrun's rank 0 is the coordinator's.
+
+    With racks, the coordinator of torchrun is in the first one, so that each has workers in a row.
+    """
     assigned: list[Worker] = []
     hosts = testbed.worker_hosts
     if testbed.training.launcher == "torchrun":
@@ -49,7 +52,7 @@ def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
                     host=host,
                     local=local,
                     nic=nic,
-                    udp_port=testbed.job.udp_port + sharing * testbed.lanes,
+                    udp_port=testbed.job.udp_port + sharing * testbed.lanes * testbed.transport.polling_threads,
                     gpus=tuple(range(local * gpus_each, (local + 1) * gpus_each)),
                 )
             )
@@ -76,6 +79,11 @@ def mac_of(nic: Nic) -> str:
 def mac_from(ip: IPv4Address) -> str:
     """Return a locally administered MAC address that has the IP address in it."""
     return "02:00:" + ":".join(f"{byte:02x}" for byte in ip.packed)
+
+
+def management_interface_of(host: HostDescription) -> str:
+    """Return the kernel's name of a namespace's interface in the management network."""
+    return host.management_interface or "manage0"
 
 
 def interface_of(host: HostDescription, nic: Nic) -> str:

@@ -21,6 +21,7 @@ from byteps_thc.tools.testbed.description_parts import (
     HostName,
     JobSettings,
     Kubernetes,
+    Racks,
     Section,
     Slurm,
     SwitchAggregator,
@@ -46,7 +47,7 @@ class Testbed(Section):
     bin: Annotated[str, Field(pattern=r"^/\S+$")] | None = None
     """folder of thc, thc-ps, bpslaunch and python3 on every host; None: on PATH, in namespaces those that run this"""
     hosts: Annotated[tuple[HostDescription, ...], Field(min_length=1)]
-    aggregator: Annotated[ThcPs | SwitchAggregator, Field(discriminator="kind")]
+    aggregator: Annotated[ThcPs | Racks | SwitchAggregator, Field(discriminator="kind")]
     transport: Annotated[Udp | Dpdk, Field(discriminator="kind")]
     job: JobSettings = JobSettings()
     training: Training
@@ -65,8 +66,12 @@ class Testbed(Section):
 
     @property
     def worker_hosts(self) -> tuple[HostDescription, ...]:
-        """Hosts with workers."""
-        return tuple(host for host in self.hosts if host.workers)
+        """Hosts with workers, in the order in which those are numbered: as described, or rack by rack."""
+        hosts = tuple(host for host in self.hosts if host.workers)
+        if not isinstance(self.aggregator, Racks):
+            return hosts
+        order = [name for rack in self.aggregator.racks for name in rack.hosts]
+        return tuple(sorted(hosts, key=lambda host: order.index(host.name) if host.name in order else len(order)))
 
     @property
     def workers(self) -> int:
@@ -81,15 +86,24 @@ class Testbed(Section):
         return self.job.lanes or (1 if isinstance(self.transport, Dpdk) else 2)
 
     @property
+    def server_threads(self) -> int:
+        """Threads of a thc-ps, each with a UDP port, with the default put in; a switch has one port."""
+        if isinstance(self.aggregator, SwitchAggregator):
+            return 1
+        return self.aggregator.threads or self.transport.polling_threads
+
+    @property
     def coordinator(self) -> HostDescription:
         """Host of BytePS's scheduler and servers, or of rank 0."""
         return self.host(self.training.coordinator or self.worker_hosts[0].name)
 
     @property
     def aggregator_hosts(self) -> tuple[HostDescription, ...]:
-        """Hosts of thc-ps; none for a switch."""
+        """Hosts of thc-ps, the root first; none for a switch."""
         if isinstance(self.aggregator, SwitchAggregator):
             return ()
+        if isinstance(self.aggregator, Racks):
+            return tuple(map(self.host, (self.aggregator.root, *(rack.leaf for rack in self.aggregator.racks))))
         if self.aggregator.kind == "colocated":
             return self.worker_hosts
         return tuple(self.host(name) for name in self.aggregator.hosts)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.assignment import assign_workers
-from byteps_thc.tools.testbed.description_parts import Dpdk, Nic, SwitchAggregator, ThcPs
-from byteps_thc.tools.testbed.job_description import deployment_of
+from byteps_thc.tools.testbed.aggregator_checks import check_aggregator
+from byteps_thc.tools.testbed.assignment import interface_of, management_interface_of
+from byteps_thc.tools.testbed.description_errors import refuse_repeated
+from byteps_thc.tools.testbed.description_parts import Dpdk, Nic, Racks, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.port_checks import check_ports
 from byteps_thc.wire.layout import MAX_WORKERS
 
 if TYPE_CHECKING:
@@ -31,18 +32,17 @@ def check(testbed: Testbed) -> None:
     _check_names(testbed)
     _check_addresses(testbed)
     _check_training(testbed)
-    if isinstance(testbed.aggregator, ThcPs):
-        _check_thc_ps(testbed, testbed.aggregator)
-    else:
-        _check_switch(testbed, testbed.aggregator)
+    check_aggregator(testbed)
+    check_ports(testbed)
     if isinstance(testbed.transport, Dpdk):
         _check_dpdk(testbed, testbed.transport)
     elif testbed.reach == "ssh" and testbed.transport.mtu_bytes is not None:
         _require_interfaces(testbed, "transport.mtu_bytes is set through the kernel")
+    _check_uses(testbed)
 
 
 def _check_hosts(testbed: Testbed) -> None:
-    _refuse_repeated("hosts: name", (host.name for host in testbed.hosts))
+    refuse_repeated("hosts: name", (host.name for host in testbed.hosts))
     for number, host in enumerate(testbed.hosts):
         where = f"hosts.{number} ({host.name})"
         if testbed.reach == "namespaces" and host.name in RESERVED_NAMES:
@@ -60,35 +60,53 @@ def _check_hosts(testbed: Testbed) -> None:
 
 
 def _check_names(testbed: Testbed) -> None:
-    """Every name is a host's, and every host has something to do."""
-    names = {host.name: number for number, host in enumerate(testbed.hosts)}
-    used = {host.name for host in testbed.worker_hosts}
-    named = {"training.coordinator": [testbed.training.coordinator] if testbed.training.coordinator else []}
-    if isinstance(testbed.aggregator, SwitchAggregator):
-        named["aggregator.host"] = [testbed.aggregator.host]
-    else:
-        named["aggregator.hosts"] = list(testbed.aggregator.hosts)
-    for key, hosts in named.items():
-        for name in hosts:
-            if name not in names:
-                raise ValueError(f"{key}: there is no host {name}; there are {', '.join(names)}")
-            used.add(name)
-    for name, number in names.items():
-        if name not in used:
-            raise ValueError(f"hosts.{number} ({name}): it has nothing to do; give it workers, or leave it out")
+    """Every name is a host's."""
+    names = [host.name for host in testbed.hosts]
+    for key, name in _named_hosts(testbed):
+        if name not in names:
+            raise ValueError(f"{key}: there is no host {name}; there are {', '.join(names)}")
+
+
+def _check_uses(testbed: Testbed) -> None:
+    """Every host has something to do."""
+    used = {name for _, name in _named_hosts(testbed)}
+    for number, host in enumerate(testbed.hosts):
+        if not host.workers and host.name not in used:
+            raise ValueError(f"hosts.{number} ({host.name}): it has nothing to do; give it workers, or leave it out")
+
+
+def _named_hosts(testbed: Testbed) -> Iterator[tuple[str, str]]:
+    """Keys that name hosts, and what they say."""
+    if testbed.training.coordinator is not None:
+        yield "training.coordinator", testbed.training.coordinator
+    match testbed.aggregator:
+        case SwitchAggregator(host=host):
+            yield "aggregator.host", host
+        case Racks(root=root, racks=racks):
+            yield "aggregator.root", root
+            for number, rack in enumerate(racks):
+                yield f"aggregator.racks.{number}.leaf", rack.leaf
+                yield from ((f"aggregator.racks.{number}.hosts", name) for name in rack.hosts)
+        case ThcPs(hosts=hosts):
+            yield from (("aggregator.hosts", name) for name in hosts)
 
 
 def _check_addresses(testbed: Testbed) -> None:
     nics = [(host, nic) for host in testbed.hosts for nic in host.nics]
     management = [host.management_ip for host in testbed.hosts if host.management_ip]
     service = [testbed.aggregator.switch.ip] if isinstance(testbed.aggregator, SwitchAggregator) else []
-    _refuse_repeated("hosts: the address", (*(nic.ip for _, nic in nics), *management, *service))
-    _refuse_repeated("hosts: mac", (nic.mac for _, nic in nics if nic.mac))
-    _refuse_repeated("hosts: switch_port", (nic.switch_port for _, nic in nics if nic.switch_port is not None))
+    refuse_repeated("hosts: the address", (*(nic.ip for _, nic in nics), *management, *service))
+    refuse_repeated("hosts: mac", (nic.mac for _, nic in nics if nic.mac))
+    refuse_repeated("hosts: switch_port", (nic.switch_port for _, nic in nics if nic.switch_port is not None))
     for host in testbed.hosts:
-        _refuse_repeated(f"nics of {host.name}: interface", (nic.interface for nic in host.nics if nic.interface))
-        _refuse_repeated(f"nics of {host.name}: pci_address", (nic.pci_address for nic in host.nics if nic.pci_address))
+        refuse_repeated(f"nics of {host.name}: interface", (nic.interface for nic in host.nics if nic.interface))
+        refuse_repeated(f"nics of {host.name}: pci_address", (nic.pci_address for nic in host.nics if nic.pci_address))
     if testbed.reach == "namespaces":
+        for host in testbed.hosts:
+            # Those that a namespace has anyway, and those that a plan makes.
+            made = ["lo", *([management_interface_of(host)] if host.management_ip else [])]
+            names = (interface_of(host, nic) for nic in host.nics)
+            refuse_repeated(f"nics of {host.name}: interface", (*made, *names))
         _require_one_network("hosts: management_ip", management)
     if testbed.reach == "namespaces" or isinstance(testbed.transport, Dpdk):
         _require_one_network("hosts: ip of nics", [*(nic.ip for _, nic in nics), *service])
@@ -113,41 +131,6 @@ def _check_training(testbed: Testbed) -> None:
         raise ValueError("training.coordinator: with torchrun it has rank 0, so it needs workers")
 
 
-def _check_thc_ps(testbed: Testbed, aggregator: ThcPs) -> None:
-    _refuse_repeated("aggregator.hosts", aggregator.hosts)
-    for host in testbed.aggregator_hosts:
-        if not host.nics:
-            raise ValueError(f"aggregator.hosts: {host.name} has no NIC; give it [[hosts.nics]]")
-        if aggregator.kind == "thc-ps" and host.workers:
-            raise ValueError(f'aggregator.hosts: {host.name} has workers; use kind "colocated", or another host')
-        if aggregator.metrics_port and host.management_ip is None:
-            raise ValueError(f"aggregator.metrics_port: {host.name} has no management_ip to serve it at; give it one")
-    try:
-        testbed.job.thc.resolve(testbed.workers)
-    except ConfigurationError as error:
-        raise ValueError(f"job.thc: {error}") from error
-
-
-def _check_switch(testbed: Testbed, aggregator: SwitchAggregator) -> None:
-    architecture = aggregator.switch.architecture
-    if aggregator.runner == "bmv2" and architecture != "v1model":
-        raise ValueError('aggregator.switch.architecture: bmv2 runs "v1model"')
-    if aggregator.runner == "tofino" and (architecture == "v1model" or testbed.reach == "namespaces"):
-        raise ValueError('aggregator.runner: a Tofino is "tofino1" or "tofino2", and hosts are reached by "ssh"')
-    if testbed.job.key_file is not None:
-        raise ValueError("job.key_file: a switch cannot authenticate packets (docs/security.md); leave it out")
-    if aggregator.runner != "tofino" and testbed.reach == "ssh":
-        missing = {nic.switch_port for host in testbed.worker_hosts for nic in host.nics} - aggregator.interfaces.keys()
-        if missing:
-            raise ValueError(f"aggregator.interfaces: name {aggregator.host}'s interface of each switch_port")
-    if testbed.reach == "ssh":
-        for host in testbed.worker_hosts:
-            for nic in host.nics:
-                if nic.mac is None:
-                    raise ValueError(f"hosts: nics of {host.name}: give mac, which the switch has to know")
-    deployment_of(testbed, aggregator, assign_workers(testbed))
-
-
 def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
     if testbed.lanes > 1:
         raise ValueError(f"job.lanes: {testbed.lanes} lanes cannot share a device of DPDK; leave it out")
@@ -155,6 +138,8 @@ def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
         raise ValueError('job.thc.codes_per_packet: "auto" asks the kernel for the path; give a number with DPDK')
     if testbed.reach == "namespaces" and dpdk.driver != "af_packet":
         raise ValueError('transport.driver: namespaces have virtual interfaces only: "af_packet"')
+    if dpdk.isolate and dpdk.driver != "bifurcated":
+        raise ValueError('transport.isolate: it leaves the rest of a "bifurcated" card to the kernel; leave it out')
     if dpdk.driver != "af_packet" and dpdk.hugepages == "none":
         raise ValueError(f'transport.hugepages: {dpdk.driver} needs huge pages: "2M" or "1G"')
     for number, host in enumerate(testbed.hosts):
@@ -171,6 +156,8 @@ def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
 def _check_device(testbed: Testbed, dpdk: Dpdk, where: str, nic: Nic) -> None:
     if dpdk.driver != "af_packet" and nic.pci_address is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give pci_address, the device that {dpdk.driver} takes")
+    if dpdk.isolate and nic.mac is None:
+        raise ValueError(f"{where}: NIC {nic.ip}: give mac: with transport.isolate nobody can ask for it by ARP")
     if dpdk.driver == "af_packet" and testbed.reach == "ssh" and nic.interface is None:
         raise ValueError(f"{where}: NIC {nic.ip}: give interface, which af_packet opens")
 
@@ -187,11 +174,3 @@ def _require_one_network(key: str, addresses: Iterable[object]) -> None:
     if len(networks) > 1:
         names = " and ".join(str(network) for network in sorted(networks)[:2])
         raise ValueError(f"{key}: all of a testbed are in one /{PREFIX_LENGTH} network here, not in {names}")
-
-
-def _refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
-    seen = set()
-    for value in values:
-        if value in seen:
-            raise ValueError(f"{what} {value} is there twice; give each its own")
-        seen.add(value)

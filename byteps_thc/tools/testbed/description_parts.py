@@ -63,24 +63,50 @@ class HostDescription(Section):
     """worker k of the host has nics[k], or nics[0] where workers share it"""
 
 
-class ThcPs(Section):
+class ThcPsSettings(Section):
+    """What all thc-ps of a testbed have."""
+
+    port: UdpPort = UDP_PORT
+    """of the first thread; the others have those that follow"""
+    threads: int | None = Field(default=None, ge=1, le=256)
+    """None: as many as a worker has polling threads. With DPDK each has a queue of the NIC"""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """TCP port of Prometheus, at management_ip; 0: none"""
+    options: tuple[str, ...] = ()
+    """further options of thc-ps, such as ["--max-memory", "4GiB"]"""
+
+
+class ThcPs(ThcPsSettings):
     """thc-ps on hosts of its own, or with kind "colocated" on every host that has workers."""
 
     kind: Literal["thc-ps", "colocated"]
     hosts: tuple[HostName, ...] = ()
     """of kind "thc-ps": one process on each"""
-    port: UdpPort = UDP_PORT
-    threads: int = Field(default=1, ge=1, le=256)
-    metrics_port: int = Field(default=0, ge=0, le=65535)
-    """TCP port of Prometheus, at management_ip; 0: none"""
-    options: tuple[str, ...] = ()
-    """further options of thc-ps, such as ["--max-memory", "4GiB"]"""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.kind == "colocated") == bool(self.hosts):
             raise ValueError('hosts: names the hosts of kind "thc-ps"; "colocated" is all hosts with workers')
         return self
+
+
+class Rack(Section):
+    """Workers with a leaf of their own."""
+
+    hosts: Annotated[tuple[HostName, ...], Field(min_length=1)]
+    """whose workers are in it"""
+    leaf: HostName
+    """of the thc-ps that adds their codes, and sends the sums to the root"""
+
+
+class Racks(ThcPsSettings):
+    """Two levels of thc-ps: the root adds the sums of the leaves."""
+
+    kind: Literal["racks"]
+    root: HostName
+    """of the thc-ps above the leaves"""
+    racks: Annotated[tuple[Rack, ...], Field(min_length=2)]
+    """workers are numbered rack by rack"""
 
 
 class SwitchAggregator(Section):
@@ -118,6 +144,8 @@ class Udp(Section):
     kind: Literal["udp"]
     mtu_bytes: int | None = Field(default=None, ge=1280, le=9978)
     """None: as the interfaces are"""
+    polling_threads: int = Field(default=1, ge=1, le=64)
+    """of each worker's lane, each with a UDP port"""
     timeouts: TimeoutSettings = TimeoutSettings()
 
 
@@ -132,9 +160,19 @@ class Dpdk(Section):
     """size of the huge pages; "none": --no-huge, for af_packet"""
     memory_mib: int = Field(default=1024, ge=64)
     """memory of each process that uses DPDK"""
+    queues: int = Field(default=1, ge=1, le=64)
+    """of a worker's NIC, each with a polling thread and a UDP port"""
+    isolate: bool = False
+    """bifurcated: DPDK gets the job's packets and nothing else, by flow rules of the card; it gets no ARP either, so
+    every NIC needs its mac"""
     eal_args: tuple[Word | Annotated[str, Field(pattern=r"^-\S+$")], ...] = ()
     """further arguments of EAL, for all"""
     timeouts: TimeoutSettings = TimeoutSettings()
+
+    @property
+    def polling_threads(self) -> int:
+        """Of a worker, each with a queue."""
+        return self.queues
 
 
 class JobSettings(Section):
@@ -149,7 +187,7 @@ class JobSettings(Section):
     key_file: str | None = Field(default=None, pattern=r"^/\S+$")
     """path of the job's key on all hosts (docs/security.md); the testbed never reads it"""
     udp_port: UdpPort = 49000
-    """of the first worker at a NIC; others and further lanes have those above it"""
+    """of the first worker at a NIC; others, further lanes and polling threads have those above it"""
     thc: ThcConfig = ThcConfig()
     """settings of ThcConfig, as THC_CONFIG takes them"""
 

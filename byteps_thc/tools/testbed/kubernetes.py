@@ -10,7 +10,7 @@ from typing import Any
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Kubernetes, ThcPs
+from byteps_thc.tools.testbed.description_parts import Kubernetes, SwitchAggregator
 from byteps_thc.tools.testbed.kubernetes_pod import FILES, Pods, file_key
 from byteps_thc.tools.testbed.kubernetes_setup import setup_scripts
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
@@ -60,7 +60,9 @@ def _config_map(testbed: Testbed, plan: Plan, settings: Kubernetes) -> Manifest:
 
 def _service(testbed: Testbed, settings: Kubernetes) -> Manifest:
     """Headless: names for the pods; traffic goes to the addresses of nodes."""
-    port = testbed.aggregator.port if isinstance(testbed.aggregator, ThcPs) else UDP_PORT
+    aggregator = testbed.aggregator
+    first = UDP_PORT if isinstance(aggregator, SwitchAggregator) else aggregator.port
+    ports = {f"thc-{thread}" if thread else "thc": first + thread for thread in range(testbed.server_threads)}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -71,7 +73,7 @@ def _service(testbed: Testbed, settings: Kubernetes) -> Manifest:
             "selector": _labels(testbed, None),
             "ports": [
                 {"name": "rendezvous", "protocol": "TCP", "port": testbed.training.port},
-                {"name": "thc", "protocol": "UDP", "port": port},
+                *({"name": name, "protocol": "UDP", "port": port} for name, port in ports.items()),
             ],
         },
     }

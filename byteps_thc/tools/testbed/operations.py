@@ -11,19 +11,24 @@ from byteps_thc.tools.testbed.bring_up import Say, make_hosts, prepare_hosts, st
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.hosts.reach import reached, reached_or_not
 from byteps_thc.tools.testbed.process import Plan
-from byteps_thc.tools.testbed.run import Show, clear_last_run, train
+from byteps_thc.tools.testbed.run import Show, clear_last_run, refuse_beside_workers, train
 from byteps_thc.tools.testbed.state import State
 from byteps_thc.tools.testbed.take_down import take_down
 
 
 async def up(plan: Plan, say: Say) -> None:
-    """Make and set up hosts, and start everything but the workers. What is there already stays as it is."""
+    """Make and set up hosts, and start everything but the workers. What is there already stays as it is.
+
+    InUseError, with nothing changed, when the testbed is another command's.
+    """
     state = State(plan.name)
     with state.locked():
         state.begin(plan)
         await make_hosts(plan, state)
-        state.keep(plan)
         async with reached(plan) as hosts:
+            if plan != state.plan():  # that of a run which is under way stays: status, logs and down go by it
+                await refuse_beside_workers(plan, hosts)
+                state.keep(plan)
             await _bring_up(plan, state, hosts, say)
 
 

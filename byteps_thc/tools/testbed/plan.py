@@ -9,12 +9,13 @@ from pathlib import Path
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, assign_workers
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import SwitchAggregator
-from byteps_thc.tools.testbed.plan_environment import config_text, results_file, servers_of
+from byteps_thc.tools.testbed.description_parts import Racks, SwitchAggregator
+from byteps_thc.tools.testbed.plan_environment import address_of_thc_ps, config_text, results_file, servers_of
 from byteps_thc.tools.testbed.plan_network import bridges_of, cables_of, namespaces_of
 from byteps_thc.tools.testbed.plan_processes import Processes
 from byteps_thc.tools.testbed.plan_setup import setups_of
 from byteps_thc.tools.testbed.process import Plan, PlannedFile, PlannedHost
+from byteps_thc.tools.testbed.racks import config_of, racks_of
 
 
 def plan(testbed: Testbed) -> Plan:
@@ -33,7 +34,7 @@ def plan(testbed: Testbed) -> Plan:
         files=(*_folders(testbed), *processes.files()),
         setups=bridges_of(cables) if local else setups_of(testbed),
         processes=processes.all(),
-        resolved=_resolved(testbed, len(workers)),
+        resolved=_resolved(testbed, workers),
         addresses=tuple(_addresses(testbed, workers)),
         results=results_file(testbed, workers) if testbed.training.results else None,
     )
@@ -51,19 +52,19 @@ def _folders(testbed: Testbed) -> Iterator[PlannedFile]:
         yield PlannedFile(host.name, testbed.run_folder, mode=0o700)
 
 
-def _resolved(testbed: Testbed, workers: int) -> dict[str, str]:
-    config = testbed.job.thc
-    resolved = config.resolve(workers)
+def _resolved(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
+    config = config_of(testbed)
+    resolved = config.resolve(len(workers))
     if resolved.value_bits == 16 and isinstance(testbed.aggregator, SwitchAggregator):
         raise ConfigurationError(
-            f"job.thc: {workers} workers would take sums of 16 bits, and a switch has 8: set value_bits = 8, without a "
-            "granularity of 15 or more"
+            f"job.thc: {len(workers)} workers would take sums of 16 bits, and a switch has 8: set value_bits = 8, "
+            "without a granularity of 15 or more"
         )
     jobs = range(testbed.job.id, testbed.job.id + testbed.lanes)
     return {
-        "workers": str(workers),
+        "workers": str(len(workers)),
         "jobs": " ".join(map(str, jobs)),
-        "servers": servers_of(testbed),
+        **_servers(testbed, workers),
         "THC_CONFIG": config_text(config) or "(defaults)",
         "bits": str(config.bits),
         "granularity": str(resolved.table.granularity),
@@ -72,6 +73,18 @@ def _resolved(testbed: Testbed, workers: int) -> dict[str, str]:
         "codes per packet": str(config.codes_per_packet),
         "settings hash": f"{resolved.shared_hash:08x}",
     }
+
+
+def _servers(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
+    """Whom the workers send their codes to, and with racks who adds the sums."""
+    aggregator = testbed.aggregator
+    if not isinstance(aggregator, Racks):
+        return {"servers": servers_of(testbed, workers[0])}
+    leaves = {
+        f"rack {rack.number}": f"workers {rack.range} at {address_of_thc_ps(testbed, rack.leaf)}"
+        for rack in racks_of(testbed, aggregator)
+    }
+    return leaves | {"root": address_of_thc_ps(testbed, testbed.host(aggregator.root))}
 
 
 def _addresses(testbed: Testbed, workers: tuple[Worker, ...]) -> Iterator[tuple[str, str, str]]:
@@ -83,4 +96,4 @@ def _addresses(testbed: Testbed, workers: tuple[Worker, ...]) -> Iterator[tuple[
     for host in testbed.aggregator_hosts:
         yield f"thc-ps on {host.name}", "data", str(aggregator_nic(testbed, host).ip)
     if isinstance(testbed.aggregator, SwitchAggregator):
-        yield "switch", "data", servers_of(testbed)
+        yield "switch", "data", servers_of(testbed, workers[0])

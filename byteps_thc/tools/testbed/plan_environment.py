@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of
+from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of, mac_of, management_interface_of
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, SwitchAggregator
+from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, Racks, SwitchAggregator
 from byteps_thc.tools.testbed.process import ResultsFile
+from byteps_thc.tools.testbed.racks import config_of, racks_of
 from byteps_thc.wire.layout import UDP_PORT
 
 #: Path of the file that worker 0 writes the training's results to.
@@ -27,12 +28,21 @@ _ONE_HOST = {
 }
 
 
-def servers_of(testbed: Testbed) -> str:
-    """IP:PORT of every thc-ps, or of the switch, as THC_SERVERS takes them."""
-    if isinstance(testbed.aggregator, SwitchAggregator):
-        return f"{testbed.aggregator.switch.ip}:{UDP_PORT}"
-    port = testbed.aggregator.port
-    return ",".join(f"{aggregator_nic(testbed, host).ip}:{port}" for host in testbed.aggregator_hosts)
+def servers_of(testbed: Testbed, worker: Worker) -> str:
+    """IP:PORT of every thc-ps, of the switch, or of the leaf of the worker's rack, as THC_SERVERS takes them."""
+    aggregator = testbed.aggregator
+    if isinstance(aggregator, SwitchAggregator):
+        return f"{aggregator.switch.ip}:{UDP_PORT}"
+    if isinstance(aggregator, Racks):
+        [rack] = [rack for rack in racks_of(testbed, aggregator) if rack.has(worker.number)]
+        return address_of_thc_ps(testbed, rack.leaf)
+    return ",".join(address_of_thc_ps(testbed, host) for host in testbed.aggregator_hosts)
+
+
+def address_of_thc_ps(testbed: Testbed, host: HostDescription) -> str:
+    """IP:PORT of the thc-ps on a host: of its first thread."""
+    assert not isinstance(testbed.aggregator, SwitchAggregator)
+    return f"{aggregator_nic(testbed, host).ip}:{testbed.aggregator.port}"
 
 
 def path_environment(folder: str | None) -> dict[str, str]:
@@ -71,9 +81,9 @@ def byteps_worker_environment(testbed: Testbed, worker: Worker, sockets: str) ->
 
 def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     """Variables of a host's ranks; worker: the first of them."""
-    own = dict(_ONE_HOST) if testbed.reach == "namespaces" else {}
-    own = {name: value for name, value in own.items() if not name.startswith("BYTEPS_")}
-    interface = worker.host.management_interface or ("manage0" if testbed.reach == "namespaces" else None)
+    local = testbed.reach == "namespaces"
+    own = {name: value for name, value in _ONE_HOST.items() if local and not name.startswith("BYTEPS_")}
+    interface = management_interface_of(worker.host) if local else worker.host.management_interface
     if interface is not None:
         own |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
     return own | thc_environment(testbed, worker) | testbed.training.environment
@@ -88,7 +98,7 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     """Variables of byteps_thc, from which Compression.thc() and NetworkConfig.from_environment() take everything."""
     job, transport = testbed.job, testbed.transport
     variables = {
-        "THC_SERVERS": servers_of(testbed),
+        "THC_SERVERS": servers_of(testbed, worker),
         "THC_JOB": str(job.id),
         "THC_LOCAL": worker.address,
         "THC_DEADLINE_S": f"{testbed.training.deadline_s:g}",
@@ -96,9 +106,14 @@ def thc_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     if isinstance(transport, Dpdk):
         arguments = eal_arguments(testbed, transport, worker.host, worker.nic, f"worker{worker.number}")
         variables |= {"THC_BACKEND": "dpdk", "THC_EAL_ARGS": shlex.join(arguments)}
+        if transport.isolate:
+            neighbours = ",".join(neighbours_of(testbed, worker.nic))
+            variables |= {"THC_DPDK_ISOLATE": "1", "THC_DPDK_NEIGHBOURS": neighbours}
     first = worker.number == 0
+    threads = transport.polling_threads
     optional = {
-        "THC_CONFIG": config_text(job.thc),
+        "THC_CONFIG": config_text(config_of(testbed)),
+        "THC_POLLING_THREADS": str(threads) if threads > 1 else "",
         "THC_KEY_FILE": job.key_file or "",
         "THC_QUORUM": "" if job.quorum is None else str(job.quorum),
         "THC_LOSS_TOLERANT": "1" if job.loss_tolerant else "",
@@ -123,8 +138,16 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def neighbours_of(testbed: Testbed, nic: Nic) -> list[str]:
+    """IP=MAC of all others in the data network, for who gets no answer by ARP."""
+    macs = {other.ip: mac_of(other) for host in testbed.hosts for other in host.nics if other is not nic}
+    if isinstance(testbed.aggregator, SwitchAggregator):
+        macs[testbed.aggregator.switch.ip] = testbed.aggregator.switch.mac
+    return [f"{ip}={mac}" for ip, mac in macs.items()]
+
+
 def eal_arguments(testbed: Testbed, dpdk: Dpdk, host: HostDescription, nic: Nic, process: str) -> list[str]:
-    """EAL's arguments of a process that has one NIC."""
+    """EAL's arguments of a process that has one NIC. Sessions and thc-ps add the queues of virtual devices."""
     memory = ["--no-huge"] if dpdk.hugepages == "none" else []
     memory += ["-m", str(dpdk.memory_mib)]
     cores = ["--lcores", nic.lcores] if nic.lcores else []

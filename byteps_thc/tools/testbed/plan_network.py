@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from byteps_thc.tools.testbed.assignment import interface_of, mac_from, mac_of
+from byteps_thc.tools.testbed.assignment import interface_of, mac_from, mac_of, management_interface_of
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_checks import PREFIX_LENGTH
 from byteps_thc.tools.testbed.description_parts import Dpdk, SwitchAggregator, Udp
@@ -13,7 +13,6 @@ from byteps_thc.tools.testbed.process import Cable, CableEnd, HostSetup, Planned
 
 #: Namespaces of bridges: of data, where there is no switch, and of everything else.
 FABRIC, MANAGEMENT = "fabric", "management"
-MANAGEMENT_INTERFACE = "manage0"
 BRIDGE = "bridge0"
 
 
@@ -50,10 +49,9 @@ def _management_cables(testbed: Testbed) -> Iterator[Cable]:
     for number, host in enumerate(testbed.hosts):
         if host.management_ip is None:
             continue
-        interface = host.management_interface or MANAGEMENT_INTERFACE
         address = f"{host.management_ip}/{PREFIX_LENGTH}"
         yield Cable(
-            CableEnd(host.name, interface, mac_from(host.management_ip), address),
+            CableEnd(host.name, management_interface_of(host), mac_from(host.management_ip), address),
             CableEnd(MANAGEMENT, f"port{number}", f"02:01:00:00:00:{number:02x}"),
             offloads=True,
         )

@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from byteps_thc.tools.launch import READY_PREFIX
 from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_checks import PREFIX_LENGTH
-from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Racks, SwitchAggregator, ThcPs
 from byteps_thc.tools.testbed.job_description import CPU_INTERFACE, deployment_of
 from byteps_thc.tools.testbed.plan_environment import (
+    address_of_thc_ps,
     byteps_environment,
     byteps_worker_environment,
     eal_arguments,
+    neighbours_of,
     path_environment,
     torch_environment,
 )
 from byteps_thc.tools.testbed.process import PlannedFile, PlannedProcess, Role
+from byteps_thc.tools.testbed.racks import racks_of
 from thc_switch.description import Deployment
 from thc_switch.software import READY as SWITCH_READY
 
@@ -67,26 +71,48 @@ class Processes:
         if isinstance(aggregator, SwitchAggregator):
             tofino = aggregator.runner == "tofino"
             yield self._agent(aggregator) if tofino else self._software_switch(aggregator)
+        elif isinstance(aggregator, Racks):
+            yield from self._racks(aggregator)
         else:
             for number, host in enumerate(self._testbed.aggregator_hosts):
-                yield self._thc_ps(aggregator, number, host)
+                yield self._thc_ps(aggregator, f"thc-ps{number}", host)
 
-    def _thc_ps(self, aggregator: ThcPs, number: int, host: HostDescription) -> PlannedProcess:
+    def _racks(self, aggregator: Racks) -> Iterator[PlannedProcess]:
+        root = self._testbed.host(aggregator.root)
+        yield self._thc_ps(aggregator, "root", root)
+        racks = racks_of(self._testbed, aggregator)
+        shared = (
+            "--upstream",
+            address_of_thc_ps(self._testbed, root),
+            "--racks",
+            ",".join(rack.range for rack in racks),
+        )
+        for rack in racks:
+            leaf = self._thc_ps(aggregator, f"leaf{rack.number}", rack.leaf, (*shared, "--rack", str(rack.number)))
+            yield replace(leaf, after=("root",))
+
+    def _thc_ps(
+        self, aggregator: ThcPs | Racks, name: str, host: HostDescription, upstream: tuple[str, ...] = ()
+    ) -> PlannedProcess:
         nic = aggregator_nic(self._testbed, host)
-        argv = [self.command("thc-ps"), "--listen", str(nic.ip), "--port", str(aggregator.port)]
-        if aggregator.threads > 1:
-            argv += ["--threads", str(aggregator.threads)]
+        threads = self._testbed.server_threads
+        argv = [self.command("thc-ps"), "--listen", str(nic.ip), "--port", str(aggregator.port), *upstream]
+        if threads > 1:
+            argv += ["--threads", str(threads)]
         if self._testbed.job.key_file is not None:
             argv += ["--key-file", self._testbed.job.key_file]
         if aggregator.metrics_port:
             argv += ["--metrics-port", str(aggregator.metrics_port), "--metrics-listen", str(host.management_ip)]
         transport = self._testbed.transport
-        ports = range(aggregator.port, aggregator.port + aggregator.threads)  # one for each thread
         if isinstance(transport, Dpdk):
-            arguments = eal_arguments(self._testbed, transport, host, nic, f"thc-ps{number}")
+            arguments = eal_arguments(self._testbed, transport, host, nic, name)
             argv += ["--dpdk", "--eal-args", shlex.join(arguments), "--dpdk-prefix", str(PREFIX_LENGTH)]
+            if transport.isolate:
+                neighbours = neighbours_of(self._testbed, nic)
+                argv += ["--dpdk-isolate", *(word for each in neighbours for word in ("--dpdk-neighbour", each))]
+        ports = range(aggregator.port, aggregator.port + threads)
         return PlannedProcess(
-            name=f"thc-ps{number}",
+            name=name,
             host=host.name,
             role="aggregator",
             argv=(*argv, *aggregator.options),

@@ -26,6 +26,12 @@ Show = Callable[[str, str], None]
 
 async def clear_last_run(plan: Plan, hosts: Mapping[str, KeptHost]) -> None:
     """End BytePS's scheduler and servers of an earlier run. InUseError while its workers run."""
+    if await refuse_beside_workers(plan, hosts) and (errors := await stop(plan, hosts, _OF_ONE_TRAINING)):
+        raise TransportError("\n".join(errors))
+
+
+async def refuse_beside_workers(plan: Plan, hosts: Mapping[str, KeptHost]) -> bool:
+    """InUseError while workers run, the plan's or others; else whether there were any."""
     lists = dict(zip(hosts, await asyncio.gather(*(kept.processes() for kept in hosts.values())), strict=True))
     # Everything else is the same in both runs; workers may have been others.
     others = {process.name for process in plan.processes if process.role != "worker"}
@@ -36,10 +42,7 @@ async def clear_last_run(plan: Plan, hosts: Mapping[str, KeptHost]) -> None:
             f"workers of another run are there: {', '.join(running)}. Wait for them (thc testbed status), or end them: "
             "thc testbed down"
         )
-    if workers:
-        errors = await stop(plan, hosts, _OF_ONE_TRAINING)
-        if errors:
-            raise TransportError("\n".join(errors))
+    return bool(workers)
 
 
 async def stop(plan: Plan, hosts: Mapping[str, KeptHost], roles: tuple[str, ...]) -> list[str]:

@@ -64,8 +64,8 @@ def run(
     finally:
         if down and ours:
             run_to_end(operations.down(plan.name, typer.echo))
-    if not down:
-        typer.echo(f"testbed {plan.name} stays up for another run; thc testbed down {file} removes it")
+        elif ours and State(plan.name).plan() is not None:  # also after a failure, or Ctrl-C
+            typer.echo(f"testbed {plan.name} stays up for another run; thc testbed down {file} removes it")
 
 
 def status(file: DescriptionFile) -> None:
@@ -129,9 +129,12 @@ def run_to_end(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _plan_of(file: Path) -> Plan:
-    """The plan of what is up, else that of the description."""
+    """The plan of what is up; over ssh, where another machine may have brought it up, else that of the description."""
     plan = make_plan(load(file))
-    return State(plan.name).plan() or plan
+    up = State(plan.name).plan()
+    if up is None and plan.reach == "namespaces":
+        raise ConfigurationError(f"testbed {plan.name} is not up (thc testbed up {file}), or another user's")
+    return up or plan
 
 
 def _show(name: str, line: str) -> None:

@@ -56,8 +56,12 @@ class State:
         """Keep other commands from changing the testbed meanwhile; InUseError when one does."""
         # Beside the folder, which is removed while the lock is held.
         path = self._folder.with_name(f"{self._folder.name}.lock")
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with path.open("w") as lock:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = path.open("w")
+        except OSError as error:
+            raise _unusable(path, error) from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 there = path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
@@ -80,10 +84,9 @@ class State:
 
     def plan(self) -> Plan | None:
         """The plan of the testbed that is up; None: none is."""
+        content = _read(self._plan)
         try:
-            return _PLAN.validate_json(self._plan.read_bytes())
-        except FileNotFoundError:
-            return None
+            return None if content is None else _PLAN.validate_json(content)
         except ValueError as error:
             raise ConfigurationError(f"{self._plan} is of another version of byteps_thc: {error}") from error
 
@@ -102,7 +105,6 @@ class State:
 
     def keep(self, plan: Plan) -> None:
         """Keep a plan whatever is up: its workers are the ones to come."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _replace(self._plan, _PLAN.dump_json(plan, indent=1))
 
     def write(self) -> None:
@@ -116,10 +118,8 @@ class State:
         self.journal = Journal()
 
     def _read_journal(self) -> Journal:
-        try:
-            return Journal(**json.loads(self._journal.read_bytes()))
-        except FileNotFoundError:
-            return Journal()
+        content = _read(self._journal)
+        return Journal() if content is None else Journal(**json.loads(content))
 
 
 def _without_workers(plan: Plan) -> Plan:
@@ -130,5 +130,26 @@ def _without_workers(plan: Plan) -> Plan:
 def _replace(path: Path, content: bytes) -> None:
     # Whole or not at all, whenever this process is killed.
     new = path.with_suffix(".new")
-    new.write_bytes(content)
-    new.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new.write_bytes(content)
+        new.replace(path)
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _read(path: Path) -> bytes | None:
+    """What is in a file; None: it is not there."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"{error.filename or path}: {error.strerror}. `thc testbed` keeps there what it did: set XDG_STATE_HOME to "
+        "a folder that this user may write to"
+    )

@@ -9,6 +9,6 @@ Everything is ended when the context is left, whatever state it is in: BytePS's 
 for a worker that has died.
 """
 
-from byteps_lab.lab import BytepsLab, Finished, Home, why_not
+from byteps_lab.lab import BytepsLab, Finished, why_not
 
-__all__ = ["BytepsLab", "Finished", "Home", "why_not"]
+__all__ = ["BytepsLab", "Finished", "why_not"]

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -47,19 +47,11 @@ class Finished:
     output: str
 
 
-@dataclass(frozen=True)
-class Home:
-    """Where a process runs: what its command begins with, such as nsenter, and its address for the others."""
-
-    prefix: tuple[str, ...] = ()
-    ip: str = _LOOPBACK
-
-
 class BytepsLab:
     """A job of BytePS; use as a context manager, which starts scheduler and servers.
 
-    folder: for outputs and sockets, of this job alone. environment: further variables for all processes. hub: where
-    scheduler and servers run; homes: the workers, all on loopback if empty.
+    All of it is on loopback. folder: for outputs and sockets, of this job alone. environment: further variables for all
+    processes.
     """
 
     def __init__(
@@ -69,15 +61,11 @@ class BytepsLab:
         workers: int = 2,
         servers: int = 1,
         environment: Mapping[str, str] | None = None,
-        hub: Home = Home(),
-        homes: Sequence[Home] = (),
     ) -> None:
         self.workers = workers
         self.port = _free_port()
         self._folder = folder
         self._servers = servers
-        self._hub = hub
-        self._homes = homes or [Home()] * workers
         self._environment = self._job_environment() | dict(environment or {})
         self._processes: dict[str, JobProcess] = {}
 
@@ -96,9 +84,9 @@ class BytepsLab:
 
     def start_servers(self) -> None:
         """Start scheduler and servers: again, after all workers have suspended BytePS and wait_servers()."""
-        self._launch("scheduler", "scheduler", self._hub)
+        self._launch("scheduler", "scheduler")
         for server in range(self._servers):
-            self._launch(f"server{server}", "server", self._hub)
+            self._launch(f"server{server}", "server")
 
     def start(self, program: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         """Start all workers: Python runs `program` with the arguments, the same for all of them."""
@@ -114,7 +102,7 @@ class BytepsLab:
         own = {"DMLC_WORKER_ID": str(worker), "BYTEPS_SOCKET_PATH": str(sockets)} | dict(environment or {})
         command = [sys.executable, "-P", str(program), *arguments]
         words = [shlex.quote(word) for word in command]
-        self._launch(f"worker{worker}", "worker", self._homes[worker], *words, environment=own)
+        self._launch(f"worker{worker}", "worker", *words, environment=own)
 
     def wait(self, deadline_s: float = 60.0) -> list[Finished]:
         """Wait for all workers, in order of their ids; TimeoutError with everyone's output when one does not end."""
@@ -170,11 +158,9 @@ class BytepsLab:
         for segment in Path("/dev/shm").glob(f"BytePS_*_{self.port}_*"):
             segment.unlink(missing_ok=True)
 
-    def _launch(
-        self, name: str, role: str, home: Home, *command: str, environment: Mapping[str, str] | None = None
-    ) -> None:
-        variables = self._environment | {"DMLC_ROLE": role, "DMLC_NODE_HOST": home.ip} | dict(environment or {})
-        launch = [*home.prefix, str(_BIN / "bpslaunch"), *command]
+    def _launch(self, name: str, role: str, *command: str, environment: Mapping[str, str] | None = None) -> None:
+        variables = self._environment | {"DMLC_ROLE": role, "DMLC_NODE_HOST": _LOOPBACK} | dict(environment or {})
+        launch = [str(_BIN / "bpslaunch"), *command]
         self._processes[name] = JobProcess(name, launch, variables, self._folder / f"{name}.log")
 
     def _job_environment(self) -> dict[str, str]:
@@ -184,7 +170,7 @@ class BytepsLab:
             "PYTHONPATH": str(Path(__file__).parents[1]),  # for the programs of the workers: tests/lib
             "DMLC_NUM_WORKER": str(self.workers),
             "DMLC_NUM_SERVER": str(self._servers),
-            "DMLC_PS_ROOT_URI": self._hub.ip,
+            "DMLC_PS_ROOT_URI": _LOOPBACK,
             "DMLC_PS_ROOT_PORT": str(self.port),
             "BYTEPS_PCIE_SWITCH_SIZE": "1",
             "NVIDIA_VISIBLE_DEVICES": "0",  # bpslaunch starts one process per entry

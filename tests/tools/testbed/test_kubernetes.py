@@ -53,9 +53,12 @@ def test_every_process_is_a_pod_on_its_node(name: str) -> None:
         assert container["command"] == list(process.argv)
         assert container["image"]
         variables = {variable["name"]: variable["value"] for variable in container["env"]}
-        # The pod's GPUs are named by the device plugin.
-        other = {"THC_TIMEOUTS", "NVIDIA_VISIBLE_DEVICES"}
+        # The pod's GPUs are named by the device plugin, and numbered from 0 on.
+        other = {"THC_TIMEOUTS", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}
         assert variables.items() >= {n: v for n, v in process.environment.items() if n not in other}.items()
+        gpus = int(container["resources"]["limits"].get("nvidia.com/gpu", 0))
+        if "CUDA_VISIBLE_DEVICES" in variables:
+            assert variables["CUDA_VISIBLE_DEVICES"] == ",".join(str(gpu) for gpu in range(gpus))
         asks_for_gpus = "nvidia.com/gpu" in container["resources"]["limits"]
         assert not (asks_for_gpus and "NVIDIA_VISIBLE_DEVICES" in variables)
         if "BYTEPS_SOCKET_PATH" in variables:

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from testbed_plans import CASES, DESCRIPTIONS, EXAMPLE, description, golden, printed
+from testbed_plans import CASES, DESCRIPTIONS, EXAMPLE, NAMES, description, golden, printed
 from typer.testing import CliRunner
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.testbed.check import login
 from byteps_thc.tools.testbed.description import load
@@ -22,11 +23,17 @@ from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
 from thc_switch.description import Deployment
 
-NAMES = ("udp_thc_ps", "dpdk_switch", "torchrun", "colocated", "example")
-
 
 def of_role(planned: Plan, role: str) -> list[PlannedProcess]:
     return [process for process in planned.processes if process.role == role]
+
+
+def option(process: PlannedProcess, name: str) -> str:
+    return process.argv[process.argv.index(name) + 1]
+
+
+def address(thc_ps: PlannedProcess) -> str:
+    return f"{option(thc_ps, '--listen')}:{option(thc_ps, '--port')}"
 
 
 def values(processes: Iterable[PlannedProcess], name: str) -> list[str]:
@@ -53,9 +60,70 @@ def test_processes_wait_for_such_as_are_there_and_before(name: str) -> None:
 def test_settings_of_the_job_are_the_same_everywhere(name: str) -> None:
     planned = plan(description(name))
     workers = of_role(planned, "worker")
-    for variable in ("THC_SERVERS", "THC_JOB", "THC_CONFIG", "THC_LANES", "THC_QUORUM", "THC_KEY_FILE", "THC_TIMEOUTS"):
+    for variable in ("THC_JOB", "THC_CONFIG", "THC_LANES", "THC_QUORUM", "THC_KEY_FILE", "THC_TIMEOUTS"):
         assert len({process.environment.get(variable) for process in workers}) == 1
     assert len(set(values(workers, "THC_LOCAL"))) == len(workers)
+    leaves = [process for process in planned.processes if "--upstream" in process.argv]
+    assert len(set(values(workers, "THC_SERVERS"))) == max(1, len(leaves))
+
+
+@pytest.mark.parametrize("name", ["racks", "racks_example"])
+def test_workers_of_a_rack_send_to_its_leaf_and_leaves_to_the_root(name: str) -> None:
+    planned = plan(description(name))
+    root, *leaves = of_role(planned, "aggregator")
+    workers = of_role(planned, "worker")
+    assert [process.environment["DMLC_WORKER_ID"] for process in workers] == [str(n) for n in range(len(workers))]
+    for number, leaf in enumerate(leaves):
+        assert option(leaf, "--upstream") == address(root)
+        assert option(leaf, "--rack") == str(number)
+        assert option(leaf, "--racks") == option(leaves[0], "--racks")
+        first, last = map(int, option(leaf, "--racks").split(",")[number].split("-"))
+        assert set(values(workers[first : last + 1], "THC_SERVERS")) == {address(leaf)}
+    assert int(option(leaves[-1], "--racks").rpartition("-")[2]) == len(workers) - 1
+    assert not {"--upstream", "--rack", "--racks"} & set(root.argv)
+
+
+def test_the_sums_of_the_largest_rack_fit_into_their_packets() -> None:
+    testbed = description("racks")
+    assert testbed.job.thc.resolve(testbed.workers).table.granularity * 2 > 255
+    [config] = {process.environment["THC_CONFIG"] for process in of_role(plan(testbed), "worker")}
+    assert config == "bits=6,granularity=127,value_bits=16"
+
+
+def test_to_the_root_every_rack_is_as_large_as_the_largest(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace("value_bits = 16", "value_bits = 8")
+    file = tmp_path / "testbed.toml"
+    file.write_text(text, encoding="utf-8")
+    testbed = load(file)
+    assert testbed.job.thc.resolve(testbed.workers).table.granularity == 255 // 3
+    [config] = {process.environment["THC_CONFIG"] for process in of_role(plan(testbed), "worker")}
+    assert config == "bits=6,granularity=63,value_bits=8"
+
+
+def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
+    text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace('"bpslaunch"', '"torchrun"')
+    file = tmp_path / "testbed.toml"
+    file.write_text(text.replace("[training]", '[training]\ncoordinator = "gpu1"'), encoding="utf-8")
+    first, second, third = of_role(plan(load(file)), "worker")
+    assert (first.host, second.host, third.host) == ("gpu1", "gpu0", "gpu2")
+    assert first.environment["THC_SERVERS"] == second.environment["THC_SERVERS"]
+    file.write_text(text.replace("[training]", '[training]\ncoordinator = "gpu2"'), encoding="utf-8")
+    with pytest.raises(
+        ConfigurationError, match=r"training.coordinator: it has rank 0, so with racks it is in the first"
+    ):
+        load(file)
+
+
+@pytest.mark.parametrize(("name", "workers", "servers"), [("colocated", 2, 2), ("racks", 2, 3), ("udp_thc_ps", 1, 2)])
+def test_threads_have_a_port_each(name: str, workers: int, servers: int) -> None:
+    planned = plan(description(name))
+    for process in of_role(planned, "worker"):
+        assert process.environment.get("THC_POLLING_THREADS", "1") == str(workers)
+    for process in of_role(planned, "aggregator"):
+        assert option(process, "--threads") == str(servers)
+        if process.listens:
+            ip, first = address(process).split(":")
+            assert process.listens == tuple(f"udp:{ip}:{int(first) + thread}" for thread in range(servers))
 
 
 def test_a_switch_is_told_what_the_workers_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +176,7 @@ def test_gpus_and_nics_are_shared_out(tmp_path: Path) -> None:
     text = (DESCRIPTIONS / "colocated.toml").read_text(encoding="utf-8")
     text = text.replace('kind = "colocated"', 'kind = "thc-ps"\nhosts = ["ps"]').replace("workers = 1", "workers = 2")
     host = '[[hosts]]\nname = "ps"\nmanagement_ip = "192.168.1.12"\n'
-    host += 'nics = [{ ip = "10.0.0.9", pci_address = "0000:3b:00.0" }]\n'
+    host += 'nics = [{ ip = "10.0.0.9", mac = "02:00:00:00:00:09", pci_address = "0000:3b:00.0" }]\n'
     file = tmp_path / "testbed.toml"
     file.write_text(text.replace("[aggregator]", f"{host}\n[aggregator]"), encoding="utf-8")
     workers = of_role(plan(load(file)), "worker")
@@ -130,6 +198,21 @@ def test_a_host_gives_its_last_nic_to_a_colocated_thc_ps() -> None:
         its = shlex.split(server.argv[server.argv.index("--eal-args") + 1])
         assert own[own.index("-a") + 1] != its[its.index("-a") + 1]
     assert values(of_role(planned, "worker"), "THC_SERVERS") == ["10.0.0.101:48865,10.0.0.102:48865"] * 2
+
+
+def test_whoever_gets_no_arp_is_told_of_the_others() -> None:
+    testbed = description("colocated")
+    planned = plan(testbed)
+    macs = {f"{nic.ip}={nic.mac}" for host in testbed.hosts for nic in host.nics}
+    for worker in of_role(planned, "worker"):
+        own = worker.environment["THC_LOCAL"].split(":")[0]
+        told = worker.environment["THC_DPDK_NEIGHBOURS"].split(",")
+        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{own}="))
+        assert worker.environment["THC_DPDK_ISOLATE"] == "1"
+    for thc_ps in of_role(planned, "aggregator"):
+        told = [word for word in thc_ps.argv if word in macs]
+        assert sorted(told) == sorted(each for each in macs if not each.startswith(f"{option(thc_ps, '--listen')}="))
+        assert "--dpdk-isolate" in thc_ps.argv
 
 
 def test_what_is_changed_on_hosts_is_undone() -> None:

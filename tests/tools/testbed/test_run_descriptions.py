@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 from byteps_lab import why_not
 from markdown_snippets import python_snippets
-from testbed_chains import run_chain
+from testbed_chains import run_chain, skip_without_namespaces
 
-from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.transport.session import has_dpdk
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -24,13 +21,10 @@ DPDK = 'kind = "dpdk"\ndriver = "af_packet"\nhugepages = "none"\nmemory_mib = 12
 
 @pytest.fixture(autouse=True)
 def namespaces() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
-    try:
-        with Namespaces() as made:
-            made.add("probe")
-    except ConfigurationError as error:
-        pytest.skip(f"no network namespaces here: {error}")
+    skip_without_namespaces()
+
+
+needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
 
 
 @needs_byteps
@@ -38,9 +32,9 @@ def namespaces() -> None:
     ("aggregator", "transport"),
     [
         pytest.param("colocated", 'kind = "udp"', id="colocated-udp"),
-        pytest.param(
-            "thc-ps", DPDK, id="thc-ps-dpdk", marks=pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
-        ),
+        pytest.param("colocated", 'kind = "udp"\npolling_threads = 2', id="colocated-udp-threads"),
+        pytest.param("thc-ps", DPDK, id="thc-ps-dpdk", marks=needs_dpdk),
+        pytest.param("thc-ps", f"{DPDK}\nqueues = 2", id="thc-ps-dpdk-queues", marks=needs_dpdk),
     ],
 )
 def test_byteps_through_thc_ps(aggregator: str, transport: str, tmp_path: Path) -> None:

@@ -155,7 +155,11 @@ def test_down_cleans_up_after_a_killed_run(make_plan: MakePlan) -> None:
     assert {state for state, _ in left.values()} == {"running"}
     with pytest.raises(InUseError, match="workers of another run are there: worker0 on second"):
         run(dataclasses.replace(plan, processes=plan.processes[:1]), [])
+    with pytest.raises(InUseError, match="workers of another run are there: worker0 on second"):
+        up(make_plan("echo other"))
+    up(plan)  # the same is up already
     assert State(plan.name).plan() == plan
+    assert states(plan) == left
     down(plan)
     assert namespaces_of(plan) == []
     assert not any(is_alive(pid) for _, pid in left.values())

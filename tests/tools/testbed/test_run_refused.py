@@ -48,6 +48,7 @@ def test_another_description(planned: Plan) -> None:
     output = run_and_down()
     assert "is up with another description" in output
     assert "is down" not in output
+    assert "stays up" not in output
     assert state.plan() == other
 
 
@@ -89,6 +90,21 @@ def test_what_is_up_stays_known_until_a_run_may_begin(planned: Plan) -> None:
     assert state.plan() == planned
     state.keep(fewer)
     assert state.plan() == fewer
+
+
+def test_status_says_that_nothing_is_up(planned: Plan) -> None:
+    result = CliRunner().invoke(app, ["testbed", "status", str(EXAMPLE)])
+    assert result.exit_code == 1
+    assert f"testbed {planned.name} is not up" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "run", "down", "status"])
+def test_a_state_folder_that_cannot_be_used(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "state").write_text("a file")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    result = CliRunner().invoke(app, ["testbed", command, str(EXAMPLE)])
+    assert result.exit_code == 1
+    assert "set XDG_STATE_HOME to a folder that this user may write to" in result.stderr
 
 
 def test_down_says_that_it_knows_no_testbed(planned: Plan, tmp_path: Path) -> None:
