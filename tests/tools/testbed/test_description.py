@@ -120,7 +120,7 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         (
             "bits = 6",
             "bits = 6\ngranularity = 128",
-            r"job.thc: 2 racks of up to 2 workers: .* of 8 bits, and the root's of 16, hold granularity 127, not 128: use",
+            r"job.thc: 2 racks of up to 2 workers: .* the root's of 16, hold granularity 127, not 128: use",
         ),
         (
             "value_bits = 16",
