@@ -13,8 +13,11 @@ thread_local unsigned calls_to_failure = 0;
 // file of its own: where compilers inline one but not the other, they warn of a mismatch.
 void* operator new(std::size_t size) {
   count.fetch_add(1, std::memory_order_relaxed);
-  if (calls_to_failure != 0 && --calls_to_failure == 0) {
-    throw std::bad_alloc();
+  if (calls_to_failure != 0) {
+    --calls_to_failure;
+    if (calls_to_failure == 0) {
+      throw std::bad_alloc();
+    }
   }
   if (void* memory = std::malloc(size); memory != nullptr) {
     return memory;
