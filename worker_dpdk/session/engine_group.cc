@@ -5,13 +5,24 @@
 namespace thc {
 
 void EngineGroup::tell_shape(std::size_t server, const wire::WelcomePayload& shape) noexcept {
-  shapes_[server].welcome = shape;
-  shapes_[server].known.store(true, std::memory_order_release);
+  servers_[server].shape = shape;
+  servers_[server].has_shape.store(true, std::memory_order_release);
 }
 
 const wire::WelcomePayload* EngineGroup::shape(std::size_t server) const noexcept {
-  const Shape& shape = shapes_[server];
-  return shape.known.load(std::memory_order_acquire) ? &shape.welcome : nullptr;
+  const Server& known = servers_[server];
+  return known.has_shape.load(std::memory_order_acquire) ? &known.shape : nullptr;
+}
+
+void EngineGroup::tell_codes_answered(std::size_t server) noexcept {
+  std::atomic<bool>& answered = servers_[server].codes_answered;
+  if (!answered.load(std::memory_order_relaxed)) {  // told with every result: written once, so all caches keep it
+    answered.store(true, std::memory_order_relaxed);
+  }
+}
+
+bool EngineGroup::codes_answered(std::size_t server) const noexcept {
+  return servers_[server].codes_answered.load(std::memory_order_relaxed);
 }
 
 const Failure& EngineGroup::fail(Failure failure) {

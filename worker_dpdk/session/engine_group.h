@@ -17,7 +17,7 @@ namespace thc {
 /// Any thread may call anything. What was told stays.
 class EngineGroup {
  public:
-  EngineGroup(std::size_t servers, std::uint32_t engines) : engines_(engines), shapes_(servers) {}
+  EngineGroup(std::size_t servers, std::uint32_t engines) : engines_(engines), servers_(servers) {}
 
   std::uint32_t engines() const noexcept { return engines_; }
 
@@ -27,19 +27,24 @@ class EngineGroup {
   /// Null until it is told.
   const wire::WelcomePayload* shape(std::size_t server) const noexcept;
 
+  /// A packet of codes had a result from that server, so packets of that size get through.
+  void tell_codes_answered(std::size_t server) noexcept;
+  bool codes_answered(std::size_t server) const noexcept;
+
   /// Ends the session. The first cause is the one that all engines tell; returns it.
   const Failure& fail(Failure failure);
   /// Null until an engine has failed.
   const Failure* failure() const noexcept;
 
  private:
-  struct Shape {
-    std::atomic<bool> known{false};
-    wire::WelcomePayload welcome{};
+  struct Server {
+    std::atomic<bool> has_shape{false};
+    wire::WelcomePayload shape{};
+    std::atomic<bool> codes_answered{false};
   };
 
   const std::uint32_t engines_;
-  std::vector<Shape> shapes_;
+  std::vector<Server> servers_;
   std::mutex mutex_;
   std::atomic<bool> failed_{false};
   std::optional<Failure> failure_;  ///< under mutex_ until failed_

@@ -92,6 +92,14 @@ bool Membership::was_lost(const Shard& shard, std::uint32_t epoch) noexcept {
   return shard.losses > 0 && std::ranges::find(shard.lost_epochs, epoch) != shard.lost_epochs.end();
 }
 
+io::Endpoint Membership::absent() const noexcept {
+  std::uint32_t shard = share_.thread;
+  while (shard + share_.threads < shards_.size() && shards_[shard].joined) {
+    shard += share_.threads;
+  }
+  return address_of(shard);
+}
+
 void Membership::accept(Shard& shard, std::uint32_t epoch) noexcept {
   shard.joined = true;
   shard.epoch = epoch;

@@ -51,6 +51,8 @@ class Membership {
   io::Endpoint address_of(std::uint32_t slot) const noexcept {
     return {server_.ip, static_cast<std::uint16_t>(server_.port + slot % shards_.size())};
   }
+  /// Where the first of this thread's shards is that has not answered HELLO; only while one has not.
+  io::Endpoint absent() const noexcept;
   bool is_shard(io::Endpoint address) const noexcept {
     return address.ip == server_.ip && address.port >= server_.port && address.port < server_.port + shards_.size();
   }

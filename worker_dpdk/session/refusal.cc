@@ -180,6 +180,15 @@ Failure no_root(io::Endpoint server, const SessionConfig& config) {
               "job (or none)?"};
 }
 
+Failure no_welcome_of_shard(io::Endpoint shard, io::Endpoint server, std::uint32_t shards,
+                            const SessionConfig& config) {
+  return {Failure::Kind::kDeadline,
+          "server " + io::to_string(shard) + " did not answer HELLO within " + seconds(config.connect_timeout) +
+              ", but " + io::to_string(server) + " did: it has " + std::to_string(shards) +
+              " threads, each with a port; is UDP open both ways on ports " + std::to_string(server.port) + " to " +
+              std::to_string(server.port + shards - 1) + "?"};
+}
+
 Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known) {
   Failure failure{Failure::Kind::kDeadline, "partition " + std::to_string(operation.partition()) + " has no " +
                                                 (operation.stage() == Stage::kNorm ? "maximum norms" : "aggregate") +

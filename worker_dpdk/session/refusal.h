@@ -13,6 +13,8 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
 
 /// No WELCOME within the connect timeout.
 Failure no_welcome(io::Endpoint server, const SessionConfig& config);
+/// The same of another shard of `shards` than the one at `server`, which answered.
+Failure no_welcome_of_shard(io::Endpoint shard, io::Endpoint server, std::uint32_t shards, const SessionConfig& config);
 
 /// No WELCOME, because the server of this worker's rack has had no answer from the root.
 Failure no_root(io::Endpoint server, const SessionConfig& config);

@@ -147,7 +147,14 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
   }
 }
 
-Failure ServerLink::why_not_joined() const { return refusal_ ? *refusal_ : no_welcome(server(), context_.config); }
+Failure ServerLink::why_not_joined() const {
+  if (refusal_) {
+    return *refusal_;
+  }
+  const io::Endpoint absent = membership_.absent();
+  return absent == server() ? no_welcome(absent, context_.config)
+                            : no_welcome_of_shard(absent, server(), membership_.share().shards, context_.config);
+}
 
 InFlight* ServerLink::match(const ServerMessage& message) noexcept {
   const wire::Header& header = message.header;
@@ -183,7 +190,9 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
     return;
   }
   packet->operation().store(packet->chunk, message.payload.data(), header.contributions);
-  heard_of_codes_ |= stream.stage() == Stage::kCodes;
+  if (stream.stage() == Stage::kCodes) {
+    context_.group.tell_codes_answered(index_);
+  }
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);

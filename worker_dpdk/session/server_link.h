@@ -102,7 +102,6 @@ class ServerLink {
   std::size_t repeat_budget_bytes_ = 0;
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
-  bool heard_of_codes_ = false;  ///< a packet of codes had a result
   TimePoint rejoined_at_{};
   std::optional<Failure> refusal_;  ///< of HELLO, which may pass: another process has the place, or there is no room
   TimePoint refused_until_ = TimePoint::max();

@@ -101,7 +101,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
                  {.packet = oldest,
                   .server_answered = answered,
                   .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
-                  .only_codes_are_lost = operation.stage() == Stage::kCodes && !heard_of_codes_ &&
+                  .only_codes_are_lost = operation.stage() == Stage::kCodes && !context_.group.codes_answered(index_) &&
                                          (oldest == nullptr || silent || !oldest->is_known_to_have_arrived()),
                   .rejoined = rejoined_at_ >= started_at}));
 }

@@ -32,6 +32,14 @@ std::uint32_t checked_threads(const Session::PacketIos& packet_ios) {
   return static_cast<std::uint32_t>(packet_ios.size());
 }
 
+/// For one more without an allocation. reserve() alone takes no more than it is asked for, every time.
+template <typename T>
+void make_room(std::vector<T>& list) {
+  if (list.size() == list.capacity()) {
+    list.reserve(std::max<std::size_t>(2 * list.size(), 16));
+  }
+}
+
 void require_input(bool condition, const std::string& message) {
   if (!condition) {
     throw InputError(message);
@@ -99,6 +107,10 @@ Session::OperationPtr Session::submit(std::shared_ptr<Operation> operation) {
     const std::lock_guard lock(mutex_);
     if (const Failure* failure = group_.failure(); failure != nullptr) {
       failure->raise();
+    }
+    // Either all engines have it or none: the caller of a push that throws takes the buffers back.
+    for (const auto& poller : pollers_) {
+      make_room(poller->submitted);
     }
     for (const auto& poller : pollers_) {
       poller->submitted.push_back(operation);

@@ -40,13 +40,15 @@ SessionEngine::Step SessionEngine::step(TimePoint now) {
   }
   const bool received = receive(now);
   const bool was_connected = connected_;
-  check_connected(now);
   if (!context_.failure) {
     for (ServerLink& link : links_) {
       link.run_timers(now);
-      if (connected_) {
-        link.send_new(now);
-      }
+    }
+  }
+  check_connected(now);  // after the timers: a link without shards of its own has joined when it is told the shape
+  if (connected_ && !context_.failure) {
+    for (ServerLink& link : links_) {
+      link.send_new(now);
     }
   }
   context_.packet_io.flush();

@@ -147,12 +147,16 @@ TEST(Aggregation, MaximumOfNorms) {
   }
 }
 
-TEST(Aggregation, AServerRestartEndsInTheRightSumOrAnError) {
+class Restart : public ::testing::TestWithParam<std::tuple<std::uint32_t, std::uint16_t>> {};
+
+TEST_P(Restart, EndsInTheRightSumOrAnError) {
+  const auto [threads, shards] = GetParam();
   unsigned completed = 0;
+  std::vector<std::uint64_t> rejoins(threads);
   for (int turns = 0; turns < 30; ++turns) {
     const SessionConfig config = resolve(test_config(4, 2), 65507);
-    MemoryServer server(pool_config(config), config.table);
-    Workers workers(config, server);
+    MemoryServer server(pool_config(config), config.table, 1U << 20, shards);
+    Workers workers(config, server, {}, 1, threads);
     ASSERT_TRUE(workers.connect());
     std::vector<std::unique_ptr<Push>> pushes;
     for (std::size_t worker = 0; worker < 2; ++worker) {
@@ -173,9 +177,19 @@ TEST(Aggregation, AServerRestartEndsInTheRightSumOrAnError) {
         EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart) << push->operation->failure()->message;
       }
     }
+    for (std::size_t engine = 0; engine < workers.engines.size(); ++engine) {
+      rejoins[engine % threads] += workers.engines[engine]->counters()[Count::kRejoins];
+    }
   }
   EXPECT_GT(completed, 0U);
+  for (const std::uint64_t own : rejoins) {
+    EXPECT_GT(own, 0U);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Shares, Restart,
+                         ::testing::Values(std::tuple{1U, std::uint16_t{1}}, std::tuple{2U, std::uint16_t{2}},
+                                           std::tuple{2U, std::uint16_t{3}}));
 
 TEST(Aggregation, LossTolerantSumsAreExactOrZero) {
   SessionConfig config = test_config(4, 3);

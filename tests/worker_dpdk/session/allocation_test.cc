@@ -1,10 +1,12 @@
-// The packet path of a worker allocates nothing: all allocations are counted.
+// The packet path of a worker allocates nothing, all allocations are counted; and a push that finds no memory.
 #include <gtest/gtest.h>
 
 #include <array>
+#include <new>
 
 #include "allocation_counter.h"
 #include "engine_fixture.h"
+#include "session/session.h"
 
 namespace thc::testing {
 namespace {
@@ -102,6 +104,36 @@ TEST(Allocation, NoneOnThePacketPath) {
   EXPECT_FALSE(measured.operation->failure());
   EXPECT_GT(engine.counters()[Count::kRetransmissions], 50U);
   EXPECT_EQ(engine.counters()[Count::kAggregateReceived], 11'000U);
+}
+
+// Its caller frees the buffers, so no polling thread may have it.
+TEST(Allocation, APushWithoutMemoryIsNoThreads) {
+  constexpr Duration kLongEnough{30'000'000};
+  constexpr std::size_t kPackets = 10;
+  const SessionConfig config = resolve(test_config(4, 1), 65507);
+  const std::vector<std::uint8_t> codes(kPackets * 32);
+  std::vector<std::uint8_t> sums(kPackets * 64);
+  std::vector<std::uint8_t> contributions(kPackets);
+  Session::PacketIos packet_ios;
+  for (int thread = 0; thread < 2; ++thread) {
+    packet_ios.push_back(std::make_unique<EchoIo>(config));
+  }
+  Session session(config, std::move(packet_ios));
+  ASSERT_TRUE(session.wait_connected(kLongEnough));
+  Session::OperationPtr operation;
+  unsigned failures = 0;
+  while (operation == nullptr) {
+    fail_allocation(failures + 1);
+    try {
+      operation = session.push_codes(0, codes, sums.size(), sums.data(), contributions);
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    fail_allocation(0);
+  }
+  EXPECT_GE(failures, 4U) << "the operation and its reference count, and room for it in each thread's list";
+  ASSERT_TRUE(session.wait(operation, kLongEnough));
+  EXPECT_EQ(session.count(Count::kAggregateReceived), kPackets);
 }
 
 }  // namespace

@@ -13,9 +13,14 @@ using wire::MessageType;
 /// Two engines of a worker of two; the test plays a server of two shards.
 class EngineGroupTest : public ::testing::Test {
  protected:
-  EngineGroupTest() {
+  EngineGroupTest() { start(config); }
+  /// A session anew.
+  void start(SessionConfig settings) {
+    engines.clear();
+    config = resolve(std::move(settings), 65507);
+    group = std::make_unique<EngineGroup>(1, 2);
     for (std::uint32_t thread = 0; thread < 2; ++thread) {
-      engines.push_back(std::make_unique<SessionEngine>(config, ios[thread], group, thread, 99, now));
+      engines.push_back(std::make_unique<SessionEngine>(config, ios[thread], *group, thread, 99, now));
     }
   }
   void step() {
@@ -23,7 +28,7 @@ class EngineGroupTest : public ::testing::Test {
       engine->step(now);
     }
   }
-  void welcome(std::uint32_t shard, std::uint32_t window_bytes = 1U << 20) {
+  void welcome(std::uint32_t shard, std::uint32_t window_bytes = 1U << 20, std::uint16_t shards = 2) {
     wire::Header header = make_header(MessageType::kWelcome, config);
     header.slot = shard;
     header.epoch = 5 + shard;
@@ -32,7 +37,7 @@ class EngineGroupTest : public ::testing::Test {
     payload.slots = 10;
     payload.norm_slots = 2;
     payload.window_bytes = window_bytes;
-    payload.shards = std::uint16_t{2};
+    payload.shards = shards;
     payload.codes_multiple = std::uint16_t{1};
     arrive(shard, make_datagram(header, payload));
   }
@@ -50,7 +55,7 @@ class EngineGroupTest : public ::testing::Test {
     ios[1].take_sent();
   }
   std::unique_ptr<Push> submit(std::uint16_t partition, std::size_t chunks) {
-    auto push = std::make_unique<Push>(partition, 64 * chunks, config, 1);
+    auto push = std::make_unique<Push>(partition, config.codes_per_packet * chunks, config, 1);
     push->operation->divide(2);
     for (const auto& engine : engines) {
       engine->submit(push->operation, now);
@@ -71,8 +76,8 @@ class EngineGroupTest : public ::testing::Test {
   }
 
   TimePoint now{std::chrono::hours(1)};
-  SessionConfig config = resolve(test_config(4, 2), 65507);
-  EngineGroup group{1, 2};
+  SessionConfig config = test_config(4, 2);
+  std::unique_ptr<EngineGroup> group;
   std::array<MemoryIo, 2> ios;
   std::vector<std::unique_ptr<SessionEngine>> engines;
 };
@@ -92,6 +97,14 @@ TEST_F(EngineGroupTest, OthersSayHelloWhenTheFirstKnowsTheShards) {
   EXPECT_FALSE(engines[1]->connected());
   welcome(1);
   EXPECT_TRUE(engines[1]->connected());
+}
+
+TEST_F(EngineGroupTest, WithoutShardsItIsConnectedWhenItKnowsThat) {
+  step();
+  welcome(0, 1U << 20, 1);
+  EXPECT_TRUE(engines[0]->connected());
+  EXPECT_TRUE(engines[1]->connected()) << "in the step that it is woken for";
+  EXPECT_TRUE(ios[1].take_sent().empty());
 }
 
 TEST_F(EngineGroupTest, AnOperationIsDoneWhenAllEnginesHaveLeftIt) {
@@ -135,10 +148,10 @@ TEST_F(EngineGroupTest, TheFirstFailureEndsAllWithTheSameWords) {
   for (const Push* push : {half.get(), open.get(), late.get()}) {
     ASSERT_TRUE(push->operation->done());
     ASSERT_TRUE(push->operation->failure());
-    EXPECT_EQ(push->operation->failure()->message, group.failure()->message);
+    EXPECT_EQ(push->operation->failure()->message, group->failure()->message);
   }
   engines[0]->end({Failure::Kind::kTransport, "the session is closed"});
-  EXPECT_EQ(engines[0]->failure()->message, group.failure()->message);
+  EXPECT_EQ(engines[0]->failure()->message, group->failure()->message);
 }
 
 TEST_F(EngineGroupTest, WhoSaysHelloTellsThatNobodyAnswers) {
@@ -150,6 +163,40 @@ TEST_F(EngineGroupTest, WhoSaysHelloTellsThatNobodyAnswers) {
   step();
   ASSERT_TRUE(engines[0]->failure() && engines[1]->failure());
   EXPECT_EQ(engines[1]->failure()->kind, Failure::Kind::kDeadline);
+  EXPECT_NE(engines[1]->failure()->message.find("server 10.0.0.1:48865 did not answer HELLO"), std::string::npos)
+      << engines[1]->failure()->message;
+}
+
+// As behind a firewall that opens the first port only.
+TEST_F(EngineGroupTest, TheShardThatDoesNotAnswerIsNamed) {
+  step();
+  welcome(0);
+  now += config.connect_timeout;
+  step();
+  ASSERT_TRUE(engines[1]->failure());
+  const std::string& message = engines[1]->failure()->message;
+  EXPECT_NE(message.find("server 10.0.0.1:48866 did not answer HELLO"), std::string::npos) << message;
+  EXPECT_NE(message.find("10.0.0.1:48865 did"), std::string::npos) << message;
+  EXPECT_NE(message.find("ports 48865 to 48866"), std::string::npos) << message;
+}
+
+// Packets that get through to one shard are not too large for the way to the other.
+TEST_F(EngineGroupTest, ADeadlineThinksOfThePacketSizeOnlyWhenNoEngineHadResults) {
+  SessionConfig large = test_config(4, 2);
+  large.codes_per_packet = 8192;
+  for (const bool answered : {false, true}) {
+    start(large);
+    join();
+    const auto push = submit(0, 2);
+    if (answered) {
+      answer(0);
+    }
+    now += config.operation_timeout;
+    engines[1]->step(now);
+    ASSERT_TRUE(engines[1]->failure());
+    const std::string& message = engines[1]->failure()->message;
+    EXPECT_EQ(message.find("smaller MTU") == std::string::npos, answered) << message;
+  }
 }
 
 TEST_F(EngineGroupTest, AllSayGoodbyeToTheirShards) {

@@ -22,7 +22,7 @@ using Datagram = std::vector<std::uint8_t>;
 
 inline constexpr io::Endpoint kServer{0x0a000001, 48865};
 
-inline constexpr io::Endpoint shard_address(std::uint32_t shard) {
+constexpr io::Endpoint shard_address(std::uint32_t shard) {
   return {kServer.ip, static_cast<std::uint16_t>(kServer.port + shard)};
 }
 

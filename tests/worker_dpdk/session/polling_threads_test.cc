@@ -1,6 +1,7 @@
 // Sessions with several polling threads over kernel UDP.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "session_fixture.h"
@@ -31,6 +32,21 @@ TEST_P(PollingThreads, ExactSums) {
 INSTANTIATE_TEST_SUITE_P(Shares, PollingThreads,
                          ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Values(1, 2, 4),
                                             ::testing::Values(0.0, 0.01)));
+
+// As with every switch, and a thc-ps of one thread.
+TEST(PollingThreads, ThreadsWithoutAShardDoNotDelayJoining) {
+  Duration fastest = Duration::max();
+  for (int i = 0; i < 5; ++i) {  // the machine may be busy, but not each time
+    Server::Ios sockets = io::make_udp_ios({.local = kLoopback}, 1);
+    Session session(config_of(sockets.front()->local(), 0, 1), udp(3));
+    std::this_thread::sleep_for(Duration(50'000));  // all threads wait by now
+    const TimePoint start = Clock::now();
+    const Server server(std::move(sockets));
+    ASSERT_TRUE(session.wait_connected(kLongEnough));
+    fastest = std::min(fastest, elapsed(start, Clock::now()));
+  }
+  EXPECT_LT(fastest, Duration(500'000)) << "that thread slept until its next look, after a second";
+}
 
 TEST(PollingThreads, CountsAreThoseOfAllThreads) {
   const Server server(2);

@@ -22,10 +22,13 @@ inline constexpr Duration kLongEnough{30'000'000};
 /// The packet threads of thc-ps, in one thread.
 class Server {
  public:
+  using Ios = std::vector<std::unique_ptr<io::PacketIo>>;
+
   explicit Server(std::uint16_t shards = 1, std::uint16_t codes_multiple = 1)
-      : ios_(io::make_udp_ios({.local = kLoopback}, shards)),
-        shards_(make_shards(ios_, codes_multiple)),
-        thread_([this] { run(); }) {}
+      : Server(io::make_udp_ios({.local = kLoopback}, shards), codes_multiple) {}
+  /// Sockets that workers may have written to before.
+  explicit Server(Ios sockets, std::uint16_t codes_multiple = 1)
+      : ios_(std::move(sockets)), shards_(make_shards(ios_, codes_multiple)), thread_([this] { run(); }) {}
   ~Server() {
     stop_ = true;
     ios_.front()->wake();
@@ -46,7 +49,6 @@ class Server {
   }
 
  private:
-  using Ios = std::vector<std::unique_ptr<io::PacketIo>>;
   using Shards = std::vector<std::unique_ptr<ps::Shard>>;
 
   static Shards make_shards(const Ios& ios, std::uint16_t codes_multiple) {
@@ -76,17 +78,20 @@ class Server {
   std::thread thread_;
 };
 
-inline SessionConfig config_of(const Server& server, std::uint8_t worker, std::uint8_t workers) {
+inline SessionConfig config_of(io::Endpoint server, std::uint8_t worker, std::uint8_t workers) {
   std::vector<std::uint16_t> values(16);
   std::iota(values.begin(), values.end(), std::uint16_t{0});
   SessionConfig config{.table = LookupTable(4, values)};
-  config.servers = {server.address()};
+  config.servers = {server};
   config.job_id = 1;
   config.worker_id = worker;
   config.num_workers = workers;
   config.codes_per_packet = 1024;
   config.connect_timeout = kLongEnough;
   return config;
+}
+inline SessionConfig config_of(const Server& server, std::uint8_t worker, std::uint8_t workers) {
+  return config_of(server.address(), worker, workers);
 }
 
 /// Sockets of `threads` polling threads.
