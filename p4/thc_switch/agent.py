@@ -317,11 +317,14 @@ class SwitchAgent:
         return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 
     def _window_bytes(self, job: _Job) -> int:
-        """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet."""
+        """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet.
+
+        Workers count the bytes of their codes. In front of the root each code is a sum, of more bits.
+        """
         workers = sum(len(job.allocation.job.workers) for job in self._jobs.values() if job.epoch is not None)
         share = self._switch.buffer_bytes // workers
         if job.link is not None and job.link.welcome is not None:
-            share = min(share, job.link.welcome.window_bytes)
+            share = min(share, job.link.welcome.window_bytes * limits.CODE_BITS // limits.VALUE_BITS)
         return max(share, limits.RESULT_BYTES)
 
     def _refuse(self, header: Header, datagram: Datagram, refusal: Refusal) -> list[bytes]:

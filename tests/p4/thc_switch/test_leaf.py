@@ -117,7 +117,7 @@ def test_the_job_has_the_slots_of_the_root(lab: RackLab) -> None:
     ((_, datagram),) = lab.from_root(lab.welcome(asked, slots=8, norm_slots=1, window_bytes=5000))
     welcome = Thc(datagram)[ThcWelcome]
     assert (welcome.slots, welcome.norm_slots, welcome.shards, welcome.codes_multiple) == (8, 1, 1, 1024)
-    assert welcome.window_bytes == 5000, "as much as the root takes"
+    assert welcome.window_bytes == 2500, "a packet of codes of 4 bits is one of sums of 8 bits to the root"
     lab.job = lab.job.with_epoch(Thc(datagram).epoch)
     before = lab.target.status().reasons["malformed"]
     codes(lab, lab.workers[0], slot=7)
