@@ -12,7 +12,7 @@ from switch_lab.jobs import CODES_PER_PACKET, Worker
 from switch_lab.racks import ROOT_EPOCH, ROOT_IP, RackLab, Sent, hello_of
 from switch_lab.targets.model import v1model
 from switch_lab.targets.switch import SwitchTarget
-from thc_scapy import PORT, REASONS, TYPES, Thc, ThcError, ThcHello, ThcWelcome
+from thc_scapy import PORT, REASONS, TYPES, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
 from byteps_thc.errors import TransportError
 from byteps_thc.wire.layout import ConfigField
@@ -73,6 +73,16 @@ def test_hello_is_repeated_as_long_as_workers_repeat_theirs(lab: RackLab, caplog
         f"job 1, rack 0, root {ROOT_IP}:{PORT}: no answer for 3 s; is thc-ps up, and can it reach the switch?"
     )
     assert kinds(lab.from_root(lab.welcome(asked))) == [(lab.workers[0].endpoint, "welcome")]
+
+
+def test_a_root_that_takes_no_cookie_is_answered_once_for_each_hello(lab: RackLab) -> None:
+    for cookie in (5, 6):
+        (asked,) = lab.hello(lab.workers[0])
+        challenge = lab.answer(Thc(asked[1]), "challenge") / ThcChallenge(cookie=cookie)
+        (again,) = lab.from_root(challenge)
+        assert (again[0], hello_of(again).cookie) == (ROOT, cookie)
+        assert lab.from_root(challenge) == [], "an endless exchange as fast as packets travel"
+        lab.target.pass_time(0.5)
 
 
 @pytest.mark.parametrize(
