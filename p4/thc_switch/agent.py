@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from byteps_thc.wire.layout import (
     UDP_PORT,
@@ -25,6 +25,7 @@ from byteps_thc.wire.layout import (
     WelcomePayload,
 )
 from thc_switch import frames, limits
+from thc_switch.agent_job import AgentJob, JoinedWorker
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
 from thc_switch.description import Deployment
 from thc_switch.frames import Datagram
@@ -36,45 +37,6 @@ from thc_switch.targets.base import SwitchControl
 LIVENESS_S = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Worker:
-    """A worker that said HELLO in this incarnation."""
-
-    nonce: int
-    joined: bool
-    heard_s: float
-    packets: int
-
-
-@dataclass
-class _Job:
-    """A job and its present incarnation."""
-
-    allocation: JobAllocation
-    link: RootLink | None
-    """of a leaf, to the root"""
-    epoch: int | None = None
-    """None: closed, or the switch was not told all that opens it"""
-    config: JobConfig | None = None
-    """of this incarnation, with what its first worker settled"""
-    workers: dict[int, _Worker] = field(default_factory=dict)
-    superseded: deque[int] = field(default_factory=lambda: deque(maxlen=limits.REMEMBERED_EPOCHS))
-    waiting: dict[int, tuple[Header, Datagram]] = field(default_factory=dict)
-    """HELLOs of a leaf's workers, by worker, that are answered when the root has answered"""
-
-    def is_joined(self, number: int) -> bool:
-        """Whether a worker said HELLO and not GOODBYE."""
-        return number in self.workers and self.workers[number].joined
-
-    @property
-    def slots(self) -> int:
-        """Slots the workers use."""
-        if self.link is not None and self.link.welcome is not None:
-            return self.link.welcome.slots
-        asked = self.config.slots_asked if self.config else None
-        return min(asked, self.allocation.slots) if asked else self.allocation.slots
 
 
 class SwitchAgent:
@@ -134,9 +96,9 @@ class SwitchAgent:
         job = self._jobs.get(header.job_id)
         if job is None:
             return self._refuse(header, datagram, Refusal(ErrorReason.UNKNOWN_JOB))
-        if refusal := difference(hello.config, _settled(job, now_s)):
+        if refusal := difference(hello.config, job.settled(now_s)):
             return self._refuse(header, datagram, refusal)
-        if not _is_from(datagram, job, header.worker_id):
+        if not job.is_from(datagram, header.worker_id):
             _log.warning("job %d: worker %d says HELLO from %s", header.job_id, header.worker_id, datagram.source)
             return self._refuse(header, datagram, Refusal(ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID))
         if self._is_duplicate(job, header.worker_id, hello, now_s):
@@ -152,14 +114,14 @@ class SwitchAgent:
         self._join(job, header.worker_id, hello, now_s)
         return _answer(datagram, self._welcome(header, job))
 
-    def _is_duplicate(self, job: _Job, number: int, hello: Hello, now_s: float) -> bool:
+    def _is_duplicate(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> bool:
         """Whether another process, which lives, has this worker's number."""
         worker = job.workers.get(number)
         if worker is None or worker.nonce == hello.nonce:
             return False
         return worker.joined and self._is_alive(job, number, worker, now_s)
 
-    def _end_what_is_over(self, job: _Job, number: int, hello: Hello) -> None:
+    def _end_what_is_over(self, job: AgentJob, number: int, hello: Hello) -> None:
         """End the incarnation that a worker who says HELLO, and who is no duplicate, cannot join."""
         worker = job.workers.get(number)
         if worker is not None and worker.nonce != hello.nonce:
@@ -170,27 +132,27 @@ class SwitchAgent:
             job.superseded.clear()
             self._start_over(job)
 
-    def _join(self, job: _Job, number: int, hello: Hello, now_s: float) -> None:
+    def _join(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> None:
         if job.epoch is None:
             self._open(job, hello.config)
         packets = self._control.worker_packets(job.allocation, number)
-        job.workers[number] = _Worker(hello.nonce, joined=True, heard_s=now_s, packets=packets)
+        job.workers[number] = JoinedWorker(hello.nonce, joined=True, heard_s=now_s, packets=packets)
         self.counters["joined"] += 1
 
-    def _is_alive(self, job: _Job, number: int, worker: _Worker, now_s: float) -> bool:
+    def _is_alive(self, job: AgentJob, number: int, worker: JoinedWorker, now_s: float) -> bool:
         packets = self._control.worker_packets(job.allocation, number)
         if packets != worker.packets:  # NORM and CODES: the HELLO that asks is not counted
             worker.heard_s = now_s
         worker.packets = packets
         return now_s - worker.heard_s < LIVENESS_S
 
-    def _supersede(self, job: _Job) -> None:
+    def _supersede(self, job: AgentJob) -> None:
         """End the present incarnation: its workers are told STALE_EPOCH."""
         if job.epoch is not None and job.epoch not in job.superseded:
             job.superseded.append(job.epoch)
         self._start_over(job)
 
-    def _start_over(self, job: _Job) -> None:
+    def _start_over(self, job: AgentJob) -> None:
         """Forget who joined. A leaf is closed, and joins the root again as another process: its rounds begin anew.
 
         It says no GOODBYE to the root, which would hold it then until the other racks have their last results: it looks
@@ -203,7 +165,7 @@ class SwitchAgent:
         job.workers.clear()
         job.config = None
 
-    def _open(self, job: _Job, config: JobConfig) -> None:
+    def _open(self, job: AgentJob, config: JobConfig) -> None:
         """Begin an incarnation. When the switch cannot be told, the job stays closed until the next HELLO."""
         job.config = job.config or config
         root_epoch = job.link.welcome.epoch if job.link is not None and job.link.welcome is not None else None
@@ -220,7 +182,7 @@ class SwitchAgent:
             return self._drop("length")
         if not _agrees_with(header, job.config):
             return self._drop("header")
-        if not _is_from(datagram, job, header.worker_id) or not job.is_joined(header.worker_id):
+        if not job.is_from(datagram, header.worker_id) or not job.is_joined(header.worker_id):
             return self._drop("sender")
         self.counters["left"] += 1
         job.workers[header.worker_id].joined = False
@@ -228,21 +190,21 @@ class SwitchAgent:
             return []
         return self._end(job)
 
-    def _end(self, job: _Job) -> list[bytes]:
+    def _end(self, job: AgentJob) -> list[bytes]:
         """Close a job until the next HELLO; return what the root is told."""
         self._control.close_job(job.allocation)
         self._jobs[job.allocation.job_id] = self._new_job(job.allocation)
         return [] if job.link is None else job.link.goodbye()
 
-    def _new_job(self, allocation: JobAllocation) -> _Job:
-        return _Job(allocation, self._new_link(allocation))
+    def _new_job(self, allocation: JobAllocation) -> AgentJob:
+        return AgentJob(allocation, self._new_link(allocation))
 
     def _new_link(self, allocation: JobAllocation) -> RootLink | None:
         if allocation.job.upstream is None:
             return None
         return RootLink(allocation, self._switch, _random_nonce())
 
-    def _handle_root(self, job: _Job, link: RootLink, header: Header, payload: bytes, now_s: float) -> list[bytes]:
+    def _handle_root(self, job: AgentJob, link: RootLink, header: Header, payload: bytes, now_s: float) -> list[bytes]:
         answer: list[bytes] | None = None
         if header.message_type == MessageType.CHALLENGE:
             answer = link.take_challenge(header, payload)
@@ -256,7 +218,7 @@ class SwitchAgent:
             answer = self._take_root_error(job, link, header, ErrorPayload.unpack(payload), now_s)
         return self._drop("root") if answer is None else answer
 
-    def _answer_waiting(self, job: _Job, refusal: Refusal | None, now_s: float) -> list[bytes]:
+    def _answer_waiting(self, job: AgentJob, refusal: Refusal | None, now_s: float) -> list[bytes]:
         """Tell the workers that wait for the root what it said."""
         waiting, job.waiting = job.waiting, {}
         if refusal is None:
@@ -271,7 +233,7 @@ class SwitchAgent:
         return answers
 
     def _take_root_error(
-        self, job: _Job, link: RootLink, header: Header, error: ErrorPayload, now_s: float
+        self, job: AgentJob, link: RootLink, header: Header, error: ErrorPayload, now_s: float
     ) -> list[bytes] | None:
         if header.epoch == 0:
             refusal = link.take_refusal(header, error, now_s)
@@ -287,7 +249,7 @@ class SwitchAgent:
         self._end(job)
         return []
 
-    def _tell_workers(self, job: _Job, header: Header, error: ErrorPayload) -> list[bytes]:
+    def _tell_workers(self, job: AgentJob, header: Header, error: ErrorPayload) -> list[bytes]:
         """What the root says about a slot, to all workers of the rack."""
         assert job.config is not None
         assert job.epoch is not None
@@ -304,7 +266,7 @@ class SwitchAgent:
                 frames_down.append(frames.build(frames.to_station(self._switch, worker, payload)))
         return frames_down
 
-    def _welcome(self, header: Header, job: _Job) -> bytes:
+    def _welcome(self, header: Header, job: AgentJob) -> bytes:
         assert job.epoch is not None
         payload = WelcomePayload(
             slots=job.slots,
@@ -315,7 +277,7 @@ class SwitchAgent:
         )
         return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 
-    def _window_bytes(self, job: _Job) -> int:
+    def _window_bytes(self, job: AgentJob) -> int:
         """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet.
 
         Workers count the bytes of their codes. In front of the root each code is a sum, of more bits.
@@ -338,12 +300,6 @@ class SwitchAgent:
         return _answer(datagram, answer)
 
 
-def _settled(job: _Job, now_s: float) -> JobConfig:
-    """What the workers of a job must agree with."""
-    said = job.config or (job.link.settled(now_s) if job.link is not None else None)
-    return said or JobConfig.of_job(job.allocation.job)
-
-
 def _answer(datagram: Datagram, payload: bytes) -> list[bytes]:
     return [frames.build(datagram.answer(payload))]
 
@@ -363,12 +319,6 @@ def _is_clean(header: Header) -> bool:
 def _agrees_with(header: Header, config: JobConfig) -> bool:
     ours = (header.code_bits, header.value_bits, header.num_workers)
     return ours == (config.code_bits, config.value_bits, config.num_workers) and header.worker_id < config.num_workers
-
-
-def _is_from(datagram: Datagram, job: _Job, number: int) -> bool:
-    """Whether a datagram comes from where the job description has this worker."""
-    worker = job.allocation.job.numbered_workers.get(number)
-    return worker is not None and (datagram.src_ip, datagram.src_port) == (worker.ip, worker.udp_port)
 
 
 def _random_nonce() -> int:
