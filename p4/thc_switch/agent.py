@@ -104,17 +104,15 @@ class SwitchAgent:
         if self._is_duplicate(job, header.worker_id, hello, now_s):
             bitmap = 1 << header.worker_id
             return self._refuse(header, datagram, Refusal(ErrorReason.DUPLICATE_WORKER, worker_bitmap=bitmap))
-        to_root = self._end_what_is_over(job, header.worker_id, hello)
+        self._end_what_is_over(job, header.worker_id, hello)
         if job.link is not None and job.link.welcome is None:
             job.waiting[header.worker_id] = (header, datagram)
-            to_root += job.link.ask(hello.config, now_s)
+            sent = job.link.ask(hello.config, now_s)
             if job.link.is_silent:  # for the error at the worker's deadline
-                to_root += self._refuse(
-                    header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks)
-                )
-            return to_root
+                sent += self._refuse(header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks))
+            return sent
         self._join(job, header.worker_id, hello, now_s)
-        return [*to_root, *_answer(datagram, self._welcome(header, job))]
+        return _answer(datagram, self._welcome(header, job))
 
     def _is_duplicate(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> bool:
         """Whether another process, which lives, has this worker's number."""
@@ -123,8 +121,8 @@ class SwitchAgent:
             return False
         return worker.joined and self._is_alive(job, number, worker, now_s)
 
-    def _end_what_is_over(self, job: AgentJob, number: int, hello: Hello) -> list[bytes]:
-        """End the incarnation that a worker who says HELLO, and who is no duplicate, cannot join; tell the root."""
+    def _end_what_is_over(self, job: AgentJob, number: int, hello: Hello) -> None:
+        """End the incarnation that a worker who says HELLO, and who is no duplicate, cannot join."""
         worker = job.workers.get(number)
         if worker is not None and worker.nonce != hello.nonce:
             _log.info("job %d starts over: worker %d was restarted", job.allocation.job_id, number)
@@ -132,11 +130,7 @@ class SwitchAgent:
         elif job.epoch is not None and self._control.open_epoch(job.allocation) != job.epoch:
             # Tables were installed or reset anew: workers of before are told UNKNOWN_JOB, and join again.
             job.superseded.clear()
-            job.epoch = None
-        else:
-            return []
-        job.workers.clear()
-        return self._leave_root(job)
+            self._start_over(job)
 
     def _join(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> None:
         if job.epoch is None:
@@ -154,9 +148,22 @@ class SwitchAgent:
 
     def _supersede(self, job: AgentJob) -> None:
         """End the present incarnation: its workers are told STALE_EPOCH."""
-        if job.epoch is not None:
+        if job.epoch is not None and job.epoch not in job.superseded:
             job.superseded.append(job.epoch)
+        self._start_over(job)
+
+    def _start_over(self, job: AgentJob) -> None:
+        """Forget who joined. A leaf is closed, and joins the root again as another process: its rounds begin anew.
+
+        It says no GOODBYE to the root, which would hold it then until the other racks have their last results: it looks
+        like a process that died, and is let in when the root has seen that it does not answer PROBE.
+        """
+        if job.link is not None:  # nothing of before may go up while the root has not answered
+            self._control.close_job(job.allocation, tuple(job.superseded))
+            job.link = self._new_link(job.allocation)
         job.epoch = None
+        job.workers.clear()
+        job.config = None
 
     def _open(self, job: AgentJob, config: JobConfig) -> None:
         """Begin an incarnation. When the switch cannot be told, the job stays closed until the next HELLO."""
@@ -197,14 +204,6 @@ class SwitchAgent:
             return None
         return RootLink(allocation, self._switch, _random_nonce())
 
-    def _leave_root(self, job: AgentJob) -> list[bytes]:
-        """Leave the root's job, to join it as another process: the rounds of this leaf begin anew."""
-        if job.link is None:
-            return []
-        goodbye = job.link.goodbye()
-        job.link = self._new_link(job.allocation)
-        return goodbye
-
     def _handle_root(self, job: AgentJob, link: RootLink, header: Header, payload: bytes, now_s: float) -> list[bytes]:
         answer: list[bytes] | None = None
         if header.message_type == MessageType.CHALLENGE:
@@ -228,7 +227,10 @@ class SwitchAgent:
         for number, hello in waiting.items():
             bitmap = 1 << number if refusal.reason is ErrorReason.DUPLICATE_WORKER else 0
             answers += self._refuse(*hello, replace(refusal, worker_bitmap=bitmap))
-        return answers + self._end(job)
+        assert job.link is not None
+        answers += job.link.goodbye()
+        job.link = self._new_link(job.allocation)  # the job is closed, and goes on telling workers of before so
+        return answers
 
     def _take_root_error(
         self, job: AgentJob, link: RootLink, header: Header, error: ErrorPayload, now_s: float
@@ -243,9 +245,6 @@ class SwitchAgent:
         _log.warning("%s: its job is gone (reason %d), so this one ends", link.name, error.reason)
         if error.reason == ErrorReason.STALE_EPOCH:  # other racks have other processes now
             self._supersede(job)
-            job.workers.clear()
-            job.link = self._new_link(job.allocation)
-            self._control.close_job(job.allocation, tuple(job.superseded))
             return []
         self._end(job)
         return []
@@ -279,11 +278,14 @@ class SwitchAgent:
         return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 
     def _window_bytes(self, job: AgentJob) -> int:
-        """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet."""
+        """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet.
+
+        Workers count the bytes of their codes. In front of the root each code is a sum, of more bits.
+        """
         workers = sum(len(job.allocation.job.workers) for job in self._jobs.values() if job.epoch is not None)
         share = self._switch.buffer_bytes // workers
         if job.link is not None and job.link.welcome is not None:
-            share = min(share, job.link.welcome.window_bytes)
+            share = min(share, job.link.welcome.window_bytes * limits.CODE_BITS // limits.VALUE_BITS)
         return max(share, limits.RESULT_BYTES)
 
     def _refuse(self, header: Header, datagram: Datagram, refusal: Refusal) -> list[bytes]:

@@ -63,6 +63,7 @@ class RootLink:
         self._upstream = upstream
         self._nonce = nonce
         self._cookie = 0
+        self._may_be_challenged = False
         self._config: JobConfig | None = None
         self._unanswered_since_s: float | None = None
         self._last_asked_s = 0.0
@@ -102,12 +103,18 @@ class RootLink:
             self.is_silent = True
             _log.warning("%s: no answer for %g s; is thc-ps up, and can it reach the switch?", self.name, _ANSWER_S)
         self._config, self._last_asked_s = self.settled(now_s) or config, now_s
+        self._may_be_challenged = True
         return self._say_hello()
 
     def take_challenge(self, header: Header, payload: bytes) -> list[bytes] | None:
-        """Return the HELLO with the root's cookie; None when nothing was asked."""
-        if not self._answers_hello(header) or len(payload) != ChallengePayload.SIZE_BYTES:
+        """Return the HELLO with the root's cookie; None when nothing was asked.
+
+        Once for each time that the root was asked: one that took no cookie would otherwise be asked without end.
+        """
+        is_challenge = self._answers_hello(header) and len(payload) == ChallengePayload.SIZE_BYTES
+        if not is_challenge or not self._may_be_challenged:
             return None
+        self._may_be_challenged = False
         self._heard()
         self._cookie = ChallengePayload.unpack(payload).cookie
         return self._say_hello()

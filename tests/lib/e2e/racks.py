@@ -47,14 +47,15 @@ class TwoRacks:
         for switch in switches:
             switch.wait_until_ready()
 
-    def start_workers(self, work: Work) -> Workers:
-        """Start all workers, each at its rack's switch."""
+    def start_workers(self, work: Work, numbers: Sequence[int] = range(4)) -> Workers:
+        """Start the workers of these numbers, each at its rack's switch."""
         places = [(site, local) for site in self.sites for local in range(len(site.workers))]
         settings = [
-            work.settings(worker, site.server, backend_at(site, local, work.backends[worker]))
-            for worker, (site, local) in enumerate(places)
+            work.settings(number, site.server, backend_at(site, local, work.backends[number]))
+            for number, (site, local) in enumerate(places)
         ]
-        return Workers(settings, [site.workers[local] for site, local in places])
+        namespaces = [site.workers[local] for site, local in places]
+        return Workers([settings[number] for number in numbers], [namespaces[number] for number in numbers])
 
     def _connect(self, namespaces: Namespaces, rack: int) -> Site:
         workers = tuple(namespaces.add(f"rack{rack}worker{local}") for local in range(2))

@@ -12,8 +12,9 @@ from switch_lab.jobs import CODES_PER_PACKET, Worker
 from switch_lab.racks import ROOT_EPOCH, ROOT_IP, RackLab, Sent, hello_of
 from switch_lab.targets.model import v1model
 from switch_lab.targets.switch import SwitchTarget
-from thc_scapy import PORT, REASONS, TYPES, Thc, ThcError, ThcHello, ThcWelcome
+from thc_scapy import PORT, REASONS, TYPES, Thc, ThcChallenge, ThcError, ThcHello, ThcWelcome
 
+from byteps_thc.errors import TransportError
 from byteps_thc.wire.layout import ConfigField
 
 ROOT = (ROOT_IP, PORT)
@@ -74,6 +75,16 @@ def test_hello_is_repeated_as_long_as_workers_repeat_theirs(lab: RackLab, caplog
     assert kinds(lab.from_root(lab.welcome(asked))) == [(lab.workers[0].endpoint, "welcome")]
 
 
+def test_a_root_that_takes_no_cookie_is_answered_once_for_each_hello(lab: RackLab) -> None:
+    for cookie in (5, 6):
+        (asked,) = lab.hello(lab.workers[0])
+        challenge = lab.answer(Thc(asked[1]), "challenge") / ThcChallenge(cookie=cookie)
+        (again,) = lab.from_root(challenge)
+        assert (again[0], hello_of(again).cookie) == (ROOT, cookie)
+        assert lab.from_root(challenge) == [], "an endless exchange as fast as packets travel"
+        lab.target.pass_time(0.5)
+
+
 @pytest.mark.parametrize(
     ("reason", "said", "told"),
     [
@@ -117,7 +128,7 @@ def test_the_job_has_the_slots_of_the_root(lab: RackLab) -> None:
     ((_, datagram),) = lab.from_root(lab.welcome(asked, slots=8, norm_slots=1, window_bytes=5000))
     welcome = Thc(datagram)[ThcWelcome]
     assert (welcome.slots, welcome.norm_slots, welcome.shards, welcome.codes_multiple) == (8, 1, 1, 1024)
-    assert welcome.window_bytes == 5000, "as much as the root takes"
+    assert welcome.window_bytes == 2500, "a packet of codes of 4 bits is one of sums of 8 bits to the root"
     lab.job = lab.job.with_epoch(Thc(datagram).epoch)
     before = lab.target.status().reasons["malformed"]
     codes(lab, lab.workers[0], slot=7)
@@ -219,13 +230,74 @@ def test_a_restarted_worker_makes_the_leaf_join_anew(lab: RackLab) -> None:
     (first,) = lab.hello(lab.workers[0])
     lab.from_root(lab.welcome(first))
     lab.target.pass_time(2.0)
-    sent = lab.hello(lab.workers[0], nonce=2)
-    assert sorted(kinds(sent)) == [(ROOT, "goodbye"), (ROOT, "hello")]
-    (again,) = [each for each in sent if Thc(each[1]).message_type == TYPES["hello"]]
+    (again,) = lab.hello(lab.workers[0], nonce=2)
+    assert again[0] == ROOT, "and no GOODBYE: the root would hold the newcomer"
     assert hello_of(again).nonce != hello_of(first).nonce
+    probe = lab.root_job.header(lab.root_job.workers[0], "probe", code_bits=8)
+    assert lab.from_root(probe) == [], "the process of before is gone"
     welcome = lab.welcome(again)
     welcome.epoch = ROOT_EPOCH + 1
     assert kinds(lab.from_root(welcome)) == [(lab.workers[0].endpoint, "welcome")]
+
+
+def restart_worker_0(lab: RackLab) -> Sent:
+    """Its HELLO as another process; return the leaf's."""
+    lab.target.pass_time(2.0)
+    (asked,) = lab.hello(lab.workers[0], nonce=2)
+    assert asked[0] == ROOT
+    return asked
+
+
+def reason_told(lab: RackLab, worker: Worker, **fields: int) -> int:
+    """What a packet of a worker is answered."""
+    ((to, datagram),) = codes(lab, worker, **fields)
+    assert to == worker.endpoint
+    return int(Thc(datagram)[ThcError].reason)
+
+
+def test_survivors_are_told_before_the_root_has_answered(lab: RackLab) -> None:
+    lab.join()
+    restart_worker_0(lab)
+    assert reason_told(lab, lab.workers[1]) == REASONS["stale_epoch"], "nothing goes up for the incarnation of before"
+
+
+def test_survivors_are_told_after_the_root_has_refused(lab: RackLab) -> None:
+    lab.join()
+    asked = restart_worker_0(lab)
+    refusal = error(lab, Thc(asked[1]), "too_many_jobs")
+    assert kinds(lab.from_root(refusal)) == [(lab.workers[0].endpoint, "error")]
+    assert reason_told(lab, lab.workers[1]) == REASONS["stale_epoch"]
+
+
+@pytest.mark.parametrize("why", ["refused", "stale_epoch"])
+def test_a_rack_without_workers_takes_other_settings(lab: RackLab, why: str) -> None:
+    lab.join()
+    if why == "refused":
+        lab.from_root(error(lab, Thc(restart_worker_0(lab)[1]), "config_mismatch", field=ConfigField.SETTINGS))
+    else:
+        codes(lab, lab.workers[0])
+        (up,) = codes(lab, lab.workers[1])
+        lab.from_root(error(lab, Thc(up[1]), "stale_epoch"))
+    other = lab.job.hello(lab.workers[0], 3)
+    other[ThcHello].settings_hash ^= 1
+    (asked,) = lab.send(lab.workers[0].switch_port, other)
+    assert asked[0] == ROOT
+
+
+def test_a_leaf_that_cannot_be_closed_is_closed_at_the_next_hello(
+    lab: RackLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise TransportError("no answer from the switch")
+
+    lab.join()
+    lab.target.pass_time(2.0)
+    monkeypatch.setattr(lab.target.control, "apply", unreachable)
+    with pytest.raises(TransportError):
+        lab.hello(lab.workers[0], nonce=2)
+    monkeypatch.undo()
+    assert kinds(lab.hello(lab.workers[0], nonce=2)) == [(ROOT, "hello")]
+    assert reason_told(lab, lab.workers[1]) == REASONS["stale_epoch"]
 
 
 def test_a_worker_of_another_rack_is_not_taken(lab: RackLab) -> None:
