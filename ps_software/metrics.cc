@@ -87,7 +87,7 @@ constexpr IoMetric kIoMetrics[] = {
      &IoTotals::rx_unauthenticated},
     {"thc_ps_io_handed_over_total", "Frames of other threads: the device does not put them into their queues (DPDK).",
      &IoTotals::rx_handed_over},
-    {"thc_ps_io_handoff_full_total", "Of these, frames dropped because the other thread was late.",
+    {"thc_ps_io_handoff_full_total", "Frames of other threads, and ARP for them, dropped because their ring was full.",
      &IoTotals::rx_handoff_full},
     {"thc_ps_io_sent_packets_total", "Datagrams sent.", &IoTotals::tx_packets},
     {"thc_ps_io_sent_bytes_total", "Bytes sent.", &IoTotals::tx_bytes},

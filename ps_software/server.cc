@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <string>
 
 #include "front_end.h"
@@ -97,6 +98,7 @@ void Server::start_metrics(const Options& options) {
 void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
   auto next_timer = steady_clock::now();
   auto drain_deadline = steady_clock::time_point::max();
+  bool quiet = false;
   for (;;) {
     const auto now = steady_clock::now();
     if (shard.poll(now) == 0) packet_io.wait(kTimerInterval);
@@ -109,7 +111,12 @@ void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
       shard.drain();
       drain_deadline = now + drain_timeout_;
     }
-    if (shard.is_quiet(now) || now >= drain_deadline) return;
+    if (shard.is_quiet(now) != quiet) {
+      quiet = !quiet;
+      quiet_shards_.fetch_add(quiet ? 1 : -1, std::memory_order_relaxed);
+    }
+    // Where a DPDK device does not steer, this thread's queue brings frames of other shards, which wait for them.
+    if (quiet_shards_.load(std::memory_order_relaxed) == std::ssize(shards_) || now >= drain_deadline) return;
   }
 }
 

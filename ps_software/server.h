@@ -4,6 +4,7 @@
 #include <prometheus/exposer.h>
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -48,8 +49,9 @@ class Server {
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::chrono::steady_clock::duration drain_timeout_;
   std::atomic<bool> draining_{false};
-  std::optional<JobLog> job_log_;      // of shard 0, which has all jobs
-  std::vector<std::jthread> threads_;  // last: they end before what they use
+  std::atomic<std::ptrdiff_t> quiet_shards_{0};  // of a server that drains; a shard may be active again
+  std::optional<JobLog> job_log_;                // of shard 0, which has all jobs
+  std::vector<std::jthread> threads_;            // last: they end before what they use
 };
 
 }  // namespace thc::ps

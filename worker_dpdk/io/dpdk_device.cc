@@ -76,22 +76,29 @@ DpdkDevice::DpdkDevice(DpdkRuntime& runtime, const std::string& device, const Dp
   try {
     set_up(config);
   } catch (...) {
-    rte_eth_dev_stop(port_id_);  // does nothing unless it runs
-    runtime_.release(port_id_);
+    shut_down();
     throw;
   }
 }
 
-DpdkDevice::~DpdkDevice() {
-  rte_flow_error error{};
-  rte_flow_flush(port_id_, &error);
-  rte_eth_dev_stop(port_id_);
+DpdkDevice::~DpdkDevice() { shut_down(); }
+
+void DpdkDevice::shut_down() noexcept {
+  if (steers_) {
+    rte_flow_error error{};
+    rte_flow_flush(port_id_, &error);
+  }
+  rte_eth_dev_stop(port_id_);  // does nothing unless it runs
+  if (isolated_) {
+    end_isolation(port_id_);  // the next user of the device may not isolate, and would hear nothing
+  }
   runtime_.release(port_id_);
 }
 
 void DpdkDevice::set_up(const DpdkConfig& config) {
   if (config.isolate) {
     isolate_device(port_id_, device_);
+    isolated_ = true;
   }
   rte_eth_dev_info info{};
   check(rte_eth_dev_info_get(port_id_, &info), device_, "reading its abilities");
@@ -108,7 +115,8 @@ void DpdkDevice::set_up(const DpdkConfig& config) {
     return;
   }
   const std::string why = steer_by_port(port_id_, config.local.ip, config.local.port, config.queues);
-  if (config.isolate && !why.empty()) {
+  steers_ = why.empty();
+  if (config.isolate && !steers_) {
     throw ConfigurationError("DPDK device \"" + device_ + "\" takes no rules for UDP ports (" + why +
                              "), which isolation needs: leave it out");
   }
@@ -168,7 +176,9 @@ void DpdkDevice::start(std::string_view driver, std::chrono::milliseconds timeou
   }
   if (rc < 0 && driver == kMemifDriver) {
     throw DpdkUnavailableError("memif device \"" + device_ + "\" finds no server on its socket within " +
-                               std::to_string(timeout.count()) + " ms: start the role=server side (thc-ps) first");
+                               std::to_string(timeout.count()) +
+                               " ms: start the role=server side (thc-ps) first, and give both sides as many "
+                               "threads");
   }
   check(rc, device_, "starting");
 }

@@ -33,11 +33,15 @@ class DpdkDevice {
   std::uint64_t tx_flags() const noexcept { return tx_flags_; }
   bool software_udp_checksum() const noexcept { return software_udp_checksum_; }
 
+  /// Whether every datagram comes to the queue of its port.
+  bool steers() const noexcept { return steers_; }
+
  private:
   void set_up(const DpdkConfig& config);
   void check_queues(const DpdkConfig& config, const rte_eth_dev_info& info) const;
   void configure(const DpdkConfig& config, const rte_eth_dev_info& info);
   void set_up_queues(const DpdkConfig& config);
+  void shut_down() noexcept;
   void start(std::string_view driver, std::chrono::milliseconds timeout);
   void choose_checksums(const DpdkConfig& config, std::string_view driver, std::uint64_t tx_offloads) noexcept;
 
@@ -48,6 +52,8 @@ class DpdkDevice {
   MacAddress mac_{};
   std::uint64_t tx_flags_ = 0;
   bool software_udp_checksum_ = false;
+  bool isolated_ = false;
+  bool steers_ = false;
 };
 
 }  // namespace thc::io

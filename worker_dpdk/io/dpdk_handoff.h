@@ -12,7 +12,8 @@ struct rte_ring;
 
 namespace thc::io {
 
-/// One ring without locks for each queue, of which one thread takes and all others give.
+/// One ring for each queue, of which one thread takes and all others give. Nobody takes a lock, but a giver that is
+/// preempted in the middle makes the ring's other givers wait until it runs again: give every thread a core.
 class DpdkHandoff {
  public:
   /// Most frames that wait for one queue.

@@ -34,9 +34,19 @@ std::uint16_t random_port(std::uint16_t count) {
 
 /// What the threads of one make_dpdk_ios() share; the last one ends it.
 struct DpdkDevices {
+  DpdkDevices(DpdkRuntime& running, DpdkConfig of_all) noexcept : runtime(running), config(std::move(of_all)) {}
+
+  DpdkRuntime& runtime;
   DpdkConfig config;  // port resolved
   std::vector<std::unique_ptr<DpdkDevice>> devices;
   std::optional<DpdkHandoff> handoff;  // of several threads
+
+  /// Frames that wait for one thread before some are lost.
+  std::size_t receive_frames() const noexcept {
+    const std::size_t descriptors = config.rx_descriptors;
+    const bool steer = std::ranges::all_of(devices, [](const auto& device) { return device->steers(); });
+    return handoff && !steer ? std::min<std::size_t>(descriptors, DpdkHandoff::kFrames) : descriptors;
+  }
 };
 
 class DpdkIo final : public PacketIo {
@@ -54,9 +64,7 @@ class DpdkIo final : public PacketIo {
   std::size_t max_datagram_bytes(Endpoint /*to*/) const noexcept override {
     return config_.mtu_bytes - kIpUdpHeaderBytes;
   }
-  std::size_t receive_buffer_bytes() const noexcept override {
-    return std::size_t{config_.rx_descriptors} * config_.mtu_bytes;
-  }
+  std::size_t receive_buffer_bytes() const noexcept override { return receive_frames_ * config_.mtu_bytes; }
   const IoCounters& counters() const noexcept override { return counters_; }
 
  private:
@@ -78,6 +86,7 @@ class DpdkIo final : public PacketIo {
   const DpdkConfig& config_;
   const std::uint16_t queue_;
   const Endpoint local_;
+  const std::size_t receive_frames_;
   std::vector<std::unique_ptr<DpdkPort>> ports_;
   IoCounters counters_;
   std::optional<DpdkNextHops> next_hops_;
@@ -91,7 +100,8 @@ DpdkIo::DpdkIo(std::shared_ptr<DpdkDevices> shared, std::uint16_t queue)
     : shared_(std::move(shared)),
       config_(shared_->config),
       queue_(queue),
-      local_{config_.local.ip, static_cast<std::uint16_t>(config_.local.port + queue)} {
+      local_{config_.local.ip, static_cast<std::uint16_t>(config_.local.port + queue)},
+      receive_frames_(shared_->receive_frames()) {
   for (const auto& device : shared_->devices) {
     ports_.push_back(std::make_unique<DpdkPort>(*device, queue));
   }
@@ -101,10 +111,11 @@ DpdkIo::DpdkIo(std::shared_ptr<DpdkDevices> shared, std::uint16_t queue)
 DpdkIo::~DpdkIo() { rte_pktmbuf_free_bulk(received_.data(), static_cast<unsigned>(received_count_)); }
 
 std::size_t DpdkIo::receive(std::span<RxPacket> packets) noexcept {
-  DpdkRuntime::prepare_this_thread();
+  shared_->runtime.prepare_this_thread(config_.queues);
   rte_pktmbuf_free_bulk(received_.data(), static_cast<unsigned>(received_count_));
   received_count_ = 0;
   std::size_t count = shared_->handoff ? take_handed_over(packets) : 0;
+  bool idle = received_count_ == 0;
   for (std::size_t i = 0; i < ports_.size() && room(packets, count) > 0; ++i) {
     const std::size_t port_index = next_port_;
     next_port_ = next_port_ + 1 == ports_.size() ? 0 : next_port_ + 1;
@@ -114,9 +125,10 @@ std::size_t DpdkIo::receive(std::span<RxPacket> packets) noexcept {
     for (std::size_t f = 0; f < frames; ++f) {
       count += accept(burst[f], port_index, /*handed_over=*/false, packets[count]) ? 1 : 0;
     }
+    idle = idle && frames == 0;
   }
   counters_.rx_packets += count;
-  idle_polls_ = count > 0 ? 0 : idle_polls_;
+  idle_polls_ = idle ? idle_polls_ : 0;  // frames of other threads count: these wait for them
   return count;
 }
 
@@ -183,7 +195,8 @@ bool DpdkIo::accept(rte_mbuf* mbuf, std::size_t port_index, bool handed_over, Rx
   return false;
 }
 
-/// The device gives an ARP frame to one thread, but all of them send.
+/// The device gives an ARP frame to one thread, but all of them send. Other hosts' ARP stays out of the rings, which
+/// are the datagrams': of a neighbour's new MAC address, threads whose neighbour it is not here learn by its datagrams.
 void DpdkIo::take_arp(rte_mbuf* mbuf, std::span<const std::uint8_t> frame, std::size_t port_index,
                       bool handed_over) noexcept {
   const auto arp = parse_arp(frame);
@@ -191,8 +204,8 @@ void DpdkIo::take_arp(rte_mbuf* mbuf, std::span<const std::uint8_t> frame, std::
     ++counters_.rx_malformed;
     return;
   }
-  next_hops_->take_arp(*arp, port_index, /*answer=*/!handed_over);
-  if (handed_over) {
+  const bool concerns_us = next_hops_->take_arp(*arp, port_index, /*answer=*/!handed_over);
+  if (handed_over || !concerns_us) {
     return;
   }
   for (std::uint16_t queue = 0; queue < config_.queues; ++queue) {
@@ -289,8 +302,7 @@ std::shared_ptr<DpdkDevices> open_devices(DpdkConfig config) {
   if (config.local.port == 0) {
     config.local.port = random_port(config.queues);
   }
-  auto shared = std::make_shared<DpdkDevices>();
-  shared->config = std::move(config);
+  auto shared = std::make_shared<DpdkDevices>(runtime, std::move(config));
   for (const std::string& name : names) {
     shared->devices.push_back(std::make_unique<DpdkDevice>(runtime, name, shared->config));
   }

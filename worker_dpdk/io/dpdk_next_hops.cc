@@ -41,13 +41,14 @@ void DpdkNextHops::add_configured(const DpdkNeighbour& configured) {
   entry->fixed = true;
 }
 
-void DpdkNextHops::take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept {
+bool DpdkNextHops::take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept {
   const bool for_us = arp.target_ip == local_.ip;
-  if (for_us || neighbours_.find(arp.sender_ip) != nullptr) {  // a neighbour we know may announce a new MAC address
+  const bool concerns_us = for_us || neighbours_.find(arp.sender_ip) != nullptr;  // which may have a new MAC address
+  if (concerns_us) {
     learn(arp.sender_ip, arp.sender_mac, port_index);
   }
   if (!answer) {
-    return;
+    return concerns_us;
   }
   if (!for_us) {
     ++counters_.rx_other;
@@ -55,6 +56,7 @@ void DpdkNextHops::take_arp(const ArpPacket& arp, std::size_t port_index, bool a
     DpdkPort& port = *ports_[port_index];
     send_arp(make_arp(kArpReply, port.device.mac(), local_.ip, arp.sender_mac, arp.sender_ip), port);
   }
+  return concerns_us;
 }
 
 void DpdkNextHops::learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index) noexcept {

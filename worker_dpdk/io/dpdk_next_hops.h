@@ -33,8 +33,9 @@ class DpdkNextHops {
 
   void learn(std::uint32_t ip, const MacAddress& mac, std::size_t port_index) noexcept;
 
-  /// Learns from an ARP frame. `answer`: and answers it if it asks for us; false where another thread does.
-  void take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept;
+  /// Learns from an ARP frame that is to us or from a neighbour; false: it is neither. `answer`: and answers it if it
+  /// asks for us; false where another thread does.
+  bool take_arp(const ArpPacket& arp, std::size_t port_index, bool answer) noexcept;
 
  private:
   void add_configured(const DpdkNeighbour& configured);

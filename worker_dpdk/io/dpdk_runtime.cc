@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "io/eal_arguments.h"
 #include "thc/errors.h"
@@ -26,18 +27,18 @@ bool has_option(const std::vector<std::string>& args, std::initializer_list<std:
   });
 }
 
-/// Those near the device, of the CPUs that the process had when EAL started.
-cpu_set_t polling_cpus;
+bool names_cpus(const std::vector<std::string>& args) { return has_option(args, {"-l", "-c", "--lcores"}); }
 
 /// Gives a thread a cache of free buffers for as long as it lives. There are RTE_MAX_LCORE of them in a process;
 /// without one the pool still works, slower.
 class PollingThread {
  public:
-  PollingThread() noexcept : registered_(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {
+  PollingThread(const cpu_set_t& near, std::size_t threads) noexcept
+      : registered_(rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) {
     cpu_set_t cpus;
     if (pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) != 0) return;
-    CPU_AND(&cpus, &cpus, &polling_cpus);
-    if (CPU_COUNT(&cpus) > 0) pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
+    CPU_AND(&cpus, &cpus, &near);
+    if (std::cmp_greater_equal(CPU_COUNT(&cpus), threads)) pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
   }
   ~PollingThread() {
     if (registered_) {
@@ -70,7 +71,7 @@ std::string single_lcore_option(const cpu_set_t& cpus) {
 std::vector<std::string> complete_arguments(const std::vector<std::string>& args, const cpu_set_t& cpus) {
   std::vector<std::string> full{"thc"};
   full.insert(full.end(), args.begin(), args.end());
-  if (!has_option(args, {"-l", "-c", "--lcores"})) full.push_back(single_lcore_option(cpus));
+  if (!names_cpus(args)) full.push_back(single_lcore_option(cpus));
   if (!has_option(args, {"-a", "--allow", "-b", "--block", "--no-pci"})) full.emplace_back("--no-pci");
   // Nothing of this process is shared with other DPDK processes. EAL refuses --in-memory together with --no-huge.
   if (!has_option(args, {"--file-prefix", "--in-memory", "--no-shconf"})) {
@@ -94,8 +95,10 @@ std::string join(const std::vector<std::string>& words) {
 DpdkRuntime& DpdkRuntime::start(const std::vector<std::string>& eal_args) {
   static DpdkRuntime runtime(eal_args);
   if (runtime.eal_args_ != eal_args) {
-    throw DpdkUnavailableError("DPDK runs in this process already, with \"" + join(runtime.eal_args_) +
-                               "\"; EAL starts once, so give the same arguments (and all devices) from the start");
+    throw DpdkUnavailableError(
+        "DPDK runs in this process already, with \"" + join(runtime.eal_args_) +
+        "\"; EAL starts once, so give the same arguments (and all devices) from the start, and as many threads: "
+        "a \"secret\" or \"qpairs\" you did not give tells how many there are");
   }
   return runtime;
 }
@@ -104,8 +107,9 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus);
-  polling_cpus = cpus_near_device(eal_args_, cpus, "/sys");
-  std::vector<std::string> words = complete_arguments(eal_args_, polling_cpus);
+  const cpu_set_t near = cpus_near_device(eal_args_, cpus, "/sys");
+  if (!names_cpus(eal_args_)) polling_cpus_ = near;
+  std::vector<std::string> words = complete_arguments(eal_args_, near);
   std::vector<char*> argv;
   for (std::string& word : words) {
     argv.push_back(word.data());
@@ -120,7 +124,9 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   }
 }
 
-void DpdkRuntime::prepare_this_thread() noexcept { thread_local const PollingThread prepared; }
+void DpdkRuntime::prepare_this_thread(std::size_t threads) const noexcept {
+  thread_local const PollingThread prepared(polling_cpus_, threads);
+}
 
 DpdkRuntime::~DpdkRuntime() {
   std::uint16_t port_id = 0;

@@ -1,6 +1,9 @@
 // The DPDK environment (EAL) of this process.
 #pragma once
 
+#include <sched.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -22,9 +25,9 @@ class DpdkRuntime {
   std::uint16_t claim(const std::string& device);
   void release(std::uint16_t port_id) noexcept;
 
-  /// Before a thread polls: gives it a cache of free buffers for as long as it lives, and moves it to the CPUs near the
-  /// device when it may run there. Cheap when it was done before.
-  static void prepare_this_thread() noexcept;
+  /// Before one of `threads` threads polls: gives it a cache of free buffers for as long as it lives, and moves it to
+  /// the CPUs near the device when it may run there and there is one for each. Cheap when it was done before.
+  void prepare_this_thread(std::size_t threads) const noexcept;
 
   /// Names of all devices.
   static std::vector<std::string> devices();
@@ -37,6 +40,7 @@ class DpdkRuntime {
   ~DpdkRuntime();
 
   std::vector<std::string> eal_args_;
+  cpu_set_t polling_cpus_{};  // of the process's, those near the device; none where EAL's arguments name CPUs
   std::mutex mutex_;
   std::vector<std::uint16_t> claimed_;
 };

@@ -60,6 +60,11 @@ void isolate_device(std::uint16_t port_id, const std::string& device) {
   }
 }
 
+void end_isolation(std::uint16_t port_id) noexcept {
+  rte_flow_error error{};
+  rte_flow_isolate(port_id, 0, &error);
+}
+
 std::string steer_by_port(std::uint16_t port_id, std::uint32_t local_ip, std::uint16_t first_port,
                           std::uint16_t queues) {
   for (const bool create : {false, true}) {

@@ -12,6 +12,9 @@ namespace thc::io {
 /// the device cannot.
 void isolate_device(std::uint16_t port_id, const std::string& device);
 
+/// Gives the stopped device's traffic back to whom it was before isolate_device(), where its driver can.
+void end_isolation(std::uint16_t port_id) noexcept;
+
 /// Makes the started device put UDP datagrams to `first_port` + q into queue q. Empty, or why it does not.
 std::string steer_by_port(std::uint16_t port_id, std::uint32_t local_ip, std::uint16_t first_port,
                           std::uint16_t queues);

@@ -7,18 +7,24 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from byteps_thc import _core
 from byteps_thc.config import ThcConfig
+from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside, inside
 from byteps_thc.tools.launch import ParameterServer, find_thc_ps
 from byteps_thc.transport.session import has_dpdk
+from byteps_thc.wire.layout import MessageType
+
+if TYPE_CHECKING:
+    from raw_worker import MakeWorker
 
 pytestmark = [
     pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK"),
@@ -199,3 +205,28 @@ def test_af_packet_on_veth(
         dpdk = [{"local": f"198.18.0.{100 + w}", "eal_args": eal(f"w{w}")} for w in range(WORKERS)]
         prefix = [["ip", "netns", "exec", name] for name in worker_namespaces]
         run_workers(server.address, dpdk, RATES if faults else {}, prefix, polling_threads=polling_threads)
+
+
+def test_a_drain_serves_workers_whose_frames_are_handed_over(make_worker: MakeWorker) -> None:
+    """All work for thread 1. By its hash the kernel deals the frames of about half of the workers to thread 0."""
+    with Namespaces() as hosts:
+        server_host, worker_host = hosts.add("ps"), hosts.add("w")
+        worker_end = Plug(worker_host, "eth0", "02:00:00:00:00:02", "198.18.0.2/24")
+        hosts.connect(Plug(server_host, "eth0", "02:00:00:00:00:01"), worker_end)
+        eal = [*EAL, f"--file-prefix=thc-test-{os.getpid()}-ps", "--vdev=net_af_packet0,iface=eth0"]
+        arguments = ["--dpdk", "--eal-args", " ".join(eal), "--threads", "2", "--drain-timeout", "60"]
+        with ParameterServer(arguments, prefix=command_inside(server_host), ip="198.18.0.1", port=48865) as server:
+            with inside(worker_host):
+                workers = [make_worker(server.address, 0, 1, job=job, source_ip="198.18.0.2") for job in range(1, 9)]
+            for worker in workers:
+                worker.join()
+            slot = workers[0].shape.norm_slots | 1
+            for round in range(1, 11):
+                for worker in workers:
+                    worker.send_codes([1] * 64, slot=slot, round=round)
+                for worker in workers:
+                    assert worker.receive(timeout_s=5).header.message_type == MessageType.AGGREGATE
+                if round == 1:
+                    server.process.terminate()
+                time.sleep(0.05)  # what takes half a second would be the end of the drain
+            assert server.process.wait(timeout=10) == 0
