@@ -5,8 +5,8 @@ of UDP payload up. testpmd sends the same frames back; thc-ps adds them up and a
 alternate; the medians and their ratio are printed. CPU 0 has the generator, CPU 1 the device under test.
 
 --queues 1 2 does so with each of these numbers of queues, threads of thc-ps and forwarding threads of testpmd, and
-prints a line for each. All threads of the device under test share CPU 1 unless there are CPUs for all of them: on two CPUs the
-figures say what a queue costs, not what it brings.
+prints a line for each. All threads of the device under test share CPU 1 unless there are CPUs for all of them: on two
+CPUs the figures say what a queue costs, not what it brings.
 
 --key compares thc-ps with a key (docs/security.md) to thc-ps without one instead. The generator makes and
 checks tags, too.

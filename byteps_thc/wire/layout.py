@@ -81,7 +81,7 @@ class ErrorReason(enum.IntEnum):
     BAD_CONFIG = 10
     """the server does not take what HELLO has in `field`"""
     RACKS_INCOMPLETE = 11
-    """not a refusal: the packet's rack is complete, the slot waits for the racks, of job_value, missing in worker_bitmap (0: the root does not answer)"""
+    """not a refusal: of job_value racks, those missing in worker_bitmap are late (0: no root)"""
 
 
 class ConfigField(enum.IntEnum):
@@ -294,10 +294,10 @@ class ErrorPayload(Struct):
     )
 
     worker_bitmap: int = 0
-    """incomplete: workers seen in the slot; racks_incomplete: racks; duplicate_worker: the worker in question; else zero"""
+    """incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero"""
     reason: int = 0
     """see error_reasons"""
     field: int = 0
     """config_mismatch, bad_config, overflow: see config_fields; else none"""
     job_value: int = 0
-    """config_mismatch: what the job has in `field` (0 for table and settings); others: see docs/protocol.md; else zero"""
+    """config_mismatch: what the job has in `field` (0: table, settings); others: see docs/protocol.md"""

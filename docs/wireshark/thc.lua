@@ -145,13 +145,13 @@ add(layouts.challenge, "cookie", 8, ProtoField.uint64("thc.challenge.cookie", "c
 
 layouts.error = {bytes = 0, by_name = {}}
 add(layouts.error, "worker_bitmap", 8, ProtoField.uint64("thc.error.worker_bitmap", "worker_bitmap", base.HEX, nil, nil,
-    "incomplete: workers seen in the slot; racks_incomplete: racks; duplicate_worker: the worker in question; else zero"))
+    "incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero"))
 add(layouts.error, "reason", 2, ProtoField.uint16("thc.error.reason", "reason", base.DEC, error_reasons, nil,
     "see error_reasons"))
 add(layouts.error, "field", 2, ProtoField.uint16("thc.error.field", "field", base.DEC, config_fields, nil,
     "config_mismatch, bad_config, overflow: see config_fields; else none"))
 add(layouts.error, "job_value", 4, ProtoField.uint32("thc.error.job_value", "job_value", base.DEC, nil, nil,
-    "config_mismatch: what the job has in `field` (0 for table and settings); others: see docs/protocol.md; else zero"))
+    "config_mismatch: what the job has in `field` (0: table, settings); others: see docs/protocol.md"))
 
 local function read(buffer, name)
   local entry = layouts.header.by_name[name]

@@ -65,7 +65,7 @@ enum class ErrorReason : std::uint16_t {
   kOrderMismatch = 8,  // workers pushed different partitions into one slot and round
   kDraining = 9,  // server is shutting down
   kBadConfig = 10,  // the server does not take what HELLO has in `field`
-  kRacksIncomplete = 11,  // not a refusal: the packet's rack is complete, the slot waits for the racks, of job_value, missing in worker_bitmap (0: the root does not answer)
+  kRacksIncomplete = 11,  // not a refusal: of job_value racks, those missing in worker_bitmap are late (0: no root)
 };
 
 /// By value; empty where there is none.
@@ -208,10 +208,10 @@ static_assert(offsetof(ChallengePayload, cookie) == 0);
 
 /// Payload of ERROR.
 struct ErrorPayload {
-  be64_t worker_bitmap;  ///< incomplete: workers seen in the slot; racks_incomplete: racks; duplicate_worker: the worker in question; else zero
+  be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero
   be16_t reason;  ///< see error_reasons
   be16_t field;  ///< config_mismatch, bad_config, overflow: see config_fields; else none
-  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0 for table and settings); others: see docs/protocol.md; else zero
+  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); others: see docs/protocol.md
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);
 static_assert(std::is_trivially_copyable_v<ErrorPayload>);
