@@ -117,6 +117,7 @@ void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now)
   const auto error = payload_of<wire::ErrorPayload>(packet.datagram);
   if (!error) return packet.counters.count(Drop::kLength);
   const auto reason = static_cast<ErrorReason>(std::uint16_t{error->reason});
+  if (error->reason >= wire::kErrorReasonNames.size()) return packet.counters.count(Drop::kHeader);
   if (header.epoch == 0 && link.answers_hello(header)) {
     const auto field = static_cast<wire::ConfigField>(std::uint16_t{error->field});
     return take_root_refusal({.reason = reason, .field = field, .job_value = error->job_value}, link, now);

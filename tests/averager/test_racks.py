@@ -82,7 +82,7 @@ def test_lost_copied_and_late_datagrams_change_nothing(at: str) -> None:
         assert_same(averages, averages_of([single.address] * 4, config))
 
 
-def test_two_jobs_at_once_one_of_them_with_a_key(tmp_path: Path) -> None:
+def test_two_jobs_at_once_with_keys(tmp_path: Path) -> None:
     key_file = tmp_path / "thc.key"
     key_file.touch(mode=0o600)
     key_file.write_text(f"1 {'5a' * 32}\n2 {'a5' * 32}\n")

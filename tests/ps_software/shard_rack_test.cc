@@ -492,6 +492,26 @@ TEST_F(Rack, OnlyTheRootsPacketsAreTheRoots) {
   EXPECT_TRUE(deliver(kRoot, forged).empty()) << "a copy is for nobody";
 }
 
+TEST_F(Rack, AReasonThatNobodyKnowsIsDropped) {
+  HelloMessage hello = make_hello(0);
+  hello.payload.cookie = single(say(0, hello.bytes())).as<wire::ChallengePayload>().cookie;
+  Bytes to_root;
+  lose = [&](const Node&, const Node&, const Bytes& bytes) {
+    to_root = bytes;
+    return true;
+  };
+  EXPECT_TRUE(say(0, hello.bytes()).empty());
+  ASSERT_TRUE(is(to_root, MessageType::kHello));
+  to_root.resize(sizeof(wire::Header) + sizeof(wire::ErrorPayload));
+  to_root[1] = static_cast<std::uint8_t>(MessageType::kError);
+  wire::ErrorPayload error{};
+  error.reason = std::uint16_t{0xf700};
+  std::memcpy(to_root.data() + sizeof(wire::Header), &error, sizeof(error));
+  leaves[0].packet_io.deliver(kRoot, to_root);
+  EXPECT_TRUE(settle().empty());
+  EXPECT_TRUE(say(0, hello.bytes()).empty()) << "this worker waits for the root";
+}
+
 TEST_F(Rack, TheRootIsNoWorker) {
   leaves[0].packet_io.deliver(kRoot, make_hello(0).bytes());
   EXPECT_TRUE(settle().empty());
