@@ -451,7 +451,10 @@ TEST_F(Rack, AnIdleRackLeavesInTheVeryTickThatEndsItsJob) {
     pass_time(2900ms);
   }
   pass_time(950ms);
-  ASSERT_NE(leaves[1].shard->jobs()[0].job_plus_one.get(), 0U);
+  HelloMessage hello = make_hello(2);  // of another process, so that the link is wanted
+  hello.payload.nonce = std::uint64_t{777};
+  hello.payload.cookie = single(say(2, hello.bytes())).as<wire::ChallengePayload>().cookie;
+  ASSERT_EQ(single(say(2, hello.bytes())).reason(), ErrorReason::kDuplicateWorker);
   now += 100ms;
   leaves[1].shard->run_timers(now);
   ASSERT_EQ(leaves[1].shard->jobs()[0].job_plus_one.get(), 0U);
