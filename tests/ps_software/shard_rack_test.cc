@@ -334,6 +334,10 @@ TEST_F(Rack, ASilentRootIsToldOf) {
   const Reply reply = single(say(0, codes_of(0, 1, true)));
   EXPECT_EQ(reply.reason(), ErrorReason::kRacksIncomplete);
   EXPECT_EQ(reply.as<wire::ErrorPayload>().worker_bitmap, 0U);
+  pass_time(1s);
+  std::vector<JobChange> told;
+  for (JobEvent event; leaves[0].shard->job_events().pop(event);) told.push_back(event.change);
+  EXPECT_EQ(told, std::vector({JobChange::kStarted, JobChange::kRootSilent})) << "once";
 }
 
 TEST_F(Rack, AfterARestartOfTheRootTheRoundIsRepeated) {
@@ -454,7 +458,7 @@ TEST_F(Rack, AnIdleRackLeavesInTheVeryTickThatEndsItsJob) {
   HelloMessage hello = make_hello(2);  // of another process, so that the link is wanted
   hello.payload.nonce = std::uint64_t{777};
   hello.payload.cookie = single(say(2, hello.bytes())).as<wire::ChallengePayload>().cookie;
-  ASSERT_EQ(single(say(2, hello.bytes())).reason(), ErrorReason::kDuplicateWorker);
+  ASSERT_EQ(say(2, hello.bytes()).back().reason(), ErrorReason::kDuplicateWorker) << "behind PROBE";
   now += 100ms;
   leaves[1].shard->run_timers(now);
   ASSERT_EQ(leaves[1].shard->jobs()[0].job_plus_one.get(), 0U);
