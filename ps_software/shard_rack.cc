@@ -84,7 +84,7 @@ void Shard::handle_root(const Packet& packet, TimePoint now) noexcept {
     case MessageType::kAggregate:
     case MessageType::kMaxNorm:
     case MessageType::kStraggler:
-      return take_root_answer(packet, *link, now);
+      return take_root_answer(packet, *link);
     default:
       return packet.counters.count(Drop::kType);
   }
@@ -129,7 +129,7 @@ void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now)
       return leave_root_job(link, reason);
     case ErrorReason::kIncomplete:
     case ErrorReason::kOrderMismatch:
-      return take_root_answer(packet, link, now);
+      return take_root_answer(packet, link);
     default:
       return packet.counters.count(Drop::kHeader);
   }
@@ -157,7 +157,7 @@ void Shard::leave_root_job(RootLink& link, ErrorReason why) noexcept {
   upstream_->forget(link);
 }
 
-void Shard::take_root_answer(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+void Shard::take_root_answer(const Packet& packet, RootLink& link) noexcept {
   const wire::Header& header = packet.header;
   const ShardShare share = jobs_.limits().share;
   const std::uint32_t slot = header.slot;
@@ -169,10 +169,9 @@ void Shard::take_root_answer(const Packet& packet, RootLink& link, TimePoint now
   const auto type = static_cast<MessageType>(std::uint8_t{header.message_type});
   if (type == MessageType::kStraggler) {
     if (payload_bytes != 0) return packet.counters.count(Drop::kLength);
-  } else if (type != MessageType::kError) {
-    if (!is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_->leaf())) {
-      return packet.counters.count(Drop::kLength);
-    }
+  } else if (type != MessageType::kError &&
+             !is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_->leaf())) {
+    return packet.counters.count(Drop::kLength);
   }
   link.heard_of();
   // Nothing is final about a round that waits for other racks.
