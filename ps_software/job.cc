@@ -21,6 +21,11 @@ SlotPoolConfig pool_config(const JobConfig& config, std::uint32_t slots, ShardSh
   return pool;
 }
 
+/// Of what a job has for each slot beside the pool.
+std::size_t tables_bytes(std::uint32_t local_slots, const LeafConfig* leaf) noexcept {
+  return 2 * sizeof(std::uint64_t) * local_slots + (leaf != nullptr ? AwaitedRounds::memory_bytes(local_slots) : 0);
+}
+
 }  // namespace
 
 Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardShare share, const LeafConfig* leaf,
@@ -36,6 +41,7 @@ Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardSh
       last_heard_(now),
       pool_(pool_config(config, slots, share, leaf), config.table),
       queued_at_(2 * std::size_t{share.count(slots)}),
+      awaited_(leaf != nullptr ? share.count(slots) : 0),
       counters_(counters) {
   counters_.packets.reset();
   counters_.workers.set(0);
@@ -47,13 +53,12 @@ Job::Job(std::uint16_t id, const JobConfig& config, std::uint32_t slots, ShardSh
 
 std::size_t Job::memory_bytes(const JobConfig& config, std::uint32_t slots, ShardShare share,
                               const LeafConfig* leaf) noexcept {
-  return SlotPool::memory_bytes(pool_config(config, slots, share, leaf)) +
-         2 * sizeof(std::uint64_t) * share.count(slots);
+  return SlotPool::memory_bytes(pool_config(config, slots, share, leaf)) + tables_bytes(share.count(slots), leaf);
 }
 
-std::size_t Job::bytes_written(std::uint32_t slots, ShardShare share) noexcept {
+std::size_t Job::bytes_written(std::uint32_t slots, ShardShare share, const LeafConfig* leaf) noexcept {
   // Results are not touched before they are used; the rest is.
-  return sizeof(Job) + (SlotPool::kSlotBytes + 2 * sizeof(std::uint64_t)) * share.count(slots);
+  return sizeof(Job) + SlotPool::kSlotBytes * share.count(slots) + tables_bytes(share.count(slots), leaf);
 }
 
 void Job::enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
@@ -73,6 +78,7 @@ void Job::start_over() noexcept {
   epoch_ = random_epoch();
   counters_.workers.set(0);
   pool_.reset();
+  awaited_.reset();
 }
 
 }  // namespace thc::ps

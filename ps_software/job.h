@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "awaited_rounds.h"
 #include "counters.h"
 #include "io/packet_io.h"
 #include "leaf_config.h"
@@ -43,7 +44,7 @@ class Job {
                                   const LeafConfig* leaf) noexcept;
 
   /// Bytes that starting such a job writes.
-  static std::size_t bytes_written(std::uint32_t slots, ShardShare share) noexcept;
+  static std::size_t bytes_written(std::uint32_t slots, ShardShare share, const LeafConfig* leaf) noexcept;
 
   const Roster& roster() const noexcept { return roster_; }
   /// What to do about a HELLO; see Roster.
@@ -85,6 +86,8 @@ class Job {
   std::uint8_t first_worker() const noexcept { return first_worker_; }
   std::uint64_t workers_elsewhere() const noexcept { return workers_elsewhere_; }
   SlotPool& pool() noexcept { return pool_; }
+  /// Of a leaf.
+  AwaitedRounds& awaited() noexcept { return awaited_; }
   const SlotPool& pool() const noexcept { return pool_; }
   TimePoint last_heard() const noexcept { return last_heard_; }
   JobCounters& counters() noexcept { return counters_; }
@@ -101,6 +104,7 @@ class Job {
   TimePoint last_heard_;
   SlotPool pool_;
   std::vector<std::uint64_t> queued_at_;
+  AwaitedRounds awaited_;  // of no slots where there is no root
   JobCounters& counters_;
 };
 

@@ -24,8 +24,8 @@ enum class JobChange : std::uint8_t {
 struct JobEvent {
   std::uint16_t job = 0;
   JobChange change{};
-  std::uint8_t workers = 0;    ///< num_workers of the job
-  wire::ErrorReason reason{};  ///< kRefused: what the root said
+  std::uint8_t workers = 0;                                   ///< num_workers of the job
+  wire::ErrorReason reason = wire::ErrorReason::kUnknownJob;  ///< kRefused: what the root said
   wire::ConfigField field{};
   std::uint16_t shards = 0;  ///< kOtherShards: the root's
 
@@ -60,7 +60,7 @@ class JobEvents {
   std::uint64_t lost_ends() const noexcept { return lost_ends_.get(); }
 
  private:
-  std::array<JobEvent, kCapacity> events_{};
+  std::array<JobEvent, kCapacity> events_;
   std::atomic<std::size_t> written_{0};
   std::atomic<std::size_t> read_{0};
   Counter lost_starts_, lost_ends_;

@@ -29,7 +29,11 @@ std::string JobLog::line_of(const JobEvent& event) const {
     case JobChange::kRootLost:
       return job + " ended: the root does not know it any more (restarted, or idle for too long); " + place_;
     case JobChange::kRefused:
-      return job + ": the root refuses it, " + name_of(event.reason, event.field) + "; " + place_;
+      return job + ": the root refuses it, " + name_of(event.reason, event.field) +
+             (event.reason == wire::ErrorReason::kDuplicateWorker
+                  ? ": another server has this --rack, or had it until a moment ago"
+                  : "") +
+             "; " + place_;
     case JobChange::kRootSilent:
       return job + " waits: the root does not answer; " + place_;
     case JobChange::kOtherShards:

@@ -50,7 +50,7 @@ Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from
   }
   place_plus_one_[hello.job_id] = static_cast<std::uint16_t>(index + 1);
   memory_bytes_ += bytes;
-  creation_budget_bytes_ -= static_cast<double>(kFixedCostBytes + Job::bytes_written(slots, limits_.share));
+  creation_budget_bytes_ -= static_cast<double>(kFixedCostBytes + Job::bytes_written(slots, limits_.share, leaf()));
   last_creator_ip_ = from.ip;
   ++size_;
   events_.push({.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers});
@@ -69,12 +69,6 @@ void JobTable::remove(std::uint16_t job_id, JobChange why) noexcept {
 bool JobTable::has_idle(TimePoint now) const noexcept {
   return std::ranges::any_of(jobs_,
                              [&](const auto& job) { return job && now - job->last_heard() > limits_.idle_timeout; });
-}
-
-void JobTable::remove_idle(TimePoint now) noexcept {
-  for (const auto& job : jobs_) {
-    if (job && now - job->last_heard() > limits_.idle_timeout) remove(job->id(), JobChange::kIdle);
-  }
 }
 
 std::uint64_t JobTable::slots_in_use() const noexcept {

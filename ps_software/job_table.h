@@ -49,7 +49,16 @@ class JobTable {
 
   /// Whether some job was silent for the idle timeout.
   bool has_idle(TimePoint now) const noexcept;
-  void remove_idle(TimePoint now) noexcept;
+  /// Ends those; calls on_end(job_id) for each.
+  template <typename OnEnd>
+  void remove_idle(TimePoint now, OnEnd&& on_end) noexcept {
+    for (const auto& job : jobs_) {
+      if (!job || now - job->last_heard() <= limits_.idle_timeout) continue;
+      const std::uint16_t job_id = job->id();
+      remove(job_id, JobChange::kIdle);
+      on_end(job_id);
+    }
+  }
 
   /// Rounds that began and are not complete, of all jobs.
   std::uint64_t slots_in_use() const noexcept;

@@ -42,10 +42,7 @@ void RootLink::start_over() noexcept {
 }
 
 void RootLink::want(TimePoint now) noexcept {
-  if (!is_wanted(now)) {  // nobody has asked for it for long
-    silent_since_.reset();
-    told_of_silence_ = false;
-  }
+  if (!is_wanted(now)) heard_of();  // nobody has asked for it for long
   wanted_until_ = now + kPatience;
 }
 
@@ -83,15 +80,13 @@ bool RootLink::take_challenge(const wire::ChallengePayload& payload) noexcept {
   return !std::exchange(challenged_, true);
 }
 
-bool RootLink::take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) {
-  // The limits are also what this server is ready to allocate because a datagram says so.
+bool RootLink::take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept {
   if (payload.slots < 2 || payload.slots > wire::kMaxSlots || payload.norm_slots != norm_slots_of(payload.slots) ||
       payload.codes_multiple != 1 || header.epoch == 0) {
     return false;
   }
   slots_ = payload.slots;
   window_bytes_ = payload.window_bytes;
-  awaited_.assign(2 * std::size_t{share_.count(slots_)}, {});
   header_.epoch = header.epoch;
   joined_ = true;
   refusal_.reset();
@@ -101,22 +96,27 @@ bool RootLink::take_welcome(const wire::Header& header, const wire::WelcomePaylo
 
 bool RootLink::take_refusal(const Refusal& refusal, TimePoint now) noexcept {
   const bool is_news = !refusal_ || refusal_->reason != refusal.reason || refusal_->field != refusal.field;
+  if (is_news || now - refused_at_ >= kRefusalAge) refused_since_ = now;
   refusal_ = refusal;
   refused_at_ = now;
   return is_news;
 }
 
 std::optional<Refusal> RootLink::why_waiting(TimePoint now) const noexcept {
-  if (refusal_ && now - refused_at_ < kRefusalAge) return leaf_.towards_workers(*refusal_);
-  if (is_root_silent(now)) return Refusal{.reason = ErrorReason::kRacksIncomplete, .job_value = leaf_.racks};
-  return std::nullopt;
+  const Refusal not_yet{.reason = ErrorReason::kRacksIncomplete, .job_value = leaf_.racks};
+  if (refusal_ && now - refused_at_ < kRefusalAge) {
+    if (refusal_->reason != ErrorReason::kDuplicateWorker) return leaf_.towards_workers(*refusal_);
+    // About the rack's place, not the worker's.
+    return now - refused_since_ < kContest ? not_yet : Refusal{.reason = ErrorReason::kBadConfig};
+  }
+  return is_root_silent(now) ? std::optional(not_yet) : std::nullopt;
 }
 
 bool RootLink::has_fallen_silent(TimePoint now) noexcept {
-  return !joined_ && is_root_silent(now) && !std::exchange(told_of_silence_, true);
+  return is_root_silent(now) && !std::exchange(told_of_silence_, true);
 }
 
-wire::Header RootLink::sum_header(const wire::Header& contribution, TimePoint now) noexcept {
+wire::Header RootLink::partial_sum_header(const wire::Header& contribution, TimePoint now) noexcept {
   wire::Header header = contribution;
   header.flags = std::uint8_t{0};
   header.code_bits = header_.code_bits;
@@ -127,17 +127,9 @@ wire::Header RootLink::sum_header(const wire::Header& contribution, TimePoint no
   return header;
 }
 
-wire::Header RootLink::partial_sum_header(const wire::Header& contribution, std::uint32_t local_slot,
-                                          TimePoint now) noexcept {
-  awaited(local_slot, contribution.round) = {.round = contribution.round, .sent = true};
-  return sum_header(contribution, now);
-}
-
-wire::Header RootLink::repeated_sum_header(const wire::Header& contribution, std::uint32_t local_slot,
-                                           TimePoint now) noexcept {
-  awaited(local_slot, contribution.round).asked |= std::uint64_t{1} << contribution.worker_id;
+wire::Header RootLink::repeated_sum_header(const wire::Header& contribution, TimePoint now) noexcept {
   if (!silent_since_) silent_since_ = now;
-  wire::Header header = sum_header(contribution, now);
+  wire::Header header = partial_sum_header(contribution, now);
   header.flags = wire::kFlagRetransmit;
   return header;
 }
@@ -154,13 +146,6 @@ bool RootLink::is_addressed(const wire::Header& header) const noexcept {
   return header.worker_id == header_.worker_id && header.num_workers == header_.num_workers &&
          header.code_bits == header_.code_bits && header.value_bits == header_.value_bits &&
          header.job_id == header_.job_id;
-}
-
-std::uint64_t RootLink::take_waiting(std::uint32_t local_slot, std::uint32_t round, bool final) noexcept {
-  Awaited& slot = awaited(local_slot, round);
-  if (!slot.sent || slot.round != round) return 0;
-  const std::uint64_t asked = std::exchange(slot.asked, 0);
-  return final && !std::exchange(slot.passed, true) ? ~std::uint64_t{0} : asked;
 }
 
 }  // namespace thc::ps

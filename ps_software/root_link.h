@@ -1,5 +1,4 @@
-// What a leaf's job is to the root (docs/protocol.md, "Racks"): one of its workers. Who waits for what comes from
-// there.
+// What a leaf's job is to the root (docs/protocol.md, "Racks"): one of its workers.
 #pragma once
 
 #include <chrono>
@@ -21,6 +20,8 @@ class RootLink {
   static constexpr std::chrono::milliseconds kPatience{2000};
   /// What the root says no to is asked again all the time; this long its last answer holds.
   static constexpr std::chrono::milliseconds kRefusalAge{500};
+  /// A place at the root that another process has is given after a second or so if that one is gone.
+  static constexpr std::chrono::milliseconds kContest{3000};
   /// Without any answer for so long, the root is said not to answer.
   static constexpr std::chrono::milliseconds kSilence{500};
   /// A rack whose workers are there, but not all, has nothing to send; so often it says ALIVE instead.
@@ -49,12 +50,12 @@ class RootLink {
   /// Whether to say HELLO at once, with this cookie.
   bool take_challenge(const wire::ChallengePayload& payload) noexcept;
   /// Whether it was expected and is possible; then the root has let the job in.
-  bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now);
+  bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept;
   /// What the root said to the HELLO. Returns whether it is news.
   bool take_refusal(const Refusal& refusal, TimePoint now) noexcept;
   /// What the workers whose HELLOs wait are to be told; nothing: to wait.
   std::optional<Refusal> why_waiting(TimePoint now) const noexcept;
-  /// The root has not answered any HELLO; true once for each time that it falls silent.
+  /// True once for each time that the root falls silent.
   bool has_fallen_silent(TimePoint now) noexcept;
   /// Out of the root's job; HELLO must be said again, as another process.
   void start_over() noexcept;
@@ -66,35 +67,23 @@ class RootLink {
 
   /// For a bare message to the root.
   wire::Header notice_header(wire::MessageType type) const noexcept;
-  /// `contribution`, of a worker, as the rack's. Its round is the one that results are awaited for from now on.
-  wire::Header partial_sum_header(const wire::Header& contribution, std::uint32_t local_slot, TimePoint now) noexcept;
-  /// As that, when `contribution` was sent again: its worker waits for an answer.
-  wire::Header repeated_sum_header(const wire::Header& contribution, std::uint32_t local_slot, TimePoint now) noexcept;
-  /// Whether the root has left repeated sums without an answer for too long.
+  /// `contribution`, of a worker, as the rack's.
+  wire::Header partial_sum_header(const wire::Header& contribution, TimePoint now) noexcept;
+  /// As that, when `contribution` was sent again: the root must answer.
+  wire::Header repeated_sum_header(const wire::Header& contribution, TimePoint now) noexcept;
+  /// Whether the root has left HELLO, or repeated sums, without an answer for too long.
   bool is_root_silent(TimePoint now) const noexcept;
   bool is_alive_due(TimePoint workers_heard_at, TimePoint now) const noexcept;
   void said_alive(TimePoint now) noexcept { sent_at_ = now; }
 
   /// Whether `header`, from the root, is about this job, in this incarnation.
   bool is_addressed(const wire::Header& header) const noexcept;
-  void heard_of(TimePoint) noexcept { silent_since_.reset(); }
-  /// Workers (a bitmap) that wait for what the root says about that round; none of them afterwards. A result or its
-  /// like (`final`) is for all at first.
-  std::uint64_t take_waiting(std::uint32_t local_slot, std::uint32_t round, bool final) noexcept;
+  void heard_of() noexcept {
+    silent_since_.reset();
+    told_of_silence_ = false;
+  }
 
  private:
-  /// A round of a slot, whose lowest bit picks it.
-  struct Awaited {
-    std::uint64_t asked = 0;  ///< workers that sent again since the root last answered
-    std::uint32_t round = 0;
-    bool sent = false;    ///< the rack's part of this round
-    bool passed = false;  ///< the result went to all
-  };
-  Awaited& awaited(std::uint32_t local_slot, std::uint32_t round) noexcept {
-    return awaited_[2 * std::size_t{local_slot} + (round & 1)];
-  }
-  wire::Header sum_header(const wire::Header& contribution, TimePoint now) noexcept;
-
   const JobConfig config_;
   const std::uint32_t holder_ip_;
   const LeafConfig& leaf_;
@@ -106,14 +95,14 @@ class RootLink {
   TimePoint next_hello_{};
   bool challenged_ = false;  ///< since the last HELLO that was due
   std::optional<Refusal> refusal_;
-  TimePoint refused_at_{};
+  TimePoint refused_since_{};  ///< for this reason, again and again
+  TimePoint refused_at_{};     ///< the last time
   bool told_of_silence_ = false;
   bool joined_ = false;
   std::uint32_t slots_ = 0;
   std::uint32_t window_bytes_ = 0;
   TimePoint sent_at_{};                    ///< the last packet to the root
   std::optional<TimePoint> silent_since_;  ///< the first packet since then that asks for an answer
-  std::vector<Awaited> awaited_;           ///< two for each slot of this shard
 };
 
 }  // namespace thc::ps

@@ -53,9 +53,12 @@ void Shard::refill(TimePoint now) noexcept {
 
 void Shard::run_timers(TimePoint now) noexcept {
   jobs_.for_each([&](Job& job) { send_probes(job, now); });
+  flush();  // queued results are in the jobs' memory
+  jobs_.remove_idle(now, [&](std::uint16_t job_id) {
+    if (upstream_) upstream_->end(*upstream_->find(job_id));  // else who says HELLO now had the place of before
+  });
   if (upstream_) upstream_->run_timers(jobs_, now);
   flush();
-  jobs_.remove_idle(now);
   jobs_.publish();
   publish_io_totals();
 }

@@ -85,7 +85,7 @@ class Shard {
   void take_root_error(const Packet& packet, RootLink& link, TimePoint now) noexcept;
   void take_root_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept;
   void leave_root_job(RootLink& link, wire::ErrorReason why) noexcept;
-  void take_root_answer(const Packet& packet, RootLink& link, TimePoint now) noexcept;
+  void take_root_answer(const Packet& packet, RootLink& link) noexcept;
   void send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
   /// What the root said, to those workers (a bitmap) of the rack that have joined.
   void pass_on(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;

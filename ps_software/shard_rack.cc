@@ -84,7 +84,7 @@ void Shard::handle_root(const Packet& packet, TimePoint now) noexcept {
     case MessageType::kAggregate:
     case MessageType::kMaxNorm:
     case MessageType::kStraggler:
-      return take_root_answer(packet, *link, now);
+      return take_root_answer(packet, *link);
     default:
       return packet.counters.count(Drop::kType);
   }
@@ -93,7 +93,7 @@ void Shard::handle_root(const Packet& packet, TimePoint now) noexcept {
 void Shard::take_root_welcome(const Packet& packet, RootLink& link, TimePoint now) noexcept {
   const auto payload = payload_of<wire::WelcomePayload>(packet.datagram);
   if (!payload || !link.answers_hello(packet.header)) return packet.counters.count(Drop::kHeader);
-  link.heard_of(now);
+  link.heard_of();
   const std::uint16_t shards = payload->shards;
   if (shards != jobs_.limits().share.shards) {
     if (link.take_refusal({ErrorReason::kBadConfig}, now)) {
@@ -129,14 +129,14 @@ void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now)
       return leave_root_job(link, reason);
     case ErrorReason::kIncomplete:
     case ErrorReason::kOrderMismatch:
-      return take_root_answer(packet, link, now);
+      return take_root_answer(packet, link);
     default:
       return packet.counters.count(Drop::kHeader);
   }
 }
 
 void Shard::take_root_refusal(const Refusal& refusal, RootLink& link, TimePoint now) noexcept {
-  link.heard_of(now);
+  link.heard_of();
   if (!link.take_refusal(refusal, now)) return;
   jobs_.events().push({.job = link.job_id(),
                        .change = JobChange::kRefused,
@@ -157,7 +157,7 @@ void Shard::leave_root_job(RootLink& link, ErrorReason why) noexcept {
   upstream_->forget(link);
 }
 
-void Shard::take_root_answer(const Packet& packet, RootLink& link, TimePoint now) noexcept {
+void Shard::take_root_answer(const Packet& packet, RootLink& link) noexcept {
   const wire::Header& header = packet.header;
   const ShardShare share = jobs_.limits().share;
   const std::uint32_t slot = header.slot;
@@ -169,16 +169,15 @@ void Shard::take_root_answer(const Packet& packet, RootLink& link, TimePoint now
   const auto type = static_cast<MessageType>(std::uint8_t{header.message_type});
   if (type == MessageType::kStraggler) {
     if (payload_bytes != 0) return packet.counters.count(Drop::kLength);
-  } else if (type != MessageType::kError) {
-    if (!is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_->leaf())) {
-      return packet.counters.count(Drop::kLength);
-    }
+  } else if (type != MessageType::kError &&
+             !is_sound_result(header, payload_bytes, slot < packet.job->norm_slots(), upstream_->leaf())) {
+    return packet.counters.count(Drop::kLength);
   }
-  link.heard_of(now);
+  link.heard_of();
   // Nothing is final about a round that waits for other racks.
   const bool waits = type == MessageType::kError && payload_of<wire::ErrorPayload>(packet.datagram)->reason ==
                                                         static_cast<std::uint16_t>(ErrorReason::kIncomplete);
-  pass_on(packet, *packet.job, link.take_waiting(share.local(slot), header.round, !waits));
+  pass_on(packet, *packet.job, packet.job->awaited().take_waiting(share.local(slot), header.round, !waits));
 }
 
 void Shard::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept {
@@ -188,10 +187,16 @@ void Shard::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t 
   if (again && link->is_root_silent(now)) {
     send_error(packet, {.reason = ErrorReason::kRacksIncomplete, .job_value = upstream_->leaf().racks});
   }
-  packet.job->mark_queued(local_slot, packet.header.round, flush_number_);
-  upstream_->send(again ? link->repeated_sum_header(packet.header, local_slot, now)
-                        : link->partial_sum_header(packet.header, local_slot, now),
-                  reply.result);
+  AwaitedRounds& awaited = packet.job->awaited();
+  const std::uint32_t round = packet.header.round;
+  packet.job->mark_queued(local_slot, round, flush_number_);
+  if (again) {
+    awaited.asked(local_slot, round, packet.header.worker_id);
+    upstream_->send(link->repeated_sum_header(packet.header, now), reply.result);
+  } else {
+    awaited.sent(local_slot, round);
+    upstream_->send(link->partial_sum_header(packet.header, now), reply.result);
+  }
   packet.counters.sent_up.add();
 }
 

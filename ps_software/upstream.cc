@@ -48,7 +48,7 @@ void Upstream::answer_challenge(RootLink& link, const wire::ChallengePayload& pa
 }
 
 void Upstream::renew(RootLink& link) noexcept {
-  if (link.joined()) send(link.notice_header(MessageType::kGoodbye));
+  // Without GOODBYE: a place that is free is held for racks that ask for what will never be, and a contest is shorter.
   io_.flush();  // as above
   link.start_over();
 }

@@ -36,7 +36,7 @@ class Upstream {
   void answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept;
   void send(const wire::Header& header, std::span<const std::uint8_t> payload = {}) noexcept;
 
-  /// The job began anew here: so it must at the root.
+  /// The job began anew here: so it must at the root, where the next HELLO contests the rack's place.
   void renew(RootLink& link) noexcept;
   /// Leaves the root's job.
   void end(RootLink& link) noexcept;

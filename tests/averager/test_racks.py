@@ -148,6 +148,8 @@ class Training:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._pool.shutdown()
+        for result in self._results:
+            result.result()  # raises what a worker found wrong with the averages
 
     def _train(self, worker: int, address: str, workers: int, settings: dict[str, Any]) -> ThcError | None:
         config = ThcConfig(**SMALL)

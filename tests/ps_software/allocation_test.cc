@@ -132,7 +132,11 @@ TEST_F(Allocation, NoneOnThePacketPathOfALeaf) {
       shape.codes_multiple = std::uint16_t{1};
       Bytes payload(sizeof(shape));
       std::memcpy(payload.data(), &shape, sizeof(shape));
-      deliver({answer(MessageType::kWelcome, payload, [](auto& h) { h.epoch = std::uint32_t{99}; })});
+      replay_io.refill({answer(MessageType::kWelcome, payload, [](auto& h) { h.epoch = std::uint32_t{99}; })});
+      const std::uint64_t before = testing::allocations();
+      while (shard->poll(now) > 0) {
+      }
+      EXPECT_EQ(testing::allocations(), before) << "what WELCOME says is no memory yet: a job is, within its limit";
       deliver({{address(worker), hello.bytes()}});
     }
   }

@@ -334,6 +334,10 @@ TEST_F(Rack, ASilentRootIsToldOf) {
   const Reply reply = single(say(0, codes_of(0, 1, true)));
   EXPECT_EQ(reply.reason(), ErrorReason::kRacksIncomplete);
   EXPECT_EQ(reply.as<wire::ErrorPayload>().worker_bitmap, 0U);
+  pass_time(1s);
+  std::vector<JobChange> told;
+  for (JobEvent event; leaves[0].shard->job_events().pop(event);) told.push_back(event.change);
+  EXPECT_EQ(told, std::vector({JobChange::kStarted, JobChange::kRootSilent})) << "once";
 }
 
 TEST_F(Rack, AfterARestartOfTheRootTheRoundIsRepeated) {
@@ -362,6 +366,48 @@ TEST_F(Rack, AnotherProcessInARackEndsThoseOfOtherRacks) {
   say(0, codes_of(0, 2));
   say(1, codes_of(1, 2));
   EXPECT_EQ(single(say(0, codes_of(0, 2, true))).reason(), ErrorReason::kStaleEpoch);
+}
+
+TEST_F(Rack, ARestartedWorkerIsInBeforeItGivesUpThoughOtherRacksAsk) {
+  enter_all();
+  for (unsigned worker : {0U, 1U}) say(worker, codes_of(worker));
+  HelloMessage hello = make_hello(2);
+  hello.payload.nonce = std::uint64_t{777};
+  std::optional<TimePoint> refused_at;
+  for (int i = 0; i < 60; ++i, pass_time(100ms)) {
+    if (i % 2 == 0) say(0, codes_of(0, 1, true));
+    for (const Reply& reply : say(2, hello.bytes())) {
+      if (reply.type() == MessageType::kChallenge) hello.payload.cookie = reply.as<wire::ChallengePayload>().cookie;
+      if (reply.type() == MessageType::kError && !refused_at) {
+        EXPECT_EQ(reply.reason(), ErrorReason::kDuplicateWorker);
+        refused_at = now;
+      }
+      if (reply.type() == MessageType::kWelcome) {
+        ASSERT_TRUE(refused_at);
+        EXPECT_LT(now - *refused_at, 3s) << "a worker that is refused for so long gives up";
+        return;
+      }
+    }
+  }
+  FAIL() << "no WELCOME";
+}
+
+TEST_F(Rack, AnotherServerOfTheSameRackIsNoDuplicateOfAWorker) {
+  enter_all();
+  JobLimits limits = limits_of(64);
+  limits.leaf = make_leaf(kRoot, 0, {"0-1", "2"});
+  leaves[1].shard.emplace(limits, leaves[1].packet_io);
+  HelloMessage hello = make_hello(1);
+  hello.payload.nonce = std::uint64_t{777};
+  EXPECT_EQ(say_hello_until_answered(1, hello, 1).reason(), ErrorReason::kRacksIncomplete) << "it may be gone";
+  const Reply reply = say_hello_until_answered(1, hello, 1);
+  EXPECT_EQ(reply.reason(), ErrorReason::kBadConfig) << "leaf 0 lives";
+  EXPECT_EQ(reply.field(), ConfigField::kNone);
+  JobEvent event;
+  ASSERT_TRUE(leaves[1].shard->job_events().pop(event));
+  EXPECT_EQ(event.change, JobChange::kRefused);
+  EXPECT_EQ(event.reason, ErrorReason::kDuplicateWorker);
+  EXPECT_FALSE(leaves[1].shard->job_events().pop(event)) << "told once";
 }
 
 TEST_F(Rack, AnotherServerInPlaceOfALeafTakesItsPlace) {
@@ -400,6 +446,24 @@ TEST_F(Rack, AnIdleRackLeavesTheRootsJob) {
   EXPECT_EQ(leaves[1].shard->jobs()[0].job_plus_one.get(), 0U);
   EXPECT_NE(leaves[0].shard->jobs()[0].job_plus_one.get(), 0U);
   EXPECT_EQ(root.shard->jobs()[0].workers.get(), 1U) << "ALIVE kept rack 0 in, GOODBYE let rack 1 go";
+}
+
+TEST_F(Rack, AnIdleRackLeavesInTheVeryTickThatEndsItsJob) {
+  enter_all();
+  for (int i = 0; i < 10; ++i) {
+    say(0, codes_of(0, 1, true));
+    pass_time(2900ms);
+  }
+  pass_time(950ms);
+  HelloMessage hello = make_hello(2);  // of another process, so that the link is wanted
+  hello.payload.nonce = std::uint64_t{777};
+  hello.payload.cookie = single(say(2, hello.bytes())).as<wire::ChallengePayload>().cookie;
+  ASSERT_EQ(say(2, hello.bytes()).back().reason(), ErrorReason::kDuplicateWorker) << "behind PROBE";
+  now += 100ms;
+  leaves[1].shard->run_timers(now);
+  ASSERT_EQ(leaves[1].shard->jobs()[0].job_plus_one.get(), 0U);
+  settle();
+  EXPECT_EQ(root.shard->jobs()[0].workers.get(), 1U) << "a process that says HELLO now would have the old one's place";
 }
 
 TEST_F(Rack, OnlyTheRootsPacketsAreTheRoots) {

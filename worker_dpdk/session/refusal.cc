@@ -71,8 +71,7 @@ std::string own_workers_hint(wire::ConfigField field) {
     case wire::ConfigField::kWorkerId:
     case wire::ConfigField::kQuorum:
       return "; a switch has the workers of its job description, and the server of a rack (thc-ps --racks) those of "
-             "its "
-             "rack, and no quorum but all";
+             "its rack, and no quorum but all";
     default:
       return "";
   }

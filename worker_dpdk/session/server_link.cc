@@ -131,9 +131,8 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
 
 void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
   if (reason == wire::ErrorReason::kRacksIncomplete) {  // no refusal: the root may be about to start
-    if (refused_until_ == TimePoint::max()) {
-      refusal_ = no_root(server(), context_.config);
-    }
+    refusal_ = no_root(server(), context_.config);
+    refused_until_ = TimePoint::max();  // the rack's server has given the place that it refused before
     return;
   }
   // Another worker, with another address, may start the job; a job that ended makes room.

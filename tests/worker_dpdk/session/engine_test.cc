@@ -565,6 +565,23 @@ TEST_F(EngineTest, FailsWhenAnotherProcessKeepsTheWorkerId) {
   }
 }
 
+TEST_F(EngineTest, ARackThatWaitsForTheRootHasGivenThePlace) {
+  start(two_workers());
+  engine->step(now);
+  const TimePoint started_at = now;
+  const wire::Header hello = header_of(packet_io.take_sent()[0]);
+  arrive(error(hello, ErrorReason::kDuplicateWorker));
+  pass(Duration(1'000'000));
+  arrive(error(hello, ErrorReason::kRacksIncomplete));
+  while (!engine->failure()) {
+    now = engine->next_timer();
+    engine->step(now);
+  }
+  packet_io.take_sent();
+  EXPECT_EQ(engine->failure()->kind, Failure::Kind::kDeadline);
+  EXPECT_EQ(now - started_at, two_workers().connect_timeout);
+}
+
 TEST_F(EngineTest, RefusalsEndTheSession) {
   const std::vector<std::pair<ErrorReason, Failure::Kind>> refusals = {
       {ErrorReason::kStaleEpoch, Failure::Kind::kRestart},
