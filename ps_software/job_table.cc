@@ -66,11 +66,6 @@ void JobTable::remove(std::uint16_t job_id, JobChange why) noexcept {
   --size_;
 }
 
-bool JobTable::has_idle(TimePoint now) const noexcept {
-  return std::ranges::any_of(jobs_,
-                             [&](const auto& job) { return job && now - job->last_heard() > limits_.idle_timeout; });
-}
-
 std::uint64_t JobTable::slots_in_use() const noexcept {
   std::uint64_t sum = 0;
   for (const auto& job : jobs_) sum += job ? job->pool().slots_in_use() : 0;

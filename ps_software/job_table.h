@@ -47,9 +47,7 @@ class JobTable {
   /// Ends a job; `why` is not kStarted.
   void remove(std::uint16_t job_id, JobChange why) noexcept;
 
-  /// Whether some job was silent for the idle timeout.
-  bool has_idle(TimePoint now) const noexcept;
-  /// Ends those; calls on_end(job_id) for each.
+  /// Ends jobs that were silent for the idle timeout; calls on_end(job_id) for each.
   template <typename OnEnd>
   void remove_idle(TimePoint now, OnEnd&& on_end) noexcept {
     for (const auto& job : jobs_) {
