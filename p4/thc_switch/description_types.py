@@ -46,7 +46,7 @@ def refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
     seen = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"{what} {value} is there twice")
+            raise ValueError(f"{what} {value} is there twice; give each its own")
         seen.add(value)
 
 

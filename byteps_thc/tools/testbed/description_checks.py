@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from byteps_thc.tools.testbed.aggregator_checks import check_aggregator
 from byteps_thc.tools.testbed.assignment import interface_of, management_interface_of
-from byteps_thc.tools.testbed.description_errors import refuse_repeated
 from byteps_thc.tools.testbed.description_parts import Dpdk, Nic, Racks, SwitchAggregator, ThcPs
 from byteps_thc.tools.testbed.port_checks import check_ports
 from byteps_thc.wire.layout import MAX_WORKERS
+from thc_switch.description_types import refuse_repeated
 
 if TYPE_CHECKING:
     from byteps_thc.tools.testbed.description import Testbed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -16,15 +16,6 @@ _Where = tuple[int | str, ...]
 def explain(error: ValidationError, root: type[BaseModel]) -> str:
     """One line per mistake in a description whose outermost section is `root`."""
     return "; ".join(dict.fromkeys(_line(detail, root) for detail in error.errors()))
-
-
-def refuse_repeated(what: str, values: Iterable[Hashable]) -> None:
-    """ValueError with the first value that is there twice."""
-    seen = set()
-    for value in values:
-        if value in seen:
-            raise ValueError(f"{what} {value} is there twice; give each its own")
-        seen.add(value)
 
 
 def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from testbed_chains import skip_without_namespaces
 from testbed_runs import DEADLINE_S, FIRST, SECOND, down, namespaces_of, run, start_run, states, two_hosts, up
 
 from byteps_thc.errors import ConfigurationError, TransportError
-from byteps_thc.tools.demo.namespaces import Namespaces, command_inside
+from byteps_thc.tools.demo.namespaces import command_inside
 from byteps_thc.tools.testbed import operations
 from byteps_thc.tools.testbed.hosts.namespaces import namespace_of
 from byteps_thc.tools.testbed.process import HostSetup, Plan, SetupStep
@@ -27,13 +28,7 @@ MakePlan = Callable[..., Plan]
 @pytest.fixture
 def make_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakePlan]:
     """Plans with a name and a state of their own; taken down afterwards."""
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
-    try:
-        with Namespaces() as namespaces:
-            namespaces.add("probe")
-    except ConfigurationError as error:
-        pytest.skip(f"no network namespaces here: {error}")
+    skip_without_namespaces()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     made: list[Plan] = []
 
