@@ -194,21 +194,6 @@ TEST_F(DpdkQueuesTest, OneArpTellsEveryThread) {
   EXPECT_EQ(a[1]->counters().tx_no_neighbour, 0U);
 }
 
-TEST_F(DpdkQueuesTest, ArpOfOthersStaysOutOfTheRings) {
-  a = make_dpdk_ios(network.memif_queues(1));
-  b = make_dpdk_ios(network.memif_queues(2));
-  constexpr std::uint64_t kFrames = 600;  // more than a ring takes
-  std::array<RxPacket, 64> packets;
-  const auto deadline = steady_clock::now() + kPatience;
-  const std::uint32_t unused = a[0]->local().ip + (1U << 8);
-  for (std::uint32_t i = 0; b[0]->counters().rx_other < kFrames; ++i) {  // an address is asked for ten times a second
-    ASSERT_LT(steady_clock::now(), deadline);
-    a[0]->send({unused + i, 5000}, bytes_of({}), {});
-    b[0]->receive(packets);
-  }
-  EXPECT_EQ(b[0]->counters().rx_handoff_full, 0U);
-}
-
 TEST_F(DpdkQueuesTest, AFullRingDropsAndCounts) {
   ASSERT_NO_FATAL_FAILURE(open_memif());
   constexpr std::uint32_t kSent = 600;
