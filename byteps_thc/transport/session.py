@@ -107,9 +107,9 @@ class Session:
     repeated, because workers that quantize with different norms add up wrong sums. backend: kernel UDP or DPDK with its
     settings. polling_threads: that send and receive, each with a socket or a queue of the DPDK device of its own;
     thread t of T has the packets of every T-th thread of each server (thc-ps --threads), so more than those are idle.
-    Workers of a job need not have as many. faults: for tests. key: path of the key file of an authenticated job, or
-    its 32 bytes; None: the file that the environment variable THC_KEY_FILE names, and a job without a key if there is
-    none (docs/security.md). Servers must have the same key.
+    Workers of a job need not have as many; both ends of a memif device do. faults: for tests. key: path of the key file
+    of an authenticated job, or its 32 bytes; None: the file that the environment variable THC_KEY_FILE names, and a job
+    without a key if there is none (docs/security.md). Servers must have the same key.
 
     Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
     a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
