@@ -35,22 +35,22 @@ TEST(QueueArgumentsTest, HintsNameTheDriversArgument) {
 class NumaTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::filesystem::remove_all(sysfs_);
+    std::filesystem::remove_all(sysfs);
     write("bus/pci/devices/0000:3b:00.0/numa_node", "1");
     write("bus/pci/devices/0000:04:00.1/numa_node", "-1");
     write("bus/pci/devices/0001:3b:00.0/numa_node", "0");
     write("devices/system/node/node0/cpulist", "0-1");
     write("devices/system/node/node1/cpulist", "2-3,6,8-9");
-    for (int cpu = 0; cpu < 8; ++cpu) CPU_SET(cpu, &cpus_);
+    for (int cpu = 0; cpu < 8; ++cpu) CPU_SET(cpu, &cpus);
   }
-  void TearDown() override { std::filesystem::remove_all(sysfs_); }
+  void TearDown() override { std::filesystem::remove_all(sysfs); }
 
   void write(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories((sysfs_ / path).parent_path());
-    std::ofstream(sysfs_ / path) << text << '\n';
+    std::filesystem::create_directories((sysfs / path).parent_path());
+    std::ofstream(sysfs / path) << text << '\n';
   }
   std::vector<int> near(const Words& args) const {
-    const cpu_set_t found = cpus_near_device(args, cpus_, sysfs_.string());
+    const cpu_set_t found = cpus_near_device(args, cpus, sysfs.string());
     std::vector<int> list;
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
       if (CPU_ISSET(cpu, &found)) list.push_back(cpu);
@@ -58,10 +58,10 @@ class NumaTest : public testing::Test {
     return list;
   }
 
-  const std::filesystem::path sysfs_ =
+  const std::filesystem::path sysfs =
       std::filesystem::temp_directory_path() / ("thc_sysfs_" + std::to_string(getpid()));
-  const std::vector<int> all_{0, 1, 2, 3, 4, 5, 6, 7};
-  cpu_set_t cpus_{};
+  const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7};
+  cpu_set_t cpus{};
 };
 
 TEST_F(NumaTest, TheNodeOfTheFirstDevice) {
@@ -73,15 +73,15 @@ TEST_F(NumaTest, TheNodeOfTheFirstDevice) {
 }
 
 TEST_F(NumaTest, AllWhereTheNodeIsUnknown) {
-  EXPECT_EQ(near({"--vdev=net_memif0"}), all_);
-  EXPECT_EQ(near({"-a", "0000:04:00.1"}), all_);
-  EXPECT_EQ(near({"-a", "0000:99:00.0"}), all_);
-  EXPECT_EQ(near({"-a"}), all_);
+  EXPECT_EQ(near({"--vdev=net_memif0"}), all);
+  EXPECT_EQ(near({"-a", "0000:04:00.1"}), all);
+  EXPECT_EQ(near({"-a", "0000:99:00.0"}), all);
+  EXPECT_EQ(near({"-a"}), all);
 }
 
 TEST_F(NumaTest, AllWhereTheProcessHasNoneOfTheNode) {
   write("devices/system/node/node1/cpulist", "8-9");
-  EXPECT_EQ(near({"-a", "0000:3b:00.0"}), all_);
+  EXPECT_EQ(near({"-a", "0000:3b:00.0"}), all);
 }
 
 }  // namespace

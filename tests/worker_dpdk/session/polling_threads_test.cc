@@ -75,10 +75,11 @@ TEST(PollingThreads, CloseWhileOperationsFly) {
       session.close();
     });
     try {
-      for (std::uint16_t p = 0; p < buffers.size(); ++p) {
-        operations.push_back(buffers[p].push(session, p));
+      for (Buffers& part : buffers) {
+        operations.push_back(part.push(session, static_cast<std::uint16_t>(operations.size())));
       }
-    } catch (const TransportError&) {  // the session is closed
+    } catch (const TransportError& error) {
+      EXPECT_STREQ(error.what(), "the session is closed");
     }
     for (std::size_t p = 0; p < operations.size(); ++p) {
       try {
@@ -100,8 +101,8 @@ TEST(PollingThreads, ADeadlineFailsEverythingInTheSameWay) {
   ASSERT_TRUE(session.wait_connected(kLongEnough));
   std::vector<Buffers> buffers(4, Buffers(7));
   std::vector<Session::OperationPtr> operations;
-  for (std::uint16_t p = 0; p < buffers.size(); ++p) {
-    operations.push_back(buffers[p].push(session, p));
+  for (Buffers& part : buffers) {
+    operations.push_back(part.push(session, static_cast<std::uint16_t>(operations.size())));
   }
   for (const Session::OperationPtr& operation : operations) {
     EXPECT_THROW(session.wait(operation, kLongEnough), DeadlineError);
