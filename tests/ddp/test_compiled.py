@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from ranks import run_ranks
 
 
+@pytest.mark.slow
 def test_python_reducer_and_the_operator(tmp_path: Path) -> None:
     reports = run_ranks(Path(__file__).with_name("compiled_rank.py"), 2, tmp_path)
     for report in reports:

@@ -26,7 +26,7 @@ def seconds_to_end(ranks: Ranks, rank: int) -> float:
     [
         pytest.param("returns", {0: 0, 1: 0}, marks=pytest.mark.slow),
         ("raises", {0: 1, 1: 1}),
-        ("in_flight", {0: 0}),
+        pytest.param("in_flight", {0: 0}, marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_without_close_ends(tmp_path: Path, how: str, codes: dict[int, int]) -> None:

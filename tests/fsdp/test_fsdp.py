@@ -26,7 +26,7 @@ BYPASSED = {"first.bias", "second.scale"}
 Reports = list[dict[str, Any]]
 
 
-@pytest.fixture(params=["two_ranks", "four_ranks"])
+@pytest.fixture(params=["two_ranks", pytest.param("four_ranks", marks=pytest.mark.slow)])
 def reports(request: pytest.FixtureRequest) -> Reports:
     return request.getfixturevalue(request.param)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ranks import run_ranks
 
 from byteps_thc.tools.launch import ParameterServer
 
 
+@pytest.mark.slow
 def test_steps_of_other_checkpoints(thc_ps: ParameterServer, tmp_path: Path) -> None:
     program = Path(__file__).with_name("mismatch_rank.py")
     for rank, report in enumerate(run_ranks(program, 2, tmp_path, settings={"servers": [thc_ps.address]})):

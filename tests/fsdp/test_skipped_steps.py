@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from known_gradients import all_shapes
 from ranks import run_ranks
 
 
+@pytest.mark.slow
 def test_a_skipped_step_leaves_all_residuals_untouched(tmp_path: Path) -> None:
     """On all ranks, wherever the gradient that is not finite lies, also in a parameter that travels uncompressed."""
     for report in run_ranks(Path(__file__).with_name("skipped_rank.py"), 4, tmp_path):

@@ -76,8 +76,9 @@ class KeyedServer(ParameterServer):
 
 
 @pytest.fixture
-def keyed_server(write_keys: Callable[[str], str]) -> Iterator[KeyedServer]:
-    with KeyedServer(write_keys(KEY.hex()), "--threads", "2") as server:
+def keyed_server(request: pytest.FixtureRequest, write_keys: Callable[[str], str]) -> Iterator[KeyedServer]:
+    """One packet thread, unless the test says otherwise: OnPath is the way to one port."""
+    with KeyedServer(write_keys(KEY.hex()), "--threads", str(getattr(request, "param", 1))) as server:
         yield server
 
 
@@ -131,6 +132,7 @@ def check(results: list[dict[str, object]], seed: int = 0) -> None:
         np.testing.assert_array_equal(result["sums"], expected_sums(len(results), seed))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("keyed_server", [2], indirect=True, ids=["two threads"])
 @pytest.mark.parametrize("give", ["bytes", "file", "environment"])
 def test_a_key_changes_no_sum(
     keyed_server: KeyedServer, write_keys: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, give: str
