@@ -14,6 +14,17 @@ std::string name_of(wire::ErrorReason reason, wire::ConfigField field) {
   return name + " (" + wire::kConfigFieldNames[field_index] + ")";
 }
 
+const char* hint_for(wire::ErrorReason reason) noexcept {
+  switch (reason) {
+    case wire::ErrorReason::kDuplicateWorker:
+      return ": another server has this --rack, or had it until a moment ago";
+    case wire::ErrorReason::kConfigMismatch:
+      return ": the workers of another rack have other settings, or its server has other --racks";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 std::string JobLog::line_of(const JobEvent& event) const {
@@ -29,11 +40,8 @@ std::string JobLog::line_of(const JobEvent& event) const {
     case JobChange::kRootLost:
       return job + " ended: the root does not know it any more (restarted, or idle for too long); " + place_;
     case JobChange::kRefused:
-      return job + ": the root refuses it, " + name_of(event.reason, event.field) +
-             (event.reason == wire::ErrorReason::kDuplicateWorker
-                  ? ": another server has this --rack, or had it until a moment ago"
-                  : "") +
-             "; " + place_;
+      return job + ": the root refuses it, " + name_of(event.reason, event.field) + hint_for(event.reason) + "; " +
+             place_;
     case JobChange::kRootSilent:
       return job + " waits: the root does not answer; " + place_;
     case JobChange::kOtherShards:

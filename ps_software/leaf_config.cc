@@ -39,8 +39,9 @@ std::uint64_t mask_of(unsigned first, unsigned count) noexcept {
   return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
 }
 
-/// FNV-1a 64 of (settings_hash u32 be, table_hash u64 be, num_workers u8), of which the low 32 bits.
-std::uint32_t settings_of_rack(const JobConfig& config) noexcept {
+/// FNV-1a 64 of (settings_hash u32 be, table_hash u64 be, num_workers u8, first workers of the racks u64 be), of which
+/// the low 32 bits.
+std::uint32_t settings_of_rack(const JobConfig& config, std::uint64_t first_workers) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325U;
   const auto add = [&hash](std::uint64_t value, unsigned bits) {
     while (bits != 0) {
@@ -51,6 +52,7 @@ std::uint32_t settings_of_rack(const JobConfig& config) noexcept {
   add(config.settings_hash, 32);
   add(config.table.hash(), 64);
   add(config.num_workers, 8);
+  add(first_workers, 64);
   return static_cast<std::uint32_t>(hash);
 }
 
@@ -86,7 +88,7 @@ JobConfig LeafConfig::towards_root(const JobConfig& config) const {
   return {.num_workers = racks,
           .value_bits = config.value_bits,
           .quorum = racks,
-          .settings_hash = settings_of_rack(config),
+          .settings_hash = settings_of_rack(config, first_workers),
           .codes_per_packet = config.codes_per_packet,
           .slots_asked = config.slots_asked,
           .table = identity(unsigned{config.table.granularity()} * largest_rack)};
@@ -131,6 +133,7 @@ LeafConfig make_leaf(io::Endpoint root, std::uint32_t rack, const std::vector<st
                                std::to_string(workers.first));
     }
     const unsigned count = workers.last - workers.first + 1;
+    leaf.first_workers |= std::uint64_t{1} << workers.first;
     leaf.largest_rack = std::max(leaf.largest_rack, static_cast<std::uint8_t>(count));
     if (i == rack) {
       leaf.first_worker = static_cast<std::uint8_t>(workers.first);

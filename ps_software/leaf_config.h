@@ -16,13 +16,14 @@ struct LeafConfig {
   static constexpr unsigned kSumBits = 8;
   static constexpr unsigned kLargestSum = 255;
 
-  io::Endpoint root;              ///< of its first packet thread
-  std::uint8_t rack = 0;          ///< the rack of this server, from 0; its worker number towards the root
-  std::uint8_t racks = 0;         ///< R; the number of workers towards the root
-  std::uint8_t first_worker = 0;  ///< of this rack
-  std::uint8_t rack_workers = 0;  ///< in this rack
-  std::uint8_t num_workers = 0;   ///< n, of all racks
-  std::uint8_t largest_rack = 0;  ///< workers
+  io::Endpoint root;                ///< of its first packet thread
+  std::uint8_t rack = 0;            ///< the rack of this server, from 0; its worker number towards the root
+  std::uint8_t racks = 0;           ///< R; the number of workers towards the root
+  std::uint8_t first_worker = 0;    ///< of this rack
+  std::uint8_t rack_workers = 0;    ///< in this rack
+  std::uint8_t num_workers = 0;     ///< n, of all racks
+  std::uint8_t largest_rack = 0;    ///< workers
+  std::uint64_t first_workers = 0;  ///< of all racks, a bitmap: who is where
 
   /// Why this server does not take such a worker; nothing when it does.
   std::optional<Refusal> refuse(const Hello& hello) const noexcept;

@@ -89,7 +89,12 @@ void read_racks(const RackTexts& texts, Options& o) {
   if (texts.upstream.empty()) return;
   try {
     const io::Endpoint root = io::parse_endpoint(texts.upstream, wire::kUdpPort);
-    if (root.port == 0) throw ConfigurationError("the root's port cannot be 0");
+    if (root.port == 0 || root.ip == 0) {
+      throw ConfigurationError("the root has an address and a port, which are not 0: IP:PORT of another thc-ps");
+    }
+    if (root == io::Endpoint{io::parse_ipv4(o.listen), o.port}) {
+      throw ConfigurationError("this is the server's own address: the root is another thc-ps");
+    }
     io::check_port_range(root.port, o.threads);
     o.leaf = make_leaf(root, texts.rack, texts.racks);
   } catch (const ConfigurationError& error) {

@@ -40,8 +40,9 @@ JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shard
 /// For the log.
 std::string place_of(const std::optional<LeafConfig>& leaf) {
   if (!leaf) return {};
-  return "rack " + std::to_string(leaf->rack) + " of " + std::to_string(leaf->racks) + ", root " +
-         io::to_string(leaf->root);
+  return "rack " + std::to_string(leaf->rack) + " of " + std::to_string(leaf->racks) + " (workers " +
+         std::to_string(leaf->first_worker) + "-" + std::to_string(leaf->first_worker + leaf->rack_workers - 1) +
+         " of " + std::to_string(leaf->num_workers) + "), root " + io::to_string(leaf->root);
 }
 
 }  // namespace
@@ -52,6 +53,7 @@ Server::Server(const Options& options)
     shards_.push_back(std::make_unique<Shard>(limits_of(options, i, ios_.size()), *ios_[i]));
   }
   start_metrics(options);
+  if (options.leaf) spdlog::info("serves {}", place_of(options.leaf));
   job_log_.emplace(
       shards_.front()->job_events(), [](const std::string& line) { spdlog::info(line); }, JobLog::Clock::now(),
       place_of(options.leaf));

@@ -25,7 +25,7 @@ from thc_switch.allocation import JobAllocation, norm_slots_of
 from thc_switch.description import SwitchDescription
 from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig, Refusal
-from thc_switch.upstream_description import CODE_BITS
+from thc_switch.upstream_description import CODE_BITS, UpstreamDescription
 
 #: The root is asked at most so often, however many workers ask.
 _REPEAT_S = 0.1
@@ -200,7 +200,7 @@ class RootLink:
             codes_per_packet=self._config.codes_per_packet,
             slots=self._config.slots_asked or 0,
             quorum=len(self._upstream.ranges),
-            settings_hash=rack_settings_hash(self._config),
+            settings_hash=rack_settings_hash(self._config, self._upstream),
         )
         return [self._frame(self._header(MessageType.HELLO).pack() + wire_hello.pack(payload, table.values))]
 
@@ -223,13 +223,16 @@ class RootLink:
         return frames.build(frames.to_station(self._switch, self._upstream, payload))
 
 
-def rack_settings_hash(config: JobConfig) -> int:
-    """Return the settings_hash of a leaf: racks whose workers differ in settings, table or number do not meet.
+def rack_settings_hash(config: JobConfig, upstream: UpstreamDescription) -> int:
+    """Return the settings_hash of a leaf: racks do not meet whose workers differ in settings or table, or other racks.
 
-    The lower 32 bits of FNV-1a 64 over settings_hash (32 bits, big-endian), table_hash (64) and num_workers (8).
+    The lower 32 bits of FNV-1a 64 over settings_hash (32 bits, big-endian), table_hash (64), num_workers (8) and the
+    bitmap of the racks' first workers (64).
     """
     table = LookupTable(config.code_bits, config.granularity, p=0.5, values=config.table, cost=0.0)
+    first_workers = sum(1 << rack.start for rack in upstream.ranges)
     words = (config.settings_hash or 0).to_bytes(4, "big") + table.hash.to_bytes(8, "big") + bytes([config.num_workers])
+    words += first_workers.to_bytes(8, "big")
     digest = _FNV_OFFSET
     for byte in words:
         digest = (digest ^ byte) * _FNV_PRIME % (1 << 64)

@@ -60,4 +60,7 @@ def test_commands() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(lines) == 3
     for rack in (0, 1):
-        assert f"job 1 started: 8 workers; rack {rack} of 2, root 10.0.0.9:48865" in done.stderr
+        assert (
+            f"job 1 started: 8 workers; rack {rack} of 2 (workers {4 * rack}-{4 * rack + 3} of 8), root 10.0.0.9:48865"
+            in done.stderr
+        )

@@ -306,11 +306,12 @@ TEST_F(Rack, RacksOfOtherSettingsAreRefused) {
 TEST_F(Rack, OtherRacksAreRefused) {
   enter(0);
   start_leaf(1, {"0", "1-2"});
-  HelloMessage hello = make_hello(2);
-  EXPECT_EQ(enter(2).type(), MessageType::kWelcome) << "the largest rack is as large: not seen";
+  Reply reply = enter(2);
+  EXPECT_EQ(reply.reason(), ErrorReason::kConfigMismatch) << "worker 1 would be in both, though the sizes are alike";
+  EXPECT_EQ(reply.field(), ConfigField::kSettings);
   pass_time(3s);
   start_leaf(1, {"0", "1", "2"});
-  const Reply reply = say_hello_until_answered(1, make_hello(1), 1);
+  reply = say_hello_until_answered(1, make_hello(1), 1);
   EXPECT_EQ(reply.reason(), ErrorReason::kConfigMismatch);
   EXPECT_EQ(reply.field(), ConfigField::kNone) << "workers do not know how many racks there are";
 }

@@ -69,7 +69,12 @@ def test_help_and_version() -> None:
         ([*RACK_0, "--racks", "0-3,5-7"], "rack 1 must begin with worker 4, not 5"),
         ([*RACK_0, "--racks", "0-3,4-x"], "'4-x' is no rack"),
         (["--upstream", "root", "--rack", "0", "--racks", "0-3,4-7"], "is not an IPv4 address"),
-        (["--upstream", "10.0.0.9:0", "--rack", "0", "--racks", "0-3,4-7"], "the root's port cannot be 0"),
+        (["--upstream", "10.0.0.9:0", "--rack", "0", "--racks", "0-3,4-7"], "the root has an address and a port"),
+        (["--upstream", "0.0.0.0", "--rack", "0", "--racks", "0-3,4-7"], "the root has an address and a port"),
+        (
+            ["--upstream", "127.0.0.1", "--listen", "127.0.0.1", "--rack", "0", "--racks", "0-3,4-7"],
+            "this is the server's own address",
+        ),
     ],
 )
 def test_bad_flags_are_explained(arguments: list[str], message: str) -> None:

@@ -134,8 +134,9 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kConfigMismatch:
       return {Failure::Kind::kRefused, who + name_of(field) + " of " + worker + " differs from the job's" +
                                            both_values(field, error.job_value, config) +
-                                           "; give all workers the same ThcConfig, or THC_CONFIG, and the job "
-                                           "description of a switch the same [jobs.thc]"};
+                                           "; give all workers the same ThcConfig, or THC_CONFIG, the job "
+                                           "description of a switch the same [jobs.thc], and the servers of racks, "
+                                           "if there are any, the same --racks"};
     case wire::ErrorReason::kOverflow:
       return {Failure::Kind::kRefused, who + (error.job_value == 0 ? "granularity times workers overflows value_bits"
                                                                    : rack_overflow(error.job_value, config))};

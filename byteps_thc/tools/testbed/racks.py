@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description_parts import HostDescription, Racks
+from byteps_thc.wire.layout import VALUE_BITS
 
 if TYPE_CHECKING:
     from byteps_thc.tools.testbed.description import Testbed
@@ -73,6 +74,7 @@ def config_of(testbed: Testbed) -> ThcConfig:
         )
     if config.granularity != "auto":
         raise ConfigurationError(
-            f"{what}, not {granularity}: use that or less, racks that are smaller and of one size, or value_bits 16"
+            f"{what}, not {granularity}: use that or less, or racks that are smaller and of one size"
+            + (", or value_bits 16" if resolved.value_bits < max(VALUE_BITS) else "")
         )
     return config.model_copy(update={"granularity": limit})
