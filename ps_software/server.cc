@@ -112,6 +112,7 @@ void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
     if (drain_deadline == steady_clock::time_point::max()) {
       shard.drain();
       drain_deadline = now + drain_timeout_;
+      continue;  // what came while this thread waited, GOODBYE perhaps, is taken before it is called quiet
     }
     if (shard.is_quiet(now) != quiet) {
       quiet = !quiet;
