@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-switch byteps test test-all model-check soak lint format bench bench-gpu docs clean
+.PHONY: help setup demo demo-switch byteps test test-switch test-all model-check soak lint format bench bench-gpu docs clean
 
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
@@ -38,6 +38,10 @@ test: ## C++ and Python tests, with BytePS where it can be built; a few minutes
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@scripts/cpp_tests.sh release $(JOBS)
 	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-switch: ## all packet tests on bmv2 (root; simple_switch, simple_switch_CLI and p4c-bm2-ss on PATH)
+	@scripts/setup.sh test
+	@$(PYTEST) tests/p4 --aggregator bmv2 $(ARGS)
 
 test-all: ## test, slow tests, sanitizers and a minute of fuzzing
 	@scripts/setup.sh all

@@ -22,6 +22,8 @@ class SessionConfig:
     """multiple of 64 in 64 .. 32768; 0: the largest that fits the path to every server"""
     slots: int
     """0: the server decides"""
+    run: int
+    """64 bits, which training; 0: not told. The server refuses workers of another one"""
     settings_hash: int
     """32 bits; the server refuses workers of a job with different ones"""
     window_bytes: int
@@ -87,8 +89,11 @@ class Session:
     """See byteps_thc.transport.session.Session. Blocks until every server has welcomed the worker."""
 
     def __init__(self, config: SessionConfig, io: IoConfig) -> None: ...
-    def push_norms(self, partition: int, norms: F32, max_norms: F32) -> Operation:
-        """Start the preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers."""
+    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> Operation:
+        """Start the preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers.
+
+        compared: words at the beginning that must be the same on all workers, see wait().
+        """
 
     def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Operation:
         """Start the main stage: len(aggregate) packed codes up, their sums down.
@@ -97,7 +102,10 @@ class Session:
         """
 
     def wait(self, operation: Operation, timeout_s: float | None) -> bool:
-        """True when done; False when the time is over first. Raises why the stage failed, InputError for NaN."""
+        """True when done; False when the time is over first. Raises why the stage failed, InputError for NaN.
+
+        Also true when the words that are compared came back and are not what was sent; the rest may never be done.
+        """
 
     def close(self) -> None:
         """Say GOODBYE; what is in flight fails."""

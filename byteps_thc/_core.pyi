@@ -196,6 +196,10 @@ class SlotReply:
         """Bit w: worker w is in the aggregate."""
 
     @property
+    def count(self) -> int:
+        """Codes or norms in the result: of norms as many as the first worker had."""
+
+    @property
     def result(self) -> bytes:
         """COMPLETED, REPLAY: the payload to send, in wire order; else empty."""
 
@@ -225,6 +229,7 @@ class SlotPool:
         round: int,
         worker: int,
         retransmit: bool,
+        abstain: bool = False,
         partition: int,
         chunk: int,
         count: int,

@@ -46,6 +46,8 @@ struct PacketCounters {
   Counter duplicates;  ///< copies of a contribution to a slot that waits for others
   Counter replays;     ///< results sent again to one worker
   Counter stale;       ///< STRAGGLER notices
+  Counter abstained;   ///< CODES of workers that lack a maximum norm: answered, not added
+  Counter withheld;    ///< results that workers of a quorum were not sent because they had been silent
   Counter sent_up;     ///< partial sums and maxima of a leaf's rack to the root, repeated ones as well
   Counter passed_on;   ///< results of the root that went to workers of the rack
   std::array<Counter, kDrops> drops;
@@ -55,8 +57,8 @@ struct PacketCounters {
   void count(wire::ErrorReason reason) noexcept { errors[static_cast<std::size_t>(reason)].add(); }
 
   void reset() noexcept {
-    for (Counter* counter :
-         {&packets, &bytes, &completed, &partial, &duplicates, &replays, &stale, &sent_up, &passed_on}) {
+    for (Counter* counter : {&packets, &bytes, &completed, &partial, &duplicates, &replays, &stale, &abstained,
+                             &withheld, &sent_up, &passed_on}) {
       counter->set(0);
     }
     for (Counter& counter : drops) counter.set(0);

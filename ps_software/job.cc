@@ -1,5 +1,7 @@
 #include "job.h"
 
+#include <algorithm>
+
 #include "thc/kernel_random.h"
 
 namespace thc::ps {
@@ -75,10 +77,28 @@ bool Job::leave(std::uint8_t worker) noexcept {
 
 void Job::start_over() noexcept {
   roster_.start_over(epoch_);
-  epoch_ = random_epoch();
+  renew_epoch();
+  renewed_.fill(0);  // those workers are gone, or must begin anew
   counters_.workers.set(0);
   pool_.reset();
   awaited_.reset();
+}
+
+bool Job::ends_epoch(std::uint32_t local_slot, std::uint32_t round, std::uint32_t rounds_per_epoch) noexcept {
+  if (rounds_per_epoch == 0 || !pool_.starts_over(local_slot, round)) return false;
+  RoundRange& rounds = pool_.takes_norms(local_slot) ? norm_rounds_ : code_rounds_;
+  return !rounds.takes(round, rounds_per_epoch);
+}
+
+void Job::renew_epoch() noexcept {
+  renewed_[renewals_++ % renewed_.size()] = epoch_;
+  epoch_ = random_epoch();
+  norm_rounds_.forget();
+  code_rounds_.forget();
+}
+
+bool Job::has_renewed(std::uint32_t epoch) const noexcept {
+  return epoch != 0 && std::ranges::find(renewed_, epoch) != renewed_.end();
 }
 
 }  // namespace thc::ps

@@ -1,7 +1,9 @@
 // One training job on one shard: who joined, and the slots of this shard.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "io/packet_io.h"
 #include "leaf_config.h"
 #include "roster.h"
+#include "round_range.h"
 #include "thc/hello.h"
 #include "thc/slot_pool.h"
 
@@ -47,7 +50,11 @@ class Job {
   static std::size_t bytes_written(std::uint32_t slots, ShardShare share, const LeafConfig* leaf) noexcept;
 
   const Roster& roster() const noexcept { return roster_; }
-  /// What to do about a HELLO; see Roster.
+  /// Whose training a HELLO is of; see Roster.
+  Roster::Training judge_training(std::uint64_t run, TimePoint now) noexcept {
+    return roster_.judge_training(run, now);
+  }
+  /// What to do about a HELLO of the same training; see Roster.
   Roster::Verdict judge(const Hello& hello, TimePoint now) noexcept { return roster_.judge(hello, now); }
   /// The worker takes its place.
   void enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
@@ -55,6 +62,14 @@ class Job {
   bool leave(std::uint8_t worker) noexcept;
   /// All places are free and all slots empty, with another epoch.
   void start_over() noexcept;
+
+  /// Whether the epoch must end before this contribution begins a round: with a round of every slot in it, one could
+  /// come twice within the epoch, and with it what was recorded then. `rounds_per_epoch`: 0: never.
+  bool ends_epoch(std::uint32_t local_slot, std::uint32_t round, std::uint32_t rounds_per_epoch) noexcept;
+  /// Another epoch for the same workers; the slots stay as they are.
+  void renew_epoch() noexcept;
+  /// Whether `epoch` is one of the last that renew_epoch() has ended, for these workers.
+  bool has_renewed(std::uint32_t epoch) const noexcept;
 
   void heard_of(std::uint8_t worker, TimePoint now) noexcept {
     roster_.heard_of(worker, now);
@@ -82,6 +97,8 @@ class Job {
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t norm_slots() const noexcept { return norm_slots_of(slots_); }
   const JobConfig& config() const noexcept { return config_; }
+  /// Whether workers can be left behind.
+  bool has_quorum() const noexcept { return config_.quorum < config_.num_workers; }
   /// The worker that is the pool's first, and (a bitmap) those that another server sums.
   std::uint8_t first_worker() const noexcept { return first_worker_; }
   std::uint64_t workers_elsewhere() const noexcept { return workers_elsewhere_; }
@@ -100,6 +117,9 @@ class Job {
   const std::uint64_t workers_elsewhere_;
   const std::uint32_t slots_;
   std::uint32_t epoch_;
+  std::array<std::uint32_t, 4> renewed_{};  ///< epochs of these workers before this one; 0: none
+  std::size_t renewals_ = 0;
+  RoundRange norm_rounds_, code_rounds_;  ///< of this epoch
   Roster roster_;
   TimePoint last_heard_;
   SlotPool pool_;

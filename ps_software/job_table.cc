@@ -7,7 +7,7 @@ namespace thc::ps {
 namespace {
 
 // Starting jobs costs time that the packets of others wait for, and anybody can ask for it: so much is written at once,
-// and each second. A job with 512 slots counts for 0.3 MB, so that some hundred start at once.
+// and each second. A job with 1024 slots counts for 0.4 MB, so that some eighty start at once.
 constexpr double kCreationBudgetBytes = 32e6;
 constexpr std::size_t kFixedCostBytes = 256 * 1024;  // the allocator's, the log's and the rest
 

@@ -21,11 +21,13 @@ struct JobLimits {
   ShardShare share;
   std::uint32_t max_jobs = 16;
   std::uint32_t max_jobs_per_address = UINT32_MAX;      ///< that were started from one IP address
-  std::uint32_t slots = 512;                            ///< most slots of a job on the whole server
+  std::uint32_t slots = 1024;                           ///< most slots of a job on the whole server
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};
   std::uint16_t codes_multiple = 1;  ///< payload_count of CODES must be a multiple of this power of two
   std::optional<LeafConfig> leaf{};  ///< of the server of a rack
+  std::uint32_t rounds_per_epoch =
+      0;  ///< of a slot, 1 .. 2^30; 0: without end, as nobody can replay a job without a key
 };
 
 class JobTable {

@@ -56,6 +56,9 @@ constexpr PacketMetric kPacketMetrics[] = {
      &PacketCounters::duplicates},
     {"thc_ps_replays_total", "Results sent again to one worker.", &PacketCounters::replays},
     {"thc_ps_stale_total", "Packets of rounds that are over, answered with STRAGGLER.", &PacketCounters::stale},
+    {"thc_ps_abstained_total", "Codes not added: a quorum had left their worker behind in the norms.",
+     &PacketCounters::abstained},
+    {"thc_ps_withheld_total", "Results that silent workers of a quorum were not sent.", &PacketCounters::withheld},
     {"thc_ps_partial_sums_sent_total", "Packets of this rack to the root (--upstream).", &PacketCounters::sent_up},
     {"thc_ps_root_results_total", "Results of the root passed on to this rack's workers.", &PacketCounters::passed_on},
 };

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "CLI/CLI.hpp"
 #include "io/address.h"
@@ -21,9 +22,22 @@ constexpr const char* kFooter =
     "  port = 48865\n  threads = 4\n  max-memory = \"4GiB\"\n"
     "Flags win over the file; unknown keys are errors.";
 
-const CLI::Validator kProbability = CLI::Range(0.0, 1.0);
+/// As CLI::Range, which lets NaN through: it is neither less nor more than anything.
+CLI::Validator number_between(double least, double most) {
+  const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const bool within = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+        return within ? std::string{} : "Value " + text + " not in range " + range;
+      },
+      "FLOAT in [" + CLI::detail::to_string(least) + " - " + CLI::detail::to_string(most) + "]");
+}
+
+const CLI::Validator kProbability = number_between(0.0, 1.0);
+const CLI::Validator kRoundsPerEpoch = CLI::Range(0U, 1U << 30);
 const CLI::Validator kPort = CLI::Range(0, 65535);
-const CLI::Validator kSeconds = CLI::Range(0.001, 1e6);
+const CLI::Validator kSeconds = number_between(0.001, 1e6);
 
 CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 
@@ -49,7 +63,7 @@ void add_limits(CLI::App& app, Options& o) {
                  "Jobs at a time that were started from one IP address; 0: half of --max-jobs, rounded up")
       ->check(CLI::Range(0, 4096))
       ->group(group);
-  app.add_option("--slots", o.slots, "Most slots of a job (packets in flight)")
+  app.add_option("--slots", o.slots, "Most slots of a job; up to half of them are packets in flight")
       ->check(CLI::Range(2, static_cast<int>(wire::kMaxSlots)))
       ->group(group);
   app.add_option("--max-memory", o.max_memory_bytes, "Memory for the slots of all jobs")
@@ -139,6 +153,10 @@ void add_faults(CLI::App& app, FaultOptions& o) {
   app.add_option("--fault-drop", o.drop, "Probability to lose a datagram, each way")->check(kProbability)->group(group);
   app.add_option("--fault-duplicate", o.duplicate, "Probability to copy it")->check(kProbability)->group(group);
   app.add_option("--fault-reorder", o.reorder, "Probability to delay it")->check(kProbability)->group(group);
+  app.add_option("--fault-rounds-per-epoch", o.rounds_per_epoch,
+                 "Rounds of a slot until jobs go on in another epoch; 0: 2^30 of jobs with a key")
+      ->check(kRoundsPerEpoch)
+      ->group(group);
   app.add_option("--fault-seed", o.seed, "Seed of the faults")->check(CLI::NonNegativeNumber)->group(group);
 }
 

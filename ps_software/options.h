@@ -30,6 +30,7 @@ struct FaultOptions {
   double duplicate = 0;
   double reorder = 0;
   std::uint64_t seed = 1;
+  std::uint32_t rounds_per_epoch = 0;  ///< 0: as without faults
   bool any() const noexcept { return drop > 0 || duplicate > 0 || reorder > 0; }
 };
 
@@ -40,7 +41,7 @@ struct Options {
   std::size_t receive_buffer_bytes = std::size_t{64} << 20;
   std::uint32_t max_jobs = 16;
   std::uint32_t max_jobs_per_address = 0;  ///< 0: half of max_jobs, rounded up
-  std::uint32_t slots = 512;
+  std::uint32_t slots = 1024;
   std::size_t max_memory_bytes = std::size_t{1} << 30;
   double idle_timeout_s = 30;
   double drain_timeout_s = 5;

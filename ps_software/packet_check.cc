@@ -11,10 +11,16 @@ bool is_norm(const wire::Header& header) noexcept {
   return header.message_type == static_cast<std::uint8_t>(wire::MessageType::kNorm);
 }
 
-/// Fields that no packet of a worker may set.
-bool has_clean_header(const wire::Header& header) noexcept {
-  return (header.flags & ~wire::kFlagRetransmit) == 0 && header.contributions == 0 && header.switch_pass == 0 &&
+/// Fields that no packet of a worker may set; `flags`: those that it may.
+bool has_clean_header(const wire::Header& header, unsigned flags = 0) noexcept {
+  return (header.flags & ~flags) == 0 && header.contributions == 0 && header.switch_pass == 0 &&
          header.switch_step == 0 && header.switch_state == 0;
+}
+
+/// Only a quorum leaves workers behind without a maximum norm.
+unsigned flags_of_contribution(const wire::Header& header, const Job& job) noexcept {
+  const bool may_abstain = !is_norm(header) && job.has_quorum();
+  return wire::kFlagRetransmit | (may_abstain ? wire::kFlagAbstain : 0U);
 }
 
 bool agrees_with(const wire::Header& header, const Job& job) noexcept {
@@ -41,7 +47,7 @@ bool is_from_its_worker(const wire::Header& header, io::Endpoint from, const Job
 
 std::optional<Drop> check_contribution(const wire::Header& header, std::span<const std::uint8_t> payload,
                                        const Job& job, ShardShare share) noexcept {
-  if (!has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
+  if (!has_clean_header(header, flags_of_contribution(header, job)) || !agrees_with(header, job)) return Drop::kHeader;
   const std::uint32_t slot = header.slot;
   if (slot >= job.slots() || !share.owns(slot) || is_norm(header) != (slot < job.norm_slots())) {
     return Drop::kSlot;
@@ -62,7 +68,8 @@ std::optional<Drop> check_notice(const wire::Header& header, std::size_t datagra
   if (datagram_bytes != sizeof(header)) return Drop::kLength;
   // The sender first: nothing tells a stranger whether the rest was right.
   if (!is_from_its_worker(header, from, job)) return Drop::kSender;
-  if (header.epoch != job.epoch() || !has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
+  const bool of_this_incarnation = header.epoch == job.epoch() || job.has_renewed(header.epoch);
+  if (!of_this_incarnation || !has_clean_header(header) || !agrees_with(header, job)) return Drop::kHeader;
   return std::nullopt;
 }
 

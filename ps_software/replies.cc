@@ -24,6 +24,7 @@ wire::Header result_header(const wire::Header& request, const SlotReply& reply) 
   wire::Header header = reply_header(request, norms ? MessageType::kMaxNorm : MessageType::kAggregate);
   header.flags = reply.contributions < request.num_workers ? wire::kFlagPartial : std::uint8_t{0};
   header.contributions = reply.contributions;
+  header.payload_count = reply.count;
   return header;
 }
 

@@ -23,15 +23,17 @@ RootLink::RootLink(const Hello& hello, std::uint32_t holder_ip, const LeafConfig
   header_.worker_id = leaf.rack;
   header_.num_workers = leaf.racks;
   header_.job_id = hello.job_id;
-  start_over();
+  start_over(hello.run);
 }
 
-void RootLink::start_over() noexcept {
+void RootLink::start_over(std::uint64_t run) noexcept {
   nonce_ = random_uint64();
+  run_ = run;
   wire::HelloPayload payload;
   std::memcpy(&payload, hello_payload_.data(), sizeof(payload));
   payload.nonce = nonce_;
   payload.cookie = std::uint64_t{0};
+  payload.run = run;
   std::memcpy(hello_payload_.data(), &payload, sizeof(payload));
   header_.epoch = std::uint32_t{0};
   joined_ = false;
@@ -39,6 +41,17 @@ void RootLink::start_over() noexcept {
   silent_since_.reset();
   next_hello_ = {};
   wanted_until_ = {};  // by a worker that says HELLO now: a place for none would keep others waiting
+}
+
+bool RootLink::may_give_way(TimePoint now) const noexcept {
+  return !is_wanted(now) || (!joined_ && refusal_ && refusal_->reason == ErrorReason::kOtherTraining);
+}
+
+bool RootLink::take_new_epoch(std::uint32_t epoch) noexcept {
+  if (epoch == 0) return false;
+  header_.epoch = epoch;
+  heard_of();
+  return true;
 }
 
 void RootLink::want(TimePoint now) noexcept {
@@ -105,6 +118,9 @@ bool RootLink::take_refusal(const Refusal& refusal, TimePoint now) noexcept {
 std::optional<Refusal> RootLink::why_waiting(TimePoint now) const noexcept {
   const Refusal not_yet{.reason = ErrorReason::kRacksIncomplete, .job_value = leaf_.racks};
   if (refusal_ && now - refused_at_ < kRefusalAge) {
+    if (refusal_->reason == ErrorReason::kOtherTraining) {
+      return now - refused_since_ < kContest ? not_yet : *refusal_;  // it may be over
+    }
     if (refusal_->reason != ErrorReason::kDuplicateWorker) return leaf_.towards_workers(*refusal_);
     // About the rack's place, not the worker's.
     return now - refused_since_ < kContest ? not_yet : Refusal{.reason = ErrorReason::kBadConfig};

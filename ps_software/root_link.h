@@ -34,6 +34,9 @@ class RootLink {
   std::uint32_t holder_ip() const noexcept { return holder_ip_; }
   /// What the workers said.
   const JobConfig& config() const noexcept { return config_; }
+  std::uint64_t run() const noexcept { return run_; }
+  /// Whether another training may have the job: no worker of this one waits, or the root has refused it for another.
+  bool may_give_way(TimePoint now) const noexcept;
 
   // Joining.
   bool joined() const noexcept { return joined_; }
@@ -57,8 +60,10 @@ class RootLink {
   std::optional<Refusal> why_waiting(TimePoint now) const noexcept;
   /// True once for each time that the root falls silent.
   bool has_fallen_silent(TimePoint now) noexcept;
-  /// Out of the root's job; HELLO must be said again, as another process.
-  void start_over() noexcept;
+  /// The root goes on in another epoch; 0 is none.
+  bool take_new_epoch(std::uint32_t epoch) noexcept;
+  /// Out of the root's job; HELLO must be said again, as another process, of this training.
+  void start_over(std::uint64_t run) noexcept;
 
   // What WELCOME said.
   std::uint32_t epoch() const noexcept { return header_.epoch; }
@@ -90,6 +95,7 @@ class RootLink {
   const ShardShare share_;
   wire::Header header_;  ///< of all messages to the root
   std::uint64_t nonce_ = 0;
+  std::uint64_t run_ = 0;
   std::vector<std::uint8_t> hello_payload_;
   TimePoint wanted_until_{};
   TimePoint next_hello_{};

@@ -11,21 +11,42 @@ Roster::Verdict Roster::judge(const Hello& hello, TimePoint now) noexcept {
   return worker.known ? come_back(hello.worker_id, now) : Verdict::kNew;
 }
 
+Roster::Training Roster::judge_training(std::uint64_t run, TimePoint now) noexcept {
+  if (size_ == 0 || run == run_) return Training::kSame;
+  bool all_silent = true;
+  for_each([&](std::uint8_t worker, io::Endpoint) { all_silent = all_silent && is_dead(worker, now); });
+  for_each([&](std::uint8_t worker, io::Endpoint) {
+    if (all_silent) {
+      gone_nonces_[worker] = workers_[worker].nonce;
+    } else {
+      dispute(worker, now);
+    }
+  });
+  return all_silent ? Training::kOver : Training::kOther;
+}
+
 Roster::Verdict Roster::contest(std::uint8_t worker, TimePoint now) noexcept {
-  Claim& claim = claims_[worker];
-  const bool was_contested = now < claim.contested_until;
-  const bool is_silent =
-      claim.unanswered >= kProbes && now - claim.asked_at >= kSilence && workers_[worker].last_heard <= claim.asked_at;
-  if (was_contested && is_silent) {
+  if (is_dead(worker, now)) {
     gone_nonces_[worker] = workers_[worker].nonce;
     return Verdict::kRestarted;
   }
-  if (!was_contested) {
+  dispute(worker, now);
+  return Verdict::kDuplicate;
+}
+
+void Roster::dispute(std::uint8_t worker, TimePoint now) noexcept {
+  Claim& claim = claims_[worker];
+  if (now >= claim.contested_until) {
     claim.unanswered = 0;
     claim.next_probe = std::max(claim.next_probe, now);  // strangers that come one by one cannot ask faster either
   }
   claim.contested_until = contested_until_ = now + kPatience;
-  return Verdict::kDuplicate;
+}
+
+bool Roster::is_dead(std::uint8_t worker, TimePoint now) const noexcept {
+  const Claim& claim = claims_[worker];
+  return now < claim.contested_until && claim.unanswered >= kProbes && now - claim.asked_at >= kSilence &&
+         workers_[worker].last_heard <= claim.asked_at;
 }
 
 bool Roster::take_due_probe(std::uint8_t worker, TimePoint now) noexcept {
@@ -51,6 +72,7 @@ Roster::Verdict Roster::come_back(std::uint8_t worker, TimePoint now) noexcept {
 
 void Roster::enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
   Worker& worker = workers_[hello.worker_id];
+  if (size_ == 0) run_ = hello.run;
   size_ += worker.joined ? 0 : 1;
   worker = {.joined = true, .known = true, .endpoint = from, .nonce = hello.nonce, .last_heard = now};
 }

@@ -23,6 +23,9 @@ class Roster {
   // five requests lost in a row. Not longer than kLongestHold: they may ask for what will never be.
   static constexpr std::chrono::milliseconds kAsking{1000};
   static constexpr std::chrono::milliseconds kLongestHold{2000};
+  /// Who waits for a result asks every 200 ms (Timeouts.rto_max_s): silent for fifteen times as long, a worker of a
+  /// quorum waits for nothing, or is gone.
+  static constexpr std::chrono::milliseconds kGone{3000};
   /// A contest or a hold ends when nobody says HELLO for so long.
   static constexpr std::chrono::milliseconds kPatience{2000};
 
@@ -35,9 +38,18 @@ class Roster {
     kGone,       ///< a copy of the HELLO of a process that said GOODBYE or was replaced
   };
 
+  /// Whose training a HELLO is of.
+  enum class Training : std::uint8_t {
+    kSame,   ///< that of the processes that are here, or nobody is here
+    kOther,  ///< another one; those that are here are asked whether they live
+    kOver,   ///< another one, and of those that were here none lives: the job must start over
+  };
+
   explicit Roster(std::uint8_t num_workers) noexcept : num_workers_(num_workers) {}
 
-  /// What to do about a HELLO.
+  /// Comes first: processes of two trainings must not meet. `run`: HELLO's.
+  Training judge_training(std::uint64_t run, TimePoint now) noexcept;
+  /// What to do about a HELLO of the same training.
   Verdict judge(const Hello& hello, TimePoint now) noexcept;
   /// The worker takes its place.
   void enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
@@ -62,6 +74,10 @@ class Roster {
     for (std::uint8_t worker = 0; worker < num_workers_; ++worker) {
       if (workers_[worker].joined) visit(worker, workers_[worker].endpoint);
     }
+  }
+
+  bool is_silent(std::uint8_t worker, TimePoint now) const noexcept {
+    return now - workers_[worker].last_heard > kGone;
   }
 
   /// Calls probe(worker, endpoint) for every worker that must be asked now whether it lives.
@@ -99,10 +115,15 @@ class Roster {
   };
 
   Verdict contest(std::uint8_t worker, TimePoint now) noexcept;
+  /// From now on this worker is asked whether it lives, for a while.
+  void dispute(std::uint8_t worker, TimePoint now) noexcept;
+  /// Whether it was asked often enough, and did not answer.
+  bool is_dead(std::uint8_t worker, TimePoint now) const noexcept;
   Verdict come_back(std::uint8_t worker, TimePoint now) noexcept;
   bool take_due_probe(std::uint8_t worker, TimePoint now) noexcept;
 
   std::uint8_t num_workers_;
+  std::uint64_t run_ = 0;  ///< of those who are here
   std::array<Worker, wire::kMaxWorkers> workers_{};
   std::array<Claim, wire::kMaxWorkers> claims_{};
   /// Of the last process that left each place for good. Outlives the incarnation: a late copy of its HELLO would put a

@@ -18,12 +18,22 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTimerInterval{50};
-// A client that sends nothing, or half of a request, keeps a thread for as long as it has to send one.
-constexpr std::size_t kMetricsThreads = 8;
-constexpr std::size_t kMetricsRequestMs = 1000;
+// A client that sends nothing, or half of a request, keeps a thread for as long as it has to send one. So 256 of them
+// hold a scrape up for a second; a scraper sends its request with the connection. Threads that wait cost little.
+constexpr std::size_t kMetricsThreads = 64;
+constexpr std::size_t kMetricsRequestMs = 250;
+constexpr std::size_t kMetricsBacklog = 1024;  // connections that the kernel keeps until a thread is free
 
 steady_clock::duration seconds(double value) {
   return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(value));
+}
+
+/// Rounds are 32-bit serial numbers. What was recorded in a job with a key must not fit again, so its epochs end before
+/// a slot has the same round once more: at 10^4 rounds a second of one slot, after a day.
+std::uint32_t rounds_per_epoch(const Options& options) {
+  constexpr std::uint32_t kRoundsPerEpoch = 1U << 30;
+  if (options.faults.rounds_per_epoch != 0) return options.faults.rounds_per_epoch;
+  return options.key_file.empty() ? 0 : kRoundsPerEpoch;
 }
 
 JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shards) {
@@ -34,7 +44,8 @@ JobLimits limits_of(const Options& options, std::size_t shard, std::size_t shard
           .slots = options.slots,
           .max_memory_bytes = options.max_memory_bytes / shards,
           .idle_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(seconds(options.idle_timeout_s)),
-          .leaf = options.leaf};
+          .leaf = options.leaf,
+          .rounds_per_epoch = rounds_per_epoch(options)};
 }
 
 /// For the log.
@@ -86,9 +97,9 @@ void Server::start_metrics(const Options& options) {
   collector_ = std::make_shared<MetricsCollector>(std::move(shards));
   const std::string address = options.metrics_listen + ":" + std::to_string(options.metrics_port);
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(
-        std::vector<std::string>{"listening_ports", address, "num_threads", std::to_string(kMetricsThreads),
-                                 "request_timeout_ms", std::to_string(kMetricsRequestMs)});
+    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", address, "num_threads", std::to_string(kMetricsThreads), "request_timeout_ms",
+        std::to_string(kMetricsRequestMs), "listen_backlog", std::to_string(kMetricsBacklog)});
   } catch (const std::exception&) {
     throw TransportError("cannot serve metrics on " + address +
                          ": is the port in use? (choose another --metrics-port)");

@@ -132,7 +132,9 @@ bool Shard::check_sender(const Packet& packet, const Job& job) noexcept {
   }
   const bool registered = is_from_its_worker(header, packet.from, job);
   if (registered && header.epoch == job.epoch()) return true;
-  if (job.roster().was_superseded(header.epoch, header.worker_id, packet.from)) {
+  if (registered && job.has_renewed(header.epoch)) {
+    send_error(packet, {.reason = ErrorReason::kNewEpoch, .job_value = job.epoch()});
+  } else if (job.roster().was_superseded(header.epoch, header.worker_id, packet.from)) {
     refuse_stranger(packet, {ErrorReason::kStaleEpoch});
   } else if (registered || !job.roster().has(header.worker_id)) {
     // A worker of before a restart of the server, or an expiry, whose peers were here first: its place is free.
@@ -147,12 +149,18 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
   const wire::Header& header = packet.header;
   Job& job = *packet.job;
   const std::uint32_t slot = jobs_.limits().share.local(header.slot);
+  const bool abstains = (header.flags & wire::kFlagAbstain) != 0;
+  if (abstains) packet.counters.abstained.add();
+  if (!abstains && job.ends_epoch(slot, header.round, jobs_.limits().rounds_per_epoch)) {
+    return renew_epoch(packet, job);
+  }
   if (job.would_overwrite_queued(slot, header.round, flush_number_)) flush();
   const SlotReply reply =
       job.pool().contribute({.slot = slot,
                              .round = header.round,
                              .worker = static_cast<std::uint8_t>(header.worker_id - job.first_worker()),
                              .retransmit = (header.flags & wire::kFlagRetransmit) != 0,
+                             .abstain = abstains,
                              .partition = header.partition,
                              .chunk = header.chunk,
                              .count = header.payload_count,
@@ -164,7 +172,7 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
       packet.counters.completed.add();
       if (upstream_) return send_up(packet, reply, slot, now);
       if (reply.contributions < header.num_workers) packet.counters.partial.add();
-      return send_to_all(packet, reply, slot);
+      return send_to_all(packet, reply, slot, now);
     case SlotOutcome::kReplay:
       if (upstream_) return send_up(packet, reply, slot, now);
       packet.counters.replays.add();
@@ -185,12 +193,28 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
   }
 }
 
-void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept {
+void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot,
+                        TimePoint now) noexcept {
   wire::Header header = result_header(packet.header, reply);
   packet.job->mark_queued(local_slot, header.round, flush_number_);
-  packet.job->roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
+  const Roster& roster = packet.job->roster();
+  const bool may_be_gone = packet.job->has_quorum();  // else all have contributed just now
+  roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
+    const bool waits = (reply.bitmap >> worker & 1) != 0;  // it may not ask again: codes of a loss-tolerant worker
+    if (may_be_gone && !waits && roster.is_silent(worker, now)) return packet.counters.withheld.add();
     header.worker_id = worker;
     io_.send(to, bytes_of(header), reply.result);
+  });
+}
+
+void Shard::renew_epoch(const Packet& packet, Job& job) noexcept {
+  job.renew_epoch();
+  // To all, also to those that send nothing now: who is not heard of for long would not be known by its epoch any more.
+  wire::Header header = packet.header;
+  job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
+    header.worker_id = worker;
+    io_.send(to, bytes_of(make_error(header, {.reason = ErrorReason::kNewEpoch, .job_value = job.epoch()})), {});
+    packet.counters.count(ErrorReason::kNewEpoch);
   });
 }
 

@@ -73,6 +73,11 @@ class Shard {
   bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
   void contribute(const Packet& packet, TimePoint now) noexcept;
 
+  /// Whether the job is the training's that says HELLO. Otherwise it is refused, as long as the other one lives.
+  bool make_way(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
+  /// A job of a training that is over, with other settings, ends for this one.
+  void take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
+  void start_over(Job& job, std::uint64_t run) noexcept;
   void join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
   std::uint32_t window_bytes(const Job& job, io::Endpoint to) const noexcept;
 
@@ -91,7 +96,9 @@ class Shard {
   void pass_on(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
   void pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
 
-  void send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
+  /// Tells all workers of a new epoch; `packet` would have begun a round too many of the old one, and is sent again.
+  void renew_epoch(const Packet& packet, Job& job) noexcept;
+  void send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
   void send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept;
   void send_straggler(const Packet& packet) noexcept;
   void send_challenge(const Packet& packet, TimePoint now) noexcept;

@@ -60,15 +60,17 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
   if (upstream_) {
     if (const auto refusal = upstream_->leaf().refuse(hello)) return send_error(packet, *refusal);
   }
+  if (draining_ && (packet.job == nullptr || !packet.job->roster().is_registered(hello.worker_id, packet.from))) {
+    return send_error(packet, {ErrorReason::kDraining});
+  }
   if (packet.job != nullptr) {
+    if (!make_way(packet, hello, *packet.job, now)) return;
     if (const auto field = difference(hello.config, packet.job->config())) {
+      if (packet.job->roster().size() == 0 && !upstream_) return take_over(packet, hello, now);
       return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
                                  .field = *field,
                                  .job_value = value_of(*field, packet.job->config()).value_or(0)});
     }
-  }
-  if (draining_ && (packet.job == nullptr || !packet.job->roster().is_registered(hello.worker_id, packet.from))) {
-    return send_error(packet, {ErrorReason::kDraining});
   }
   if (upstream_ && !is_in_root_job(packet, hello, now)) return;
   if (packet.job != nullptr) return join(packet, hello, *packet.job, now);
@@ -77,6 +79,35 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
   Job* job = jobs_.create(hello, slots, packet.from, now);
   if (job == nullptr) return send_error(packet, {ErrorReason::kTooManyJobs});
   join(packet, hello, *job, now);
+}
+
+void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
+  flush();  // queued results are in the job's memory
+  jobs_.remove(packet.header.job_id, JobChange::kIdle);
+  take_hello(
+      {.header = packet.header, .datagram = packet.datagram, .from = packet.from, .job = nullptr, .counters = strays_},
+      hello, now);
+}
+
+bool Shard::make_way(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {
+  switch (job.judge_training(hello.run, now)) {
+    case Roster::Training::kSame:
+      return true;
+    case Roster::Training::kOther:
+      send_probes(job, now);
+      send_error(packet, {ErrorReason::kOtherTraining});
+      return false;
+    case Roster::Training::kOver:
+      start_over(job, hello.run);
+      return true;
+  }
+  return false;
+}
+
+void Shard::start_over(Job& job, std::uint64_t run) noexcept {
+  flush();  // results may be queued that starting over clears
+  job.start_over();
+  if (upstream_) upstream_->renew(*upstream_->find(job.id()), run);
 }
 
 void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {
@@ -90,10 +121,8 @@ void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint n
       return send_error(
           packet, {.reason = ErrorReason::kDuplicateWorker, .worker_bitmap = std::uint64_t{1} << hello.worker_id});
     case Roster::Verdict::kRestarted:
-      flush();  // results may be queued that starting over clears
-      job.start_over();
+      start_over(job, hello.run);
       if (!upstream_) break;
-      upstream_->renew(*upstream_->find(job.id()));
       return packet.counters.count(Drop::kLater);
     case Roster::Verdict::kNew:
     case Roster::Verdict::kAgain:
@@ -118,6 +147,7 @@ std::uint32_t Shard::window_bytes(const Job& job, io::Endpoint to) const noexcep
 void Shard::send_welcome(const Packet& packet, const Job& job) noexcept {
   Message<wire::WelcomePayload> message{.header = reply_header(packet.header, MessageType::kWelcome), .payload = {}};
   message.header.epoch = job.epoch();
+  message.header.flags = job.has_quorum() ? wire::kFlagAbstain : std::uint8_t{0};
   message.payload.slots = job.slots();
   message.payload.norm_slots = job.norm_slots();
   message.payload.window_bytes = window_bytes(job, packet.from);

@@ -47,12 +47,16 @@ bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint n
       send_error(packet, {ErrorReason::kTooManyJobs});
       return false;
     }
+  } else if (link->run() != hello.run && !link->may_give_way(now)) {
+    send_error(packet, {ErrorReason::kOtherTraining});
+    return false;
   } else if (const auto field = difference(hello.config, link->config())) {
     send_error(packet, {.reason = ErrorReason::kConfigMismatch,
                         .field = *field,
                         .job_value = value_of(*field, link->config()).value_or(0)});
     return false;
   }
+  if (link->run() != hello.run) upstream_->renew(*link, hello.run);
   link->want(now);
   if (link->joined()) return true;
   upstream_->ask(*link, now);
@@ -79,7 +83,7 @@ void Shard::handle_root(const Packet& packet, TimePoint now) noexcept {
     case MessageType::kError:
       return take_root_error(packet, *link, now);
     case MessageType::kProbe:
-      if (!link->joined() || packet.header.epoch != link->epoch()) return packet.counters.count(Drop::kHeader);
+      if (!link->joined()) return packet.counters.count(Drop::kHeader);  // in whatever epoch, as workers do
       return upstream_->send(link->notice_header(MessageType::kAlive));
     case MessageType::kAggregate:
     case MessageType::kMaxNorm:
@@ -127,6 +131,9 @@ void Shard::take_root_error(const Packet& packet, RootLink& link, TimePoint now)
     case ErrorReason::kUnknownJob:
     case ErrorReason::kStaleEpoch:
       return leave_root_job(link, reason);
+    case ErrorReason::kNewEpoch:  // workers repeat what was refused, and it goes up again
+      if (!link.take_new_epoch(error->job_value)) packet.counters.count(Drop::kHeader);
+      return;
     case ErrorReason::kIncomplete:
     case ErrorReason::kOrderMismatch:
       return take_root_answer(packet, link);
@@ -151,7 +158,7 @@ void Shard::leave_root_job(RootLink& link, ErrorReason why) noexcept {
   if (why == ErrorReason::kStaleEpoch && job != nullptr) {
     // Another rack has other processes now, with which these workers have no rounds in common.
     job->start_over();
-    return link.start_over();
+    return link.start_over(link.run());
   }
   if (job != nullptr) jobs_.remove(link.job_id(), JobChange::kRootLost);
   upstream_->forget(link);
@@ -189,13 +196,15 @@ void Shard::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t 
   }
   AwaitedRounds& awaited = packet.job->awaited();
   const std::uint32_t round = packet.header.round;
+  wire::Header header = packet.header;
+  header.payload_count = reply.count;
   packet.job->mark_queued(local_slot, round, flush_number_);
   if (again) {
     awaited.asked(local_slot, round, packet.header.worker_id);
-    upstream_->send(link->repeated_sum_header(packet.header, now), reply.result);
+    upstream_->send(link->repeated_sum_header(header, now), reply.result);
   } else {
     awaited.sent(local_slot, round);
-    upstream_->send(link->partial_sum_header(packet.header, now), reply.result);
+    upstream_->send(link->partial_sum_header(header, now), reply.result);
   }
   packet.counters.sent_up.add();
 }

@@ -47,10 +47,10 @@ void Upstream::answer_challenge(RootLink& link, const wire::ChallengePayload& pa
   if (link.take_challenge(payload)) send(link.hello_header(), link.hello_payload());
 }
 
-void Upstream::renew(RootLink& link) noexcept {
+void Upstream::renew(RootLink& link, std::uint64_t run) noexcept {
   // Without GOODBYE: a place that is free is held for racks that ask for what will never be, and a contest is shorter.
   io_.flush();  // as above
-  link.start_over();
+  link.start_over(run);
 }
 
 void Upstream::end(RootLink& link) noexcept {

@@ -36,8 +36,9 @@ class Upstream {
   void answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept;
   void send(const wire::Header& header, std::span<const std::uint8_t> payload = {}) noexcept;
 
-  /// The job began anew here: so it must at the root, where the next HELLO contests the rack's place.
-  void renew(RootLink& link) noexcept;
+  /// The job began anew here, for this training: so it must at the root, where the next HELLO contests the rack's
+  /// place.
+  void renew(RootLink& link, std::uint64_t run) noexcept;
   /// Leaves the root's job.
   void end(RootLink& link) noexcept;
   /// Forgets a job that the root has forgotten.

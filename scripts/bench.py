@@ -248,6 +248,14 @@ def push_pull_sections() -> list[str]:
     ]
 
 
+def loss_section() -> list[str]:
+    """thc-ps on a network that loses packets."""
+    title = "Packets a second on a network that loses packets"
+    return markdown(
+        title, f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_loss.py", rows_of("bench_loss.py", "loss")
+    )
+
+
 def polling_threads_section() -> list[str]:
     """Sessions with one and two polling threads."""
     command = f"{PYTHON} tests/benchmarks/bench_polling_threads.py"
@@ -290,6 +298,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "kernels": kernels_section,
     "push_pull": push_pull_sections,
     "polling_threads": polling_threads_section,
+    "loss": loss_section,
     "ddp": ddp_section,
     "hierarchy": hierarchy_section,
     "fsdp": fsdp_section,

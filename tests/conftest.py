@@ -8,11 +8,26 @@ import pytest
 from hypothesis import settings
 from raw_worker import MakeWorker, Worker
 
+from byteps_thc.tools.bfloat16 import do_without_amx_if_it_crashes
 from byteps_thc.tools.launch import ParameterServer
 
 # Hypothesis gives up after an example of 0.2 s, unless it knows that it runs on CI: any stall of the machine is one.
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
+
+_BFLOAT16 = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Once for all processes of the run, which have this one's environment."""
+    if not hasattr(config, "workerinput"):  # which processes of pytest-xdist have
+        config.stash[_BFLOAT16] = do_without_amx_if_it_crashes()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what the tests run with."""
+    note = config.stash.get(_BFLOAT16, "")
+    return [note] if note else []
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import NoMemory
 from byteps_thc.baselines.packed_parameters import PackedParameters
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.agreement import Contents, RankAgreement, contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
@@ -45,6 +46,11 @@ class _Job:
     host: Tensor
     deliveries: list[Delivery] = field(default_factory=list)
     collectives: list[Waitable] = field(default_factory=list)
+
+    @property
+    def contents(self) -> Contents:
+        """What all ranks must have."""
+        return contents_of(self.buffer.key, self.buffer.parameters)
 
     @property
     def gradient(self) -> Tensor:
@@ -76,6 +82,7 @@ class BaselineEngine(ThreadedEngine[_Job], Engine):
         self._communicator = open_communicator(process_group, policy.deadline_s) if workers > 1 else None
         if self._communicator is not None:
             require_same_settings(self._communicator, workers, config.shared_settings() | policy.shared_settings())
+        self._agreement = None if self._communicator is None else RankAgreement(self._communicator, workers)
         self._stagings: dict[str, Staging] = {}
         self._parameters: dict[tuple[str, bool], list[tuple[PackedParameters, bool]]] = {}
         state = EngineState(
@@ -120,6 +127,10 @@ class BaselineEngine(ThreadedEngine[_Job], Engine):
 
     @torch.no_grad()
     def _send(self, job: _Job) -> Iterator[_Job]:
+        if self._agreement is not None:  # nothing of it has a fingerprint
+            self._agreement.require_same(
+                job.contents, self._state.loss_scale, f"round {job.context.round}", str(job.gradient.dtype)
+            )
         start = perf_counter()
         job.host = job.staging.fetch(job.buffer.gradient)
         job.deliveries = self._deliveries(job)

@@ -21,10 +21,13 @@ from typing_extensions import override
 
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.baselines.delivery import is_finite
+from byteps_thc.pipeline.agreement import RankAgreement, contents_of
+from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.loss_scaling import ScaledEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.transport.groups import open_communicator
 
 _UNCOMPRESSED_STEPS = 2  # torch's hook needs them: DDP rebuilds its buckets after the first step
 
@@ -47,6 +50,8 @@ class PowerSgd(BaselineConfig):
 class PowerSgdEngine(ScaledEngine):
     """Averages DDP buckets with torch's powerSGD_hook. It needs the parameters' shapes, so it takes whole GradBuckets.
 
+    Before a bucket is averaged, its parameters and the loss scale are compared with those of the other ranks.
+
     The first steps are uncompressed: policy.warmup_steps of them, at least 2. Waits end after the process group's own
     timeout, not after policy.deadline_s. A bucket whose average is not finite begins again without residual.
     """
@@ -59,14 +64,22 @@ class PowerSgdEngine(ScaledEngine):
         self._policy = policy
         self._state = EngineState(self.worker, self.workers, config.shared_settings())
         self._recorder = self._state.recorder
+        communicator = open_communicator(process_group, policy.deadline_s) if self.workers > 1 else None
+        self._agreement = None if communicator is None else RankAgreement(communicator, self.workers)
         self._begin(max(policy.warmup_steps, _UNCOMPRESSED_STEPS))
 
     def start_step(self) -> None:
         """Begin an optimizer step; called once, before its first bucket."""
         self._state.start_step()
 
-    def all_reduce_bucket(self, bucket: GradBucket) -> Future[Tensor]:
-        """Start averaging a bucket, in place; what a DDP communication hook has to do."""
+    def all_reduce_bucket(self, bucket: GradBucket, buffer: GradientBuffer) -> Future[Tensor]:
+        """Start averaging a bucket, in place; what a DDP communication hook has to do. buffer: the same gradients.
+
+        InputError, on all ranks, when they have different ones.
+        """
+        if self._agreement is not None:
+            contents = contents_of(buffer.key, buffer.parameters)
+            self._agreement.require_same(contents, self._state.loss_scale, f"step {self._state.step}")
         size = bucket.buffer().numel()
         stopped = self._policy.stop_step is not None and self._state.steps > self._policy.stop_step
         if stopped or self.workers == 1 or self._hook_state.iter < self._hook_state.start_powerSGD_iter:
@@ -88,6 +101,10 @@ class PowerSgdEngine(ScaledEngine):
     @override
     def restore_residuals(self) -> None:
         pass  # see protect_step()
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._state.loss_scale = scale
 
     @override
     def scale_residuals(self, factor: float) -> None:

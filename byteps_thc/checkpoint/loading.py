@@ -49,6 +49,9 @@ def load(
     their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients. A
     parameter without a saved residual starts with none.
 
+    Load only what you trust: torch unpickles the folder's metadata, so who can write to it runs code here, as with any
+    torch.distributed.checkpoint.load() of the folder.
+
     Raises CheckpointError when the checkpoint has no such entry, is damaged or does not hold together, and
     ConfigurationError when a parameter has another size, or has a residual here and is unknown now (strict=False drops
     it). An error on one rank is an error on all of them, and then no state has changed; but for a state whose

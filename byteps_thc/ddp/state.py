@@ -25,7 +25,7 @@ from byteps_thc.engines import (
 )
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.drift_warning import DriftWarning
+from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
@@ -49,7 +49,8 @@ class ThcState(Averager):
     s of a node has the job network.job + s. model: names the residuals in checkpoints after the model's parameters
     (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's first iteration,
     which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of
-    the scaled gradients when its scale changes; and when an average is not finite, so that it skips the step, all
+    the scaled gradients when its scale changes, and all ranks must have the same (but those of a quorum or with
+    lost packets); and when an average is not finite, so that it skips the step, all
     residuals stay as they were before (not PowerSGD's), at the cost of a copy of them per step. Without it only those
     of that partition do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
@@ -89,7 +90,9 @@ class ThcState(Averager):
         self._buckets = BucketBuffers(model)
         self._log = RankZeroLog(every=log_every, rank=self.replicas.rank)
         # An average that is not finite may be that of another shard.
-        self._scaling = LossScaling(grad_scaler, [self.engine], sees_all=self._mesh is None)
+        self._scaling = LossScaling(
+            grad_scaler, [self.engine], sees_all=self._mesh is None, compared=not may_drift(network, workers)
+        )
         self._steps = 0
         #: for average_gradient
         self.number = register_averager(self)
@@ -100,7 +103,7 @@ class ThcState(Averager):
         if bucket.index() == 0:
             self._start_step()
         if isinstance(self.engine, PowerSgdEngine):
-            return self.engine.all_reduce_bucket(bucket)
+            return self.engine.all_reduce_bucket(bucket, self._buckets.buffer(bucket))
         return _unwrapped(self.engine.all_reduce(self._buckets.buffer(bucket)))
 
     @override

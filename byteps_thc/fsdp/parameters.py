@@ -39,6 +39,10 @@ class ShardedParameter:
     ranks: int
     source: Any  # torch's FSDPParam
 
+    def __str__(self) -> str:
+        """What must be the same on all ranks."""
+        return f"{self.name!r} {list(self.shape)} sharded in dimension {self.dim}"
+
     @property
     def trained(self) -> bool:
         """Whether it gets gradients now."""
@@ -214,7 +218,8 @@ def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], b
                 if (elements := parameter.shard_elements(row))
             ]
     in_order = tuple(sorted(compressed, key=lambda part: part.start))
-    return ShardMatrix(_group_key(group, trained), ranks, columns, in_order, tuple(exact))
+    lines = tuple(map(str, trained))
+    return ShardMatrix(_group_key(group, trained), ranks, columns, in_order, tuple(exact), lines)
 
 
 def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor) -> GradientBuffer:

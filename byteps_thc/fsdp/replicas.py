@@ -12,18 +12,18 @@ from torch.distributed.device_mesh import DeviceMesh
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine, network_of_shard
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.fsdp.compression import FsdpCompression
 from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
-from byteps_thc.pipeline.drift_warning import DriftWarning
+from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
 from byteps_thc.transport.mesh import compressed_group
-from byteps_thc.transport.replicas import RankReplicas
+from byteps_thc.transport.replicas import RankReplicas, require_same_lines
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -66,9 +66,16 @@ def compress_replicas(
     network = network_of_shard(network, shard)
     engine = make_engine(replicas, scheme, policy, network, _shards_on(mesh))
     same_shards = RankReplicas(replicas, policy.deadline_s)
+    lines = [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
+    try:
+        require_same_lines(same_shards, lines, "parameters")
+    except ThcError:
+        engine.close()
+        raise
     # Of the first replicas of all shards only one warns.
     drift_warning = DriftWarning(network, replicas.size(), same_shards) if dist.get_rank() == 0 else None
-    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), drift_warning)
+    compared = not may_drift(network, replicas.size())
+    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), drift_warning, scale_compared=compared)
     for group in groups:
         group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps))
 

@@ -31,7 +31,7 @@ class BackwardSteps:
     backward pass a group may come several times, once for every forward pass of its module.
 
     grad_scaler: see LossScaling. log_every: steps per log line of rank 0; 0: none. drift_warning: None: there is none.
-    settle: ends what is in flight, before the engine begins a step or changes residuals.
+    settle: ends what is in flight, before the engine begins a step or changes residuals. scale_compared: LossScaling's.
     """
 
     def __init__(
@@ -42,11 +42,13 @@ class BackwardSteps:
         rank: int,
         drift_warning: DriftWarning | None = None,
         settle: Callable[[], None] = lambda: None,
+        *,
+        scale_compared: bool = True,
     ) -> None:
         self._engine = engine
         self._settle = settle
         self._drift_warning = drift_warning
-        self.scaling = LossScaling(grad_scaler, [engine], sees_all=False)
+        self.scaling = LossScaling(grad_scaler, [engine], sees_all=False, compared=scale_compared)
         self._log = RankZeroLog(every=log_every, rank=rank)
         self._backward = NO_BACKWARD  # of the last gradient
         self._reduced: set[str] = set()  # groups with a gradient in this step

@@ -13,15 +13,20 @@ PATIENCE_STEPS = 1000
 _logger = logging.getLogger("byteps_thc")
 
 
+def may_drift(network: NetworkConfig | None, workers: int) -> bool:
+    """Whether ranks may get different averages. network: None: the ranks sum, and all get the same."""
+    return network is not None and network.may_drift(workers)
+
+
 class DriftWarning:
     """Warns once on rank 0 (logger "byteps_thc") when ranks may get different averages and have no synchroniser.
 
-    network: None: the ranks sum, and all get the same. replicas: None: nobody can synchronise, and all ranks warn.
+    network: as may_drift's. replicas: None: nobody can synchronise, and all ranks warn.
     """
 
     def __init__(self, network: NetworkConfig | None, workers: int, replicas: Replicas | None) -> None:
         first = replicas is None or replicas.is_root
-        self._watching = network is not None and network.may_drift(workers) and first
+        self._watching = may_drift(network, workers) and first
         self._replicas = replicas
         self._steps = 0
 

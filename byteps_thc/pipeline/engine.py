@@ -39,6 +39,13 @@ class EngineBase(Protocol):
     def restore_residuals(self) -> None:
         """Bring the residuals back to what they were at protect_step(): the step was skipped."""
 
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on; 1 before the first call.
+
+        It is compared with every gradient: one that comes with another scale on another rank is an InputError there as
+        here.
+        """
+
     def scale_residuals(self, factor: float) -> None:
         """Multiply all residuals: gradients come in another unit from now on (GradScaler changed its scale)."""
 

@@ -45,6 +45,8 @@ class EngineState:
         self.steps = 0
         #: gradients begun: no two have the same random keys
         self.round = 0
+        #: what gradients are multiplied by
+        self.loss_scale = 1.0
         self._measured_step = 0  # of which the recorder has the residuals
 
     @property

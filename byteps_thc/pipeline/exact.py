@@ -13,16 +13,24 @@ from byteps_thc.transport.recorder import TrafficRecorder
 
 @dataclass
 class ExactPart:
-    """values: float32, of this rank, then their sum over the ranks once `sum` is waited for."""
+    """values: float32, of this rank, then their sum over the ranks once `sum` is waited for; None: not started yet."""
 
     values: Tensor
-    sum: Waitable
+    sum: Waitable | None = None
+
+    def start(self, exact: ExactSum, recorder: TrafficRecorder, workers: int) -> None:
+        """Start the sum; all ranks are known to have as many values, of the same parameters."""
+        recorder.add_collective(2 * self.values.nbytes, workers)
+        self.sum = exact(self.values)
+
+    def wait(self) -> None:
+        """Wait for the sum."""
+        assert self.sum is not None
+        self.sum.wait()
 
 
-def start_exact(
-    prepared: PreparedBuffer, gradient: Tensor, compress: bool, exact: ExactSum, recorder: TrafficRecorder, workers: int
-) -> ExactPart | None:
-    """Take it out of the gradient, where small parameters become zero like padding, and start its sum."""
+def take_exact(prepared: PreparedBuffer, gradient: Tensor, compress: bool) -> ExactPart | None:
+    """Take it out of the gradient, where small parameters become zero like padding; None: there is nothing."""
     values = None
     if not compress:
         values = gradient.float()  # the same tensor when it is float32 already
@@ -30,10 +38,7 @@ def start_exact(
         values = prepared.exact_values.copy_(gradient.index_select(0, prepared.exact_index))
     if compress and prepared.clear_index is not None:
         gradient.index_fill_(0, prepared.clear_index, 0.0)
-    if values is None:
-        return None
-    recorder.add_collective(2 * values.nbytes, workers)
-    return ExactPart(values, exact(values))
+    return None if values is None else ExactPart(values)
 
 
 def finish_exact(

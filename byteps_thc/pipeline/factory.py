@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.agreement import RankAgreement
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.device.recording import record_cuda_graph
@@ -21,8 +24,9 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engine import ThcEngine
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator, open_device_communicator
-from byteps_thc.transport.handshake import ranks_on_this_host, require_same_settings, require_same_table
+from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
 from byteps_thc.transport.ranks import Collectives, RanksTransport
+from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 from byteps_thc.transport.transport import Transport
 from byteps_thc.worker_limits import require_packet_workers
@@ -116,6 +120,7 @@ def _host_engine(
         policy,
         transport=RanksTransport(resolved, collectives, recorder, compressor.pool),
         exact=exact.sum_,
+        agreement=RankAgreement(exact, workers),
         recorder=recorder,
     )
 
@@ -137,12 +142,15 @@ def network_engine(
     require_packet_workers(workers)
     exact = open_communicator(process_group, policy.deadline_s)
     device = _agreed_device(exact, "network", process_group, config, policy, gradients_on, network)
+    if told_run(network.run) is None:  # on all ranks or none
+        network = replace(network, run=agreed_run(exact, workers))
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     recorder = StatsRecorder()
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)
-    return ThcEngine(kernels, policy, transport=transport, exact=exact.sum_, recorder=recorder)
+    agreement = RankAgreement(exact, workers)
+    return ThcEngine(kernels, policy, transport=transport, exact=exact.sum_, agreement=agreement, recorder=recorder)
 
 
 def make_server_engine(

@@ -1,21 +1,24 @@
 """Do all workers average the same gradient? Asked with the norms of every piece, before any of its codes is sent.
 
 Sums of codes are right only if all workers encode the same elements with the same random bits. What decides that
-(names, sizes, settings, round) is hashed to a fingerprint f of 31 bits. Two words more travel in front of the norms,
+(names, sizes, settings, round, loss scale) is hashed to a fingerprint f of 31 bits. Two words more travel in front of
+the norms,
 
     f    and    2^31 - 1 - f
 
-of which, as of the norms, the workers get the maximum. Let M be the largest f and m the smallest: the maxima are M and
-2^31 - 1 - m. If all are equal, everyone gets back the words that it sent. If not, M > m, and everyone finds out: who
-has f < M gets another first word; who has f = M > m gets another second one. So all workers raise an error at the same
-piece, nobody waits for the codes of it, and M or m is what another worker has. With a quorum the maxima are of the
-workers in the sum, and of nobody else.
+which, like norms, never have a sign bit, and of which, as of the norms, the workers get the maximum. Let M be the
+largest f and m the smallest: the maxima are M and 2^31 - 1 - m. If all are equal, everyone gets back the words that it
+sent. If not, M > m, and everyone finds out: who has f < M gets another first word; who has f = M > m gets another
+second one. So all workers raise an error at the same piece, nobody waits for the codes of it, and M or m is what
+another worker has. With a quorum the maxima are of the workers in the sum, and of nobody else.
 
-f = (hash of names, sizes, settings + round) mod 2^31: who knows another's gradient knows its round, too.
+f = (hash of names, sizes, settings + round + hash of the loss scale) mod 2^31: who knows another's gradient knows its
+round, too, and other loss scales are tried out.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +28,7 @@ import numpy as np
 from byteps_thc.arrays import F32
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
-
-#: In front of the norms of a piece. Like norms they are compared as integers, and never have a sign bit.
-FINGERPRINT_WORDS = 2
+from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 _MODULUS = 1 << 31
 #: What the two words add up to; so do the maxima over the workers if, and only if, all have the same words.
@@ -36,6 +37,8 @@ LARGEST_WORD = _MODULUS - 1
 #: wider, the likelier is a chance hit. Of the same gradient, whose rounds differ after other checkpoints; of another.
 _NEAR_ROUNDS_SAME = 1 << 20
 _NEAR_ROUNDS_OTHER = 1 << 10
+#: What another worker's loss scale may be: a GradScaler begins with 2^16, doubles and halves.
+_LIKELY_SCALES = tuple(2.0**exponent for exponent in range(-32, 65))
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,6 @@ class Known:
 
     label: str
     hash: int
-
-    def words(self, round: int) -> tuple[int, int]:
-        """Return the two words that stand for it in a round, of 31 bits."""
-        fingerprint = (self.hash + round) % _MODULUS
-        return fingerprint, LARGEST_WORD - fingerprint
 
 
 class Fingerprints:
@@ -61,11 +59,25 @@ class Fingerprints:
         table = resolved.table
         self._settings = (resolved.shared_hash, table.bits, [*table.values], resolved.workers)
         self._worker = worker
-        self._known: dict[tuple[tuple[str, ...], int, str], Known] = {}
+        self._known: dict[tuple[tuple[str, ...], int, str, str], Known] = {}
+        self._scale = self._scale_before = 1.0
 
-    def of(self, names: Sequence[str], columns: int, label: str) -> Known:
-        """Return what identifies a piece, which is known from now on. label: what errors call it, with its size."""
-        key = (tuple(names), columns, label)
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on. Call it while none is under way."""
+        if scale != self._scale:
+            self._scale, self._scale_before = scale, self._scale
+
+    def words(self, known: Known, round: int) -> tuple[int, int]:
+        """Return the two words that stand for a piece in a round, of 31 bits."""
+        fingerprint = _fingerprint(known, round, self._scale)
+        return fingerprint, LARGEST_WORD - fingerprint
+
+    def of(self, names: Sequence[str], columns: int, label: str, layout: str = "") -> Known:
+        """Return what identifies a piece, which is known from now on.
+
+        label: what errors call it, with its size. layout: what is in the gradient it is of (agreement.layout_of).
+        """
+        key = (tuple(names), columns, label, layout)
         known = self._known.get(key)
         if known is None:
             digest = hashlib.blake2b(repr((key, self._settings)).encode(), digest_size=4).digest()
@@ -77,9 +89,18 @@ class Fingerprints:
     ) -> InputError:
         """Return the error that names both sides. maxima: of the two words. outcome: what became of the gradient."""
         others = maxima[0], LARGEST_WORD - maxima[1]
-        guesses = [guess for other in others for guess in self._guesses(own, round, other)]
-        if not guesses:
-            theirs = "another one a gradient that is unknown here. Names, sizes and settings must be"
+        # A device tells some steps later, and the scaler has halved the scale because of it.
+        used = (scale for scale in (self._scale, self._scale_before) if _fingerprint(own, round, scale) in others)
+        own_scale = next(used, self._scale)
+        guesses = [guess for other in others for guess in self._guesses(own, round, own_scale, other)]
+        here = f"{own.label} in round {round}"
+        likely = (_other_scale(own, round, own_scale, other) for other in others)
+        scale = next((scale for scale in likely if scale is not None), None)
+        if scale is not None:
+            here = f"{own.label} in round {round}, scaled by {own_scale:g}"
+            theirs = f"another one the same, scaled by {scale:g}. Is it the same GradScaler? Loss scales must be"
+        elif not guesses:
+            theirs = "another one a gradient that is unknown here. Names, sizes, settings and loss scales must be"
         else:
             _, label, other_round = min(guesses)
             if label == own.label:
@@ -89,24 +110,43 @@ class Fingerprints:
                 )
             else:
                 theirs = f"another one {label} in round {other_round}. Names, sizes and rounds must be"
+        order = "" if scale is not None else ", in the same order"
         return InputError(
-            f"workers average different gradients: this one (worker {self._worker}) {own.label} in round {round}, "
-            f"{theirs} the same on all workers, in the same order. {outcome}; no worker can go on: end "
-            "all of them, and start again with the same gradients and checkpoints"
+            f"workers average different gradients: this one (worker {self._worker}) {here}, {theirs} the same on all "
+            f"workers{order}. {outcome}; no worker can go on: end all of them, and start again with the same gradients "
+            "and checkpoints"
         )
 
-    def _guesses(self, own: Known, round: int, other: int) -> list[tuple[int, str, int]]:
+    def _guesses(self, own: Known, round: int, scale: float, other: int) -> list[tuple[int, str, int]]:
         """What the other's fingerprint may mean: (rounds from here, label, round)."""
         guesses = []
-        if other == (own.hash + round) % _MODULUS:
+        if other == _fingerprint(own, round, scale):
             return []
         for known in list(self._known.values()):
             # Signed, the shorter way around.
-            ahead = (other - known.hash - round + _MODULUS // 2) % _MODULUS - _MODULUS // 2
+            ahead = (other - _fingerprint(known, round, scale) + _MODULUS // 2) % _MODULUS - _MODULUS // 2
             near = _NEAR_ROUNDS_SAME if known is own else _NEAR_ROUNDS_OTHER
             if abs(ahead) <= near and round + ahead >= 0:
                 guesses.append((abs(ahead), known.label, round + ahead))
         return guesses
+
+
+def _fingerprint(known: Known, round: int, scale: float) -> int:
+    return (known.hash + round + _scale_hash(scale)) % _MODULUS
+
+
+def _other_scale(own: Known, round: int, own_scale: float, other: int) -> float | None:
+    """The loss scale with which the other's fingerprint is of the same piece and round; None: it is not that."""
+    others = (scale for scale in _LIKELY_SCALES if scale != own_scale)
+    return next((scale for scale in others if other == _fingerprint(own, round, scale)), None)
+
+
+@functools.lru_cache(maxsize=256)
+def _scale_hash(scale: float) -> int:
+    """1: no scale at all."""
+    if scale == 1:
+        return 0
+    return int.from_bytes(hashlib.blake2b(scale.hex().encode(), digest_size=4).digest()) % _MODULUS
 
 
 class NormWords:
@@ -115,17 +155,25 @@ class NormWords:
     norms: float32[rows, blocks], to be written before each send.
     """
 
-    def __init__(self, fingerprints: Fingerprints, names: Sequence[str], columns: int, blocks: int, label: str) -> None:
+    def __init__(
+        self,
+        fingerprints: Fingerprints,
+        names: Sequence[str],
+        columns: int,
+        blocks: int,
+        label: str,
+        layout: str = "",
+    ) -> None:
         self._fingerprints = fingerprints
-        self._identity = fingerprints.of(names, columns, label)
-        self._round = 0
+        self._identity = fingerprints.of(names, columns, label, layout)
+        self._round, self._sent = 0, (0, 0)
         self._words: F32 = np.zeros(norm_words(len(names), blocks), np.float32)
         self.norms: F32 = self._words[FINGERPRINT_WORDS:].reshape(len(names), blocks)
 
     def begin(self, round: int) -> F32:
         """Return the words to send in this round, for Transfer.send_norms()."""
-        self._round = round
-        self._words[:FINGERPRINT_WORDS].view(np.int32)[:] = self._identity.words(round)
+        self._round, self._sent = round, self._fingerprints.words(self._identity, round)
+        self._words[:FINGERPRINT_WORDS].view(np.int32)[:] = self._sent
         return self._words
 
     def maxima(self, received: F32) -> F32:
@@ -136,7 +184,7 @@ class NormWords:
         """
         largest, complement = (int(word) for word in received[:FINGERPRINT_WORDS].view(np.int32))
         left_behind = largest == complement == 0  # real maxima add up to 2^31 - 1 or more
-        if not left_behind and (largest, complement) != self._identity.words(self._round):
+        if not left_behind and (largest, complement) != self._sent:
             raise self._fingerprints.mismatch(self._identity, self._round, (largest, complement))
         return received[FINGERPRINT_WORDS:].reshape(self.norms.shape)
 

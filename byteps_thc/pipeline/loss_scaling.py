@@ -25,6 +25,9 @@ class ScaledEngine(Protocol):
     def restore_residuals(self) -> None:
         """Undo the step's changes of residuals."""
 
+    def use_loss_scale(self, scale: float) -> None:
+        """Have it compared with that of the other workers from the next gradient on."""
+
     def scale_residuals(self, factor: float) -> None:
         """Multiply all residuals."""
 
@@ -33,13 +36,23 @@ class LossScaling:
     """Keeps the residuals of engines in step with a GradScaler.
 
     scaler: None, or one that is not enabled: nothing happens. sees_all: whether the engines see all averages that
-    the scaler sees; otherwise, as with shards, a skipped step is known by a smaller scale, too.
+    the scaler sees; otherwise, as with shards, a skipped step is known by a smaller scale, too. compared: whether all
+    workers must have the same scale. Not where replicas may drift: one that was left behind by a quorum does not skip
+    the step that the others skip, and its scaler is copied from rank 0 like the parameters (ParameterSynchronizer).
     """
 
-    def __init__(self, scaler: LossScale | None, engines: Sequence[ScaledEngine], *, sees_all: bool = True) -> None:
+    def __init__(
+        self,
+        scaler: LossScale | None,
+        engines: Sequence[ScaledEngine],
+        *,
+        sees_all: bool = True,
+        compared: bool = True,
+    ) -> None:
         self._scaler = scaler
         self._engines = engines
-        self._sees_all = sees_all
+        self._sees_all, self._compared = sees_all, compared
+        self._told: float | None = None  # what the engines compare
         self._update: object = None  # the last update() of the scaler
         #: of the residuals; None: no step yet, or no scaler
         self.scale: float | None = None
@@ -67,6 +80,10 @@ class LossScaling:
         if self.scale is not None and scale != self.scale:
             for engine in self._engines:
                 engine.scale_residuals(scale / self.scale)
+        if self._compared and scale != self._told:
+            for engine in self._engines:
+                engine.use_loss_scale(scale)
+            self._told = scale
         self.scale = scale
 
     def undo_skipped_step(self) -> None:

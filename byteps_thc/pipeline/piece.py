@@ -73,7 +73,7 @@ class Piece:
     names: of the partitions, a random key each; the same on all workers. columns: elements of a row. residuals:
     float32[columns] for each row, read and written in place, where the kernels work; None without error feedback.
     transfer: from tools.new_transfer(), for that many rows, and nobody else's until decode() is over. label: what
-    errors call it, the same on all workers. decoded: the row to decode.
+    errors call it, the same on all workers. layout: as Fingerprints.of's. decoded: the row to decode.
     """
 
     def __init__(
@@ -85,11 +85,12 @@ class Piece:
         residuals: Sequence[Any] | None,
         *,
         label: str,
+        layout: str = "",
         decoded: int = 0,
     ) -> None:
         blocks, _ = tools.compressor.sizes(columns)
         self._tools, self._transfer = tools, transfer
-        self._words = NormWords(tools.fingerprints, names, columns, blocks, label)
+        self._words = NormWords(tools.fingerprints, names, columns, blocks, label, layout)
         self._norms = self._words.norms
         codes = transfer.codes.reshape(len(names), -1)
         self._rows = [
@@ -174,19 +175,21 @@ class PlacedPiece:
     span: slice
 
 
-def make_pieces(tools: PieceTools, key: str, size: int, residual: Any | None, *, label: str) -> list[PlacedPiece]:
+def make_pieces(
+    tools: PieceTools, key: str, size: int, residual: Any | None, *, label: str, layout: str = ""
+) -> list[PlacedPiece]:
     """Return the pieces of a gradient `key` of `size` elements.
 
-    residual: float32[size], see Piece; None: no error feedback. label: what errors call the gradient.
+    residual: float32[size], see Piece; None: no error feedback. label: what errors call the gradient. layout: as
+    Fingerprints.of's.
     """
     placed = []
     for name, span in partition_spans(key, size, tools.compressor.config):
         columns = span.stop - span.start
         transfer = tools.new_transfer(name, 1, columns)
         part = f"elements {span.start} to {span.stop} of {size}" if columns < size else f"{size} elements"
-        piece = Piece(
-            tools, transfer, [name], columns, None if residual is None else [residual[span]], label=f"{label} ({part})"
-        )
+        kept = None if residual is None else [residual[span]]
+        piece = Piece(tools, transfer, [name], columns, kept, label=f"{label} ({part})", layout=layout)
         placed.append(PlacedPiece(piece, span))
     return placed
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc.errors import InputError
+from byteps_thc.pipeline.agreement import contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.in_flight import InFlight
 from byteps_thc.pipeline.kernels import Kernels
@@ -24,13 +25,15 @@ class PreparedBuffer:
 
     exact_index: int64, elements of small parameters; None without any. exact_values: float32, room for them.
     clear_index: int64, elements whose residual stays zero: small parameters and padding; None without any.
-    all_exact: nothing is large enough to be compressed. residual: float32, of the buffer; None without error feedback.
+    all_exact: nothing is large enough to be compressed. contents: what all ranks must have. residual: float32, of the
+    buffer; None without error feedback.
     """
 
     def __init__(self, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device) -> None:
         self.key = buffer.key
         self.size = buffer.gradient.numel()
         self.parameters = buffer.parameters
+        self.contents = contents_of(buffer.key, buffer.parameters)
         self.names = frozenset(parameter.name for parameter in buffer.parameters)
         small = [part for part in self.parameters if part.size < policy.bypass_elements]
         self.all_exact = len(small) == len(self.parameters)
@@ -66,7 +69,8 @@ class StagedBuffer(PreparedBuffer):
         feedback = tools.compressor.config.error_feedback
         kept = residuals.of(self.key, self.size, self.parameters) if feedback else None
         self.residual = None if kept is None else self._kernels.tensor(kept)
-        self.pieces = make_pieces(tools, self.key, self.size, kept, label=label_of(self.parameters))
+        label, layout = self.contents.label, self.contents.layout
+        self.pieces = make_pieces(tools, self.key, self.size, kept, label=label, layout=layout)
 
 
 PreparedT = TypeVar("PreparedT", bound=PreparedBuffer)
@@ -123,12 +127,6 @@ def check_buffer(buffer: GradientBuffer) -> None:
         if not position <= part.start <= part.stop <= gradient.numel():
             raise InputError(f"slices of buffer {buffer.key!r} are not ascending and disjoint at {part}")
         position = part.stop
-
-
-def label_of(parameters: tuple[ParameterSlice, ...]) -> str:
-    """Return what people know a buffer by: keys may be hashes."""
-    first, last = parameters[0].name, parameters[-1].name
-    return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
 
 
 def index_of(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor | None:

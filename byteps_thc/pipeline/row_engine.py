@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.errors import InputError
+from byteps_thc.pipeline.agreement import Contents, RankAgreement
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ExactColumns, ShardMatrix
@@ -20,16 +20,19 @@ from byteps_thc.pipeline.stage_threads import Stage
 from byteps_thc.pipeline.threaded_engine import ThreadedEngine
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Communicator, Waitable
-from byteps_thc.transport.handshake import all_have_same
 
+_HINT = (
+    "All ranks must have parameters of the same names and sizes in the same order, use and freeze the same ones (or "
+    "call set_reduce_scatter_unused_params(True)), and have the same loss scale"
+)
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass
 class NextGradient:
-    """What all ranks must have as the next one. label: describes the gradient. gradient: what the future is to give."""
+    """What all ranks must have as the next one. contents: of the gradient. gradient: what the future is to give."""
 
-    label: str
+    contents: Contents
     gradient: Tensor
     future: Future[Tensor] = field(default_factory=Future, kw_only=True)
 
@@ -88,6 +91,7 @@ class RowEngine(ThreadedEngine[NextGradient]):
     ) -> None:
         self.policy = policy
         self._communicator = communicator
+        self._agreement = RankAgreement(communicator, state.workers, _HINT)
         self._recorder = state.recorder
         name, self._begin = begin
         super().__init__(state, [(name, self._begin_same), *later], clock)
@@ -97,20 +101,21 @@ class RowEngine(ThreadedEngine[NextGradient]):
         """Whether gradients of the current step are compressed."""
         return self.policy.compresses(self._state.step)
 
-    def require_same(self, label: str) -> None:
+    def require_same(self, label: str, matrix: ShardMatrix) -> None:
         """Wait until it is known that a gradient reduced without this engine is the next one on all ranks.
 
-        Raises what reduce_scatter() gives. label: as there.
+        Raises what reduce_scatter() gives. label, matrix: as there; the gradient may lack some of the parameters.
         """
-        asked = NextGradient(label, torch.empty(0))
+        asked = NextGradient(Contents(label, matrix.parameters), torch.empty(0))
         self._submit(asked)
         asked.wait()
 
     def reduce_scatter(self, label: str, matrix: ShardMatrix, gradient: Tensor, output: Tensor) -> RowReduction:
         """Start writing the average over the ranks of row `worker` to `output`.
 
-        label: describes the gradient. When not all ranks have that as the next one, all get InputError; otherwise they
-        would wait for one another until the deadline, or sum gradients of different parameters. gradient:
+        label: describes the gradient. When not all ranks have that as the next one, with the same parameters and loss
+        scale, all get InputError, which says what each has; otherwise they would wait for one another until the
+        deadline, or sum gradients of different parameters. gradient:
         [matrix.size], output: [matrix.columns]; float32, float16 or bfloat16, contiguous, CPU, or CUDA, which is staged
         through the host and done on return. The gradient is used as scratch. What travels together with a gradient that
         is not finite on any rank (THC: a rotation block) becomes NaN. Raises InputError for other tensors.
@@ -118,7 +123,8 @@ class RowEngine(ThreadedEngine[NextGradient]):
         require_fitting(matrix, self.workers, gradient, output)
         result = torch.empty_like(output, device="cpu") if output.is_cuda else output
         residual = self._residual_of(matrix)
-        reduction = RowReduction(label, result, matrix, gradient.cpu(), self._state.next_round(), residual)
+        contents = Contents(label, matrix.parameters)
+        reduction = RowReduction(contents, result, matrix, gradient.cpu(), self._state.next_round(), residual)
         self._submit(reduction)
         if result is not output:
             output.copy_(reduction.wait())
@@ -134,22 +140,18 @@ class RowEngine(ThreadedEngine[NextGradient]):
         """Return what RowReduction has; by the calling thread, which alone moves residuals."""
 
     def _submit(self, gradient: NextGradient) -> None:
-        self._in_flight.begin(gradient.label, gradient)
+        self._in_flight.begin(gradient.contents.label, gradient)
         self._threads.submit(gradient)
 
     def _begin_same(self, gradient: NextGradient) -> Iterable[object]:
-        if not all_have_same(self._communicator, zlib.crc32(gradient.label.encode())):
-            raise InputError(
-                f"ranks reduce different gradients; here it is that of {gradient.label}. All ranks must use the same "
-                "parameters, and freeze the same ones; or call set_reduce_scatter_unused_params(True)"
-            )
+        self._agreement.require_same(gradient.contents, self._state.loss_scale)
         if isinstance(gradient, RowReduction):
             return self._begin(gradient)
         self._finish(gradient)
         return ()
 
     def _finish(self, gradient: NextGradient) -> None:
-        self._in_flight.finish(gradient.label, gradient)
+        self._in_flight.finish(gradient.contents.label, gradient)
 
     def _start_exact(self, reduction: RowReduction) -> None:
         """Start summing the columns that travel uncompressed, if any. By the first stage."""

@@ -18,7 +18,8 @@ class ShardMatrix:
 
     key: names it, the same on all ranks; other places of parameters have another key. compressed: parameters that are
     compressed, ascending and disjoint; one that is sharded has a slice in every row. exact: columns (start, stop) of
-    parameters that travel uncompressed. All else is padding.
+    parameters that travel uncompressed. All else is padding. parameters: all of them in their order, a line for each,
+    which must be the same on all ranks.
     """
 
     key: str
@@ -26,6 +27,7 @@ class ShardMatrix:
     columns: int
     compressed: tuple[ParameterSlice, ...]
     exact: tuple[tuple[int, int], ...] = ()
+    parameters: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

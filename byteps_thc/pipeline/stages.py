@@ -2,8 +2,8 @@
 
     measure -> encode -> sum -> decode
 
-Buffers and pieces overlap. What is not compressed travels beside the pieces: it leaves in the first stage and is put
-back in the last one.
+Buffers and pieces overlap. What is not compressed travels beside the pieces: it leaves in the second stage, once all
+workers are known to have the same gradient, and is put back in the last one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.pipeline.exact import ExactPart, finish_exact, start_exact
+from byteps_thc.pipeline.agreement import RankAgreement
+from byteps_thc.pipeline.exact import ExactPart, finish_exact, take_exact
 from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.piece import PieceTools, PlacedPiece
 from byteps_thc.pipeline.prepared_buffer import StagedBuffer
@@ -51,20 +52,30 @@ class Task:
 class Stages:
     """The functions of the threads, in which the stream of the kernels is the current one.
 
+    agreement: asked about what has no pieces; None: exact sums go by the gradients' names. loss_scale: of gradients.
     finish: called with every job whose gradient is the average now, or will be when the stream gets there.
     """
 
-    def __init__(self, tools: PieceTools, kernels: Kernels, exact: ExactSum, finish: Callable[[Job], None]) -> None:
+    def __init__(
+        self,
+        tools: PieceTools,
+        kernels: Kernels,
+        exact: ExactSum,
+        agreement: RankAgreement | None,
+        loss_scale: Callable[[], float],
+        finish: Callable[[Job], None],
+    ) -> None:
         self._tools = tools
         self._view = kernels.view
         self._workers = torch.tensor(float(tools.compressor.workers), device=kernels.device)
         self._exact = kernels.sum_here(exact, tools.recorder)
+        self._agreement, self._loss_scale = agreement, loss_scale
         self._finish = finish
 
     def measure(self, job: Job) -> Iterator[Task]:
-        """Start what travels exactly, and send the norms of the pieces."""
+        """Take out what travels exactly, and send the norms of the pieces."""
         job.staged = job.prepared.staging.fetch(job.gradient)
-        self._start_exact(job)
+        self._take_exact(job)
         pieces = job.prepared.pieces if job.compress else []
         flat = self._view(job.staged)
         for placed in pieces:
@@ -74,11 +85,16 @@ class Stages:
             yield Task(job, None, True)
 
     def encode(self, task: Task) -> Iterator[Task]:
-        """Send the codes."""
+        """Send the codes, and what travels exactly once no worker can have another gradient."""
+        job = task.job
         if task.placed is not None:
             task.placed.piece.encode()
             if task.last:
-                task.job.prepared.clear_residual()
+                job.prepared.clear_residual()
+        elif self._agreement is not None:
+            self._agreement.require_same(job.prepared.contents, self._loss_scale(), f"round {job.round}")
+        if job.exact is not None and job.exact.sum is None:
+            job.exact.start(self._exact, self._tools.recorder, self._tools.compressor.workers)
         yield task
 
     def sum(self, task: Task) -> Iterator[Task]:
@@ -102,17 +118,16 @@ class Stages:
             self._finish(job)
         return iter(())
 
-    def _start_exact(self, job: Job) -> None:
-        recorder, prepared = self._tools.recorder, job.prepared
-        workers = self._tools.compressor.workers
-        job.exact = start_exact(prepared, job.staged, job.compress, self._exact, recorder, workers)
+    def _take_exact(self, job: Job) -> None:
+        prepared = job.prepared
+        job.exact = take_exact(prepared, job.staged, job.compress)
         exact = 0 if job.exact is None else job.exact.values.numel()
-        recorder.add_gradient(compressed=prepared.size - exact, uncompressed=exact)
+        self._tools.recorder.add_gradient(compressed=prepared.size - exact, uncompressed=exact)
 
     def _finish_exact(self, job: Job) -> None:
         if job.exact is None:
             return
-        job.exact.sum.wait()
+        job.exact.wait()
         with self._tools.working("decode_ms"):
             average = finish_exact(job.exact, job.prepared, job.staged, job.compress, self._workers)
             if self._tools.rollback.active and not average.isfinite().all():

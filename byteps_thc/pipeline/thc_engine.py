@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
+from byteps_thc.pipeline.agreement import RankAgreement
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
@@ -31,7 +32,8 @@ class ThcEngine(ThreadedEngine[Job], Engine):
     """The threaded engine, on any transport; factory.py makes it.
 
     kernels: with the transport's table. transport: moves norms, codes and sums. exact: sums small parameters and
-    uncompressed steps, host tensors. recorder: the transport's too. clock: for several engines that share the CPU.
+    uncompressed steps, host tensors. agreement: asked about these steps, by the same communicator; None: see Stages.
+    recorder: the transport's too. clock: for several engines that share the CPU.
     rollback: for several engines whose steps are one, which then have the same kernels.
     """
 
@@ -42,6 +44,7 @@ class ThcEngine(ThreadedEngine[Job], Engine):
         *,
         transport: Transport,
         exact: ExactSum,
+        agreement: RankAgreement | None = None,
         recorder: StatsRecorder,
         clock: WorkClock | None = None,
         rollback: Rollback[Any] | None = None,
@@ -59,7 +62,7 @@ class ThcEngine(ThreadedEngine[Job], Engine):
         )
         guard = ResidualGuard(kernels.memory)
         self._tools = PieceTools(compressor, transport, recorder, clock or WorkClock(), state.rollback, guard)
-        stages = Stages(self._tools, kernels, exact, self._finish)
+        stages = Stages(self._tools, kernels, exact, agreement, lambda: state.loss_scale, self._finish)
         super().__init__(
             state,
             [
@@ -89,6 +92,11 @@ class ThcEngine(ThreadedEngine[Job], Engine):
         prepared.staging.begin(gradient)
         self._threads.submit(job)
         return future
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        super().use_loss_scale(scale)
+        self._tools.fingerprints.use_loss_scale(scale)
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -61,6 +61,11 @@ class ThreadedEngine(EngineBase, Generic[JobT]):
             self._state.rollback.restore()
 
     @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._in_flight.require_idle("use_loss_scale")
+        self._state.loss_scale = scale
+
+    @override
     def scale_residuals(self, factor: float) -> None:
         self._in_flight.require_idle("scale_residuals")
         with self._stream.behind_current():

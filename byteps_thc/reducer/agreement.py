@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD
 from byteps_thc.reducer.tensor_packing import Packing
 from byteps_thc.transport.communicator import Communicator
-from byteps_thc.transport.handshake import all_have_same, gather_texts
+from byteps_thc.transport.handshake import all_have_same, first_difference, gather_texts
 from byteps_thc.transport.transport import Transfer, Transport
 
 _HINT = "all ranks must pass the same names, sizes and dtypes in the same order"
@@ -51,7 +50,8 @@ class RanksAgreement(Agreement):
         if all_have_same(self._communicator, packing.fingerprint):
             return
         texts = gather_texts(self._communicator, self._ranks, "\n".join(packing.description).encode())
-        raise InputError(_first_difference([text.decode().split("\n") for text in texts]))
+        number, who = first_difference([text.decode().split("\n") for text in texts])
+        raise InputError(f"ranks average different tensors: number {number} is {who}; {_HINT}")
 
 
 class ServersAgreement(Agreement):
@@ -82,11 +82,3 @@ class ServersAgreement(Agreement):
                 f"workers average different tensors; here {len(packing.description)}, beginning with {first}: {_HINT}"
             )
         self._known.add(packing.fingerprint)
-
-
-def _first_difference(ranks: Sequence[Sequence[str]]) -> str:
-    for number, tensors in enumerate(itertools.zip_longest(*ranks, fillvalue="")):
-        if len(set(tensors)) > 1:
-            theirs = ", ".join(f"{tensor or 'none'} on rank {rank}" for rank, tensor in enumerate(tensors))
-            return f"ranks average different tensors: number {number} is {theirs}; {_HINT}"
-    return f"ranks average different tensors; {_HINT}"

@@ -27,7 +27,7 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.drift_warning import DriftWarning
+from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
@@ -95,7 +95,8 @@ class ThcReducer:
         self._drift_warning = DriftWarning(network, self._engine.workers, self.replicas)
         self._grad_scaler = grad_scaler
         # A call may have some of the gradients only, so the engine may not see why a step is skipped.
-        self._scaling = LossScaling(grad_scaler, [self._engine], sees_all=False)
+        compared = not may_drift(network, self._engine.workers)
+        self._scaling = LossScaling(grad_scaler, [self._engine], sees_all=False, compared=compared)
         self._log = RankZeroLog(every=log_every, rank=self._engine.worker)
         self._steps = 0
         # What all ranks have agreed on; written by the agree thread.

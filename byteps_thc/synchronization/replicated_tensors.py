@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Protocol, cast
 
 import torch
@@ -85,15 +84,12 @@ def description(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> li
     """One line per tensor that must be the same on all ranks, but for its values."""
     lines = [f"{name}: {_kind(tensor)}" for name, tensor in tensors_of(model).items()]
     if optimizer is not None:
+        kind = type(optimizer)
+        lines.append(f"the optimizer is {kind.__module__}.{kind.__qualname__}")
         sizes = [len(group["params"]) for group in optimizer.param_groups]
         lines.append(f"parameters of the optimizer's groups: {sizes}")
         lines += [f"optimizer's parameter {i}: {_kind(p)}" for i, p in enumerate(parameters_of(optimizer))]
     return lines
-
-
-def fingerprint(lines: list[str]) -> str:
-    """Return a short text that is the same for the same lines only."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def _kind(tensor: Any) -> str:

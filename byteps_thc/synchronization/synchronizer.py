@@ -9,7 +9,6 @@ for batch in batches:
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Mapping
@@ -27,12 +26,12 @@ from byteps_thc.synchronization.replicated_tensors import (
     choose_handle,
     choose_replicas,
     description,
-    fingerprint,
     parameters_to_measure,
     tensors_of,
 )
 from byteps_thc.synchronization.settings import SynchronizationSettings
 from byteps_thc.transport.handshake import require_equal
+from byteps_thc.transport.replicas import require_same_lines
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -208,17 +207,9 @@ class ParameterSynchronizer:
 
     def _compare_ranks(self) -> None:
         """Raise ConfigurationError on all ranks unless their settings, steps and tensors are the same."""
-        lines = description(self._model, self._optimizer)
         mine = self._settings.model_dump() | {"grad_scaler": self._grad_scaler is not None}
-        gathered = self._gather("compare", mine | {"tensors": fingerprint(lines)})
-        prints = [theirs.pop("tensors") for theirs in gathered]
-        require_equal(gathered)
-        if len(set(prints)) > 1:
-            everyone = [text.decode().split("\n") for text in self._replicas.gather("\n".join(lines).encode())]
-            for theirs in itertools.zip_longest(*everyone, fillvalue="none"):
-                if len(set(theirs)) > 1:
-                    who = ", ".join(f"{line} on rank {rank}" for rank, line in enumerate(theirs))
-                    raise ConfigurationError(f"ranks have different models or optimizers: {who}")
+        require_equal(self._gather("compare", mine))
+        require_same_lines(self._replicas, description(self._model, self._optimizer), "models or optimizers")
 
     def _gather(self, what: str, mine: dict[str, Any]) -> list[dict[str, Any]]:
         """Return what all ranks pass. ConfigurationError on all of them unless they are at the same step and place."""

@@ -20,6 +20,7 @@ from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import chart, store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
 from byteps_thc.tables.selection import candidates, expected_error, total_bits
+from byteps_thc.tools.consoles import table_console
 from byteps_thc.wire.layout import MAX_WORKERS
 from byteps_thc.worker_limits import MAX_RANKS, require_packet_workers
 
@@ -88,7 +89,7 @@ def auto(
             )
         error_expected = expected_error(table, workers, error_feedback, rounding)
         most = min(table.max_workers(resolved.value_bits), MAX_RANKS if packed_sums else MAX_WORKERS)
-        Console().print(
+        table_console().print(
             f"criterion {error_expected:.4e}; good for up to {most} workers with {resolved.value_bits}-bit sums"
         )
 
@@ -120,7 +121,7 @@ def list_tables(
                 output.add_row(bits_cell, granularity, p_cell, f"{table.cost:.2e}", workers, values)
     if not output.row_count:
         raise typer.BadParameter("no committed table has these parameters; thc tables solve computes one")
-    console = Console()
+    console = table_console()
     console.print(output)
     console.print("b: bits; g: granularity; p: fraction clamped; workers: most that 8-bit sums take")
 
@@ -149,7 +150,7 @@ def show(
             chart.save_png(table, png)
         except (ThcError, OSError, ValueError) as error:
             raise _usage(error) from error
-        console.print(f"wrote {escape(str(png))}")
+        console.print(f"wrote {escape(str(png))}", soft_wrap=True)
 
 
 def _solved(bits: int, granularity: int, p: str) -> LookupTable:
@@ -174,7 +175,7 @@ def _print_widths(chosen: LookupTable, criteria: Mapping[LookupTable, float], wo
         best = min(same, key=lambda table: same[table])
         row = (f"{best.bits} + {width - best.bits}", str(best.granularity), f"1/{1 / best.p:g}", f"{same[best]:.4e}")
         output.add_row(*row, "chosen" if best == chosen else "")
-    Console().print(output)
+    table_console().print(output)
 
 
 def _usage(error: Exception) -> typer.BadParameter:
@@ -207,4 +208,4 @@ def _print(table: LookupTable, as_json: bool, workers: int = 1, rounding: Roundi
         output.add_row(f"NMSE, average of {workers}", f"{error:.4e} ({rounding} rounding, independent gradients)")
     output.add_row("threshold", f"{table.threshold:.4f} norms")
     output.add_row("hash", f"{table.hash:016x}")
-    Console().print(output)
+    table_console().print(output)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import solver
+from byteps_thc.wire.fnv1a import fnv1a_64
 from byteps_thc.wire.layout import CODE_BITS, MAX_GRANULARITY
 from byteps_thc.worker_limits import MAX_RANKS
 
@@ -137,10 +138,7 @@ class LookupTable:
     def hash(self) -> int:
         """FNV-1a 64 of (bits u8, granularity u16 be, values u16 be each): what HELLO carries (wire.toml)."""
         words = b"".join(value.to_bytes(2, "big") for value in (self.granularity, *self.values))
-        digest = 0xCBF29CE484222325
-        for byte in bytes([self.bits]) + words:
-            digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
-        return digest
+        return fnv1a_64(bytes([self.bits]) + words)
 
     def max_workers(self, value_bits: int) -> int:
         """Return how many workers' table values always fit a sum of value_bits, at most MAX_RANKS."""

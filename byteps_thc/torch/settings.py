@@ -12,6 +12,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import Settings
+from byteps_thc.transport.byteps.scheduler import run_of_scheduler
 from byteps_thc.transport.environment import (
     backend_from_environment,
     nth_socket,
@@ -19,6 +20,7 @@ from byteps_thc.transport.environment import (
     variables,
 )
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
+from byteps_thc.transport.run import Run
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import DpdkConfig, JobKey, Timeouts, UdpConfig
 from byteps_thc.wire.layout import MAX_JOB_ID, MAX_SHARDS, MAX_WORKERS
@@ -44,7 +46,7 @@ class ThcCompression(Settings):
     """Settings of Compression.thc(config, ...), the same on all workers. Raises ConfigurationError.
 
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
-    ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
+    ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_RUN, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
     THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS and THC_DEADLINE_S for the policy; THC_BACKEND,
     THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE, THC_DPDK_NEIGHBOURS and THC_POLLING_THREADS for the back end;
     THC_TIMEOUTS; THC_KEY_FILE for the key), then from the default.
@@ -79,6 +81,8 @@ class ThcCompression(Settings):
     ParameterSynchronizer"""
     key: JobKey | None = Field(default=None, repr=False)
     """network: path of a key file, or 32 bytes; None: the file that THC_KEY_FILE names, or no key (docs/security.md)"""
+    run: Run | None = None
+    """network: which training this is, on its workers and no others; None: the scheduler's address says it"""
     timeouts: Timeouts | None = None
     """network: None: an operation takes at most policy.deadline_s. THC_TIMEOUTS=connect_s=60,rto_initial_s=1"""
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)
@@ -120,6 +124,7 @@ class ThcCompression(Settings):
             backend=self._backend_of_lane(lane),
             polling_threads=self.polling_threads,
             key=self.key,
+            run=run_of_scheduler() if self.run is None else self.run,
         )
 
     def _backend_of_lane(self, lane: int) -> Literal["udp"] | UdpConfig | DpdkConfig:
@@ -140,7 +145,7 @@ def _refuse_baseline(config: object) -> None:
 
 
 #: Fields of ThcCompression that are one environment variable.
-_VARIABLES = ("route", "servers", "job", "lanes", "quorum", "loss_tolerant", "polling_threads", "log_every")
+_VARIABLES = ("route", "servers", "job", "run", "lanes", "quorum", "loss_tolerant", "polling_threads", "log_every")
 _POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "deadline_s")
 
 

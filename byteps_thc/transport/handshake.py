@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,12 +39,27 @@ def require_equal(everyone: Sequence[Mapping[str, Any]]) -> None:
         raise ConfigurationError("ranks have different settings: " + "; ".join(differences))
 
 
+def first_difference(everyone: Sequence[Sequence[str]]) -> tuple[int, str]:
+    """Return the number, from 0, of the first line that not all ranks have, and who has what there.
+
+    everyone[r]: the lines of rank r, which are not the same on all ranks.
+    """
+    for number, lines in enumerate(itertools.zip_longest(*everyone, fillvalue="none")):
+        if len(set(lines)) > 1:
+            return number, _who(lines)
+    raise ValueError("all ranks have the same lines")
+
+
 def _who_has(values: Sequence[object]) -> str:
+    return _who([repr(value) for value in values])
+
+
+def _who(values: Sequence[str]) -> str:
     if len(values) <= _NAMED_RANKS:
-        return ", ".join(f"{value!r} on rank {rank}" for rank, value in enumerate(values))
+        return ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
     ranks_of: dict[str, list[int]] = {}
     for rank, value in enumerate(values):
-        ranks_of.setdefault(repr(value), []).append(rank)
+        ranks_of.setdefault(value, []).append(rank)
     return ", ".join(f"{value} on {_named(ranks)}" for value, ranks in ranks_of.items())
 
 
@@ -77,6 +94,11 @@ def ranks_on_this_host(communicator: Communicator, ranks: int) -> int:
     """
     own = host_identity()
     return gather_texts(communicator, ranks, own).count(own)
+
+
+def agreed_run(communicator: Communicator, ranks: int) -> str:
+    """Return a random number of rank 0's on all ranks. TransportError or DeadlineError when others do not answer."""
+    return gather_texts(communicator, ranks, secrets.token_hex(8).encode())[0].decode()
 
 
 def host_identity() -> bytes:

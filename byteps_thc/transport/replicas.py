@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -12,9 +13,10 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator
-from byteps_thc.transport.handshake import gather_texts
+from byteps_thc.transport.handshake import first_difference, gather_texts
 
 _SLICE_BYTES = 16 << 20
 _SLICES_IN_FLIGHT = 8
@@ -90,6 +92,17 @@ class RankReplicas(Replicas):
         received = bytearray(data if self.is_root else size)
         self._communicator.broadcast(torch.frombuffer(received, dtype=torch.uint8)).wait()
         return bytes(received)
+
+
+def require_same_lines(replicas: Replicas, lines: Sequence[str], what: str) -> None:
+    """Raise ConfigurationError on all ranks, naming the first line that differs, unless all pass the same ones.
+
+    what: that ranks have different ones of. Collective; raises what Replicas raises.
+    """
+    prints = replicas.gather(hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16].encode())
+    if len(set(prints)) > 1:
+        everyone = [text.decode().split("\n") for text in replicas.gather("\n".join(lines).encode())]
+        raise ConfigurationError(f"ranks have different {what}: {first_difference(everyone)[1]}")
 
 
 def bytes_of(tensor: Tensor) -> Tensor:

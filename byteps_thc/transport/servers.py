@@ -17,8 +17,9 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.environment import backend_from_environment, timeouts_from_environment, variables
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
+from byteps_thc.transport.run import Run, told_run
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, JobKey, Session, Timeouts, UdpConfig, has_key
-from byteps_thc.transport.transport import Transfer, Transport
+from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transfer, Transport
 from byteps_thc.wire.layout import MAX_PARTITIONS
 
 
@@ -28,7 +29,8 @@ class NetworkConfig:
 
     quorum: a number of workers or a share of them, 0.9 for the paper's 90 %. timeouts: None: Session's, with operations
     limited to CompressionPolicy.deadline_s. polling_threads: that send and receive; one is enough until it is what a
-    core does all the time (docs/plugins.md). With loss_tolerant or a quorum ranks may get different sums, so that their
+    core does all the time (docs/plugins.md). run: None: THC_RUN, and without it a random number of rank 0's, which the
+    ranks of a process group share. With loss_tolerant or a quorum ranks may get different sums, so that their
     parameters drift apart: use a ParameterSynchronizer, as the paper synchronises every epoch.
     """
 
@@ -43,17 +45,18 @@ class NetworkConfig:
     polling_threads: int = 1
     faults: FaultConfig | None = None
     key: JobKey | None = field(default=None, repr=False)
+    run: Run | None = None
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Return what THC_SERVERS, THC_JOB, THC_QUORUM, THC_LOSS_TOLERANT, THC_BACKEND, THC_LOCAL, THC_EAL_ARGS,
-        THC_POLLING_THREADS and THC_TIMEOUTS say (docs/plugins.md), as `thc testbed` sets them.
+        """Return what THC_SERVERS, THC_JOB, THC_RUN, THC_QUORUM, THC_LOSS_TOLERANT, THC_BACKEND, THC_LOCAL,
+        THC_EAL_ARGS, THC_POLLING_THREADS and THC_TIMEOUTS say (docs/plugins.md), as `thc testbed` sets them.
 
         Ranks of one host share them under torchrun: each binds as many ports as it has polling threads, above those of
         the ranks before it, from the one of THC_LOCAL on. Raises ConfigurationError for wrong values, and without
         THC_SERVERS.
         """
-        text = variables(("servers", "job", "quorum", "loss_tolerant", "polling_threads"))
+        text = variables(("servers", "job", "quorum", "loss_tolerant", "polling_threads", "run"))
         servers = [server.strip() for server in text.get("servers", "").split(",") if server.strip()]
         if not servers:
             raise ConfigurationError("THC_SERVERS is not set: the addresses of thc-ps or a switch, such as 10.0.0.1")
@@ -69,6 +72,7 @@ class NetworkConfig:
                 timeouts=timeouts_from_environment(),
                 backend=backend_from_environment(first_socket) or "udp",
                 polling_threads=polling_threads,
+                run=text.get("run"),
             )
         except ConfigurationError:
             raise
@@ -85,6 +89,7 @@ class NetworkConfig:
             "quorum": resolve_quorum(self.quorum, workers),
             "loss_tolerant": self.loss_tolerant,
             "authenticated": has_key(self.key),
+            "run": told_run(self.run),
         }
 
     def may_drift(self, workers: int) -> bool:
@@ -108,6 +113,7 @@ class NetworkConfig:
             polling_threads=self.polling_threads,
             faults=self.faults,
             key=self.key,
+            run=self.run,
         )
 
 
@@ -167,7 +173,9 @@ class ServersTransfer(Transfer):
     @override
     def send_norms(self, norms: F32) -> None:
         self._partition = self._transport.next_partition()
-        self._norm_stage = self._transport.session.push_norms(self._partition, norms, self._max_norms)
+        self._norm_stage = self._transport.session.push_norms(
+            self._partition, norms, self._max_norms, compared=FINGERPRINT_WORDS
+        )
 
     @override
     def wait_norms(self) -> F32:

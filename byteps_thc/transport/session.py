@@ -27,6 +27,7 @@ from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
+from byteps_thc.transport.run import Run, run_number, told_run
 from byteps_thc.wire.layout import MAX_PARTITIONS, MAX_SHARDS
 from byteps_thc.worker_limits import require_packet_workers
 
@@ -92,7 +93,7 @@ class Timeouts:
     loss_s: float = 0.05
     """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
     rto_initial_s: float = 0.02
-    rto_min_s: float = 0.005
+    rto_min_s: float = 0.0005
     rto_max_s: float = 0.2
 
 
@@ -109,7 +110,10 @@ class Session:
     thread t of T has the packets of every T-th thread of each server (thc-ps --threads), so more than those are idle.
     Workers of a job need not have as many; both ends of a memif device do. faults: for tests. key: path of the key file
     of an authenticated job, or its 32 bytes; None: the file that the environment variable THC_KEY_FILE names, and a job
-    without a key if there is none (docs/security.md). Servers must have the same key.
+    without a key if there is none (docs/security.md). Servers must have the same key. run: which
+    training this is, a number or a text that all its workers have and no other training; None: what the environment
+    variable THC_RUN says, if anything. A server that has another training under this job number refuses the worker,
+    whose gradients would be added to that one's; those that do not say a run are one training to it.
 
     Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
     a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
@@ -136,6 +140,7 @@ class Session:
         polling_threads: int = 1,
         faults: FaultConfig | None = None,
         key: JobKey | None = None,
+        run: Run | None = None,
     ) -> None:
         if isinstance(servers, str):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{servers!r}], not one string")
@@ -153,6 +158,7 @@ class Session:
         settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
         settings.slots = slots
         settings.settings_hash = resolved.shared_hash
+        settings.run = run_number(told_run(run))
         settings.window_bytes = window_bytes
         settings.loss_tolerant = loss_tolerant
         _set_timeouts(settings, timeouts or Timeouts())
@@ -178,22 +184,26 @@ class Session:
     ) -> None:
         self.close()
 
-    def push_norms(self, partition: int, norms: F32, max_norms: F32) -> _comm.Operation:
+    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> _comm.Operation:
         """Start the preliminary stage alone.
 
         norms: float32[B], copied. max_norms: float32[B], not to be touched until wait(); becomes the maximum
-        over the workers. Raises InputError, or why the session ended.
+        over the workers, zeros where a quorum has left this one behind. compared: so many words at the beginning must
+        be the same on all workers, whoever has how many norms: wait() returns as soon as they have come back and are
+        not, and nothing else of the stage is sure to come then. Raises InputError, or why the session ended.
         """
         _check_integer("partition", partition, MAX_PARTITIONS, InputError)
         _check_arrays(norms=norms, max_norms=max_norms)
-        return self._session.push_norms(partition, norms, max_norms)
+        _check_integer("compared", compared, len(norms) + 1, InputError)
+        return self._session.push_norms(partition, norms, max_norms, compared=compared)
 
     def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> _comm.Operation:
         """Start the main stage alone.
 
         codes: packed, code_bits each. aggregate: uint8 or uint16 (value_bits), one element for every code.
-        contributions: uint8[chunks(len(aggregate))]. None of them may be touched until wait(). Raises InputError,
-        or why the session ended.
+        contributions: uint8[chunks(len(aggregate))]. None of them may be touched until wait(). Codes of a partition of
+        which a quorum has left this worker behind in the norms are not added (thc-ps; a switch adds them). Raises
+        InputError, or why the session ended.
         """
         _check_integer("partition", partition, MAX_PARTITIONS, InputError)
         _check_arrays(codes=codes, aggregate=aggregate, contributions=contributions)

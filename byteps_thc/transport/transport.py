@@ -6,6 +6,10 @@ from typing import Protocol
 
 from byteps_thc.arrays import F32, U8, U16
 
+#: The first words of what Transfer.send_norms() takes, which are the same on all workers that average the same
+#: gradient (pipeline/fingerprint.py).
+FINGERPRINT_WORDS = 2
+
 
 class Transfer(Protocol):
     """The way of one piece of a gradient through the network, and the buffers it needs; used again every step.
@@ -25,7 +29,10 @@ class Transfer(Protocol):
         """
 
     def wait_norms(self) -> F32:
-        """Return float32[norms], the maximum over the workers; zeros when a quorum has left this one behind."""
+        """Return float32[norms], the maximum over the workers; zeros when a quorum has left this one behind.
+
+        When the fingerprints are not the same on all workers, their maxima may be all that there is.
+        """
 
     def send_codes(self) -> None:
         """Start the sum of the table values of `codes`."""

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-VERSION = 3
+VERSION = 4
 UDP_PORT = 48865
 MAX_WORKERS = 64
 MAX_WORKERS_SWITCH = 32
@@ -82,6 +82,10 @@ class ErrorReason(enum.IntEnum):
     """the server does not take what HELLO has in `field`"""
     RACKS_INCOMPLETE = 11
     """not a refusal: of job_value racks, those missing in worker_bitmap are late (0: no root)"""
+    OTHER_TRAINING = 12
+    """the job number is another training's, which has another `run` and lives"""
+    NEW_EPOCH = 13
+    """go on in epoch job_value: rounds would come again in this one; all slots stay as they are"""
 
 
 class ConfigField(enum.IntEnum):
@@ -118,6 +122,8 @@ class Flag(enum.IntFlag):
     """sent before; ask for the state of the slot"""
     PARTIAL = 1 << 1
     """aggregate of a quorum, not of all workers"""
+    ABSTAIN = 1 << 2
+    """CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this"""
 
 
 class Struct:
@@ -210,13 +216,14 @@ class Header(Struct):
 
 @dataclass(frozen=True, slots=True)
 class HelloPayload(Struct):
-    """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 40 bytes, big-endian."""
+    """Payload of HELLO; 2^code_bits table values (16 bits each) follow. 48 bytes, big-endian."""
 
-    SIZE_BYTES: ClassVar[int] = 40
+    SIZE_BYTES: ClassVar[int] = 48
     FIELDS: ClassVar[tuple[tuple[str, int], ...]] = (
         ("table_hash", 64),
         ("nonce", 64),
         ("cookie", 64),
+        ("run", 64),
         ("granularity", 16),
         ("codes_per_packet", 16),
         ("slots", 32),
@@ -231,6 +238,8 @@ class HelloPayload(Struct):
     """random per worker process: tells a repeated HELLO from a restarted worker"""
     cookie: int = 0
     """what CHALLENGE said; 0 before the first"""
+    run: int = 0
+    """which training: the same on all its workers and on no others; 0: not told. Servers only compare it"""
     granularity: int = 0
     """g, the largest table value"""
     codes_per_packet: int = 0
@@ -300,4 +309,4 @@ class ErrorPayload(Struct):
     field: int = 0
     """config_mismatch, bad_config, overflow: see config_fields; else none"""
     job_value: int = 0
-    """config_mismatch: what the job has in `field` (0: table, settings); others: see docs/protocol.md"""
+    """config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md"""

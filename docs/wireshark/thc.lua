@@ -5,7 +5,7 @@
 
 local thc = Proto("thc", "Tensor Homomorphic Compression")
 
-local VERSION = 3
+local VERSION = 4
 local UDP_PORT = 48865
 
 local message_types = {
@@ -35,6 +35,8 @@ local error_reasons = {
   [9] = "draining",
   [10] = "bad_config",
   [11] = "racks_incomplete",
+  [12] = "other_training",
+  [13] = "new_epoch",
 }
 
 local config_fields = {
@@ -54,6 +56,7 @@ local config_fields = {
 local flags = {
   ProtoField.bool("thc.flags.retransmit", "retransmit", 8, nil, 1, "sent before; ask for the state of the slot"),
   ProtoField.bool("thc.flags.partial", "partial", 8, nil, 2, "aggregate of a quorum, not of all workers"),
+  ProtoField.bool("thc.flags.abstain", "abstain", 8, nil, 4, "CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this"),
 }
 
 local fields = {}
@@ -114,6 +117,8 @@ add(layouts.hello, "nonce", 8, ProtoField.uint64("thc.hello.nonce", "nonce", bas
     "random per worker process: tells a repeated HELLO from a restarted worker"))
 add(layouts.hello, "cookie", 8, ProtoField.uint64("thc.hello.cookie", "cookie", base.HEX, nil, nil,
     "what CHALLENGE said; 0 before the first"))
+add(layouts.hello, "run", 8, ProtoField.uint64("thc.hello.run", "run", base.HEX, nil, nil,
+    "which training: the same on all its workers and on no others; 0: not told. Servers only compare it"))
 add(layouts.hello, "granularity", 2, ProtoField.uint16("thc.hello.granularity", "granularity", base.DEC, nil, nil,
     "g, the largest table value"))
 add(layouts.hello, "codes_per_packet", 2, ProtoField.uint16("thc.hello.codes_per_packet", "codes_per_packet", base.DEC, nil, nil,
@@ -151,7 +156,7 @@ add(layouts.error, "reason", 2, ProtoField.uint16("thc.error.reason", "reason", 
 add(layouts.error, "field", 2, ProtoField.uint16("thc.error.field", "field", base.DEC, config_fields, nil,
     "config_mismatch, bad_config, overflow: see config_fields; else none"))
 add(layouts.error, "job_value", 4, ProtoField.uint32("thc.error.job_value", "job_value", base.DEC, nil, nil,
-    "config_mismatch: what the job has in `field` (0: table, settings); others: see docs/protocol.md"))
+    "config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md"))
 
 local function read(buffer, name)
   local entry = layouts.header.by_name[name]

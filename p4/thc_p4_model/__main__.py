@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from thc_p4_model import P4Error, compile_program
 from thc_p4_model.architectures import TnaSwitch, V1ModelSwitch, architecture_of, new_switch
@@ -40,7 +41,9 @@ def check(program: ProgramPath, include: IncludeDirs = None, define: Defines = N
     switch = _switch(compiled, pipes)
     console.print(
         f"{program}: {architecture_of(compiled)}, {len(switch.table_names())} tables,"
-        f" {len(switch.register_names())} registers, {len(switch.counter_names())} counters"
+        f" {len(switch.register_names())} registers, {len(switch.counter_names())} counters",
+        markup=False,
+        soft_wrap=True,
     )
     if isinstance(switch, TnaSwitch):
         for gress, bits in phv_bits(switch.pipeline(0)).items():
@@ -67,10 +70,10 @@ def stf(
     for test in tests:
         try:
             packets = run_stf(_switch(compiled, pipes), test)
-            console.print(f"[green]passed[/] {test} ({packets} packets)")
+            _say("green", "passed", f"{test} ({packets} packets)")
         except (StfError, P4Error, PacketError) as error:
             failed += 1
-            console.print(f"[red]failed[/] {error}")
+            _say("red", "failed", str(error))
     if failed:
         raise typer.Exit(1)
 
@@ -149,8 +152,13 @@ def _report(switch: V1ModelSwitch | TnaSwitch, ports: dict[int, Port]) -> None:
     console.print(switch.statistics)
 
 
+def _say(style: str, word: str, rest: str) -> None:
+    """Print a line, which is not wrapped and no markup: paths may be long, and have brackets."""
+    console.print(Text.assemble((word, style), " ", rest), soft_wrap=True)
+
+
 def _fail(error: Exception) -> NoReturn:
-    console.print(f"[red]error[/] {error}", style=None, highlight=False)
+    _say("red", "error", str(error))
     raise typer.Exit(1)
 
 

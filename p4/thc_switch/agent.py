@@ -2,7 +2,8 @@
 
 It differs from thc-ps in this: jobs are installed by the administrator, so a HELLO must agree with the job description
 and come from the address given there, and jobs do not expire; a job that every worker has left is closed until
-the next HELLO. Packets of workers do not pass the agent, so it asks the switch's counters whether a worker is alive.
+the next HELLO. Packets of workers do not pass the agent, so it asks the switch's counters whether a worker is alive,
+and before it gives a job to another training, the workers themselves (PROBE).
 """
 
 from __future__ import annotations
@@ -19,22 +20,19 @@ from byteps_thc.wire.layout import (
     ConfigField,
     ErrorPayload,
     ErrorReason,
-    Flag,
     Header,
     MessageType,
     WelcomePayload,
 )
 from thc_switch import frames, limits
-from thc_switch.agent_job import AgentJob, JoinedWorker
+from thc_switch.agent_job import LIVENESS_S, AgentJob, JoinedWorker
 from thc_switch.allocation import JobAllocation, allocate, norm_slots_of
 from thc_switch.description import Deployment
 from thc_switch.frames import Datagram
 from thc_switch.hello import Hello, JobConfig, Refusal, difference, parse_hello
+from thc_switch.replies import answer_frames, is_clean, reply_header
 from thc_switch.root_link import RootLink
 from thc_switch.targets.base import SwitchControl
-
-#: A worker that was silent for this long may be replaced by another process with its id.
-LIVENESS_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +74,8 @@ class SwitchAgent:
             return self._handle_hello(header, datagram, now_s)
         if header.message_type == MessageType.GOODBYE:
             return self._handle_goodbye(header, datagram)
+        if header.message_type == MessageType.ALIVE:
+            return self._handle_alive(header, datagram, now_s)
         job = self._jobs.get(header.job_id)
         if job is None or job.link is None or not job.link.is_from_root(datagram):
             return self._drop("type")
@@ -86,7 +86,7 @@ class SwitchAgent:
         return []
 
     def _handle_hello(self, header: Header, datagram: Datagram, now_s: float) -> list[bytes]:
-        if not _is_clean(header) or header.epoch != 0 or header.slot != 0:
+        if not is_clean(header) or header.epoch != 0 or header.slot != 0:
             return self._drop("header")
         hello = parse_hello(header, datagram.payload)
         if hello is None:
@@ -96,6 +96,9 @@ class SwitchAgent:
         job = self._jobs.get(header.job_id)
         if job is None:
             return self._refuse(header, datagram, Refusal(ErrorReason.UNKNOWN_JOB))
+        if job.is_from(datagram, header.worker_id) and not self._makes_way(job, hello.run, now_s):
+            probes = [self._to_worker(job, probe.worker_id, probe.pack()) for probe in job.due_probes(now_s)]
+            return self._refuse(header, datagram, Refusal(ErrorReason.OTHER_TRAINING)) + probes
         if refusal := difference(hello.config, job.settled(now_s)):
             return self._refuse(header, datagram, refusal)
         if not job.is_from(datagram, header.worker_id):
@@ -107,12 +110,34 @@ class SwitchAgent:
         self._end_what_is_over(job, header.worker_id, hello)
         if job.link is not None and job.link.welcome is None:
             job.waiting[header.worker_id] = (header, datagram)
-            sent = job.link.ask(hello.config, now_s)
+            sent = job.link.ask(hello.config, hello.run, now_s)
             if job.link.is_silent:  # for the error at the worker's deadline
                 sent += self._refuse(header, datagram, Refusal(ErrorReason.RACKS_INCOMPLETE, job_value=job.link.racks))
             return sent
         self._join(job, header.worker_id, hello, now_s)
-        return _answer(datagram, self._welcome(header, job))
+        return answer_frames(datagram, self._welcome(header, job))
+
+    def _makes_way(self, job: AgentJob, run: int, now_s: float) -> bool:
+        """Whether the job is that training's that says HELLO, or of another one of which nobody lives: then it ends."""
+        joined = {number: worker for number, worker in job.workers.items() if worker.joined}
+        if joined and run != job.run:
+            for number, worker in joined.items():
+                self._note_packets(job, number, worker, now_s)
+            if not all(worker.is_silent(now_s) for worker in joined.values()):
+                return False
+            _log.info("job %d starts over: it was another training's, whose workers are gone", job.allocation.job_id)
+            self._supersede(job)
+        if job.link is None or job.link.is_of(run):
+            return True
+        if job.link.is_taken(run, now_s):
+            return False
+        job.link = self._new_link(job.allocation)
+        job.waiting.clear()
+        return True
+
+    def _to_worker(self, job: AgentJob, number: int, payload: bytes) -> bytes:
+        station = job.allocation.job.numbered_workers[number]
+        return frames.build(frames.to_station(self._switch, station, payload))
 
     def _is_duplicate(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> bool:
         """Whether another process, which lives, has this worker's number."""
@@ -135,16 +160,21 @@ class SwitchAgent:
     def _join(self, job: AgentJob, number: int, hello: Hello, now_s: float) -> None:
         if job.epoch is None:
             self._open(job, hello.config)
+        if not any(worker.joined for worker in job.workers.values()):
+            job.run = hello.run
         packets = self._control.worker_packets(job.allocation, number)
         job.workers[number] = JoinedWorker(hello.nonce, joined=True, heard_s=now_s, packets=packets)
         self.counters["joined"] += 1
 
     def _is_alive(self, job: AgentJob, number: int, worker: JoinedWorker, now_s: float) -> bool:
+        self._note_packets(job, number, worker, now_s)
+        return now_s - worker.heard_s < LIVENESS_S
+
+    def _note_packets(self, job: AgentJob, number: int, worker: JoinedWorker, now_s: float) -> None:
         packets = self._control.worker_packets(job.allocation, number)
         if packets != worker.packets:  # NORM and CODES: the HELLO that asks is not counted
             worker.heard_s = now_s
         worker.packets = packets
-        return now_s - worker.heard_s < LIVENESS_S
 
     def _supersede(self, job: AgentJob) -> None:
         """End the present incarnation: its workers are told STALE_EPOCH."""
@@ -176,19 +206,24 @@ class SwitchAgent:
 
     def _handle_goodbye(self, header: Header, datagram: Datagram) -> list[bytes]:
         job = self._jobs.get(header.job_id)
-        if job is None or job.config is None or header.epoch != job.epoch or not _is_clean(header):
+        if job is None:
             return self._drop("header")
-        if len(datagram.payload) != Header.SIZE_BYTES:
-            return self._drop("length")
-        if not _agrees_with(header, job.config):
-            return self._drop("header")
-        if not job.is_from(datagram, header.worker_id) or not job.is_joined(header.worker_id):
-            return self._drop("sender")
+        if why := job.why_no_notice(header, datagram):
+            return self._drop(why)
         self.counters["left"] += 1
         job.workers[header.worker_id].joined = False
         if any(worker.joined for worker in job.workers.values()):
             return []
         return self._end(job)
+
+    def _handle_alive(self, header: Header, datagram: Datagram, now_s: float) -> list[bytes]:
+        job = self._jobs.get(header.job_id)
+        if job is None:
+            return self._drop("header")
+        if why := job.why_no_notice(header, datagram):
+            return self._drop(why)
+        job.workers[header.worker_id].heard_s = now_s
+        return []
 
     def _end(self, job: AgentJob) -> list[bytes]:
         """Close a job until the next HELLO; return what the root is told."""
@@ -254,17 +289,13 @@ class SwitchAgent:
         assert job.config is not None
         assert job.epoch is not None
         common = replace(
-            _reply_header(header, MessageType.ERROR),
+            reply_header(header, MessageType.ERROR),
             code_bits=job.config.code_bits,
             num_workers=job.config.num_workers,
             epoch=job.epoch,
         )
-        frames_down = []
-        for number, worker in job.allocation.job.numbered_workers.items():
-            if job.is_joined(number):
-                payload = replace(common, worker_id=number).pack() + error.pack()
-                frames_down.append(frames.build(frames.to_station(self._switch, worker, payload)))
-        return frames_down
+        datagrams = {number: replace(common, worker_id=number).pack() + error.pack() for number in job.workers}
+        return [self._to_worker(job, number, payload) for number, payload in datagrams.items() if job.is_joined(number)]
 
     def _welcome(self, header: Header, job: AgentJob) -> bytes:
         assert job.epoch is not None
@@ -275,7 +306,7 @@ class SwitchAgent:
             shards=1,
             codes_multiple=limits.CODES_PER_PACKET,
         )
-        return replace(_reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
+        return replace(reply_header(header, MessageType.WELCOME), epoch=job.epoch).pack() + payload.pack()
 
     def _window_bytes(self, job: AgentJob) -> int:
         """A worker's share of the switch's buffers, and of a leaf's what the root takes; at least one packet.
@@ -296,29 +327,8 @@ class SwitchAgent:
             field=refusal.field,
             job_value=refusal.job_value,
         )
-        answer = replace(_reply_header(header, MessageType.ERROR), payload_count=0).pack() + payload.pack()
-        return _answer(datagram, answer)
-
-
-def _answer(datagram: Datagram, payload: bytes) -> list[bytes]:
-    return [frames.build(datagram.answer(payload))]
-
-
-def _reply_header(request: Header, message_type: MessageType) -> Header:
-    return replace(
-        request, message_type=message_type, flags=0, contributions=0, switch_pass=0, switch_step=0, switch_state=0
-    )
-
-
-def _is_clean(header: Header) -> bool:
-    """Whether fields that no packet of a worker may set are zero."""
-    internal = header.switch_pass | header.switch_step | header.switch_state
-    return not (header.flags & ~int(Flag.RETRANSMIT) or header.contributions or internal)
-
-
-def _agrees_with(header: Header, config: JobConfig) -> bool:
-    ours = (header.code_bits, header.value_bits, header.num_workers)
-    return ours == (config.code_bits, config.value_bits, config.num_workers) and header.worker_id < config.num_workers
+        answer = replace(reply_header(header, MessageType.ERROR), payload_count=0).pack() + payload.pack()
+        return answer_frames(datagram, answer)
 
 
 def _random_nonce() -> int:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from byteps_thc.wire.layout import Header
+from byteps_thc.wire.layout import Header, MessageType
 from thc_switch import limits
 from thc_switch.allocation import JobAllocation
 from thc_switch.frames import Datagram
 from thc_switch.hello import JobConfig
+from thc_switch.replies import agrees_with, is_clean
 from thc_switch.root_link import RootLink
+
+#: A worker whose job another training wants is asked so often whether it lives, and is gone when it has left so many
+#: PROBEs over so long without an answer. A process that was silent for that long may be replaced by another one of the
+#: same training, too.
+_PROBE_INTERVAL_S, _PROBES, LIVENESS_S = 0.15, 5, 1.0
+#: HELLOs that want its job come more often than this.
+_PATIENCE_S = 2.0
 
 
 @dataclass
@@ -21,6 +29,23 @@ class JoinedWorker:
     joined: bool
     heard_s: float
     packets: int
+    _probed_s: float = float("-inf")
+    _asked_s: float = 0.0
+    _unanswered: int = 0
+
+    def take_due_probe(self, now_s: float) -> bool:
+        """Whether to ask it now if it lives. To be called for each HELLO that wants its job."""
+        if now_s - self._probed_s < _PROBE_INTERVAL_S:
+            return False
+        if self.heard_s > self._asked_s or now_s - self._probed_s > _PATIENCE_S:
+            self._unanswered, self._asked_s = 0, now_s
+        self._unanswered, self._probed_s = self._unanswered + 1, now_s
+        return True
+
+    def is_silent(self, now_s: float) -> bool:
+        """Whether it was asked often enough, and did not answer."""
+        is_late = self._unanswered >= _PROBES and now_s - self._asked_s >= LIVENESS_S
+        return is_late and self.heard_s <= self._asked_s and now_s - self._probed_s <= _PATIENCE_S
 
 
 @dataclass
@@ -34,6 +59,8 @@ class AgentJob:
     """None: closed, or the switch was not told all that opens it"""
     config: JobConfig | None = None
     """of this incarnation, with what its first worker settled"""
+    run: int = 0
+    """of the workers who joined"""
     workers: dict[int, JoinedWorker] = field(default_factory=dict)
     superseded: deque[int] = field(default_factory=lambda: deque(maxlen=limits.REMEMBERED_EPOCHS))
     waiting: dict[int, tuple[Header, Datagram]] = field(default_factory=dict)
@@ -55,6 +82,33 @@ class AgentJob:
         """What a worker's HELLO must agree with."""
         said = self.config or (self.link.settled(now_s) if self.link is not None else None)
         return said or JobConfig.of_job(self.allocation.job)
+
+    def due_probes(self, now_s: float) -> list[Header]:
+        """Return the PROBEs for workers that are to be asked now if they live: another training wants the job."""
+        if self.epoch is None or self.config is None:
+            return []
+        probe = Header(
+            message_type=MessageType.PROBE,
+            code_bits=self.config.code_bits,
+            value_bits=self.config.value_bits,
+            num_workers=self.config.num_workers,
+            job_id=self.allocation.job_id,
+            epoch=self.epoch,
+        )
+        joined = [(number, worker) for number, worker in self.workers.items() if worker.joined]
+        return [replace(probe, worker_id=number) for number, worker in joined if worker.take_due_probe(now_s)]
+
+    def why_no_notice(self, header: Header, datagram: Datagram) -> str | None:
+        """Why a GOODBYE or ALIVE is dropped; None: it is sound, and of a worker that has joined."""
+        if self.config is None or header.epoch != self.epoch or not is_clean(header):
+            return "header"
+        if len(datagram.payload) != Header.SIZE_BYTES:
+            return "length"
+        if not agrees_with(header, self.config):
+            return "header"
+        if not self.is_from(datagram, header.worker_id) or not self.is_joined(header.worker_id):
+            return "sender"
+        return None
 
     def is_from(self, datagram: Datagram, number: int) -> bool:
         """Whether a datagram comes from where the job description has this worker."""

@@ -22,7 +22,16 @@ from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import MAX_WORKERS
 from byteps_thc.worker_limits import MAX_RANKS
 from thc_switch import limits
-from thc_switch.description_types import Description, MacAddress, PortNumber, PortSpeed, UdpPort, refuse_repeated
+from thc_switch.description_types import (
+    ControlAddress,
+    Description,
+    InterfaceName,
+    MacAddress,
+    PortNumber,
+    PortSpeed,
+    UdpPort,
+    refuse_repeated,
+)
 from thc_switch.upstream_description import UpstreamDescription
 
 
@@ -78,11 +87,11 @@ class SwitchDescription(Description):
     """port to the agent (`thc switch serve`)"""
     cpu_port_speed: PortSpeed | None = None
     """None: installing does not bring it up, because it is (PCIe), or has settings that PortSettings lacks"""
-    cpu_interface: str | None = None
+    cpu_interface: InterfaceName | None = None
     """the agent's end of it: a network interface of the host"""
-    program: str = Field(default="thc_tna", pattern=r"^[A-Za-z_]\w*$")
+    program: str = Field(default="thc_tna", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """name of the P4 program: of its source in p4/programs/tna, and in the configuration of bf_switchd"""
-    control_address: str | None = None
+    control_address: ControlAddress | None = None
     """IP:PORT of the gRPC server (Tofino) or the Thrift server (bmv2); None: their usual port on this host"""
     recirculation: tuple[RecirculationPort, ...]
     """One, two or four pipes share the work; the first is the home pipe, which checks packets and answers."""

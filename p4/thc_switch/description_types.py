@@ -24,6 +24,10 @@ def _check_mac(text: str) -> str:
 
 
 MacAddress = Annotated[str, AfterValidator(_check_mac)]
+#: The kernel takes more, but neither "." and ".." nor what has a slash or a blank.
+InterfaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,14}$")]
+#: IP:PORT or NAME:PORT, IPv6 in brackets.
+ControlAddress = Annotated[str, Field(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*$")]
 PortNumber = Annotated[int, Field(ge=0, le=limits.MAX_PORT)]
 PortSpeed = Literal["10G", "25G", "40G", "50G", "100G", "200G", "400G"]
 UdpPort = Annotated[int, Field(ge=1, le=65535)]

@@ -68,9 +68,10 @@ class JobConfig:
 
 @dataclass(frozen=True)
 class Hello:
-    """A valid HELLO."""
+    """A valid HELLO. run: 0: not told."""
 
     nonce: int
+    run: int
     config: JobConfig
 
 
@@ -106,7 +107,7 @@ def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
         settings_hash=payload.settings_hash,
         slots_asked=payload.slots,
     )
-    return Hello(payload.nonce, config)
+    return Hello(payload.nonce, payload.run, config)
 
 
 def difference(hello: JobConfig, job: JobConfig) -> Refusal | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire import hello as wire_hello
+from byteps_thc.wire.fnv1a import fnv1a_64
 from byteps_thc.wire.layout import (
     ChallengePayload,
     ConfigField,
@@ -33,11 +34,10 @@ _REPEAT_S = 0.1
 _ANSWER_S = 3.0
 #: Workers repeat HELLO more often than this.
 _FORGOTTEN_S = 5.0
-#: The root takes a second to see that an earlier process of this leaf is gone (PROBE).
-_DUPLICATE_PATIENCE_S = 3.0
+#: The root takes a second to see that an earlier process of this leaf, or an earlier training, is gone (PROBE).
+_CONTEST_PATIENCE_S = 3.0
 #: What the root says about these is about racks, which workers know nothing of.
 _OF_RACKS = (ConfigField.NUM_WORKERS, ConfigField.QUORUM, ConfigField.WORKER_ID, ConfigField.CODE_BITS)
-_FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 _log = logging.getLogger(__name__)
 
@@ -65,9 +65,11 @@ class RootLink:
         self._cookie = 0
         self._may_be_challenged = False
         self._config: JobConfig | None = None
+        self._run = 0
+        self._is_refused_for_another = False
         self._unanswered_since_s: float | None = None
         self._last_asked_s = 0.0
-        self._duplicate_since_s: float | None = None
+        self._contest_since_s: float | None = None
         #: whether it has not answered for seconds
         self.is_silent = False
         #: None: it has not let this leaf in
@@ -93,8 +95,17 @@ class RootLink:
             return None
         return self._config
 
-    def ask(self, config: JobConfig, now_s: float) -> list[bytes]:
-        """Return the frames of a HELLO for workers of this configuration; none when the last one was just now."""
+    def is_taken(self, run: int, now_s: float) -> bool:
+        """Whether workers of another run wait here, or have joined, and the root has not refused them for a third."""
+        is_in_vain = self.welcome is None and self._is_refused_for_another
+        return self.settled(now_s) is not None and run != self._run and not is_in_vain
+
+    def is_of(self, run: int) -> bool:
+        """Whether this run, and no other, was told to the root."""
+        return self._config is None or run == self._run
+
+    def ask(self, config: JobConfig, run: int, now_s: float) -> list[bytes]:
+        """Return the frames of a HELLO for workers of this training; none when the last one was just now."""
         if self._unanswered_since_s is None or now_s - self._last_asked_s > _FORGOTTEN_S:
             self._unanswered_since_s, self.is_silent = now_s, False
         elif now_s - self._last_asked_s < _REPEAT_S:
@@ -102,7 +113,7 @@ class RootLink:
         elif now_s - self._unanswered_since_s > _ANSWER_S and not self.is_silent:
             self.is_silent = True
             _log.warning("%s: no answer for %g s; is thc-ps up, and can it reach the switch?", self.name, _ANSWER_S)
-        self._config, self._last_asked_s = self.settled(now_s) or config, now_s
+        self._config, self._run, self._last_asked_s = self.settled(now_s) or config, run, now_s
         self._may_be_challenged = True
         return self._say_hello()
 
@@ -138,10 +149,11 @@ class RootLink:
             return None
         self._heard()
         reason = ErrorReason(error.reason) if error.reason in list(ErrorReason) else ErrorReason.BAD_CONFIG
-        if reason is ErrorReason.DUPLICATE_WORKER:
-            if self._duplicate_since_s is None:
-                self._duplicate_since_s = now_s
-            if now_s - self._duplicate_since_s < _DUPLICATE_PATIENCE_S:
+        if reason in (ErrorReason.DUPLICATE_WORKER, ErrorReason.OTHER_TRAINING):
+            self._is_refused_for_another = reason is ErrorReason.OTHER_TRAINING
+            if self._contest_since_s is None:
+                self._contest_since_s = now_s
+            if now_s - self._contest_since_s < _CONTEST_PATIENCE_S:
                 return None
         field = ConfigField(error.field) if error.field in list(ConfigField) else ConfigField.NONE
         _log.error("%s: refused, %s %s (the job has %d)", self.name, reason.name, field.name, error.job_value)
@@ -195,6 +207,7 @@ class RootLink:
         payload = HelloPayload(
             table_hash=table.hash,
             nonce=self._nonce,
+            run=self._run,
             cookie=self._cookie,
             granularity=table.granularity,
             codes_per_packet=self._config.codes_per_packet,
@@ -233,7 +246,4 @@ def rack_settings_hash(config: JobConfig, upstream: UpstreamDescription) -> int:
     first_workers = sum(1 << rack.start for rack in upstream.ranges)
     words = (config.settings_hash or 0).to_bytes(4, "big") + table.hash.to_bytes(8, "big") + bytes([config.num_workers])
     words += first_workers.to_bytes(8, "big")
-    digest = _FNV_OFFSET
-    for byte in words:
-        digest = (digest ^ byte) * _FNV_PRIME % (1 << 64)
-    return digest & 0xFFFFFFFF
+    return fnv1a_64(words) & 0xFFFFFFFF

@@ -195,6 +195,55 @@ TEST(SlotPool, RefusesAnotherOrder) {
   EXPECT_EQ(send(pool, Packet(kCodeSlot, 1, 2).position(8, 3)).outcome, SlotOutcome::kOrderMismatch);
 }
 
+TEST(SlotPool, NormsOfAnotherCountAreComparedAsFarAsBothGo) {
+  const auto norms = [](std::initializer_list<std::uint8_t> words) {
+    Bytes payload;
+    for (const std::uint8_t word : words) payload.insert(payload.end(), 4, word);
+    return payload;
+  };
+  for (const bool shorter_first : {true, false}) {
+    SlotPool pool = make_pool(2, 2, identity_table(4));
+    const Bytes shorter = norms({5, 1}), longer = norms({3, 7, 9});
+    send_bytes(pool, kNormSlot, 0, shorter_first ? 2 : 3, shorter_first ? shorter : longer);
+    const SlotReply reply = send_bytes(pool, kNormSlot, 1, shorter_first ? 3 : 2, shorter_first ? longer : shorter);
+    EXPECT_EQ(reply.outcome, SlotOutcome::kCompleted);
+    EXPECT_EQ(reply.count, shorter_first ? 2 : 3);
+    EXPECT_EQ(copy(reply.result), shorter_first ? norms({5, 7}) : norms({5, 7, 9}));
+    EXPECT_EQ(send_bytes(pool, kNormSlot, 0, 1, norms({1})).count, shorter_first ? 2 : 3) << "a replay is the same";
+  }
+}
+
+TEST(SlotPool, WhoAbstainsIsAnsweredAndNeverAdded) {
+  SlotPool pool = make_pool(3, 2, identity_table(4));
+  const auto abstention = [](std::uint32_t round) {
+    Packet packet(kCodeSlot, round, 2, 9);
+    packet.fields.abstain = true;
+    return packet;
+  };
+  // It begins no round, and does not close one.
+  EXPECT_EQ(send(pool, abstention(1)).outcome, SlotOutcome::kDuplicate);
+  const SlotReply unknown = send(pool, abstention(1).retransmit());
+  EXPECT_EQ(unknown.outcome, SlotOutcome::kIncomplete);
+  EXPECT_EQ(unknown.bitmap, 0U);
+  EXPECT_EQ(pool.slots_in_use(), 0U);
+  EXPECT_EQ(send(pool, Packet(kCodeSlot, 1, 0, 1)).outcome, SlotOutcome::kAbsorbed);
+  EXPECT_EQ(send(pool, abstention(1)).outcome, SlotOutcome::kDuplicate);
+  EXPECT_EQ(send(pool, abstention(1).retransmit()).bitmap, 0b001U);
+  const SlotReply completed = send(pool, Packet(kCodeSlot, 1, 1, 1));
+  EXPECT_EQ(completed.outcome, SlotOutcome::kCompleted);
+  EXPECT_EQ(completed.contributions, 2U);
+  const Bytes result = copy(completed.result);
+  const SlotReply late = send(pool, abstention(1));
+  EXPECT_EQ(late.outcome, SlotOutcome::kReplay);
+  EXPECT_EQ(late.bitmap, 0b011U);
+  EXPECT_EQ(copy(late.result), result);
+  for (const std::uint32_t round : {2U, 3U}) {
+    send(pool, Packet(kCodeSlot, round, 0));
+    send(pool, Packet(kCodeSlot, round, 1));
+  }
+  EXPECT_EQ(send(pool, abstention(1)).outcome, SlotOutcome::kStraggler);
+}
+
 TEST(SlotPool, ChecksEveryField) {
   SlotPool pool = make_pool(2, 2, identity_table(4));
   EXPECT_EQ(send(pool, {4, 1, 0}).outcome, SlotOutcome::kInvalid);

@@ -77,6 +77,7 @@ void append_hello(const toml::table& fields, Bytes* to) {
   hello.table_hash = field(fields, "table_hash");
   hello.nonce = field(fields, "nonce");
   hello.cookie = field(fields, "cookie");
+  hello.run = field(fields, "run");
   hello.granularity = static_cast<std::uint16_t>(field(fields, "granularity"));
   hello.codes_per_packet = static_cast<std::uint16_t>(field(fields, "codes_per_packet"));
   hello.slots = static_cast<std::uint32_t>(field(fields, "slots"));
@@ -219,6 +220,7 @@ TEST_F(WireGoldenTest, HelloIsReadAndWritten) {
   EXPECT_EQ(hello.worker_id, 2);
   EXPECT_EQ(hello.config.num_workers, 3);
   EXPECT_EQ(hello.cookie, 0x99aabbccddeeff01U);
+  EXPECT_EQ(hello.run, 0xfedcba9876543210U);
   EXPECT_EQ(hello_payload(hello), Bytes(packet.begin() + sizeof(wire::Header), packet.end()));
 }
 

@@ -22,12 +22,39 @@ def why_missing(kind: Kind) -> str | None:
     return kind.why_missing()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    names = [kind.name for kind in KINDS]
+    parser.addoption("--aggregator", choices=names, help="packet tests on this one alone; an error where it is missing")
+
+
+def wanted_kinds(config: pytest.Config) -> list[Kind]:
+    # Without a default pytest knows no option of a conftest.py below the folder it was called with.
+    name = config.getoption("--aggregator", default=None)
+    return [kind for kind in KINDS if name in (None, kind.name)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Who asks for one aggregator is not told that all is well without it."""
+    kinds = wanted_kinds(config)
+    if len(kinds) == 1 and (missing := why_missing(kinds[0])) is not None:
+        raise pytest.UsageError(f"no {kinds[0].name} ({kinds[0].what}) on this machine: {missing}")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`target` is any aggregator, `switch` one that runs a P4 program."""
-    for fixture, kinds in (("target", KINDS), ("switch", [kind for kind in KINDS if kind.is_switch])):
+    kinds = [kind for kind in wanted_kinds(metafunc.config) if why_missing(kind) is None]
+    for fixture, fitting in (("target", kinds), ("switch", [kind for kind in kinds if kind.is_switch])):
         if fixture in metafunc.fixturenames:
-            available = [kind for kind in kinds if why_missing(kind) is None]
-            metafunc.parametrize(fixture, available, ids=[kind.name for kind in available], indirect=True)
+            metafunc.parametrize(fixture, fitting, ids=[kind.name for kind in fitting], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests out that have no aggregator, where one was asked for."""
+    if len(wanted_kinds(config)) > 1:
+        return
+    others = [item for item in items if not {"target", "switch"} & set(getattr(item, "fixturenames", ()))]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
 """A rank of engines that get other buffers than those of the other ranks.
 
 settings: {"servers": addresses of a thc-ps; "devices": ranks that compress on a device with them, CPU tensors, too;
-"cases": [{"name", "network": job or none for the collective engine,
-"device": its twin for devices, on CPU tensors; "parameters": [name, elements] of the buffers that a rank averages after
-a first step, by rank; "ahead": rounds that the last rank is ahead; "asks": whether a rank asks for figures after the
-second step}]}. Reports for every case the error of the second step, of a third one, of a call for figures and of a
-buffer after that, what the gradients of the second step are then, and whether the residuals are as they were.
+"cases": [{"name", "network": job or none for the collective engine, "device": its twin for devices, on CPU tensors;
+"parameters": [name, elements] of the buffers that a rank averages after a first step, by rank; "first": the same of the
+first step, of all ranks; "small_packets": whether norms need several; "scale": loss scale of the last rank after the
+first step, where the others have 2; "ahead": rounds that the last rank is ahead; "asks": whether a rank asks for
+figures after the second step}]}. Reports for every case the error of the second step, of a third one, of a call for
+figures and of a buffer after that, what the gradients of the second step are then, and whether the residuals are as
+they were.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from byteps_thc.transport.servers import NetworkConfig
 CONFIG = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
 #: long, because no wait may last as long
 POLICY = CompressionPolicy(bypass_elements=10, deadline_s=45)
+#: the norms of a piece are several packets
+SMALL_PACKETS = ThcConfig(partition_bytes=1 << 14, rotation_block=64, codes_per_packet=64)
 FIRST = [["w", 5000], ["v", 5000], ["u", 9000]]
 
 
@@ -52,16 +56,19 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     group = dist.group.WORLD
     assert group is not None
     network = NetworkConfig(rank.settings["servers"], job=case["network"]) if "network" in case else None
+    config, parameters = SMALL_PACKETS if case.get("small_packets") else CONFIG, case.get("first", FIRST)
     if case.get("device"):
-        engine: Engine = make_host_device_engine(group, CONFIG, POLICY)
+        engine: Engine = make_host_device_engine(group, config, POLICY)
     else:
-        engine = make_engine(group, CONFIG, POLICY, network)
-    first, _ = average(engine, FIRST)
+        engine = make_engine(group, config, POLICY, network)
+    first, _ = average(engine, parameters)
     state = engine.state_dict()
     if rank.rank == rank.ranks - 1:
         state["round"] += case.get("ahead", 0)
     engine.load_state_dict(sealed(state))
     before = engine.state_dict()["residuals"]
+    if "scale" in case:
+        engine.use_loss_scale(case["scale"] if rank.rank == rank.ranks - 1 else 2.0)
     error, gradients = average(engine, case["parameters"][rank.rank])
     asked = ""
     if case.get("asks"):
@@ -69,7 +76,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
             engine.statistics()
         except ThcError as refused:
             asked = f"{type(refused).__name__}: {refused}"
-    again, _ = average(engine, FIRST)
+    again, _ = average(engine, parameters)
     later = ""
     if case.get("device"):
         try:

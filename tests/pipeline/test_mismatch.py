@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from ranks import run_ranks
 from byteps_thc.tools.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("mismatch_rank.py")
-W, V, X, Y = ["w", 5000], ["v", 5000], ["x", 5000], ["y", 5000]
+W, V, X, Y, T = ["w", 5000], ["v", 5000], ["x", 5000], ["y", 5000], ["t", 700]
 IN_ORDER = "the same on all workers, in the same order"
 
 
@@ -22,6 +23,17 @@ def cases(ranks: int) -> list[dict[str, Any]]:
         {"name": "names", "parameters": [[X]] * rest + [[Y]]},
         {"name": "size", "parameters": [[["x", 5000]]] * rest + [[["x", 5001]]]},
         {"name": "step", "parameters": [[W, V]] * ranks, "ahead": 21},
+    ]
+
+
+def cases_of_counts(ranks: int) -> list[dict[str, Any]]:
+    """Sizes of which one has more norms, or more packets of them."""
+    rest, first = ranks - 1, [W, V, T]
+    return [
+        {"name": "counts", "parameters": [[W, T]] * rest + [[T, W]], "first": first},
+        {"name": "counts, the other way round", "parameters": [[T, W]] * rest + [[W, T]], "first": first},
+        {"name": "packets", "parameters": [[W, T]] * rest + [[T, W]], "first": first, "small_packets": True},
+        {"name": "more of both", "parameters": [[["x", 20_000]]] * rest + [[["x", 20]]], "small_packets": True},
     ]
 
 
@@ -77,6 +89,49 @@ def test_on_a_device(tmp_path: Path) -> None:
         assert rounds in report["step"]["again"]
 
 
+def unlabelled_cases(ranks: int) -> list[dict[str, Any]]:
+    """Gradients that have no fingerprint, and loss scales."""
+    small, other = [["p", 5]], [["q", 5]]
+    return [
+        {"name": "small", "parameters": [small] * (ranks - 1) + [other]},
+        {"name": "small scale", "parameters": [small] * ranks, "scale": 1024.0},
+        {"name": "scale", "parameters": [[W, V]] * ranks, "scale": 1024.0},
+        {"name": "same scale", "parameters": [[W, V]] * ranks, "scale": 2.0},
+    ]
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_small_gradients_and_loss_scales(network: bool, tmp_path: Path) -> None:
+    with ParameterServer() as server:
+        cases = [case | ({"network": job} if network else {}) for job, case in enumerate(unlabelled_cases(3), 1)]
+        reports = run_ranks(PROGRAM, 3, tmp_path, settings={"servers": [server.address], "cases": cases})
+    for rank, report in enumerate(reports):
+        assert report.pop("same scale")["error"] == ""
+        for name, case in report.items():
+            assert (case["gradients"], case["kept"]) == ("as before", True), (name, rank)
+            assert case["again"].startswith("TransportError: the engine has ended"), (name, case)
+        assert "'p' on rank 0, 'p' on rank 1, 'q' on rank 2" in report["small"]["error"]
+        scales = "gradients scaled by 2.0 on rank 0, gradients scaled by 2.0 on rank 1, gradients scaled by 1024.0 on"
+        assert scales in report["small scale"]["error"]
+        own, other = ("1024", "2") if rank == 2 else ("2", "1024")
+        assert f", scaled by {own}, another one the same, scaled by {other}. " in report["scale"]["error"]
+
+
+def test_small_gradients_and_loss_scales_on_a_device(tmp_path: Path) -> None:
+    """Averages are NaN; the next step is an error on all ranks."""
+    cases = [case | {"device": True} for case in unlabelled_cases(3)]
+    for rank, report in enumerate(run_ranks(PROGRAM, 3, tmp_path, settings={"cases": cases})):
+        same = report.pop("same scale")
+        assert (same["gradients"], same["again"]) == ("averages", "")
+        for name, case in report.items():
+            assert (case["error"], case["gradients"], case["kept"]) == ("", "NaN", True), (name, rank, case)
+            words = f"InputError: workers average different gradients: this one (worker {rank}) "
+            assert case["again"].startswith(words), (name, case)
+        own, other = ("1024", "2") if rank == 2 else ("2", "1024")
+        for name in ("small scale", "scale"):
+            assert f", scaled by {own}, another one the same, scaled by {other}. " in report[name]["again"]
+
+
 @pytest.mark.parametrize("devices", [[], [1], [0, 1]], ids=["host", "one rank on a device", "on a device"])
 def test_with_servers(tmp_path: Path, devices: list[int]) -> None:
     """Two of them: names in another order used to go to other servers, to wait there."""
@@ -84,3 +139,25 @@ def test_with_servers(tmp_path: Path, devices: list[int]) -> None:
         with_jobs = [case | {"network": job} for job, case in enumerate(cases(2), 1)]
         settings = {"servers": [first.address, second.address], "cases": with_jobs, "devices": devices}
         check(run_ranks(PROGRAM, 2, tmp_path, settings=settings))
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_other_counts_with_servers(tmp_path: Path, ranks: int, threads: str) -> None:
+    """The packets of which do not fit each other; all find out by the first one, and no deadline passes."""
+    with ParameterServer(["--threads", threads]) as server:
+        with_jobs = [case | {"network": job} for job, case in enumerate(cases_of_counts(ranks), 1)]
+        settings = {"servers": [server.address], "cases": with_jobs}
+        reports = run_ranks(PROGRAM, ranks, tmp_path, settings=settings)
+    for rank, report in enumerate(reports):
+        for name, case in report.items():
+            assert case["first"] == "", (name, case)
+            assert "workers average different gradients: this one" in case["error"], (name, case)
+            assert case["error"].startswith(("InputError: ", "TransportError: the engine has ended: ")), (name, case)
+            assert (case["gradients"], case["kept"]) == ("as before", True), (name, rank)
+            if name == "more of both":
+                assert "another one a gradient that is unknown here" in case["error"]
+                continue
+            odd = (rank == ranks - 1) != (name == "counts, the other way round")
+            own, other = ("'t'", "'w'") if odd else ("'w'", "'t'")
+            assert re.search(rf"{own} \(.*elements.*another one {other} \(.*elements", case["error"]), case["error"]

@@ -40,13 +40,14 @@ wire::Header make_header(wire::MessageType type, std::uint8_t worker) {
   return header;
 }
 
-Bytes make_hello(std::uint8_t worker, std::uint64_t nonce, std::uint8_t quorum, be64_t cookie) {
+Bytes make_hello(std::uint8_t worker, std::uint64_t nonce, std::uint64_t training, std::uint8_t quorum, be64_t cookie) {
   std::array<std::uint16_t, 16> values;
   for (std::uint16_t i = 0; i < 16; ++i) values[i] = i;
   wire::HelloPayload payload{};
   payload.table_hash = LookupTable(4, values).hash();
   payload.nonce = nonce;
   payload.cookie = cookie;
+  payload.run = training;
   payload.granularity = values.back();
   payload.codes_per_packet = kCodes;
   payload.quorum = quorum;
@@ -89,7 +90,8 @@ Bytes make_datagram(FuzzedDataProvider& data, std::uint8_t worker, std::uint32_t
   switch (data.ConsumeIntegralInRange<int>(0, 5)) {
     case 0: {
       const auto nonce = data.ConsumeIntegralInRange<std::uint64_t>(1, kNonces);
-      return make_hello(worker, nonce, data.ConsumeIntegralInRange<std::uint8_t>(1, kWorkers),
+      const auto training = data.ConsumeIntegralInRange<std::uint64_t>(0, 1);
+      return make_hello(worker, nonce, training, data.ConsumeIntegralInRange<std::uint8_t>(1, kWorkers),
                         cookies[worker][nonce - 1]);
     }
     case 1:
@@ -129,7 +131,7 @@ FoundCookies find_cookies(Shard& shard, MemoryIo& packet_io, TimePoint now) {
   FoundCookies cookies{};
   for (std::uint8_t worker = 0; worker < kWorkers; ++worker) {
     for (std::uint64_t nonce = 1; nonce <= kNonces; ++nonce) {
-      packet_io.deliver(address(worker), make_hello(worker, nonce, kWorkers, {}));
+      packet_io.deliver(address(worker), make_hello(worker, nonce, 0, kWorkers, {}));
       shard.poll(now);
       const auto answers = packet_io.take_sent();
       if (answers.size() != 1 || answers[0].bytes.size() != sizeof(wire::Header) + sizeof(be64_t)) std::abort();
@@ -166,7 +168,7 @@ Bytes make_root_datagram(FuzzedDataProvider& data, const Bytes& to_root, std::ui
     append(payload, be64_t(data.ConsumeIntegral<std::uint64_t>()));
   } else if (type == wire::MessageType::kError) {
     wire::ErrorPayload error{};
-    error.reason = data.ConsumeIntegralInRange<std::uint16_t>(0, 12);
+    error.reason = data.ConsumeIntegralInRange<std::uint16_t>(0, 13);
     error.worker_bitmap = std::uint64_t{1};
     append(payload, error);
   } else if (type == wire::MessageType::kAggregate || type == wire::MessageType::kMaxNorm) {

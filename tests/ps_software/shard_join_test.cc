@@ -286,6 +286,131 @@ TEST_F(Contest, AStrangersAliveDoesNotCount) {
   EXPECT_EQ(claim().type(), MessageType::kWelcome);
 }
 
+/// Workers 0 to 2 of a training, which has run 11; others want their job number.
+class Trainings : public Joining {
+ protected:
+  static constexpr io::Endpoint kNewcomer{0x0a000063, 9000};
+
+  Trainings() {
+    for (unsigned worker = 0; worker < kWorkers; ++worker) epoch = enter(worker, 11).header.epoch;
+  }
+  Reply enter(unsigned worker, std::uint64_t run) {
+    return answer([run](auto& h) { h.payload.run = run; }, worker);
+  }
+  /// The answer to worker 1 of another training.
+  Reply claim(std::uint64_t run) {
+    HelloMessage hello = make_hello(1);
+    hello.payload.nonce = std::uint64_t{999};
+    hello.payload.run = run;
+    std::vector<Reply> replies = say_hello(kNewcomer, hello);
+    for (const Reply& reply : replies) note_probe(reply);
+    std::erase_if(replies, [](const Reply& reply) { return reply.type() == MessageType::kProbe; });
+    return single(replies);
+  }
+  void note_probe(const Reply& reply) {
+    if (reply.type() != MessageType::kProbe) return;
+    EXPECT_EQ(reply.to, address(reply.header.worker_id));
+    ++probes.at(reply.header.worker_id);
+  }
+  void pass(std::chrono::milliseconds time, const std::vector<unsigned>& who_lives) {
+    for (auto left = time; left > 0ms; left -= 50ms) {
+      now += 50ms;
+      shard->run_timers(now);
+      for (const Reply& reply : exchange({})) note_probe(reply);
+      for (const unsigned worker : who_lives) {
+        EXPECT_TRUE(from_worker(worker, with_header(make_goodbye(worker),
+                                                    [](auto& h) {
+                                                      h.message_type = static_cast<std::uint8_t>(MessageType::kAlive);
+                                                    }))
+                        .empty());
+      }
+    }
+  }
+
+  std::array<int, kWorkers> probes{};
+};
+
+TEST_F(Trainings, AnotherOneIsRefusedAsLongAsOneWorkerLives) {
+  for (const std::uint64_t run : {std::uint64_t{12}, std::uint64_t{0}}) {  // 0 is a training like any other
+    for (int i = 0; i < 30; ++i) {
+      ASSERT_EQ(claim(run).reason(), ErrorReason::kOtherTraining) << i;
+      pass(100ms, {2});
+    }
+  }
+  for (const int count : probes) {
+    EXPECT_GE(count, 24);
+    EXPECT_LE(count, 32) << "five a second";
+  }
+  EXPECT_TRUE(from_worker(0, make_codes(0)).empty());
+  EXPECT_EQ(enter(1, 11).header.epoch, epoch) << "the training's own are in it as before";
+}
+
+TEST_F(Trainings, EvenWhereNobodyHasThePlace) {
+  from_worker(1, make_goodbye(1));
+  EXPECT_EQ(claim(12).reason(), ErrorReason::kOtherTraining);
+  EXPECT_EQ(shard->jobs()[0].workers.get(), 2U);
+}
+
+TEST_F(Trainings, AnotherOneGetsTheJobWhenNobodyOfItLives) {
+  const Bytes stopped = make_codes(0);
+  int tries = 0;
+  Reply reply = claim(12);
+  for (; reply.type() == MessageType::kError && tries < 100; ++tries) {
+    EXPECT_EQ(reply.reason(), ErrorReason::kOtherTraining);
+    pass(100ms, {});
+    reply = claim(12);
+  }
+  ASSERT_EQ(reply.type(), MessageType::kWelcome);
+  EXPECT_EQ(tries, 10);
+  EXPECT_NE(reply.header.epoch, epoch);
+  EXPECT_EQ(single(from_worker(0, stopped)).reason(), ErrorReason::kStaleEpoch) << "it was stopped, and goes on";
+  EXPECT_TRUE(say_hello(address(0),
+                        [&] {
+                          HelloMessage late = make_hello(0);
+                          late.payload.run = std::uint64_t{12};
+                          return late;
+                        }())
+                  .empty())
+      << "its HELLO is a late copy, whatever it says";
+  EXPECT_EQ(enter(2, 11).reason(), ErrorReason::kOtherTraining) << "now the first one is the other";
+}
+
+TEST_F(Trainings, AnotherOneGetsTheJobWhenAllHaveLeft) {
+  for (unsigned worker = 0; worker < kWorkers; ++worker) from_worker(worker, make_goodbye(worker));
+  EXPECT_EQ(claim(12).type(), MessageType::kWelcome);
+}
+
+TEST_F(Trainings, OtherSettingsAreToldOfAfterwards) {
+  const Reply reply = answer(
+      [](auto& h) {
+        h.payload.run = std::uint64_t{12};
+        h.payload.nonce = std::uint64_t{999};
+        h.payload.quorum = std::uint8_t{2};
+      },
+      1);
+  EXPECT_EQ(reply.reason(), ErrorReason::kOtherTraining) << "what it is about is another training";
+}
+
+// What is left of a training that was killed is no reason to refuse the next one.
+TEST_F(Trainings, OtherSettingsGetTheJobOfADeadOne) {
+  const auto claim_otherwise = [&] {
+    return answer(
+        [](auto& h) {
+          h.payload.run = std::uint64_t{12};
+          h.payload.nonce = std::uint64_t{999};
+          h.payload.quorum = std::uint8_t{2};
+        },
+        1);
+  };
+  Reply reply = claim_otherwise();
+  for (int tries = 0; reply.type() == MessageType::kError && tries < 100; ++tries) {
+    ASSERT_EQ(reply.reason(), ErrorReason::kOtherTraining);
+    pass(100ms, {});
+    reply = claim_otherwise();
+  }
+  EXPECT_EQ(reply.type(), MessageType::kWelcome);
+}
+
 /// Worker 2 said GOODBYE, and its next process says HELLO.
 class ComingBack : public Contest {
  protected:

@@ -422,6 +422,48 @@ TEST_F(Rack, AnotherServerInPlaceOfALeafTakesItsPlace) {
   EXPECT_EQ(root.shard->jobs()[0].workers.get(), 1U) << "rack 0 has no workers and takes no place";
 }
 
+TEST_F(Rack, TrainingsDoNotMeetAtTheRoot) {
+  const auto of = [](std::uint64_t run, std::uint64_t nonce) {
+    return [=](HelloMessage& h) {
+      h.payload.run = run;
+      h.payload.nonce = nonce;
+    };
+  };
+  ASSERT_EQ(enter(0, of(11, 1)).type(), MessageType::kWelcome);
+  HelloMessage other = make_hello(2);
+  of(12, 2)(other);
+  EXPECT_EQ(say_hello_until_answered(2, other, 1).reason(), ErrorReason::kRacksIncomplete) << "rack 0 may be gone";
+  EXPECT_EQ(say_hello_until_answered(2, other, 1).reason(), ErrorReason::kOtherTraining);
+  EXPECT_EQ(enter(2, of(11, 3)).type(), MessageType::kWelcome) << "that of rack 0 is let in beside it";
+  EXPECT_EQ(say_hello_until_answered(2, other, 1).reason(), ErrorReason::kOtherTraining);
+  ASSERT_EQ(enter(1, of(11, 4)).type(), MessageType::kWelcome);
+  EXPECT_EQ(complete().size(), kWorkers);
+}
+
+TEST_F(Rack, ATrainingThatIsGoneMakesWayInAllRacks) {
+  enter_all();
+  std::vector<HelloMessage> hellos;
+  for (unsigned worker = 0; worker < kWorkers; ++worker) {
+    hellos.push_back(make_hello(worker));
+    hellos.back().payload.run = std::uint64_t{12};
+    hellos.back().payload.nonce = std::uint64_t{500} + worker;
+  }
+  std::array<bool, kWorkers> in{};
+  for (int i = 0; i < 60 && !(in[0] && in[1] && in[2]); ++i, pass_time(100ms)) {
+    for (unsigned worker = 0; worker < kWorkers; ++worker) {
+      for (const Reply& reply : say(worker, hellos[worker].bytes())) {
+        HelloMessage& hello = hellos[reply.header.worker_id];
+        if (reply.type() == MessageType::kChallenge) hello.payload.cookie = reply.as<wire::ChallengePayload>().cookie;
+        if (reply.type() != MessageType::kWelcome) continue;
+        in[reply.header.worker_id] = true;
+        epochs[reply.header.worker_id] = reply.header.epoch;
+      }
+    }
+  }
+  EXPECT_EQ(in, (std::array{true, true, true}));
+  EXPECT_EQ(complete().size(), kWorkers);
+}
+
 TEST_F(Rack, GoodbyeGoesUp) {
   enter_all();
   for (unsigned worker = 0; worker < kWorkers; ++worker) {

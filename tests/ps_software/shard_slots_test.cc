@@ -107,6 +107,214 @@ TEST_F(Slots, QuorumResultSaysItIsPartial) {
   EXPECT_EQ(late.payload, Bytes(kCodes, 3));
 }
 
+class QuorumOfTwo : public Slots {
+ protected:
+  QuorumOfTwo() { begin(); }
+
+  void begin(const std::function<void(JobLimits&)>& change = [](JobLimits&) {}) {
+    start(change);
+    for (unsigned worker = 0; worker < kWorkers; ++worker) {
+      HelloMessage hello = make_hello(worker);
+      hello.payload.quorum = std::uint8_t{2};
+      welcome = answer_to(worker, hello);
+      epoch = welcome.header.epoch;
+    }
+  }
+  static Bytes abstaining(Bytes codes, unsigned flags = 0) {
+    return with_header(std::move(codes),
+                       [&](auto& h) { h.flags = static_cast<std::uint8_t>(wire::kFlagAbstain | flags); });
+  }
+
+  Reply welcome;
+};
+
+TEST_F(QuorumOfTwo, WhoIsSilentForSecondsGetsNothingUntilItIsHeard) {
+  EXPECT_EQ(complete(1, 2).size(), kWorkers);
+  now += Roster::kGone;
+  EXPECT_EQ(complete(2, 2).size(), kWorkers) << "the time is not over";
+  now += 1ms;
+  for (const std::uint32_t round : {3U, 4U}) {
+    const auto results = complete(round, 2);
+    ASSERT_EQ(results.size(), 2U);
+    EXPECT_EQ(results[0].to, address(0));
+    EXPECT_EQ(results[1].to, address(1));
+  }
+  EXPECT_EQ(job_counters().withheld.get(), 2U);
+  // It gets what it asks for, and from then on all there is.
+  EXPECT_EQ(single(from_worker(2, make_codes(2, 4))).payload, Bytes(kCodes, 3));
+  EXPECT_EQ(single(from_worker(2, make_codes(2, 1))).type(), MessageType::kStraggler);
+  EXPECT_EQ(complete(5, 2).size(), kWorkers);
+  EXPECT_EQ(job_counters().withheld.get(), 2U);
+}
+
+TEST_F(QuorumOfTwo, AShardJudgesByWhatItHearsItself) {
+  // The other shards of the job hear of worker 2 all the time; this one does not, and only its own slots are concerned.
+  begin([](JobLimits& limits) { limits.share = {.shard = 0, .shards = 2}; });
+  now += Roster::kGone + 1ms;
+  EXPECT_EQ(complete(1, 2).size(), 2U);
+  from_worker(2, with_header(make_codes(2), [](auto& h) { h.slot = kCodeSlot + 1; }));
+  EXPECT_EQ(complete(2, 2).size(), 2U) << "a packet for a slot of another shard says nothing";
+  from_worker(2, with_header(make_goodbye(2),
+                             [](auto& h) { h.message_type = static_cast<std::uint8_t>(MessageType::kAlive); }));
+  EXPECT_EQ(complete(3, 2).size(), kWorkers);
+}
+
+TEST_F(Slots, WithoutAQuorumSilentWorkersGetTheirResults) {
+  from_worker(0, make_codes(0, 1, 1));
+  now += Roster::kGone + 1ms;
+  from_worker(1, make_codes(1, 1, 2));
+  EXPECT_EQ(from_worker(2, make_codes(2, 1, 3)).size(), kWorkers);
+}
+
+TEST_F(QuorumOfTwo, CodesWithoutAMaximumNormAreAnsweredAndNotAdded) {
+  EXPECT_EQ(welcome.header.flags, wire::kFlagAbstain);
+  EXPECT_TRUE(from_worker(2, abstaining(make_codes(2, 1, 7))).empty());
+  EXPECT_EQ(single(from_worker(2, abstaining(make_codes(2, 1, 7), wire::kFlagRetransmit))).reason(),
+            ErrorReason::kIncomplete);
+  const auto results = complete(1, 2);
+  ASSERT_EQ(results.size(), kWorkers);
+  EXPECT_EQ(results[2].payload, Bytes(kCodes, 1 + 2));
+  EXPECT_EQ(results[2].header.contributions, 2);
+  EXPECT_EQ(single(from_worker(2, abstaining(make_codes(2, 1, 7)))).payload, Bytes(kCodes, 1 + 2));
+  EXPECT_EQ(job_counters().abstained.get(), 3U);
+  const std::uint64_t before = drops(Drop::kHeader);
+  EXPECT_TRUE(from_worker(2, abstaining(make_norm(2, 1))).empty()) << "norms always count";
+  EXPECT_EQ(drops(Drop::kHeader), before + 1);
+}
+
+TEST_F(Slots, NobodyAbstainsWithoutAQuorum) {
+  const Bytes abstaining = with_header(make_codes(0), [](auto& h) { h.flags = wire::kFlagAbstain; });
+  EXPECT_TRUE(from_worker(0, abstaining).empty());
+  EXPECT_EQ(drops(Drop::kHeader), 1U);
+}
+
+TEST_F(Slots, NormsOfAnotherCountGetTheMaximumOfWhatAllHave) {
+  // So workers that average different gradients find out by their fingerprints.
+  const auto with_norms = [&](unsigned worker, std::uint16_t count, std::uint8_t first_byte) {
+    Bytes packet = make_norm(worker, first_byte);
+    packet.resize(sizeof(wire::Header) + 4 * std::size_t{count}, first_byte);
+    return with_header(std::move(packet), [&](auto& h) { h.payload_count = count; });
+  };
+  from_worker(0, with_norms(0, 3, 0x20));
+  from_worker(1, with_norms(1, 5, 0x41));
+  const auto results = from_worker(2, with_norms(2, 2, 0x30));
+  ASSERT_EQ(results.size(), kWorkers);
+  for (const Reply& result : results) {
+    EXPECT_EQ(result.header.payload_count, 3U);
+    EXPECT_EQ(result.payload, Bytes(12, 0x41));
+  }
+}
+
+class Epochs : public Slots {
+ protected:
+  static constexpr std::uint32_t kRounds = 1U << 30;
+  Epochs() { begin(kRounds); }
+
+  void begin(std::uint32_t rounds_per_epoch) {
+    start([&](JobLimits& limits) { limits.rounds_per_epoch = rounds_per_epoch; });
+    join_all();
+  }
+  Bytes in_epoch(std::uint32_t old, Bytes packet) const {
+    return with_header(std::move(packet), [&](auto& h) { h.epoch = old; });
+  }
+  /// All workers are told of a new epoch; they go on in it.
+  void take_new_epoch(const std::vector<Reply>& replies) {
+    ASSERT_EQ(replies.size(), kWorkers);
+    for (unsigned worker = 0; worker < kWorkers; ++worker) {
+      EXPECT_EQ(replies[worker].to, address(worker));
+      EXPECT_EQ(replies[worker].header.worker_id, worker);
+      EXPECT_EQ(replies[worker].header.epoch, epoch);
+      EXPECT_EQ(replies[worker].reason(), ErrorReason::kNewEpoch);
+    }
+    const std::uint32_t next = replies[0].as<wire::ErrorPayload>().job_value;
+    EXPECT_NE(next, epoch);
+    EXPECT_NE(next, 0U);
+    epoch = next;
+  }
+};
+
+TEST_F(Epochs, ARoundNeverComesTwiceInAnEpoch) {
+  const Bytes recorded = make_codes(0, 5, 15);
+  EXPECT_EQ(complete(5).size(), kWorkers);
+  std::uint32_t round = 5;
+  for (int quarter = 1; quarter <= 4; ++quarter) {  // around all 32 bits
+    round += kRounds - 1;
+    EXPECT_EQ(complete(round).size(), kWorkers);
+    take_new_epoch(from_worker(0, make_codes(0, ++round)));
+    EXPECT_EQ(complete(round).size(), kWorkers) << "what was refused is sent again";
+  }
+  EXPECT_EQ(round, 5U);  // again; without epochs the recording would be of this round, or of the next one
+  const std::uint32_t completed = 4 * 2 + 1;
+  EXPECT_EQ(job_counters().completed.get(), completed);
+  const Bytes once_more = with_header(recorded, [](auto& h) { h.round = std::uint32_t{6}; });
+  EXPECT_EQ(single(from_worker(0, once_more)).reason(), ErrorReason::kNewEpoch);
+  EXPECT_EQ(complete(6)[0].payload, Bytes(kCodes, 1 + 2 + 3)) << "only what was sent in this epoch";
+}
+
+TEST_F(Epochs, SlotsStayAsTheyAre) {
+  begin(8);
+  complete(1);
+  from_worker(0, make_codes(0, 2, 1));
+  // Another slot goes ahead and ends the epoch: round 2 here has one contribution, and the result of round 1 is kept.
+  const std::uint32_t old = epoch;
+  from_worker(1, make_codes(1, 1, 1, kCodeSlot + 1));
+  take_new_epoch(from_worker(1, make_codes(1, 9, 1, kCodeSlot + 1)));
+  EXPECT_EQ(single(from_worker(2, make_codes(2, 1))).payload, Bytes(kCodes, 6)) << "a replay";
+  const Bytes again = with_header(make_codes(0, 2, 1), [](auto& h) { h.flags = wire::kFlagRetransmit; });
+  EXPECT_EQ(single(from_worker(0, again)).as<wire::ErrorPayload>().worker_bitmap, 0b001U);
+  EXPECT_EQ(single(from_worker(1, in_epoch(old, make_codes(1, 2, 9)))).reason(), ErrorReason::kNewEpoch);
+  from_worker(1, make_codes(1, 2, 2));
+  EXPECT_EQ(from_worker(2, make_codes(2, 2, 3))[0].payload, Bytes(kCodes, 6));
+}
+
+TEST_F(Epochs, NormsAndCodesEndAnEpochEach) {
+  begin(8);
+  const auto norm = [&](unsigned worker, std::uint32_t round) {
+    return with_header(make_norm(worker, 1), [&](auto& h) { h.round = round; });
+  };
+  EXPECT_TRUE(from_worker(0, norm(0, 100)).empty());
+  EXPECT_TRUE(from_worker(0, make_codes(0, 1)).empty()) << "streams of their own, with rounds of their own";
+  take_new_epoch(from_worker(0, norm(0, 108)));
+  EXPECT_TRUE(from_worker(0, norm(0, 108)).empty());
+  EXPECT_TRUE(from_worker(0, make_codes(0, 8)).empty()) << "the new epoch has rounds of its own";
+}
+
+TEST_F(Epochs, WhoHasNotHeardOfANewEpochIsStillKnown) {
+  begin(8);
+  const std::uint32_t old = epoch;
+  from_worker(0, make_codes(0, 1));
+  take_new_epoch(from_worker(0, make_codes(0, 9)));
+  EXPECT_EQ(single(from_worker(1, in_epoch(old, make_codes(1, 1)))).reason(), ErrorReason::kNewEpoch);
+  EXPECT_TRUE(exchange({{address(7), in_epoch(old, make_codes(1, 1))}}).empty()) << "a stranger is told nothing";
+  for (unsigned worker = 0; worker < kWorkers; ++worker) {
+    from_worker(worker, in_epoch(worker == 0 ? epoch : old, make_goodbye(worker)));
+  }
+  EXPECT_EQ(changes().back(), JobChange::kLeft);
+}
+
+TEST_F(Epochs, ARestartedJobForgetsTheEpochsBefore) {
+  begin(8);
+  const std::uint32_t old = epoch;
+  from_worker(0, make_codes(0, 1));
+  take_new_epoch(from_worker(0, make_codes(0, 9)));
+  from_worker(2, make_goodbye(2));
+  now += Roster::kAsking;
+  HelloMessage newcomer = make_hello(2);
+  newcomer.payload.nonce = std::uint64_t{999};
+  epoch = answer_to(2, newcomer).header.epoch;
+  for (unsigned worker = 0; worker < 2; ++worker) {
+    EXPECT_NE(answer_to(worker, make_hello(worker)).header.epoch, old);
+  }
+  EXPECT_EQ(single(from_worker(0, in_epoch(old, make_codes(0, 1)))).reason(), ErrorReason::kUnknownJob);
+}
+
+TEST_F(Epochs, WithoutALimitRoundsWrapAround) {
+  begin(0);
+  for (const std::uint32_t round : {1U, 0x30000000U, 0x60000001U, 0x90000000U, 0xc0000001U, 0xf0000000U, 1U}) {
+    EXPECT_EQ(complete(round).size(), kWorkers) << round;
+  }
+}
+
 TEST_F(Slots, WorkersThatLeftGetNoResults) {
   from_worker(0, make_codes(0));
   from_worker(0, make_goodbye(0));

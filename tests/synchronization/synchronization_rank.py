@@ -283,6 +283,7 @@ def refusals(rank: Rank) -> dict[str, str]:
     model, odd = nn.Linear(40, 40), rank.rank == 1
     other = nn.Linear(40, 41 if odd else 40)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    adam = torch.optim.Adam(model.parameters(), lr=0.1)
     grouped = torch.optim.SGD([{"params": [p]} for p in model.parameters()] if odd else model.parameters(), lr=0.1)
     strange = MasterWeights(nn.Linear(3, 3).parameters(), lr=0.1)
     strange.keep(object())
@@ -296,6 +297,7 @@ def refusals(rank: Rank) -> dict[str, str]:
         "model": lambda: synchronize_parameters(other),
         "groups": lambda: synchronize_parameters(model, grouped),
         "optimizer on one": lambda: synchronize_parameters(model, sgd if odd else None),
+        "class": lambda: synchronize_parameters(model, adam if odd else sgd),
         "object": lambda: synchronize_parameters(model, strange),
         "nothing": lambda: ParameterSynchronizer(model).step(),
         "zero": lambda: ParameterSynchronizer(model, synchronize_every=0),

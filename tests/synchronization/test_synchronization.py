@@ -162,7 +162,9 @@ def test_refusals_are_the_same_on_all_ranks(reports: Reports) -> None:
         assert "steps is 8 on rank 0, 7 on rank 1" in report["steps"]
         assert "weight: torch.float32 [40, 40] on rank 0, weight: torch.float32 [41, 40] on rank 1" in report["model"]
         assert "groups: [2] on rank 0, parameters of the optimizer's groups: [1, 1] on rank 1" in report["groups"]
-        assert "none on rank 0, parameters of the optimizer's groups: [2] on rank 1" in report["optimizer on one"]
+        assert "none on rank 0, the optimizer is torch.optim.sgd.SGD on rank 1" in report["optimizer on one"]
+        classes = "the optimizer is torch.optim.sgd.SGD on rank 0, the optimizer is torch.optim.adam.Adam on rank 1"
+        assert f"ConfigurationError: ranks have different models or optimizers: {classes}" in report["class"]
         assert "the state of MasterWeights cannot be copied to other ranks: it has an object" in report["object"]
         assert "synchronize_every, max_drift or max_loss_rate" in report["nothing"]
         assert "synchronize_every: input should be greater than or equal to 1" in report["zero"]

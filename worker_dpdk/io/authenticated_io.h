@@ -8,16 +8,16 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "io/job_keys.h"
 #include "io/packet_io.h"
+#include "io/sip_hash.h"
 
 namespace thc::io {
 
 inline constexpr std::size_t kTagBytes = 8;
-using Tag = std::array<std::uint8_t, kTagBytes>;
-using PayloadDigest = std::array<std::uint8_t, 16>;
+using Tag = SipHash64;
+using PayloadDigest = SipHash128;
 
 /// SipHash-2-4 with 128 bits of output.
 PayloadDigest digest_payload(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
@@ -32,11 +32,13 @@ class AuthenticatedIo final : public PacketIo {
                   std::optional<Endpoint> above = std::nullopt);
 
   /// Hands on what has a right tag, without it. Others are counted as rx_unauthenticated: 0 does not say that nothing
-  /// came.
+  /// came. The packets of a burst are hashed side by side.
   std::size_t receive(std::span<RxPacket> packets) noexcept override;
   using PacketIo::send;
-  /// `header` must begin with the whole wire header; `trailer` must be empty. The payload's digest is kept until
-  /// flush(), so that a result for all workers is hashed once.
+  /// `header` must begin with the whole wire header; `trailer` must be empty. Datagrams are kept until flush(), or
+  /// until there are kBurst, to be hashed side by side; a payload sent several times in a row, a result for all
+  /// workers, is hashed once. So true does not say yet that the inner one has room; what it drops then counts as lost
+  /// on the way.
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept override;
   void flush() noexcept override;
@@ -50,6 +52,7 @@ class AuthenticatedIo final : public PacketIo {
   const IoCounters& counters() const noexcept override;
 
  private:
+  static constexpr std::size_t kBurst = 64;
   // Derived keys of some jobs: anybody can send packets with any job number, and memory must not grow by them.
   static constexpr std::size_t kPlaces = 64;
   struct Place {
@@ -57,12 +60,25 @@ class AuthenticatedIo final : public PacketIo {
     std::optional<MessageKeys> up;
     std::optional<MessageKeys> down;
   };
+  /// A datagram whose tag is not made yet.
+  struct Queued {
+    Endpoint to;
+    const MessageKeys* keys;  // of a place
+    std::array<std::uint8_t, kMaxHeaderBytes> header;
+    std::size_t header_bytes;
+    std::span<const std::uint8_t> payload;
+    std::size_t digest;  // number of what is hashed: a part of the header, or the payload
+  };
 
   Direction received_from(Endpoint from) const noexcept { return from == above_ ? sends_ : receives_; }
   Direction sent_to(Endpoint to) const noexcept { return to == above_ ? receives_ : sends_; }
   const std::optional<MessageKeys>& keys_of(std::uint16_t job, Direction direction) noexcept;
-  bool is_genuine(const RxPacket& packet) noexcept;
-  const PayloadDigest& digest_of(const MessageKeys& keys, std::span<const std::uint8_t> payload) noexcept;
+  /// Which of at most kBurst packets are genuine: bit i says it of packets[i].
+  std::uint64_t find_genuine(std::span<const RxPacket> packets) noexcept;
+  bool is_genuine_of_new_job(const RxPacket& packet) noexcept;
+  void queue(Endpoint to, const MessageKeys& keys, std::span<const std::uint8_t> header,
+             std::span<const std::uint8_t> payload) noexcept;
+  void send_queued() noexcept;
 
   const std::unique_ptr<PacketIo> inner_;
   const JobKeys keys_;
@@ -70,10 +86,10 @@ class AuthenticatedIo final : public PacketIo {
   const Direction receives_;
   const std::optional<Endpoint> above_;
   std::array<Place, kPlaces> places_{};
-  // The last payload queued since the last flush, which must not change until the next one.
-  std::span<const std::uint8_t> queued_payload_;
-  const MessageKeys* queued_keys_ = nullptr;
-  PayloadDigest queued_digest_{};
+  std::array<Queued, kBurst> queued_;
+  std::size_t queued_count_ = 0;
+  std::array<SipMessage, kBurst> to_digest_;  // of queued_, each once
+  std::size_t digest_count_ = 0;
   std::uint64_t rx_unauthenticated_ = 0;
   std::uint64_t rx_unauthenticated_bytes_ = 0;
   std::uint64_t tx_errors_ = 0;

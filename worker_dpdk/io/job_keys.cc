@@ -32,6 +32,11 @@ std::string read_private_file(const std::string& path) {
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     refuse(path, "not a regular file");
   }
+  // Who owns it knows its keys, and may change them at any time.
+  if (status.st_uid != geteuid() && status.st_uid != 0) {
+    refuse(path, "it belongs to user " + std::to_string(status.st_uid) +
+                     ", who may know its keys: make new ones in a file of this process's user, or of root");
+  }
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     refuse(path, "others than its owner may use it, so its keys may be known: chmod 600, and make new ones");
   }

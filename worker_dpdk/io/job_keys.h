@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "io/sip_hash.h"
+
 namespace thc::io {
 
 inline constexpr std::size_t kJobKeyBytes = 32;
@@ -21,8 +23,8 @@ enum class Direction : std::uint8_t {
 
 /// SipHash keys of one job and direction.
 struct MessageKeys {
-  std::array<std::uint8_t, 16> header;   ///< of the tag
-  std::array<std::uint8_t, 16> payload;  ///< of the payload's digest, which never leaves the process
+  SipKey header;   ///< of the tag
+  SipKey payload;  ///< of the payload's digest, which never leaves the process
 };
 
 /// The key of every job that has one.

@@ -66,13 +66,14 @@ BoundSession::~BoundSession() {
   }
 }
 
-BoundOperation BoundSession::push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms) {
+BoundOperation BoundSession::push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms,
+                                        std::size_t compared) {
   const auto count = static_cast<std::size_t>(norms.size());
   const float* up = input<float>(norms, "norms", count);
   float* down = output<float>(max_norms, "max_norms", count);
   py::list arrays(py::make_tuple(std::move(max_norms)));
   make_room();
-  return keep(session().push_norms(partition, {up, count}, {down, count}), std::move(arrays));
+  return keep(session().push_norms(partition, {up, count}, {down, count}, compared), std::move(arrays));
 }
 
 BoundOperation BoundSession::push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate,

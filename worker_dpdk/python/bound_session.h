@@ -31,7 +31,7 @@ class BoundSession {
   BoundSession(const BoundSession&) = delete;
   BoundSession& operator=(const BoundSession&) = delete;
 
-  BoundOperation push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms);
+  BoundOperation push_norms(std::uint16_t partition, const py::array& norms, py::array max_norms, std::size_t compared);
   BoundOperation push_codes(std::uint16_t partition, const py::array& codes, py::array aggregate,
                             py::array contributions);
   bool wait(const BoundOperation& bound, std::optional<double> timeout_s);

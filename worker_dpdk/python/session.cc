@@ -25,7 +25,8 @@ void register_session(py::module_& module) {
              return std::make_unique<BoundSession>(config, open_packet_ios(io_config));
            }),
            py::arg("config"), py::arg("io"))
-      .def("push_norms", &BoundSession::push_norms, py::arg("partition"), py::arg("norms"), py::arg("max_norms"))
+      .def("push_norms", &BoundSession::push_norms, py::arg("partition"), py::arg("norms"), py::arg("max_norms"),
+           py::kw_only(), py::arg("compared") = 0)
       .def("push_codes", &BoundSession::push_codes, py::arg("partition"), py::arg("codes"), py::arg("aggregate"),
            py::arg("contributions"))
       .def("wait", &BoundSession::wait, py::arg("operation"), py::arg("timeout_s"))

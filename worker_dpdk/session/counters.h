@@ -28,6 +28,8 @@ enum class Count : std::size_t {
   kForeign,             ///< datagrams from an address that is no server of this session
   kUnauthenticated,     ///< datagrams without the tag of the job's key
   kGivenUp,             ///< packets without a result within the loss timeout (loss-tolerant mode)
+  kAbstained,           ///< CODES that do not count, sent again included: a quorum went on without this worker's norms
+  kNewEpochs,           ///< times a server went on in another epoch, with its slots as they were
   kRejoins,             ///< times a server had lost the job and was joined again
   kSmoothedRttUs,       ///< not a count: last smoothed round-trip time, microseconds
   kEnd
@@ -53,6 +55,8 @@ inline constexpr std::array<std::string_view, kCounts> kCountNames = {"hello_sen
                                                                       "foreign",
                                                                       "unauthenticated",
                                                                       "given_up",
+                                                                      "abstained",
+                                                                      "new_epochs",
                                                                       "rejoins",
                                                                       "smoothed_rtt_us"};
 

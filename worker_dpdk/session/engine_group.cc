@@ -14,15 +14,16 @@ const wire::WelcomePayload* EngineGroup::shape(std::size_t server) const noexcep
   return known.has_shape.load(std::memory_order_acquire) ? &known.shape : nullptr;
 }
 
-void EngineGroup::tell_codes_answered(std::size_t server) noexcept {
-  std::atomic<bool>& answered = servers_[server].codes_answered;
-  if (!answered.load(std::memory_order_relaxed)) {  // told with every result: written once, so all caches keep it
-    answered.store(true, std::memory_order_relaxed);
+void EngineGroup::tell_codes_answered(std::size_t server, TimePoint now) noexcept {
+  std::atomic<TimePoint>& answered_at = servers_[server].codes_answered_at;
+  // Told with every result: written rarely, so that all caches keep it.
+  if (now - Duration(1'000) >= answered_at.load(std::memory_order_relaxed)) {
+    answered_at.store(now, std::memory_order_relaxed);
   }
 }
 
-bool EngineGroup::codes_answered(std::size_t server) const noexcept {
-  return servers_[server].codes_answered.load(std::memory_order_relaxed);
+TimePoint EngineGroup::codes_answered_at(std::size_t server) const noexcept {
+  return servers_[server].codes_answered_at.load(std::memory_order_relaxed);
 }
 
 const Failure& EngineGroup::fail(Failure failure) {

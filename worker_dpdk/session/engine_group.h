@@ -2,6 +2,7 @@
 // server; nothing else is shared between them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "session/failure.h"
+#include "session/session_config.h"
 #include "thc/wire_layout.h"
 
 namespace thc {
@@ -28,8 +30,17 @@ class EngineGroup {
   const wire::WelcomePayload* shape(std::size_t server) const noexcept;
 
   /// A packet of codes had a result from that server, so packets of that size get through.
-  void tell_codes_answered(std::size_t server) noexcept;
-  bool codes_answered(std::size_t server) const noexcept;
+  void tell_codes_answered(std::size_t server, TimePoint now) noexcept;
+  /// When that was, within a millisecond; TimePoint::min(): never.
+  TimePoint codes_answered_at(std::size_t server) const noexcept;
+
+  /// The maximum of this partition's norms is asked for.
+  void begin_norms(std::uint16_t partition) noexcept { norms_of(partition).fetch_and(~bit_of(partition)); }
+  /// A quorum went on without this worker's norms of the partition: it cannot say anything with its codes.
+  void tell_left_behind(std::uint16_t partition) noexcept { norms_of(partition).fetch_or(bit_of(partition)); }
+  bool is_left_behind(std::uint16_t partition) noexcept {
+    return (norms_of(partition).load() & bit_of(partition)) != 0;
+  }
 
   /// Ends the session. The first cause is the one that all engines tell; returns it.
   const Failure& fail(Failure failure);
@@ -40,11 +51,15 @@ class EngineGroup {
   struct Server {
     std::atomic<bool> has_shape{false};
     wire::WelcomePayload shape{};
-    std::atomic<bool> codes_answered{false};
+    std::atomic<TimePoint> codes_answered_at{TimePoint::min()};
   };
+
+  std::atomic<std::uint64_t>& norms_of(std::uint16_t partition) noexcept { return left_behind_[partition / 64]; }
+  static std::uint64_t bit_of(std::uint16_t partition) noexcept { return std::uint64_t{1} << partition % 64; }
 
   const std::uint32_t engines_;
   std::vector<Server> servers_;
+  std::array<std::atomic<std::uint64_t>, wire::kMaxPartitions / 64> left_behind_{};  ///< a bit for each partition
   std::mutex mutex_;
   std::atomic<bool> failed_{false};
   std::optional<Failure> failure_;  ///< under mutex_ until failed_

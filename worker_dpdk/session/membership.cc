@@ -42,6 +42,7 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
                                     .worker_id = config.worker_id,
                                     .nonce = nonce,
                                     .cookie = 0,
+                                    .run = config.run,
                                     .config = job_config(config)})),
       codes_per_packet_(config.codes_per_packet),
       share_(share),
@@ -67,7 +68,7 @@ Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimeP
   if (has_shape_ && !is_same(shape, shape_)) {
     return Welcome::kChanged;
   }
-  accept(*shard, message.header.epoch);
+  accept(*shard, message.header);
   if (has_shape_) {
     return Welcome::kShard;
   }
@@ -100,10 +101,21 @@ io::Endpoint Membership::absent() const noexcept {
   return address_of(shard);
 }
 
-void Membership::accept(Shard& shard, std::uint32_t epoch) noexcept {
+void Membership::accept(Shard& shard, const wire::Header& welcome) noexcept {
   shard.joined = true;
-  shard.epoch = epoch;
+  shard.epoch = welcome.epoch;
+  shard.takes_abstentions = (welcome.flags & wire::kFlagAbstain) != 0;
   --waiting_;
+}
+
+void Membership::forget_epoch(Shard& shard) noexcept {
+  shard.lost_epochs[shard.losses++ % shard.lost_epochs.size()] = shard.epoch;
+}
+
+void Membership::renew(std::uint32_t slot, std::uint32_t epoch) noexcept {
+  Shard& shard = shards_[slot % shards_.size()];
+  forget_epoch(shard);
+  shard.epoch = epoch;
 }
 
 bool Membership::lose(std::uint32_t slot, TimePoint now) noexcept {
@@ -112,7 +124,7 @@ bool Membership::lose(std::uint32_t slot, TimePoint now) noexcept {
     return false;
   }
   shard.joined = false;
-  shard.lost_epochs[shard.losses++ % shard.lost_epochs.size()] = shard.epoch;
+  forget_epoch(shard);
   shard.next_hello = now;
   shard.hello_interval = kFirstHelloInterval;
   ++waiting_;
@@ -176,7 +188,7 @@ bool Membership::take_challenge(const ServerMessage& message) noexcept {
 
 bool Membership::answer_probe(const ServerMessage& message) noexcept {
   const std::uint32_t index = message.header.slot;
-  if (index >= shards_.size() || !shards_[index].joined || shards_[index].epoch != message.header.epoch) {
+  if (index >= shards_.size() || !shards_[index].joined) {
     return false;
   }
   send_notice(wire::MessageType::kAlive, index);

@@ -35,6 +35,8 @@ class Membership {
   bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
   bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined; }
   std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch; }
+  /// Whether the shard of `slot` knows CODES that are not to be added.
+  bool takes_abstentions(std::uint32_t slot) const noexcept { return shard_of(slot).takes_abstentions; }
   bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
 
   std::uint32_t slots() const noexcept { return shape_.slots; }
@@ -64,7 +66,10 @@ class Membership {
   void take_shape(const wire::WelcomePayload& shape, TimePoint now);
   /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
   bool take_challenge(const ServerMessage& message) noexcept;
-  /// The server asks whether this process lives. False: not it, but one of another epoch.
+  /// The shard of `slot` goes on in another epoch, with its slots as they are.
+  void renew(std::uint32_t slot, std::uint32_t epoch) noexcept;
+  /// The server asks whether this process lives, perhaps in an epoch that it has not yet heard of. False: it has not
+  /// joined there.
   bool answer_probe(const ServerMessage& message) noexcept;
   /// The server asks the process that has this worker's place whether it lives: say HELLO often enough to hear of it.
   void await_verdict(std::uint32_t slot, TimePoint now) noexcept;
@@ -79,6 +84,7 @@ class Membership {
  private:
   struct Shard {
     bool joined = false;
+    bool takes_abstentions = false;
     std::uint32_t epoch = 0;
     TimePoint next_hello{};
     Duration hello_interval{0};
@@ -86,7 +92,7 @@ class Membership {
     bool challenged = false;  ///< since the last HELLO that was due
     /// The last ones, 0: none. They never come back: a WELCOME of one is a late copy, and with it late results of that
     /// epoch would be taken for those of packets that the other workers have summed in another.
-    std::array<std::uint32_t, 8> lost_epochs{};
+    std::array<std::uint32_t, 32> lost_epochs{};
     std::size_t losses = 0;
   };
 
@@ -94,7 +100,8 @@ class Membership {
   /// An own shard that has not answered HELLO; null for others.
   Shard* waiting_shard(std::uint32_t index) noexcept;
   static bool was_lost(const Shard& shard, std::uint32_t epoch) noexcept;
-  void accept(Shard& shard, std::uint32_t epoch) noexcept;
+  void accept(Shard& shard, const wire::Header& welcome) noexcept;
+  static void forget_epoch(Shard& shard) noexcept;
   void send_hello(std::size_t shard) noexcept;
   void send_notice(wire::MessageType type, std::size_t shard) noexcept;
 

@@ -31,8 +31,9 @@ Operation::Operation(Stage stage, std::uint16_t partition, std::size_t count, st
       last_chunk_count_(chunks_ == 0 ? 0 : count - (chunks_ - 1) * per_packet) {}
 
 std::shared_ptr<Operation> Operation::norms(std::uint16_t partition, std::span<const float> norms,
-                                            std::span<float> max_norms, std::size_t per_packet) {
+                                            std::span<float> max_norms, std::size_t per_packet, std::size_t compared) {
   std::shared_ptr<Operation> operation(new Operation(Stage::kNorm, partition, norms.size(), per_packet));
+  operation->compared_ = std::min({compared, norms.size(), per_packet});
   operation->norms_be_.resize(norms.size_bytes());
   swap_bytes<std::uint32_t>(reinterpret_cast<const std::uint8_t*>(norms.data()), norms.size(),
                             operation->norms_be_.data());
@@ -81,8 +82,9 @@ std::span<const std::uint8_t> Operation::chunk_payload(std::size_t chunk) const 
   return {payload_ + chunk * per_packet_ * bits_up_ / 8, (chunk_count(chunk) * bits_up_ + 7) / 8};
 }
 
-void Operation::store(std::size_t chunk, const std::uint8_t* payload, std::uint8_t contributions) noexcept {
-  const std::size_t count = own_count(chunk);
+void Operation::store(std::size_t chunk, const std::uint8_t* payload, std::size_t received,
+                      std::uint8_t contributions) noexcept {
+  const std::size_t count = std::min(own_count(chunk), received);
   std::uint8_t* to = result_ + chunk * per_packet_ * bytes_down_;
   if (bytes_down_ == 1) {
     std::memcpy(to, payload, count);
@@ -93,6 +95,10 @@ void Operation::store(std::size_t chunk, const std::uint8_t* payload, std::uint8
   }
   if (contributions_ != nullptr) {
     contributions_[chunk] = contributions;
+  }
+  const bool has_compared = chunk == 0 && compared_ > 0;
+  if (has_compared && (count < compared_ || std::memcmp(payload, norms_be_.data(), compared_ * sizeof(float)) != 0)) {
+    differs_.store(true, std::memory_order_release);
   }
 }
 

@@ -22,8 +22,9 @@ enum class Stage : std::uint8_t { kNorm, kCodes };
 class Operation {
  public:
   /// norms[i] up, max_norms[i] down; sizes are equal. `per_packet` norms fit a packet.
+  /// The first `compared` of them must be the same on all workers, see differs().
   static std::shared_ptr<Operation> norms(std::uint16_t partition, std::span<const float> norms,
-                                          std::span<float> max_norms, std::size_t per_packet);
+                                          std::span<float> max_norms, std::size_t per_packet, std::size_t compared = 0);
 
   /// `count` codes of `code_bits` up, aggregates of `value_bits` down (host byte order), contributions[chunk] workers
   /// in them. code_bits * per_packet is a multiple of 8.
@@ -39,19 +40,31 @@ class Operation {
   }
   std::span<const std::uint8_t> chunk_payload(std::size_t chunk) const noexcept;
 
-  /// Stores the result of a chunk; `payload` holds exactly its elements in network byte order, and those of the padding
-  /// are dropped.
-  void store(std::size_t chunk, const std::uint8_t* payload, std::uint8_t contributions) noexcept;
+  /// Whether a result of `count` elements can be that of a chunk: as many as were sent. What is compared may be a
+  /// fingerprint, and then other workers, with another one, may have sent more or fewer norms.
+  bool takes_count(std::size_t chunk, std::size_t count) const noexcept {
+    return count == chunk_count(chunk) || (compared_ > 0 && count > 0);
+  }
+  /// Stores the result of a chunk; `payload` holds `count` elements in network byte order, and those of the padding, or
+  /// that nobody has asked for, are dropped.
+  void store(std::size_t chunk, const std::uint8_t* payload, std::size_t count, std::uint8_t contributions) noexcept;
   /// Gives a chunk up: zeros.
   void store_nothing(std::size_t chunk) noexcept;
 
   /// Any thread. After true, the results may be read and the buffers reused.
   bool done() const noexcept { return done_.load(std::memory_order_acquire); }
+  /// Any thread. Whether other workers have sent something else in the words that are compared: they have their
+  /// results, and the rest of the operation may never be done.
+  bool differs() const noexcept { return differs_.load(std::memory_order_acquire); }
   /// Valid when done: why there is no result.
   const std::optional<Failure>& failure() const noexcept { return failure_; }
 
   /// Before it is submitted: so many engines have a part of it, one unless told.
   void divide(std::uint32_t engines) noexcept { engines_.store(engines, std::memory_order_relaxed); }
+
+  /// Before it is submitted, of codes: they are answered, but not added.
+  void abstain() noexcept { abstains_ = true; }
+  bool abstains() const noexcept { return abstains_; }
 
   // Polling threads.
   /// The engine that has the last packet, before it sends it: that packet grows to a multiple of `multiple` elements,
@@ -78,12 +91,15 @@ class Operation {
   std::uint8_t* result_ = nullptr;
   std::uint8_t* contributions_ = nullptr;
   std::vector<std::uint8_t> norms_be_;
+  std::size_t compared_ = 0;  ///< norms
+  bool abstains_ = false;
   std::vector<std::uint8_t> padded_;  ///< payload of the last packet; empty when nothing was added to it
 
   std::atomic<std::uint32_t> engines_{1};  ///< that have not left
   std::atomic<bool> failed_{false};
   std::optional<Failure> failure_;  ///< by the engine that sets failed_
   std::atomic<bool> done_{false};
+  std::atomic<bool> differs_{false};
 };
 
 }  // namespace thc

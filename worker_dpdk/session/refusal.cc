@@ -96,20 +96,43 @@ std::string missing_racks(const InFlight& packet) {
          " (from 0) has not sent its part: look at its server and at what its server says";
 }
 
+/// "; ..." of a switch that says nothing: it has no timers, so it cannot tell that it waits for a root.
+std::string silent_root_hint(const NoResult& known) {
+  const bool silent = known.silent_for > Duration::zero() || !known.server_answered;
+  if (!known.of_switch || !silent) {
+    return "";
+  }
+  return "; or it is the switch of a rack, and the root, the server above it, is silent: is thc-ps running where "
+         "`upstream` of the switch's description says?";
+}
+
 /// "; ..." when packets are too large for a path of Ethernet frames, which loses them without a word.
-std::string packet_size_hint(const SessionConfig& config) {
+std::string packet_size_hint(const SessionConfig& config, LargePackets large_packets) {
   const unsigned wider_bits = std::max(config.table.bits(), config.value_bits);
   const std::size_t datagram_bytes = sizeof(wire::Header) + std::size_t{config.codes_per_packet} * wider_bits / 8;
-  if (datagram_bytes <= kEthernetDatagramBytes) {
+  if (large_packets == LargePackets::kFit || !is_larger_than_ethernet(datagram_bytes)) {
     return "";
   }
   const std::uint32_t fitting = auto_codes_per_packet(kEthernetDatagramBytes, config.table.bits(), config.value_bits);
-  return "; other messages were answered, and codes never: packets have up to " + std::to_string(datagram_bytes) +
-         " bytes, and where a part of the path has a smaller MTU than its ends, only small ones get through. " +
+  const std::string why = large_packets == LargePackets::kNeverFit
+                              ? "; small messages were answered, and large ones never: packets have up to "
+                              : "; or only small packets get through since then: these have up to ";
+  return why + std::to_string(datagram_bytes) +
+         " bytes, and where a part of the path has a smaller MTU than its ends, large ones are lost without a word. " +
          "ThcConfig(codes_per_packet=" + std::to_string(fitting) + ") on all workers fits 1500 bytes";
 }
 
 }  // namespace
+
+bool is_larger_than_ethernet(std::size_t datagram_bytes) noexcept { return datagram_bytes > kEthernetDatagramBytes; }
+
+Failure order_mismatch(const wire::Header& about, io::Endpoint server, const SessionConfig& config) {
+  return {Failure::Kind::kTransport, "server " + io::to_string(server) + ", job " + std::to_string(config.job_id) +
+                                         ": worker " + std::to_string(config.worker_id) +
+                                         " pushed another partition than the other workers at slot " +
+                                         std::to_string(about.slot) + " round " + std::to_string(about.round) +
+                                         "; all workers must push the same partitions in the same order"};
+}
 
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config) {
   const auto error = payload_of<wire::ErrorPayload>(message);
@@ -137,6 +160,18 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
                                            "; give all workers the same ThcConfig, or THC_CONFIG, the job "
                                            "description of a switch the same [jobs.thc], and the servers of racks, "
                                            "if there are any, the same --racks"};
+    case wire::ErrorReason::kOtherTraining:
+      return {
+          Failure::Kind::kRefused,
+          who + "another training uses this job number here" +
+              (config.run == 0 ? ", and this one does not say which one it is (run=..., THC_RUN, the same on all "
+                                 "its workers)"
+                               : "") +
+              ": use another job number (NetworkConfig(job=...), Session(job=...), THC_JOB), or wait until it ends" +
+              (config.run == 0 ? ""
+                               : "; if these are workers of one training, they say different runs: with BytePS, the "
+                                 "scheduler's address and port (DMLC_PS_ROOT_URI, DMLC_PS_ROOT_PORT) must be the same "
+                                 "text on all of them")};
     case wire::ErrorReason::kOverflow:
       return {Failure::Kind::kRefused, who + (error.job_value == 0 ? "granularity times workers overflows value_bits"
                                                                    : rack_overflow(error.job_value, config))};
@@ -146,10 +181,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
                   "the server takes no more jobs, or no more from this address: thc-ps --max-jobs, "
                   "--max-jobs-per-address and --max-memory"};
     case wire::ErrorReason::kOrderMismatch:
-      return {Failure::Kind::kTransport, who + worker + " pushed another partition than the other workers at slot " +
-                                             std::to_string(message.header.slot) + " round " +
-                                             std::to_string(message.header.round) +
-                                             "; all workers must push the same partitions in the same order"};
+      return order_mismatch(message.header, server, config);
     case wire::ErrorReason::kDraining:
       return {Failure::Kind::kTransport, who + "the server is shutting down"};
     case wire::ErrorReason::kBadConfig:
@@ -215,9 +247,8 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
     failure.message +=
         known.server_answered ? ": the server answers, but did not say who is missing" : ": the server does not answer";
   }
-  if (known.only_codes_are_lost) {
-    failure.message += packet_size_hint(config);
-  }
+  failure.message += silent_root_hint(known);
+  failure.message += packet_size_hint(config, known.large_packets);
   if (known.rejoined) {
     failure.kind = Failure::Kind::kRestart;
     failure.message += "; the server was restarted meanwhile, some workers may have had the result before";

@@ -19,14 +19,28 @@ Failure no_welcome_of_shard(io::Endpoint shard, io::Endpoint server, std::uint32
 /// No WELCOME, because the server of this worker's rack has had no answer from the root.
 Failure no_root(io::Endpoint server, const SessionConfig& config);
 
+/// Whether packets that are too large for a part of the path would explain it.
+enum class LargePackets : std::uint8_t {
+  kFit,        ///< no
+  kNeverFit,   ///< all else was answered, and no such packet ever
+  kFitNoMore,  ///< such packets were answered before, and none since
+};
+
 /// What a link knows when an operation has no result in time.
 struct NoResult {
-  const InFlight* packet;    ///< the oldest without one, null when none was sent
-  bool server_answered;      ///< something was received since it was sent
-  Duration silent_for;       ///< how long the packet was repeated without any answer from the server; 0: it answers
-  bool only_codes_are_lost;  ///< all else was answered, and no packet of codes ever
-  bool rejoined;             ///< the server lost the job meanwhile
+  const InFlight* packet;  ///< the oldest without one, null when none was sent
+  bool server_answered;    ///< something was received since it was sent
+  Duration silent_for;     ///< how long the packet was repeated without any answer from the server; 0: it answers
+  LargePackets large_packets;
+  bool rejoined;   ///< the server lost the job meanwhile
+  bool of_switch;  ///< the server is a switch
 };
+
+/// Whether a datagram (without a tag) may be too large for a path with an MTU of 1500 bytes.
+bool is_larger_than_ethernet(std::size_t datagram_bytes) noexcept;
+
+/// The other workers push something else at the slot and round of this header.
+Failure order_mismatch(const wire::Header& about, io::Endpoint server, const SessionConfig& config);
 
 /// No result within the operation timeout.
 Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known);

@@ -5,6 +5,8 @@
 namespace thc {
 
 void RttEstimator::sample(Duration round_trip) noexcept {
+  min_ = min_ == Duration::zero() ? round_trip : std::min(min_, round_trip);
+  latest_ = round_trip;
   if (smoothed_ == Duration::zero()) {
     smoothed_ = round_trip;
     variation_ = round_trip / 2;

@@ -22,13 +22,19 @@ class RttEstimator {
   /// Timeout of a packet repeated `repetitions` times, at most bounds.max.
   Duration timeout(unsigned repetitions) const noexcept;
 
+  const RttBounds& bounds() const noexcept { return bounds_; }
   /// Smoothed round trip; zero before the first sample.
   Duration smoothed() const noexcept { return smoothed_; }
+  Duration latest() const noexcept { return latest_; }
+  /// The shortest one; zero before the first sample.
+  Duration min() const noexcept { return min_; }
 
  private:
   RttBounds bounds_;
   Duration timeout_;
   Duration smoothed_{0};
+  Duration latest_{0};
+  Duration min_{0};
   Duration variation_{0};
   unsigned doublings_ = 0;
   TimePoint next_doubling_{};

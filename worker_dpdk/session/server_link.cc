@@ -37,8 +37,8 @@ ServerLink::ServerLink(std::size_t server, LinkContext& context, std::uint64_t n
       codes_header_(make_header(wire::MessageType::kCodes, context.config)) {}
 
 void ServerLink::enqueue(std::shared_ptr<Operation> operation, TimePoint deadline) {
-  SlotStream& stream = operation->stage() == Stage::kNorm ? norms_ : codes_;
-  finish(stream.enqueue(std::move(operation), deadline));
+  Lane& lane = operation->stage() == Stage::kNorm ? norms_ : codes_;
+  finish(lane.stream.enqueue(std::move(operation), deadline));
 }
 
 void ServerLink::finish(std::shared_ptr<Operation> operation) {
@@ -51,12 +51,14 @@ void ServerLink::open_streams() {
   const std::size_t codes = membership_.codes_multiple();
   const std::size_t norms = std::max<std::size_t>(codes * context_.config.value_bits / 32, 1);
   const std::uint32_t norm_slots = membership_.norm_slots();
-  for (auto& idle : norms_.open(0, norm_slots, membership_.share(), norms)) {
+  for (auto& idle : norms_.stream.open(0, norm_slots, membership_.share(), norms)) {
     finish(std::move(idle));
   }
-  for (auto& idle : codes_.open(norm_slots, membership_.slots() - norm_slots, membership_.share(), codes)) {
+  for (auto& idle : codes_.stream.open(norm_slots, membership_.slots() - norm_slots, membership_.share(), codes)) {
     finish(std::move(idle));
   }
+  norms_.losses.open(membership_.share());
+  codes_.losses.open(membership_.share());
   window_bytes_ = own_window_bytes(context_, membership_);
 }
 
@@ -116,6 +118,12 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
   if (reason == wire::ErrorReason::kUnknownJob) {
     return rejoin(message.header.slot, now);
   }
+  if (reason == wire::ErrorReason::kNewEpoch) {
+    return take_new_epoch(message.header.slot, error.job_value, now);
+  }
+  if (reason == wire::ErrorReason::kOrderMismatch) {
+    return take_order_mismatch(message.header, now);
+  }
   const bool of_racks = reason == wire::ErrorReason::kRacksIncomplete;
   if (reason != wire::ErrorReason::kIncomplete && !of_racks) {
     return fail(refusal(message, server(), context_.config));
@@ -125,8 +133,37 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
-    rtt_.back_off(now);
+    if (packet->retransmissions == 1) {  // only repeated packets are answered so, and this one was repeated once
+      sample_round_trip(elapsed(packet->sent_at, now), now);
+    }
+    lane_of(packet->slot).losses.noticed(*packet, now);
   }
+}
+
+void ServerLink::take_order_mismatch(const wire::Header& about, TimePoint now) {
+  // Workers that average different gradients are about to find out by the norms, and to say more of it.
+  if (refused_until_ == TimePoint::max()) {
+    refusal_ = order_mismatch(about, server(), context_.config);
+    refused_until_ = now + kRefusalPatience;
+  }
+}
+
+void ServerLink::take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoint now) noexcept {
+  if (epoch == 0) {
+    context_.counters.add(Count::kMalformed);
+    return;
+  }
+  membership_.renew(slot, epoch);
+  context_.counters.add(Count::kNewEpochs);
+  resend_shard(slot, now);
+}
+
+void ServerLink::sample_round_trip(Duration round_trip, TimePoint now) noexcept {
+  if (rtt_.backed_off()) {
+    next_check_ = now;  // timers get shorter again
+  }
+  rtt_.sample(round_trip);
+  context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 
 void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
@@ -135,8 +172,9 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
     refused_until_ = TimePoint::max();  // the rack's server has given the place that it refused before
     return;
   }
-  // Another worker, with another address, may start the job; a job that ended makes room.
-  if (reason != wire::ErrorReason::kDuplicateWorker && reason != wire::ErrorReason::kTooManyJobs) {
+  // Another worker, with another address, may start the job; a job that ended makes room, or was another training's.
+  if (reason != wire::ErrorReason::kDuplicateWorker && reason != wire::ErrorReason::kTooManyJobs &&
+      reason != wire::ErrorReason::kOtherTraining) {
     return fail(refusal(message, server(), context_.config));
   }
   membership_.await_verdict(message.header.slot, now);
@@ -157,7 +195,7 @@ Failure ServerLink::why_not_joined() const {
 
 InFlight* ServerLink::match(const ServerMessage& message) noexcept {
   const wire::Header& header = message.header;
-  InFlight* packet = stream_of(header.slot).find(header.slot);
+  InFlight* packet = lane_of(header.slot).stream.find(header.slot);
   if (packet == nullptr) {
     context_.counters.add(Count::kMalformed);
     return nullptr;
@@ -178,54 +216,65 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   if (packet == nullptr) {
     return;
   }
-  SlotStream& stream = stream_of(packet->slot);
+  Lane& lane = lane_of(packet->slot);
+  const SlotStream& stream = lane.stream;
   const wire::Header& header = message.header;
   const auto expected = stream.stage() == Stage::kNorm ? wire::MessageType::kMaxNorm : wire::MessageType::kAggregate;
   if (message.type != expected || header.partition != packet->operation().partition() ||
-      header.chunk != packet->chunk || header.payload_count != packet->operation().chunk_count(packet->chunk) ||
-      header.contributions < context_.config.quorum || header.contributions > context_.config.num_workers ||
+      header.chunk != packet->chunk || header.contributions < context_.config.quorum ||
+      header.contributions > context_.config.num_workers ||
       (stream.stage() == Stage::kNorm && has_negative_be(message.payload.data(), header.payload_count))) {
     context_.counters.add(Count::kMalformed);
     return;
   }
-  packet->operation().store(packet->chunk, message.payload.data(), header.contributions);
+  if (!packet->operation().takes_count(packet->chunk, header.payload_count)) {
+    context_.counters.add(Count::kMalformed);
+    return take_order_mismatch(header, now);  // the others have another number
+  }
+  packet->operation().store(packet->chunk, message.payload.data(), header.payload_count, header.contributions);
+  context_.differs |= packet->operation().differs();
   if (stream.stage() == Stage::kCodes) {
-    context_.group.tell_codes_answered(index_);
+    context_.group.tell_codes_answered(index_, now);
   }
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
-  if (packet->retransmissions == 0) {
-    if (rtt_.backed_off()) {
-      next_check_ = now;  // timers get shorter again
-    }
-    rtt_.sample(elapsed(packet->sent_at, now));
-    context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
+  if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
+    sample_round_trip(elapsed(packet->sent_at, now), now);
   }
-  release(stream, *packet);
+  note_answer(lane, *packet, now);
+  release(lane, *packet);
 }
 
-void ServerLink::take_straggler(const ServerMessage& message, TimePoint /*now*/) {
+void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
   InFlight* packet = match(message);
   if (packet == nullptr) {
     return;
   }
   context_.counters.add(Count::kStragglerReceived);
-  SlotStream& stream = stream_of(packet->slot);
-  const SessionConfig& config = context_.config;
-  const bool may_be_left_behind = config.quorum < config.num_workers ||
-                                  (config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes);
+  Lane& lane = lane_of(packet->slot);
+  const bool may_be_left_behind = context_.config.quorum < context_.config.num_workers || gives_up(lane);
   if (!may_be_left_behind) {
     return fail(lost_round(server(), "the other workers are already past slot " + std::to_string(packet->slot) +
                                          " round " + std::to_string(packet->round)));
   }
   packet->operation().store_nothing(packet->chunk);
-  release(stream, *packet);
+  if (lane.stream.stage() == Stage::kNorm) {
+    context_.group.tell_left_behind(packet->operation().partition());
+  }
+  note_answer(lane, *packet, now);
+  release(lane, *packet);
 }
 
-void ServerLink::release(SlotStream& stream, InFlight& packet) {
+void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
+  lane.losses.answered(packet, now);
+  lane.overtaking = true;
+}
+
+void ServerLink::release(Lane& lane, InFlight& packet) {
   in_flight_bytes_ -= packet.bytes;
-  finish(stream.release(packet));
+  lane.losses.released(packet);
+  finish(lane.stream.release(packet));
 }
 
 void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
@@ -240,59 +289,9 @@ void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
   }
 }
 
-void ServerLink::resend_shard(std::uint32_t slot, TimePoint now) noexcept {
-  const auto mark = [&](InFlight& packet) {
-    if (membership_.same_shard(slot, packet.slot)) {
-      packet.unsent = true;
-      packet.seen_workers = packet.seen_racks = packet.racks = 0;
-    }
-  };
-  norms_.for_each_in_flight(mark);
-  codes_.for_each_in_flight(mark);
-  next_check_ = now;
-}
-
-void ServerLink::send_new(TimePoint now) noexcept {
-  send_new(norms_, now);
-  send_new(codes_, now);
-}
-
-void ServerLink::send_new(SlotStream& stream, TimePoint now) noexcept {
-  for (auto next = stream.next(); next && membership_.joined(next->slot); next = stream.next()) {
-    // One packet of a stage may always go. If codes that wait for another worker's could keep norms back here, and
-    // norms that wait for ours keep codes back there, both would wait for ever.
-    if (stream.oldest() != nullptr && in_flight_bytes_ + next->bytes > window_bytes_) {
-      return;
-    }
-    InFlight* packet = stream.take_next(now);
-    in_flight_bytes_ += packet->bytes;
-    send(stream, *packet, now);
-    next_check_ = std::min(next_check_, repeat_time(stream, *packet));
-  }
-}
-
-void ServerLink::send(const SlotStream& stream, InFlight& packet, TimePoint now) noexcept {
-  const bool is_norm = stream.stage() == Stage::kNorm;
-  wire::Header& header = is_norm ? norm_header_ : codes_header_;
-  header.flags = packet.retransmissions > 0 ? wire::kFlagRetransmit : std::uint8_t{0};
-  header.payload_count = static_cast<std::uint16_t>(packet.operation().chunk_count(packet.chunk));
-  header.epoch = membership_.epoch(packet.slot);
-  header.round = packet.round;
-  header.slot = packet.slot;
-  header.partition = packet.operation().partition();
-  header.chunk = static_cast<std::uint16_t>(packet.chunk);
-  packet.sent_at = now;
-  packet.unsent = !context_.packet_io.send(address_of(packet.slot),
-                                           {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
-                                           packet.operation().chunk_payload(packet.chunk));
-  context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
-  context_.counters.add(Count::kBytesSent, packet.bytes);
-  context_.counters.add(Count::kSendFailures, packet.unsent ? 1 : 0);
-}
-
 void ServerLink::abandon() {
-  for (SlotStream* stream : {&norms_, &codes_}) {
-    for (std::shared_ptr<Operation>& operation : stream->abandon()) {
+  for (Lane* lane : {&norms_, &codes_}) {
+    for (std::shared_ptr<Operation>& operation : lane->stream.abandon()) {
       context_.abandoned.push_back(std::move(operation));
     }
   }

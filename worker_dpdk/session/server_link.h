@@ -1,5 +1,5 @@
 // Everything between a polling thread of a worker and its shards of one server: membership, the streams of both stages,
-// window and retransmission (server_link_timers.cc).
+// window (server_link_sending.cc) and retransmission (server_link_timers.cc).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "session/engine_group.h"
+#include "session/loss_detector.h"
 #include "session/membership.h"
 #include "session/operation.h"
+#include "session/refusal.h"
 #include "session/rtt_estimator.h"
 #include "session/slot_stream.h"
 
@@ -28,6 +30,7 @@ struct LinkContext {
   std::vector<std::shared_ptr<Operation>> abandoned;  ///< they will not have them
   std::optional<Failure> failure;                     ///< the group's
   bool told = false;                                  ///< there is news for the rest of the group
+  bool differs = false;                               ///< an operation has found out that it does (Operation)
 
   void fail(Failure cause) {
     failure = group.fail(std::move(cause));
@@ -69,21 +72,46 @@ class ServerLink {
   void take_error(const ServerMessage& message, TimePoint now);
   void take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now);
   void take_result(const ServerMessage& message, TimePoint now);
+  void take_order_mismatch(const wire::Header& about, TimePoint now);
+  void take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoint now) noexcept;
+  void sample_round_trip(Duration round_trip, TimePoint now) noexcept;
   void take_straggler(const ServerMessage& message, TimePoint now);
   /// The packet in flight a message is about; null (and a counter) when there is none.
   InFlight* match(const ServerMessage& message) noexcept;
-  SlotStream& stream_of(std::uint32_t slot) noexcept { return slot < membership_.norm_slots() ? norms_ : codes_; }
 
-  void send_new(SlotStream& stream, TimePoint now) noexcept;
-  void send(const SlotStream& stream, InFlight& packet, TimePoint now) noexcept;
-  void check_packets(SlotStream& stream, TimePoint now);
+  /// The packets of a stage, and which of them are lost.
+  struct Lane {
+    Lane(Stage stage, const RttEstimator& rtt) noexcept : stream(stage), losses(rtt) {}
+    SlotStream stream;
+    LossDetector losses;
+    TimePoint next_loss = TimePoint::max();  ///< not later than when one counts as lost
+    std::uint64_t careful_until = 0;  ///< number of the first packet that the loss of earlier ones is no reason for
+    bool overtaking = false;          ///< there were results since the last look
+    bool unsent = false;              ///< some packets may be unsent
+  };
+  Lane& lane_of(std::uint32_t slot) noexcept { return slot < membership_.norm_slots() ? norms_ : codes_; }
+  /// Whether packets are given up after the loss timeout instead of being repeated.
+  bool gives_up(const Lane& lane) const noexcept;
+
+  /// Whether the next packet may go now.
+  bool has_room(const Lane& lane, std::uint32_t bytes) const noexcept;
+  void send_new(Lane& lane, TimePoint now) noexcept;
+  void send(Lane& lane, InFlight& packet, TimePoint now) noexcept;
+  void note_unsent(Lane& lane, TimePoint now) noexcept;
+  void repeat(Lane& lane, InFlight& packet, TimePoint now) noexcept;
+  void repeat_lost(Lane& lane, TimePoint now) noexcept;
+  void run_packet_timers(Lane& lane, TimePoint now);
+  void give_up_late(Lane& lane, TimePoint now);
+  void send_unsent(Lane& lane, TimePoint now) noexcept;
+  /// Asks for results of that own shard; false where it is being joined again.
+  bool probe(Lane& lane, std::size_t shard, TimePoint now) noexcept;
   void check_deadline(const SlotStream& stream, TimePoint now);
-  std::size_t repeat_budget_bytes() const noexcept;
-  /// When the packet is given up; never in reliable mode and for norms.
-  TimePoint loss_time(const SlotStream& stream, const InFlight& packet) const noexcept;
-  TimePoint repeat_time(const SlotStream& stream, const InFlight& packet) const noexcept;
-  void give_up(SlotStream& stream, InFlight& packet);
-  void release(SlotStream& stream, InFlight& packet);
+  /// Whether packets of this one's size, and no others, may be lost on the way. `silent`: nothing is answered now.
+  LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
+  std::size_t resend_budget_bytes() const noexcept;
+  /// Earlier packets without one may be lost.
+  void note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept;
+  void release(Lane& lane, InFlight& packet);
   void finish(std::shared_ptr<Operation> operation);
   void rejoin(std::uint32_t slot, TimePoint now);
   void resend_shard(std::uint32_t slot, TimePoint now) noexcept;
@@ -93,13 +121,12 @@ class ServerLink {
   const std::size_t index_;
   Membership membership_;
   RttEstimator rtt_;
-  SlotStream norms_{Stage::kNorm};
-  SlotStream codes_{Stage::kCodes};
+  Lane norms_{Stage::kNorm, rtt_};
+  Lane codes_{Stage::kCodes, rtt_};
   wire::Header norm_header_;
   wire::Header codes_header_;
   std::size_t window_bytes_ = 0;
   std::size_t in_flight_bytes_ = 0;
-  std::size_t repeat_budget_bytes_ = 0;
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
   TimePoint rejoined_at_{};

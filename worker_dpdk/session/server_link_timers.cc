@@ -1,5 +1,6 @@
 // What a link does when nothing arrives: repeats packets, gives them up, finds out that a deadline is over.
 #include <algorithm>
+#include <utility>
 
 #include "session/refusal.h"
 #include "session/server_link.h"
@@ -7,39 +8,26 @@
 namespace thc {
 namespace {
 
-// Repeated packets compete with new ones and with the peers that are late: at most this much per period,
-// divided among polling threads.
-constexpr std::size_t kRepeatBudgetBytes = 64 * 1024;
-constexpr Duration kRepeatPeriod{1'000};
+// When a whole window is to be sent again it competes with new packets, and with the peers that are late: at most this
+// much per period, divided among polling threads.
+constexpr std::size_t kResendBudgetBytes = 64 * 1024;
+constexpr Duration kResendPeriod{1'000};
+// For how many laps of the slots a loss makes careful.
+constexpr std::uint64_t kCarefulLaps = 8;
 // A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
 constexpr Duration kSilence{1'000'000};
 
 }  // namespace
 
-TimePoint ServerLink::repeat_time(const SlotStream& stream, const InFlight& packet) const noexcept {
-  if (packet.unsent) {
-    return packet.sent_at + kRepeatPeriod;
-  }
-  const TimePoint lost_at = loss_time(stream, packet);
-  return lost_at == TimePoint::max() ? packet.sent_at + rtt_.timeout(packet.retransmissions) : lost_at;
+bool ServerLink::gives_up(const Lane& lane) const noexcept {
+  return context_.config.delivery == Delivery::kLossTolerant && lane.stream.stage() == Stage::kCodes;
 }
 
-TimePoint ServerLink::loss_time(const SlotStream& stream, const InFlight& packet) const noexcept {
-  const bool may_be_lost = context_.config.delivery == Delivery::kLossTolerant && stream.stage() == Stage::kCodes;
-  return may_be_lost ? packet.first_sent_at + context_.config.loss_timeout : TimePoint::max();
-}
-
-void ServerLink::give_up(SlotStream& stream, InFlight& packet) {
-  context_.counters.add(Count::kGivenUp);
-  packet.operation().store_nothing(packet.chunk);
-  release(stream, packet);
-}
-
-std::size_t ServerLink::repeat_budget_bytes() const noexcept {
+std::size_t ServerLink::resend_budget_bytes() const noexcept {
   const SlotShare& share = membership_.share();
   const SessionConfig& config = context_.config;
   const std::size_t largest_bytes = sizeof(wire::Header) + std::size_t{config.codes_per_packet} * config.value_bits / 8;
-  return std::max(kRepeatBudgetBytes * share.own_shards() / share.shards, largest_bytes);
+  return std::max(kResendBudgetBytes * share.own_shards() / share.shards, largest_bytes);
 }
 
 void ServerLink::run_timers(TimePoint now) {
@@ -53,38 +41,115 @@ void ServerLink::run_timers(TimePoint now) {
   if (now >= refused_until_) {
     return fail(*refusal_);
   }
-  check_deadline(norms_, now);
-  check_deadline(codes_, now);
-  if (now < next_check_ || context_.failure) {
+  check_deadline(norms_.stream, now);
+  check_deadline(codes_.stream, now);
+  if (context_.failure) {
     return;
   }
-  next_check_ = TimePoint::max();
-  repeat_budget_bytes_ = repeat_budget_bytes();
-  check_packets(norms_, now);
-  check_packets(codes_, now);
+  repeat_lost(norms_, now);
+  repeat_lost(codes_, now);
+  if (now >= next_check_) {
+    next_check_ = TimePoint::max();
+    run_packet_timers(norms_, now);
+    run_packet_timers(codes_, now);
+  }
 }
 
-void ServerLink::check_packets(SlotStream& stream, TimePoint now) {
-  stream.for_each_in_flight([&](InFlight& packet) {
-    const TimePoint lost_at = loss_time(stream, packet);
-    if (now >= lost_at) {
-      return give_up(stream, packet);
+void ServerLink::repeat_lost(Lane& lane, TimePoint now) noexcept {
+  if ((!std::exchange(lane.overtaking, false) && now < lane.next_loss) || gives_up(lane)) {
+    return;
+  }
+  lane.next_loss = TimePoint::max();
+  lane.stream.for_each_in_flight_below(lane.losses.overtaken_below(), [&](InFlight& packet) {
+    if (packet.unsent || !membership_.joined(packet.slot)) {
+      return;
     }
-    if (!membership_.joined(packet.slot)) {
-      next_check_ = std::min(next_check_, lost_at);
+    const TimePoint lost_at = lane.losses.loss_time(packet);
+    if (lost_at <= now) {
+      lane.careful_until = lane.stream.next_number() + kCarefulLaps * lane.stream.capacity();
+      repeat(lane, packet, now);
+    } else {
+      lane.next_loss = std::min(lane.next_loss, lost_at);
+    }
+  });
+}
+
+void ServerLink::repeat(Lane& lane, InFlight& packet, TimePoint now) noexcept {
+  packet.retransmissions = static_cast<std::uint8_t>(std::min(packet.retransmissions + 1, 255));
+  context_.counters.add(Count::kRetransmissions);
+  send(lane, packet, now);
+}
+
+void ServerLink::run_packet_timers(Lane& lane, TimePoint now) {
+  if (gives_up(lane)) {
+    give_up_late(lane, now);
+  }
+  if (lane.unsent) {
+    send_unsent(lane, now);
+  }
+  if (gives_up(lane)) {
+    return;
+  }
+  for (std::size_t shard = 0; shard < lane.losses.shards(); ++shard) {
+    if (lane.losses.probe_time(shard) > now || probe(lane, shard, now)) {
+      next_check_ = std::min(next_check_, lane.losses.probe_time(shard));
+    }
+  }
+}
+
+void ServerLink::give_up_late(Lane& lane, TimePoint now) {
+  lane.stream.for_each_in_flight([&](InFlight& packet) {
+    const TimePoint late_at = packet.first_sent_at + context_.config.loss_timeout;
+    if (now < late_at) {
+      next_check_ = std::min(next_check_, late_at);
+      return;
+    }
+    context_.counters.add(Count::kGivenUp);
+    packet.operation().store_nothing(packet.chunk);
+    release(lane, packet);
+  });
+}
+
+void ServerLink::send_unsent(Lane& lane, TimePoint now) noexcept {
+  lane.unsent = false;
+  std::size_t budget_bytes = resend_budget_bytes();
+  lane.stream.for_each_in_flight([&](InFlight& packet) {
+    if (!packet.unsent || !membership_.joined(packet.slot)) {
       return;  // sent again when the shard has answered HELLO
     }
-    TimePoint due = repeat_time(stream, packet);
-    if (due <= now && packet.bytes <= repeat_budget_bytes_) {
-      repeat_budget_bytes_ -= packet.bytes;
-      rtt_.back_off(now);
-      packet.retransmissions = static_cast<std::uint8_t>(std::min(packet.retransmissions + 1, 255));
-      context_.counters.add(Count::kRetransmissions);
-      send(stream, packet, now);
-      due = repeat_time(stream, packet);
+    if (packet.bytes > budget_bytes) {
+      return note_unsent(lane, now);
     }
-    next_check_ = std::min(next_check_, std::max(due, now + kRepeatPeriod));
+    budget_bytes -= packet.bytes;
+    repeat(lane, packet, now);
   });
+}
+
+void ServerLink::note_unsent(Lane& lane, TimePoint now) noexcept {
+  lane.unsent = true;
+  next_check_ = std::min(next_check_, now + kResendPeriod);
+}
+
+bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
+  InFlight* oldest = nullptr;
+  InFlight* newest = nullptr;
+  lane.stream.for_each_in_flight([&](InFlight& packet) {
+    if (lane.losses.shard_number(packet) == shard) {
+      newest = &packet;
+      oldest = oldest == nullptr ? newest : oldest;
+    }
+  });
+  if (newest == nullptr || !membership_.joined(newest->slot)) {
+    return false;  // all is sent again when the shard has answered HELLO
+  }
+  rtt_.back_off(now);
+  lane.losses.probed(shard);
+  // The newest one's result tells what was lost before it. That may have to wait for others, who wait for the oldest.
+  repeat(lane, *newest, now);
+  if (oldest != newest) {
+    repeat(lane, *oldest, now);
+  }
+  return true;
 }
 
 void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
@@ -101,15 +166,28 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
                  {.packet = oldest,
                   .server_answered = answered,
                   .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
-                  .only_codes_are_lost = operation.stage() == Stage::kCodes && !context_.group.codes_answered(index_) &&
-                                         (oldest == nullptr || silent || !oldest->is_known_to_have_arrived()),
-                  .rejoined = rejoined_at_ >= started_at}));
+                  .large_packets = judge_size(stream, oldest, silent),
+                  .rejoined = rejoined_at_ >= started_at,
+                  .of_switch = membership_.codes_multiple() > 1}));
+}
+
+LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept {
+  const bool has_arrived = packet != nullptr && !silent && packet->is_known_to_have_arrived();
+  // Norms are many where rotation blocks are small. A packet of codes is not as large as its result.
+  const bool is_small =
+      stream.stage() == Stage::kNorm && (packet == nullptr || !is_larger_than_ethernet(packet->bytes));
+  const TimePoint answered_at = context_.group.codes_answered_at(index_);
+  if (has_arrived || is_small || (packet != nullptr && answered_at >= packet->first_sent_at)) {
+    return LargePackets::kFit;
+  }
+  return answered_at == TimePoint::min() ? LargePackets::kNeverFit : LargePackets::kFitNoMore;
 }
 
 TimePoint ServerLink::next_timer() const noexcept {
-  TimePoint next = std::min({next_check_, refused_until_, membership_.next_timer()});
-  for (const SlotStream* stream : {&norms_, &codes_}) {
-    if (const OperationPart* part = stream->first(); part != nullptr) {
+  TimePoint next =
+      std::min({next_check_, norms_.next_loss, codes_.next_loss, refused_until_, membership_.next_timer()});
+  for (const Lane* lane : {&norms_, &codes_}) {
+    if (const OperationPart* part = lane->stream.first(); part != nullptr) {
       next = std::min(next, part->deadline);
     }
   }

@@ -78,12 +78,13 @@ bool Session::wait_connected(Duration timeout) {
 }
 
 Session::OperationPtr Session::push_norms(std::uint16_t partition, std::span<const float> norms,
-                                          std::span<float> max_norms) {
+                                          std::span<float> max_norms, std::size_t compared) {
   require_input(max_norms.size() == norms.size(), "max_norms has " + std::to_string(max_norms.size()) +
                                                       " elements, norms " + std::to_string(norms.size()));
   const std::size_t per_packet = std::size_t{config_.codes_per_packet} * config_.value_bits / 32;
   require_input((norms.size() + per_packet - 1) / per_packet <= wire::kMaxChunks, "too many norms for one partition");
-  return submit(Operation::norms(partition, norms, max_norms, per_packet));
+  group_.begin_norms(partition);
+  return submit(Operation::norms(partition, norms, max_norms, per_packet, compared));
 }
 
 Session::OperationPtr Session::push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes,
@@ -98,7 +99,11 @@ Session::OperationPtr Session::push_codes(std::uint16_t partition, std::span<con
   require_input(chunks(count) <= wire::kMaxChunks, "partition of " + std::to_string(count) + " codes needs " +
                                                        std::to_string(chunks(count)) + " packets, more than " +
                                                        std::to_string(wire::kMaxChunks));
-  return submit(Operation::codes(partition, codes.data(), count, aggregate, contributions.data(), config_));
+  auto operation = Operation::codes(partition, codes.data(), count, aggregate, contributions.data(), config_);
+  if (group_.is_left_behind(partition)) {
+    operation->abstain();
+  }
+  return submit(std::move(operation));
 }
 
 Session::OperationPtr Session::submit(std::shared_ptr<Operation> operation) {
@@ -122,13 +127,14 @@ Session::OperationPtr Session::submit(std::shared_ptr<Operation> operation) {
 }
 
 bool Session::wait(const OperationPtr& operation, Duration timeout) {
-  if (!operation->done()) {
+  const auto is_known = [&] { return operation->differs() || operation->done(); };
+  if (!is_known()) {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&] { return operation->done(); })) {
+    if (!changed_.wait_for(lock, timeout, is_known)) {
       return false;
     }
   }
-  if (operation->failure()) {
+  if (!operation->differs() && operation->failure()) {
     operation->failure()->raise();
   }
   return true;

@@ -38,16 +38,20 @@ class Session {
   bool wait_connected(Duration timeout);
 
   /// Preliminary stage: max_norms[i] becomes the maximum of norms[i] over the workers. `max_norms` must stay valid and
-  /// alone until done; `norms` is copied. Throws InputError, or why the session ended.
-  OperationPtr push_norms(std::uint16_t partition, std::span<const float> norms, std::span<float> max_norms);
+  /// alone until done; `norms` is copied. The first `compared` words must be the same on all workers, see wait().
+  /// Throws InputError, or why the session ended.
+  OperationPtr push_norms(std::uint16_t partition, std::span<const float> norms, std::span<float> max_norms,
+                          std::size_t compared = 0);
 
   /// Main stage: `count` codes, packed; aggregate[count] of value_bits each; contributions[chunks(count)] workers in
-  /// each packet of the aggregate. All must stay valid and alone until done. Throws InputError, or why the session
-  /// ended.
+  /// each packet of the aggregate. All must stay valid and alone until done. When a quorum has left this worker behind
+  /// in the norms of the partition, its codes travel but do not count. Throws InputError, or why the session ended.
   OperationPtr push_codes(std::uint16_t partition, std::span<const std::uint8_t> codes, std::size_t count,
                           void* aggregate, std::span<std::uint8_t> contributions);
 
-  /// True when done, false when `timeout` is over first. Throws the operation's failure.
+  /// True when done, false when `timeout` is over first. Throws the operation's failure. Also true as soon as the words
+  /// that are compared have come back and differ from this worker's: they are in `max_norms` then, which the session
+  /// goes on to write to, as other workers have pushed something else, and nobody can go on.
   bool wait(const OperationPtr& operation, Duration timeout);
 
   /// Says GOODBYE and ends the polling threads; operations in flight fail with TransportError. May be called again.

@@ -30,7 +30,7 @@ enum class Delivery : std::uint8_t {
 /// Retransmission timeout: start value and bounds.
 struct RttBounds {
   Duration initial{20'000};
-  Duration min{5'000};
+  Duration min{500};
   Duration max{200'000};
 };
 
@@ -42,6 +42,7 @@ struct SessionConfig {
   LookupTable table;
   unsigned value_bits = 0;  ///< 8 or 16 bits of an aggregate coordinate; 0: the narrowest that cannot overflow
   std::uint32_t codes_per_packet = 0;  ///< multiple of 64; 0: the largest that fits the path to every server
+  std::uint64_t run = 0;               ///< which training, the same on all workers; 0: not told
   std::uint32_t settings_hash = 0;     ///< of settings that all workers share but this library does not use
   std::uint8_t quorum = 0;             ///< contributions that complete a slot; 0: all workers
   std::uint32_t slots = 0;             ///< slots asked for; 0: the server decides

@@ -55,7 +55,8 @@ SessionEngine::Step SessionEngine::step(TimePoint now) {
   if (context_.failure) {
     abandon();
   }
-  const bool changed = leave_operations() || connected_ != was_connected;
+  bool changed = leave_operations() || connected_ != was_connected;
+  changed |= std::exchange(context_.differs, false);
   return {.received = received, .changed = changed, .told = std::exchange(context_.told, false)};
 }
 

@@ -34,7 +34,7 @@ class SessionEngine {
 
   struct Step {
     bool received;  ///< datagrams were there, so there may be more
-    bool changed;   ///< operations ended, the engine connected or failed
+    bool changed;   ///< operations ended or differ, the engine connected or failed
     bool told;      ///< the other engines have something to do
   };
   /// Takes what has arrived, runs timers, sends what the windows allow.

@@ -83,8 +83,10 @@ InFlight* SlotStream::take_next(TimePoint now) noexcept {
             .chunk = static_cast<std::uint32_t>(next_chunk(part)),
             .bytes = taken->bytes,
             .first_sent_at = now,
-            .sent_at = now};
+            .sent_at = now,
+            .number = next_};
   ++next_;
+  ++in_flight_;
   if (++next_index_ == packets_.size()) {
     next_index_ = 0;
     ++lap_;
@@ -105,6 +107,7 @@ InFlight* SlotStream::find(std::uint32_t slot) noexcept {
 
 std::shared_ptr<Operation> SlotStream::release(InFlight& packet) noexcept {
   OperationPart* part = std::exchange(packet.part, nullptr);
+  --in_flight_;
   while (oldest_ != next_ && packets_[oldest_ % packets_.size()].part == nullptr) {
     ++oldest_;
   }
@@ -125,6 +128,7 @@ SlotStream::Operations SlotStream::abandon() {
     packet.part = nullptr;
   }
   oldest_ = next_;
+  in_flight_ = 0;
   sending_ = 0;
   Operations operations;
   for (const std::unique_ptr<OperationPart>& part : std::exchange(parts_, {})) {

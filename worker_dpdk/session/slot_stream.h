@@ -32,9 +32,13 @@ struct InFlight {
   std::uint8_t retransmissions = 0;
   TimePoint first_sent_at{};
   TimePoint sent_at{};
-  std::uint64_t seen_workers = 0;  ///< bitmap of the last incomplete notice; 0: none
-  std::uint64_t seen_racks = 0;    ///< likewise of racks_incomplete
-  std::uint8_t racks = 0;          ///< how many there are, of the last racks_incomplete; 0: none
+  std::uint64_t number = 0;              ///< how many packets the stream had taken before
+  std::uint64_t first_transmission = 0;  ///< of its shard and stage, from 1 (LossDetector)
+  std::uint64_t transmission = 0;        ///< the last one, or the notice that it has arrived
+  TimePoint awaited_since{};             ///< when that was
+  std::uint64_t seen_workers = 0;        ///< bitmap of the last incomplete notice; 0: none
+  std::uint64_t seen_racks = 0;          ///< likewise of racks_incomplete
+  std::uint8_t racks = 0;                ///< how many there are, of the last racks_incomplete; 0: none
 
   bool is_known_to_have_arrived() const noexcept { return seen_workers != 0 || racks != 0; }
   Operation& operation() const noexcept { return *part->operation; }
@@ -79,8 +83,13 @@ class SlotStream {
   /// Calls visit(InFlight&) for every packet in flight, lowest number first. `visit` may release it.
   template <typename Visit>
   void for_each_in_flight(Visit visit) {
+    for_each_in_flight_below(next_, visit);
+  }
+  /// Of those with numbers below `end`.
+  template <typename Visit>
+  void for_each_in_flight_below(std::uint64_t end, Visit visit) {
     std::size_t index = oldest_index();
-    for (std::uint64_t count = oldest_; count != next_; ++count) {
+    for (std::uint64_t count = oldest_; count < end; ++count) {
       InFlight& packet = packets_[index];
       index = index + 1 == packets_.size() ? 0 : index + 1;
       if (packet.part != nullptr) {
@@ -88,6 +97,11 @@ class SlotStream {
       }
     }
   }
+  /// Of the next packet to be taken.
+  std::uint64_t next_number() const noexcept { return next_; }
+  std::size_t in_flight() const noexcept { return in_flight_; }
+  /// Own slots.
+  std::size_t capacity() const noexcept { return packets_.size(); }
   /// Packet with the lowest number that has no result; null when none is in flight.
   const InFlight* oldest() const noexcept { return oldest_ == next_ ? nullptr : &packets_[oldest_index()]; }
 
@@ -107,11 +121,12 @@ class SlotStream {
   std::uint32_t slots_ = 0;  ///< of all threads; 0: not open
   SlotShare share_;
   std::size_t count_multiple_ = 1;
-  std::uint64_t numbered_ = 0;                        ///< packets of all threads
-  std::uint64_t next_ = 0;                            ///< own packets taken
-  std::uint64_t lap_ = 0;                             ///< next_ div packets_.size()
-  std::size_t next_index_ = 0;                        ///< next_ mod packets_.size()
-  std::uint64_t oldest_ = 0;                          ///< own packets before the first in flight; next_ when none is
+  std::uint64_t numbered_ = 0;  ///< packets of all threads
+  std::uint64_t next_ = 0;      ///< own packets taken
+  std::uint64_t lap_ = 0;       ///< next_ div packets_.size()
+  std::size_t next_index_ = 0;  ///< next_ mod packets_.size()
+  std::uint64_t oldest_ = 0;    ///< own packets before the first in flight; next_ when none is
+  std::size_t in_flight_ = 0;
   std::vector<InFlight> packets_;                     ///< own slots, lowest first
   std::deque<std::unique_ptr<OperationPart>> parts_;  ///< in submission order; the first `sending_` are sent
   std::size_t sending_ = 0;

@@ -17,6 +17,7 @@ struct OwnedReply {
   SlotOutcome outcome;
   std::uint8_t contributions;
   std::uint64_t bitmap;
+  std::uint16_t count;
   py::bytes result;
 };
 
@@ -32,7 +33,8 @@ SlotPool make_pool(const py::array& values, unsigned bits, std::uint32_t slots, 
 }
 
 OwnedReply contribute(SlotPool& pool, std::uint32_t slot, std::uint32_t round, std::uint8_t worker, bool retransmit,
-                      std::uint16_t partition, std::uint16_t chunk, std::uint16_t count, const py::bytes& payload) {
+                      bool abstain, std::uint16_t partition, std::uint16_t chunk, std::uint16_t count,
+                      const py::bytes& payload) {
   const auto bytes = static_cast<std::string_view>(payload);
   // The pool checks every field but the payload's length, and never reads a payload whose other fields are bad.
   if (const std::size_t expected = pool.payload_bytes(slot, count); bytes.size() != expected) {
@@ -42,12 +44,13 @@ OwnedReply contribute(SlotPool& pool, std::uint32_t slot, std::uint32_t round, s
                                            .round = round,
                                            .worker = worker,
                                            .retransmit = retransmit,
+                                           .abstain = abstain,
                                            .partition = partition,
                                            .chunk = chunk,
                                            .count = count,
                                            .payload = reinterpret_cast<const std::uint8_t*>(bytes.data())});
   const py::bytes result(reinterpret_cast<const char*>(reply.result.data()), reply.result.size());
-  return {reply.outcome, reply.contributions, reply.bitmap, result};
+  return {reply.outcome, reply.contributions, reply.bitmap, reply.count, result};
 }
 
 }  // namespace
@@ -67,13 +70,15 @@ void register_slot_pool(py::module_& module) {
       .def_readonly("outcome", &OwnedReply::outcome)
       .def_readonly("contributions", &OwnedReply::contributions)
       .def_readonly("bitmap", &OwnedReply::bitmap)
+      .def_readonly("count", &OwnedReply::count)
       .def_readonly("result", &OwnedReply::result);
   py::class_<SlotPool>(module, "SlotPool")
       .def(py::init(&make_pool), py::arg("values"), py::kw_only(), py::arg("bits"), py::arg("slots"),
            py::arg("norm_slots"), py::arg("codes_per_packet"), py::arg("workers"), py::arg("quorum"),
            py::arg("value_bits"))
       .def("contribute", &contribute, py::kw_only(), py::arg("slot"), py::arg("round"), py::arg("worker"),
-           py::arg("retransmit"), py::arg("partition"), py::arg("chunk"), py::arg("count"), py::arg("payload"))
+           py::arg("retransmit"), py::arg("abstain") = false, py::arg("partition"), py::arg("chunk"), py::arg("count"),
+           py::arg("payload"))
       .def("reset", &SlotPool::reset)
       .def_property_readonly("slots_in_use", &SlotPool::slots_in_use);
 }

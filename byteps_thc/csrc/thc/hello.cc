@@ -52,6 +52,7 @@ std::vector<std::uint8_t> hello_payload(const Hello& hello) {
   payload.table_hash = config.table.hash();
   payload.nonce = hello.nonce;
   payload.cookie = hello.cookie;
+  payload.run = hello.run;
   payload.granularity = config.table.granularity();
   payload.codes_per_packet = config.codes_per_packet;
   payload.slots = config.slots_asked;
@@ -84,6 +85,7 @@ ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_
                .worker_id = header.worker_id,
                .nonce = payload.nonce,
                .cookie = payload.cookie,
+               .run = payload.run,
                .config = {.num_workers = header.num_workers,
                           .value_bits = header.value_bits,
                           .quorum = payload.quorum,

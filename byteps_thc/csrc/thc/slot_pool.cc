@@ -115,15 +115,21 @@ SlotReply SlotPool::contribute(const Contribution& c) noexcept {
   if (!valid(c)) return {};
   Version& version = slots_[c.slot].versions[c.round & 1];
   if (starts_over(c.slot, c.round)) {
+    if (c.abstain) return {.outcome = c.retransmit ? SlotOutcome::kIncomplete : SlotOutcome::kDuplicate};
     start_over(version, c);
     return add(version, c);
   }
-  if (!version.used || c.round != version.round) return {SlotOutcome::kStraggler, 0, 0, {}};
-  if (c.partition != version.partition || c.chunk != version.chunk || c.count != version.count) {
-    return {SlotOutcome::kOrderMismatch, version.contributions, version.bitmap, {}};
+  if (!version.used || c.round != version.round) return {.outcome = SlotOutcome::kStraggler};
+  if (!same_place(version, c)) {
+    return {.outcome = SlotOutcome::kOrderMismatch, .contributions = version.contributions, .bitmap = version.bitmap};
   }
-  if (version.complete || (version.bitmap >> c.worker & 1) != 0) return answer_again(version, c);
+  if (version.complete || c.abstain || (version.bitmap >> c.worker & 1) != 0) return answer_again(version, c);
   return add(version, c);
+}
+
+bool SlotPool::same_place(const Version& version, const Contribution& c) const noexcept {
+  return c.partition == version.partition && c.chunk == version.chunk &&
+         (c.count == version.count || takes_norms(c.slot));
 }
 
 void SlotPool::start_over(Version& version, const Contribution& c) noexcept {
@@ -141,35 +147,40 @@ void SlotPool::start_over(Version& version, const Contribution& c) noexcept {
 }
 
 SlotReply SlotPool::add(Version& version, const Contribution& c) noexcept {
-  aggregate(c, version.contributions == 0);
+  aggregate(version, c);
   version.bitmap |= std::uint64_t{1} << c.worker;
   ++version.contributions;
   if (version.contributions < config_.quorum) {
-    return {SlotOutcome::kAbsorbed, version.contributions, version.bitmap, {}};
+    return {.outcome = SlotOutcome::kAbsorbed, .contributions = version.contributions, .bitmap = version.bitmap};
   }
   version.complete = true;
   --slots_in_use_;
   std::uint8_t* result = result_of(c.slot, c.round);
   if (config_.sum_bits == 16 && !takes_norms(c.slot)) to_wire_order(result, version.count);
-  return {SlotOutcome::kCompleted, version.contributions, version.bitmap, {result, result_bytes(c.slot, c.count)}};
+  return {.outcome = SlotOutcome::kCompleted,
+          .contributions = version.contributions,
+          .bitmap = version.bitmap,
+          .count = version.count,
+          .result = {result, result_bytes(c.slot, version.count)}};
 }
 
 SlotReply SlotPool::answer_again(const Version& version, const Contribution& c) const noexcept {
   if (!version.complete) {
     const SlotOutcome outcome = c.retransmit ? SlotOutcome::kIncomplete : SlotOutcome::kDuplicate;
-    return {outcome, version.contributions, version.bitmap, {}};
+    return {.outcome = outcome, .contributions = version.contributions, .bitmap = version.bitmap};
   }
-  return {SlotOutcome::kReplay,
-          version.contributions,
-          version.bitmap,
-          {result_of(c.slot, c.round), result_bytes(c.slot, version.count)}};
+  return {.outcome = SlotOutcome::kReplay,
+          .contributions = version.contributions,
+          .bitmap = version.bitmap,
+          .count = version.count,
+          .result = {result_of(c.slot, c.round), result_bytes(c.slot, version.count)}};
 }
 
-void SlotPool::aggregate(const Contribution& c, bool first) noexcept {
-  const Accumulate mode = first ? Accumulate::kWrite : Accumulate::kAdd;
+void SlotPool::aggregate(const Version& version, const Contribution& c) noexcept {
+  const Accumulate mode = version.contributions == 0 ? Accumulate::kWrite : Accumulate::kAdd;
   std::uint8_t* result = result_of(c.slot, c.round);
   if (takes_norms(c.slot)) {
-    max_norms_be(c.payload, c.count, mode, result);
+    max_norms_be(c.payload, std::min(c.count, version.count), mode, result);
   } else if (config_.sum_bits == 8) {
     lookup_sum(c.payload, c.count, table_, mode, result);
   } else {

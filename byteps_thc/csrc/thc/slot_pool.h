@@ -27,6 +27,7 @@ struct Contribution {
   std::uint32_t round = 0;  ///< a serial number: wraps around
   std::uint8_t worker = 0;
   bool retransmit = false;
+  bool abstain = false;  ///< asks for the result, adds nothing to it, and begins no round
   std::uint16_t partition = 0;
   std::uint16_t chunk = 0;
   std::uint16_t count = 0;                ///< codes or norms in the payload
@@ -38,18 +39,20 @@ enum class SlotOutcome : std::uint8_t {
   kCompleted,      ///< aggregated, and the quorum is reached: `result` is for all workers
   kReplay,         ///< not aggregated, the slot was complete: `result` is for this worker
   kIncomplete,     ///< not aggregated, a retransmission; the slot waits for the workers missing in `bitmap`
-  kDuplicate,      ///< not aggregated, a copy nobody asked about; nothing to answer
+  kDuplicate,      ///< not aggregated, nothing to answer: a copy, or of who abstains, before the slot is complete
   kStraggler,      ///< not aggregated, the round is over
-  kOrderMismatch,  ///< not aggregated, other workers put another partition, chunk or count into this slot and round
+  kOrderMismatch,  ///< not aggregated, other workers put another partition, chunk or count of codes into this slot and
+                   ///< round
   kInvalid,        ///< not aggregated, a field is out of range
 };
 
 struct SlotReply {
   SlotOutcome outcome = SlotOutcome::kInvalid;
-  std::uint8_t contributions = 0;        ///< workers in the aggregate so far
-  std::uint64_t bitmap = 0;              ///< bit w: worker w is in the aggregate
-  std::span<const std::uint8_t> result;  ///< kCompleted, kReplay: the payload to send, in wire order; valid until the
-                                         ///< slot's version starts over (see starts_over)
+  std::uint8_t contributions = 0;          ///< workers in the aggregate so far
+  std::uint64_t bitmap = 0;                ///< bit w: worker w is in the aggregate
+  std::uint16_t count = 0;                 ///< codes or norms in `result`: of norms as many as the first worker had
+  std::span<const std::uint8_t> result{};  ///< kCompleted, kReplay: the payload to send, in wire order; valid until the
+                                           ///< slot's version starts over (see starts_over)
 };
 
 /// All slots of one job. Allocates in its constructor only. Not thread-safe: one thread owns it.
@@ -58,7 +61,8 @@ class SlotPool {
   /// Throws ConfigurationError when a setting is out of range or granularity * workers does not fit value_bits.
   SlotPool(const SlotPoolConfig& config, const LookupTable& table);
 
-  /// Applies one packet. Every field is checked; the payload must be as long as payload_bytes(slot, count).
+  /// Applies one packet. Every field is checked; the payload must be as long as payload_bytes(slot, count). Of norms
+  /// that are not as many as those of the others, what both have is compared: fingerprints are among the first.
   SlotReply contribute(const Contribution& contribution) noexcept;
 
   /// Whether a contribution to `slot` in `round` would begin a new use of its version, which overwrites its last
@@ -110,8 +114,9 @@ class SlotPool {
 
   bool valid(const Contribution& contribution) const noexcept;
   std::uint8_t* result_of(std::uint32_t slot, std::uint32_t round) const noexcept;
+  bool same_place(const Version& version, const Contribution& contribution) const noexcept;
   void start_over(Version& version, const Contribution& contribution) noexcept;
-  void aggregate(const Contribution& contribution, bool first) noexcept;
+  void aggregate(const Version& version, const Contribution& contribution) noexcept;
   SlotReply add(Version& version, const Contribution& contribution) noexcept;
   SlotReply answer_again(const Version& version, const Contribution& contribution) const noexcept;
 

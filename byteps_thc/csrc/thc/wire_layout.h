@@ -10,7 +10,7 @@
 
 namespace thc::wire {
 
-inline constexpr std::uint8_t kVersion = 3;
+inline constexpr std::uint8_t kVersion = 4;
 inline constexpr std::uint16_t kUdpPort = 48865;
 inline constexpr std::uint32_t kMaxWorkers = 64;
 inline constexpr std::uint32_t kMaxWorkersSwitch = 32;
@@ -66,10 +66,12 @@ enum class ErrorReason : std::uint16_t {
   kDraining = 9,  // server is shutting down
   kBadConfig = 10,  // the server does not take what HELLO has in `field`
   kRacksIncomplete = 11,  // not a refusal: of job_value racks, those missing in worker_bitmap are late (0: no root)
+  kOtherTraining = 12,  // the job number is another training's, which has another `run` and lives
+  kNewEpoch = 13,  // go on in epoch job_value: rounds would come again in this one; all slots stay as they are
 };
 
 /// By value; empty where there is none.
-inline constexpr std::array<const char*, 12> kErrorReasonNames = {
+inline constexpr std::array<const char*, 14> kErrorReasonNames = {
     "",
     "incomplete",
     "unknown_job",
@@ -82,6 +84,8 @@ inline constexpr std::array<const char*, 12> kErrorReasonNames = {
     "draining",
     "bad_config",
     "racks_incomplete",
+    "other_training",
+    "new_epoch",
 };
 
 enum class ConfigField : std::uint16_t {
@@ -115,6 +119,7 @@ inline constexpr std::array<const char*, 11> kConfigFieldNames = {
 
 inline constexpr std::uint8_t kFlagRetransmit = 1U << 0;  // sent before; ask for the state of the slot
 inline constexpr std::uint8_t kFlagPartial = 1U << 1;  // aggregate of a quorum, not of all workers
+inline constexpr std::uint8_t kFlagAbstain = 1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this
 
 /// Start of every message.
 struct Header {
@@ -163,6 +168,7 @@ struct HelloPayload {
   be64_t table_hash;  ///< FNV-1a 64 of (code_bits u8, granularity u16 be, table values u16 be each)
   be64_t nonce;  ///< random per worker process: tells a repeated HELLO from a restarted worker
   be64_t cookie;  ///< what CHALLENGE said; 0 before the first
+  be64_t run;  ///< which training: the same on all its workers and on no others; 0: not told. Servers only compare it
   be16_t granularity;  ///< g, the largest table value
   be16_t codes_per_packet;  ///< codes in a full CODES packet
   be32_t slots;  ///< slots asked for (0: the server decides)
@@ -170,17 +176,18 @@ struct HelloPayload {
   be24_t reserved;  ///< zero
   be32_t settings_hash;  ///< hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it
 };
-static_assert(sizeof(HelloPayload) == 40 && alignof(HelloPayload) == 1);
+static_assert(sizeof(HelloPayload) == 48 && alignof(HelloPayload) == 1);
 static_assert(std::is_trivially_copyable_v<HelloPayload>);
 static_assert(offsetof(HelloPayload, table_hash) == 0);
 static_assert(offsetof(HelloPayload, nonce) == 8);
 static_assert(offsetof(HelloPayload, cookie) == 16);
-static_assert(offsetof(HelloPayload, granularity) == 24);
-static_assert(offsetof(HelloPayload, codes_per_packet) == 26);
-static_assert(offsetof(HelloPayload, slots) == 28);
-static_assert(offsetof(HelloPayload, quorum) == 32);
-static_assert(offsetof(HelloPayload, reserved) == 33);
-static_assert(offsetof(HelloPayload, settings_hash) == 36);
+static_assert(offsetof(HelloPayload, run) == 24);
+static_assert(offsetof(HelloPayload, granularity) == 32);
+static_assert(offsetof(HelloPayload, codes_per_packet) == 34);
+static_assert(offsetof(HelloPayload, slots) == 36);
+static_assert(offsetof(HelloPayload, quorum) == 40);
+static_assert(offsetof(HelloPayload, reserved) == 41);
+static_assert(offsetof(HelloPayload, settings_hash) == 44);
 
 /// Payload of WELCOME.
 struct WelcomePayload {
@@ -211,7 +218,7 @@ struct ErrorPayload {
   be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero
   be16_t reason;  ///< see error_reasons
   be16_t field;  ///< config_mismatch, bad_config, overflow: see config_fields; else none
-  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); others: see docs/protocol.md
+  be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);
 static_assert(std::is_trivially_copyable_v<ErrorPayload>);

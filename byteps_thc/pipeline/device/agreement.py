@@ -11,7 +11,9 @@ from torch import Tensor
 
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
-from byteps_thc.pipeline.fingerprint import FINGERPRINT_WORDS, LARGEST_WORD, Fingerprints, Known
+from byteps_thc.pipeline.agreement import Contents
+from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known
+from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 _NAN = 0x7FC00000
 _OWN_WORDS = 2  # the gradient's number and its round, which do not travel
@@ -22,11 +24,11 @@ _OUTCOME = "Compressed averages are NaN from there on"
 class NormMessage:
     """What travels before the codes of a buffer: its fingerprint and norms, as integers, which are ordered like them.
 
-    number: of the buffer in its DeviceAgreement. norms: float32[B].
+    fingerprints: of the engine. number: of the buffer in its DeviceAgreement. norms: float32[B].
     """
 
-    def __init__(self, identity: Known, number: int, norms: Tensor) -> None:
-        self._identity = identity
+    def __init__(self, fingerprints: Fingerprints, identity: Known, number: int, norms: Tensor) -> None:
+        self._fingerprints, self._identity = fingerprints, identity
         words = torch.zeros(_HEADER_WORDS + norms.numel(), dtype=torch.int32, device=norms.device)
         words[0] = number
         self.header, self._norms = words[:_HEADER_WORDS], words[_HEADER_WORDS:]
@@ -37,7 +39,7 @@ class NormMessage:
 
     def begin(self, round: int) -> None:
         """Begin a round: write the words that depend on its number."""
-        own = (round & LARGEST_WORD, *self._identity.words(round))
+        own = (round & LARGEST_WORD, *self._fingerprints.words(self._identity, round))
         for word, value in zip(self._round_words, own, strict=True):
             word.fill_(value)  # as numbers: a copy from host memory would wait
 
@@ -67,12 +69,16 @@ class DeviceAgreement:
         self._copy = torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True) if device.type == "cuda" else None
         self._copied: torch.cuda.Event | None = None
 
-    def message(self, key: str, size: int, label: str, norms: Tensor) -> NormMessage:
-        """Return the words of a new buffer of `size` elements. label: what errors call it."""
-        identity = self._fingerprints.of([key], size, f"{label} ({size} elements)")
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on."""
+        self._fingerprints.use_loss_scale(scale)
+
+    def message(self, key: str, size: int, contents: Contents, norms: Tensor) -> NormMessage:
+        """Return the words of a new buffer of `size` elements. norms: float32[B], none where nothing is compressed."""
+        identity = self._fingerprints.of([key], size, f"{contents.label} ({size} elements)", contents.layout)
         if identity not in self._buffers:
             self._buffers.append(identity)
-        return NormMessage(identity, self._buffers.index(identity), norms)
+        return NormMessage(self._fingerprints, identity, self._buffers.index(identity), norms)
 
     def take(self, message: NormMessage, max_norms: Tensor) -> None:
         """Write the maxima that have arrived, NaN unless all ranks agree, then and before. max_norms: int32[B]."""
@@ -80,6 +86,11 @@ class DeviceAgreement:
         torch.sum(self._header[_OWN_WORDS:], dim=0, out=self._total)
         torch.eq(self._total, LARGEST_WORD, out=self._same)
         torch.where(self._same, message.max_norms, self._nan, out=max_norms)
+
+    @property
+    def same(self) -> Tensor:
+        """bool[], on the device: whether all ranks agree so far."""
+        return self._same
 
     def look(self) -> InputError | None:
         """Return the error if it is known here that the ranks do not agree. Waits for nothing.

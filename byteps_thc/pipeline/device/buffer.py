@@ -15,12 +15,12 @@ from torch import Tensor
 
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.agreement import NormMessage
-from byteps_thc.pipeline.device.exchange import DeviceTools, Room, gather_sums, send_codes, sum_shard
+from byteps_thc.pipeline.device.exchange import DeviceTools, Room, ask, gather_sums, send_codes, sum_shard
 from byteps_thc.pipeline.device.recording import Recordings
-from byteps_thc.pipeline.exact import finish_exact, start_exact
+from byteps_thc.pipeline.exact import finish_exact, take_exact
 from byteps_thc.pipeline.partitioning import partition_spans
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.prepared_buffer import PreparedBuffer, label_of
+from byteps_thc.pipeline.prepared_buffer import PreparedBuffer
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.transport.communicator import max_volume_bytes
 from byteps_thc.transport.shards import ShardLayout, packs_sums
@@ -40,6 +40,8 @@ class DeviceBuffer(PreparedBuffer):
         self.batch: DeviceBatch | None = None
         self._layout: ShardLayout
         self._message: NormMessage
+        none = torch.empty(0, device=buffer.gradient.device)
+        self._question = tools.agreement.message(f"{self.key} uncompressed", self.size, self.contents, none)
 
     def make_pieces(self, residuals: Residuals[Tensor]) -> None:
         """Bring the parameters' residuals here and make the pieces, whose norms travel as one tensor."""
@@ -48,21 +50,26 @@ class DeviceBuffer(PreparedBuffer):
             self.residual = residuals.of(self.key, self.size, self.parameters)
         batch = compressor.batch(partition_spans(self.key, self.size, compressor.config), self.residual)
         self._layout = ShardLayout.of(compressor.resolved, batch.padded)
-        self._message = self._tools.agreement.message(self.key, self.size, label_of(self.parameters), batch.norms)
+        self._message = self._tools.agreement.message(self.key, self.size, self.contents, batch.norms)
         self.batch = batch
 
     def average(self, gradient: Tensor, round: int, compress: bool) -> None:
         """Replace a gradient by the average over the ranks."""
         tools = self._tools
         workers = tools.compressor.workers
-        exact = start_exact(self, gradient, compress, tools.communicator.sum_, tools.recorder, workers)
+        exact = take_exact(self, gradient, compress)
+        if exact is not None:
+            exact.start(tools.communicator.sum_, tools.recorder, workers)
         count = 0 if exact is None else exact.values.numel()
         tools.recorder.add_gradient(compressed=self.size - count, uncompressed=count)
         if compress and self.batch is not None:
             self._compress(self.batch, gradient, round)
+        else:
+            ask(tools, self._question, round)
         averages = [gradient] if compress and gradient.dtype == torch.float16 else []
         if exact is not None:
-            exact.sum.wait()
+            exact.wait()
+            exact.values.masked_fill_(~tools.agreement.same, torch.nan)
             averages.append(finish_exact(exact, self, gradient, compress, self._workers))
         if tools.rollback.active:  # averages of finite norms can only leave the range of float16
             for average in averages:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc.config import ResolvedConfig
-from byteps_thc.pipeline.device.agreement import DeviceAgreement
+from byteps_thc.pipeline.device.agreement import DeviceAgreement, NormMessage
 from byteps_thc.pipeline.device.memory import DeviceRollback
 from byteps_thc.pipeline.device.recording import Record
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -97,6 +97,13 @@ class DeviceTools:
     workspace: Workspace
     agreement: DeviceAgreement
     record: Record | None
+
+
+def ask(tools: DeviceTools, message: NormMessage, round: int) -> None:
+    """Find out whether all ranks have the same gradient, of which nothing is compressed."""
+    message.begin(round)
+    tools.communicator.max_(message.sent).wait()
+    tools.agreement.take(message, torch.empty_like(message.max_norms))
 
 
 def send_codes(tools: DeviceTools, room: Room) -> None:

@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from byteps_thc import _core
 from byteps_thc.errors import InputError
+from byteps_thc.pipeline.agreement import Contents
 from byteps_thc.pipeline.device.agreement import NormMessage
-from byteps_thc.pipeline.device.exchange import DeviceTools
+from byteps_thc.pipeline.device.exchange import DeviceTools, ask
 from byteps_thc.pipeline.device.stateful import StatefulDeviceEngine
 from byteps_thc.pipeline.partitioning import column_spans
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -75,7 +76,8 @@ class _Rows:
         self._room = rooms[codes]
         self._norms = torch.cat([batch.norms for batch in self.batches])
         self._max_norms = torch.empty_like(self._norms)
-        self._message: NormMessage = tools.agreement.message(matrix.key, matrix.size, repr(matrix.key), self._norms)
+        contents = Contents(repr(matrix.key), matrix.parameters)
+        self._message: NormMessage = tools.agreement.message(matrix.key, matrix.size, contents, self._norms)
 
     def average(self, gradient: Tensor, output: Tensor, round: int) -> None:
         """Write the average of the own row; the gradient is used as scratch."""
@@ -87,6 +89,7 @@ class _Rows:
         self._compress(gradient.view(matrix.rows, matrix.columns), output, round)
         if exact_sum is not None:
             exact_sum.wait()
+            exact.sums.masked_fill_(~tools.agreement.same, torch.nan)
             if tools.rollback.active:
                 tools.rollback.request_unless(exact.sums.isfinite().all())
             exact.write_average(output, tools.compressor.worker, self._workers)
@@ -137,14 +140,22 @@ class DeviceReduceScatter(StatefulDeviceEngine):
         super().__init__(compressor, policy, communicator)
         self._known: dict[str, _Rows] = {}
         self._rooms: dict[int, _Room] = {}
+        self._questions: dict[str, NormMessage] = {}  # about gradients that are reduced without this engine
 
     @property
     def compressing(self) -> bool:
         """See RowEngine."""
         return self.policy.compresses(self._state.step)
 
-    def require_same(self, label: str) -> None:
-        """Do nothing: nobody waits here, so nobody could be told. Sizes that differ end by NCCL's watchdog."""
+    def require_same(self, label: str, matrix: ShardMatrix) -> None:
+        """See RowEngine; the error comes with the next step. Sizes that differ end by NCCL's watchdog."""
+        message = self._questions.get(label)
+        if message is None:
+            none = torch.empty(0, device=self._device)
+            contents = Contents(label, matrix.parameters)
+            message = self._questions[label] = self._tools.agreement.message(label, matrix.size, contents, none)
+        with self._stream.behind_current(), torch.no_grad():
+            ask(self._tools, message, self._state.round)
 
     def count_uncompressed(self, elements: int, element_bytes: int) -> None:
         """See RowEngine."""
@@ -159,7 +170,8 @@ class DeviceReduceScatter(StatefulDeviceEngine):
         future: Future[Tensor] = Future(devices=[self._device] if output.is_cuda else None)
         with self._stream.behind_current(gradient, output), torch.no_grad():
             rows = self._rows(matrix)
-            reduction = RowReduction(label, output, matrix, gradient, self._state.next_round(), future=future)
+            contents = Contents(label, matrix.parameters)
+            reduction = RowReduction(contents, output, matrix, gradient, self._state.next_round(), future=future)
             self._in_flight.begin(label, reduction)
             try:
                 rows.average(gradient, output, reduction.round)

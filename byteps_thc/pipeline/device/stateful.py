@@ -89,6 +89,10 @@ class StatefulDeviceEngine(EngineBase):
             self._state.rollback.restore()
 
     @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._agreement.use_loss_scale(scale)
+
+    @override
     def scale_residuals(self, factor: float) -> None:
         with self._stream.behind_current():
             self._state.scale(factor)

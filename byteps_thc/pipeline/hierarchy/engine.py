@@ -19,6 +19,7 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.errors import InputError, TransportError
+from byteps_thc.pipeline.agreement import label_of
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.device.stream import SideStream
@@ -27,7 +28,6 @@ from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.in_flight import InFlight
-from byteps_thc.pipeline.prepared_buffer import label_of
 from byteps_thc.pipeline.stage_threads import StageThreads
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.mesh import MeshGroups
@@ -35,8 +35,8 @@ from byteps_thc.transport.mesh import MeshGroups
 
 @dataclass
 class _Job:
-    """A buffer on its way. new: the first one of its layout. host: the gradient where it is exchanged. averaged: the
-    shard's average, under way.
+    """A buffer on its way. new: the first one of its layout. host: the gradient where it is exchanged. loss_scale:
+    of the gradient. averaged: the shard's average, under way.
     """
 
     gradient: Tensor
@@ -45,6 +45,7 @@ class _Job:
     new: bool
     future: Future[Tensor]
     host: Tensor
+    loss_scale: float
     averaged: Future[Tensor] | None = None
 
     @property
@@ -52,7 +53,7 @@ class _Job:
         """What must be the same on all ranks."""
         label = label_of(self.shards.parameters)
         sizes = f"{self.shards.size} elements of {self.gradient.dtype}".replace("torch.", "")
-        return f"{label} ({sizes}, layout {self.shards.key}) in round {self.round}"
+        return f"{label} ({sizes}, layout {self.shards.key}), scaled by {self.loss_scale!r}, in round {self.round}"
 
 
 class HierarchicalEngine(Engine, ABC):
@@ -73,6 +74,7 @@ class HierarchicalEngine(Engine, ABC):
         self._recorder = StatsRecorder()  # of the copies to the host and back
         self._in_flight: InFlight[_Job] = InFlight()
         self._round = 0
+        self._loss_scale = 1.0
 
     @override
     def start_step(self) -> None:
@@ -90,7 +92,7 @@ class HierarchicalEngine(Engine, ABC):
         if shards.size == 0:
             future.set_result(gradient)
             return future
-        job = _Job(gradient, shards, self._round, new, future, host=gradient)
+        job = _Job(gradient, shards, self._round, new, future, gradient, self._loss_scale)
         self._round += 1
         self._in_flight.begin(buffer.key, job)
         self._submit(job)
@@ -105,6 +107,12 @@ class HierarchicalEngine(Engine, ABC):
     def restore_residuals(self) -> None:
         self._in_flight.require_idle("restore_residuals")
         self._inner.restore_residuals()
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._in_flight.require_idle("use_loss_scale")
+        self._loss_scale = scale
+        self._inner.use_loss_scale(scale)
 
     @override
     def scale_residuals(self, factor: float) -> None:

@@ -17,6 +17,7 @@ from byteps_thc.tools.break_even import model
 from byteps_thc.tools.break_even.comparison import Comparison
 from byteps_thc.tools.break_even.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
 from byteps_thc.tools.break_even.speed import HostSpeed, measure
+from byteps_thc.tools.consoles import table_console
 from byteps_thc.worker_limits import require_packet_workers
 
 _BANDWIDTHS = ("100M", "250M", "500M", "1G", "2.5G", "5G", "10G", "25G", "40G", "50G", "100G")
@@ -87,7 +88,7 @@ def _check(*, workers: int, threads: int, cores: int, seconds: float) -> None:
 
 
 def _print(comparison: Comparison, speed: HostSpeed, workers: int, engine: Engine, explain: bool) -> None:
-    console = Console()
+    console = table_console()
     if explain:
         console.print(model.__doc__, highlight=False, markup=False)
     bf16 = "not measured, since torch is not installed" if speed.bf16_s is None else f"{speed.bf16_s * 1e9:.2f}"

@@ -49,10 +49,10 @@ class CheckedSession(Session):
             raise
 
     @override
-    def push_norms(self, partition: int, norms: F32, max_norms: F32) -> _comm.Operation:
+    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> _comm.Operation:
         expected = np.empty_like(max_norms)
-        stage = self._reference.push_norms(partition, norms, expected)
-        handle = super().push_norms(partition, norms, max_norms)
+        stage = self._reference.push_norms(partition, norms, expected, compared=compared)
+        handle = super().push_norms(partition, norms, max_norms, compared=compared)
         self._checks[handle] = _Check(stage, (("maximum norms", max_norms, expected),), partition)
         return handle
 

@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.bfloat16 import do_without_amx_if_it_crashes
+from byteps_thc.tools.consoles import table_console
 from byteps_thc.tools.demo import report
 from byteps_thc.tools.demo.launcher import StartNetwork, run_demo
 from byteps_thc.tools.demo.network import start_servers
@@ -106,6 +108,8 @@ class Show:
             f"{settings.workers} workers and {aggregators} train a character-level GPT on the Python standard "
             f"library's source, {settings.steps} steps three times, from the same start and with the same batches."
         )
+        if note := do_without_amx_if_it_crashes():
+            self.say(f"The workers have {note}.")
         live = report.LiveProgress(self._console, settings)
         with live.shown():
             results = train(live.update)
@@ -113,7 +117,7 @@ class Show:
         if self._as_json:
             print(json.dumps(raw_numbers))
         else:
-            self._console.print(report.results_table(results))
+            table_console().print(report.results_table(results))
         files = report.write_files(self._out, raw_numbers, results)
         self.say("Written: " + ", ".join(str(path) for path in files))
         missed = report.shortcomings(results, settings)

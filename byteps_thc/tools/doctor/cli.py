@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from byteps_thc.tools.consoles import table_console
 from byteps_thc.tools.doctor import report
 from byteps_thc.tools.doctor.examination import examine
 from byteps_thc.tools.doctor.server import parse_server
@@ -28,8 +29,8 @@ def doctor(
     if json:
         typer.echo(json_format.dumps(results))
     else:
-        console = Console()
+        console = table_console()
         console.print(report.as_table(sections))
-        console.print(report.summary(sections))
+        console.print(report.summary(sections), soft_wrap=True)
     if not results["ok"]:
         raise typer.Exit(1)

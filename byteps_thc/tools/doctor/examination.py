@@ -15,7 +15,10 @@ _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
         "package",
         (installation.check_modules, installation.check_kernels, installation.check_cores, installation.check_thc_ps),
     ),
-    ("training", (frameworks.check_torch, frameworks.check_byteps, frameworks.check_shared_memory)),
+    (
+        "training",
+        (frameworks.check_torch, frameworks.check_bfloat16, frameworks.check_byteps, frameworks.check_shared_memory),
+    ),
     (
         "network",
         (interfaces.check_interfaces, sockets.check_port, sockets.check_socket_buffer, sockets.check_udp_offload),

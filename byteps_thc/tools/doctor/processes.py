@@ -74,11 +74,16 @@ def why_not_loaded(module: str) -> str:
 
 def run_probe(name: str, deadline_s: float) -> dict[str, Any]:
     """Run byteps_thc.tools.doctor.probes.<name> in a Python of its own and return what it answers; ProbeError."""
-    outcome = run_command([sys.executable, "-P", "-m", f"byteps_thc.tools.doctor.probes.{name}"], deadline_s)
+    outcome = run_probe_process(name, deadline_s)
     answer = answer_in(outcome.output)
     if outcome.code != 0 or answer is None:
         raise ProbeError(outcome.reason)
     return answer
+
+
+def run_probe_process(name: str, deadline_s: float) -> Outcome:
+    """Run byteps_thc.tools.doctor.probes.<name> in a Python of its own, and return how it ended."""
+    return run_command([sys.executable, "-P", "-m", f"byteps_thc.tools.doctor.probes.{name}"], deadline_s)
 
 
 def answer_in(output: str) -> dict[str, Any] | None:

@@ -71,11 +71,16 @@ async def _set_up(setup: HostSetup, kept: KeptHost, state: State, say: Say) -> N
 
 
 async def start_processes(
-    processes: Iterable[PlannedProcess], hosts: Mapping[str, KeptHost], say: Say, *, ready: Iterable[str] = ()
+    processes: Iterable[PlannedProcess],
+    hosts: Mapping[str, KeptHost],
+    say: Say,
+    *,
+    ready: Iterable[str] = (),
+    private: Mapping[str, str] | None = None,
 ) -> None:
     """Start processes, each when those are ready that it comes after. TransportError: one ended, or was not in time.
 
-    ready: names of processes that are ready already.
+    ready: names of processes that are ready already. private: values of variables that the plan only names.
     """
     wanted = list(processes)
     events = {process.name: asyncio.Event() for process in wanted}
@@ -87,7 +92,7 @@ async def start_processes(
                 raise ConfigurationError(f"{process.name} comes after {name}, which is no process of this testbed")
             if name in events:
                 await events[name].wait()
-        await _start(process, hosts[process.host], say)
+        await _start(process, hosts[process.host], say, private or {})
         events[process.name].set()
 
     try:
@@ -98,8 +103,8 @@ async def start_processes(
         raise errors.exceptions[0] from None
 
 
-async def _start(process: PlannedProcess, kept: KeptHost, say: Say) -> None:
-    new = await kept.start(process)
+async def _start(process: PlannedProcess, kept: KeptHost, say: Say, private: Mapping[str, str]) -> None:
+    new = await kept.start(process, private)
     if process.ready is not None:
         answer = await kept.wait_ready(process)
         if not answer["ready"]:

@@ -18,7 +18,6 @@ from byteps_thc.tools.testbed.description_errors import explain
 from byteps_thc.tools.testbed.description_parts import (
     Dpdk,
     HostDescription,
-    HostName,
     JobSettings,
     Kubernetes,
     Racks,
@@ -29,9 +28,10 @@ from byteps_thc.tools.testbed.description_parts import (
     Training,
     Udp,
 )
+from byteps_thc.tools.testbed.description_words import HostName, PlainPath
 
-#: A path without a tilde, short enough for the sockets that BytePS makes below it.
-Folder = Annotated[str, Field(pattern=r"^/[^\s~]{0,59}$")]
+#: Short enough for the sockets that BytePS makes below it.
+Folder = Annotated[PlainPath, Field(max_length=60)]
 
 
 class Testbed(Section):
@@ -43,8 +43,8 @@ class Testbed(Section):
     reach: Literal["namespaces", "ssh"]
     """namespaces: every host is a network namespace of this one; Slurm and Kubernetes: hosts as for ssh"""
     folder: Folder | None = None
-    """on each host, for files of a run and logs; None: /var/tmp/thc-<name>"""
-    bin: Annotated[str, Field(pattern=r"^/\S+$")] | None = None
+    """on each host, for files of a run: made, or this user's with mode 700; None: /var/tmp/thc-<name>"""
+    bin: PlainPath | None = None
     """folder of thc, thc-ps, bpslaunch and python3 on every host; None: on PATH, in namespaces those that run this"""
     hosts: Annotated[tuple[HostDescription, ...], Field(min_length=1)]
     aggregator: Annotated[ThcPs | Racks | SwitchAggregator, Field(discriminator="kind")]

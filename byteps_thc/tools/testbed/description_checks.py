@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
@@ -21,7 +22,19 @@ PREFIX_LENGTH = 24
 #: Variables that the plan gives, so that they agree.
 PLANNED_PREFIXES = ("DMLC_", "THC_")
 #: Variables of these prefixes that are settings of the training.
-FREE_VARIABLES = ("THC_BYPASS_ELEMENTS", "THC_LOG_EVERY", "THC_STOP_STEP", "THC_WARMUP_STEPS", "DMLC_ENABLE_RDMA")
+FREE_VARIABLES = (
+    "THC_BYPASS_ELEMENTS",
+    "THC_LOG_EVERY",
+    "THC_RUN",
+    "THC_STOP_STEP",
+    "THC_WARMUP_STEPS",
+    "DMLC_ENABLE_RDMA",
+)
+#: Variables that shells run, or find programs by.
+SHELL_VARIABLES = ("BASHOPTS", "BASH_ENV", "ENV", "IFS", "PATH", "PROMPT_COMMAND", "PS4", "SHELLOPTS")
+#: What BytePS's launcher reads, which puts some of it into a command for a shell.
+_LAUNCHER_PREFIXES = ("BYTEPS_", "DMLC_")
+_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:/=+@%-]*")
 #: Names of namespaces that a plan adds.
 RESERVED_NAMES = ("fabric", "management")
 
@@ -115,9 +128,8 @@ def _check_addresses(testbed: Testbed) -> None:
 def _check_training(testbed: Testbed) -> None:
     if testbed.workers > MAX_WORKERS:
         raise ValueError(f"hosts: {testbed.workers} workers; a job takes {MAX_WORKERS}")
-    for name in testbed.training.environment:
-        if name.startswith(PLANNED_PREFIXES) and name not in FREE_VARIABLES:
-            raise ValueError(f"training.environment: {name} follows from other sections; leave it out")
+    for name, value in testbed.training.environment.items():
+        _check_variable(name, value)
     if testbed.training.launcher == "torchrun":
         if len({host.workers for host in testbed.worker_hosts}) > 1:
             raise ValueError("hosts: workers: torchrun starts as many ranks on every host; give all the same number")
@@ -129,6 +141,17 @@ def _check_training(testbed: Testbed) -> None:
         raise ValueError(f"training.coordinator: {testbed.coordinator.name} has no management_ip; give it one")
     if testbed.training.launcher == "torchrun" and not testbed.coordinator.workers:
         raise ValueError("training.coordinator: with torchrun it has rank 0, so it needs workers")
+
+
+def _check_variable(name: str, value: str) -> None:
+    """The value may be a secret: no error has it."""
+    where = f"training.environment: {name}"
+    if name.startswith(PLANNED_PREFIXES) and name not in FREE_VARIABLES:
+        raise ValueError(f"{where} follows from other sections; leave it out")
+    if name in SHELL_VARIABLES:
+        raise ValueError(f"{where} changes what shells run; leave it out, and set it in a script that command names")
+    if name.startswith(_LAUNCHER_PREFIXES) and not _PLAIN_VALUE.fullmatch(value):
+        raise ValueError(f"{where} is read by bpslaunch, which has a shell: letters, digits and _.,:/=+@%- only")
 
 
 def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:

@@ -10,6 +10,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+#: Values of this section may be secrets, and are in no message.
+_SECRETS = "training.environment"
 _Where = tuple[int | str, ...]
 
 
@@ -34,6 +36,8 @@ def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
             # What a section of another package says begins with a key of its own.
             own = path and re.match(r"[a-z_][\w.]*: ", message)
             return f"{path}.{message}" if own else f"{path}: {message}".removeprefix(": ")
+        case _ if path.startswith(_SECRETS):
+            return f"{path}: {message[:1].lower()}{message[1:]}"
         case _:
             return f"{path}: {message[:1].lower()}{message[1:]} (given: {detail['input']!r})"
 

@@ -8,15 +8,25 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.tools.testbed.description_words import (
+    Argument,
+    CommandWord,
+    CoreList,
+    EalArgument,
+    FolderPath,
+    HostName,
+    ImageName,
+    PciAddress,
+    PlainPath,
+    SlurmName,
+    SlurmTime,
+    SshTarget,
+    VariableName,
+    VariableValue,
+)
 from byteps_thc.wire.layout import MAX_JOB_ID, UDP_PORT
 from thc_switch.description import JobDescription, SwitchDescription
-from thc_switch.description_types import MacAddress, PortNumber, UdpPort
-
-HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$")]
-InterfaceName = Annotated[str, Field(pattern=r"^[^\s/:,]{1,15}$")]
-PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
-#: One word of a command line that begins with no dash.
-Word = Annotated[str, Field(pattern=r"^[^\s-]\S*$")]
+from thc_switch.description_types import InterfaceName, MacAddress, PortNumber, UdpPort
 
 
 class Section(BaseModel):
@@ -38,7 +48,7 @@ class Nic(Section):
     """for DPDK's drivers of network cards, such as 0000:3b:00.0"""
     numa_node: Annotated[int, Field(ge=0, le=63)] | None = None
     """where huge pages are reserved; None: the kernel chooses"""
-    lcores: Word | None = None
+    lcores: CoreList | None = None
     """cores of DPDK's threads, as EAL's --lcores takes them: of the NIC's NUMA node; None: EAL chooses"""
     switch_port: PortNumber | None = None
     """device port of the switch at the other end of its cable"""
@@ -49,7 +59,7 @@ class HostDescription(Section):
 
     name: HostName
     """of its namespace; for Slurm the node's, for Kubernetes the label kubernetes.io/hostname"""
-    ssh: Word | None = None
+    ssh: SshTarget | None = None
     """HOST or USER@HOST; None: its management_ip"""
     management_ip: IPv4Address | None = None
     """for BytePS's TCP and torch's rendezvous, and for ssh: a network that DPDK does not take"""
@@ -72,7 +82,7 @@ class ThcPsSettings(Section):
     """None: as many as a worker has polling threads. With DPDK each has a queue of the NIC"""
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """TCP port of Prometheus, at management_ip; 0: none"""
-    options: tuple[str, ...] = ()
+    options: tuple[Argument, ...] = ()
     """further options of thc-ps, such as ["--max-memory", "4GiB"]"""
 
 
@@ -165,7 +175,7 @@ class Dpdk(Section):
     isolate: bool = False
     """bifurcated: DPDK gets the job's packets and nothing else, by flow rules of the card; it gets no ARP either, so
     every NIC needs its mac"""
-    eal_args: tuple[Word | Annotated[str, Field(pattern=r"^-\S+$")], ...] = ()
+    eal_args: tuple[EalArgument, ...] = ()
     """further arguments of EAL, for all"""
     timeouts: TimeoutSettings = TimeoutSettings()
 
@@ -184,7 +194,7 @@ class JobSettings(Section):
     quorum: int | None = Field(default=None, ge=1)
     """workers that complete a sum; None: all"""
     loss_tolerant: bool = False
-    key_file: str | None = Field(default=None, pattern=r"^/\S+$")
+    key_file: PlainPath | None = None
     """path of the job's key on all hosts (docs/security.md); the testbed never reads it"""
     udp_port: UdpPort = 49000
     """of the first worker at a NIC; others, further lanes and polling threads have those above it"""
@@ -196,12 +206,12 @@ class Training(Section):
     """What the workers run."""
 
     launcher: Literal["bpslaunch", "torchrun"]
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    command: Annotated[tuple[CommandWord, ...], Field(min_length=1)]
     """words, without a shell"""
-    folder: str | None = None
+    folder: FolderPath | None = None
     """where it runs on every host; in namespaces relative to the description, and None: where the description is"""
-    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], str] = {}
-    """further variables of the workers"""
+    environment: dict[VariableName, VariableValue] = {}
+    """further variables of the workers; a plan has their names only"""
     results: bool = False
     """whether the command of worker 0 writes its results to $THC_TESTBED_RESULTS, as the example's does"""
     port: int = Field(default=9000, ge=1, le=65535)
@@ -217,15 +227,15 @@ class Training(Section):
 class Slurm(Section):
     """For --format slurm."""
 
-    partition: Word | None = None
-    account: Word | None = None
-    time: Annotated[str, Field(pattern=r"^[0-9:-]+$")] = "01:00:00"
+    partition: SlurmName | None = None
+    account: SlurmName | None = None
+    time: SlurmTime = "01:00:00"
     """as sbatch takes it"""
 
 
 class Kubernetes(Section):
     """For --format kubernetes."""
 
-    image: Word
+    image: ImageName
     """with byteps_thc, BytePS and, where they are used, DPDK and numactl, on PATH"""
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = "default"

@@ -9,8 +9,9 @@ from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_parts import Dpdk, Kubernetes
 from byteps_thc.tools.testbed.process import Plan, PlannedFile, PlannedProcess
 
-#: Names of the ConfigMap with the plan's files, and of the Secret whose item "key" is the job's key.
-FILES, KEY = "thc-{}-files", "thc-{}-key"
+#: Names of the ConfigMap with the plan's files, of the Secret whose item "key" is the job's key, and of that which has
+#: the values of the workers' variables.
+FILES, KEY, ENVIRONMENT = "thc-{}-files", "thc-{}-key", "thc-{}-environment"
 #: Pods start in any order, so a worker asks for the aggregator until it is there.
 CONNECT_TIMEOUT_S = 300
 _PAGES = {"2M": ("hugepages-2Mi", "HugePages-2Mi", 2), "1G": ("hugepages-1Gi", "HugePages-1Gi", 1024)}
@@ -44,7 +45,7 @@ class Pods:
             "name": process.role,
             "image": self._settings.image,
             "command": [_literal(word) for word in process.argv],
-            "env": [{"name": name, "value": _literal(value)} for name, value in self._environment(process).items()],
+            "env": self._variables(process),
             "resources": self._resources(process),
             "volumeMounts": [mount for _, mount in volumes],
         }
@@ -61,6 +62,17 @@ class Pods:
             "volumes": [volume for volume, _ in volumes],
         }
 
+    def _variables(self, process: PlannedProcess) -> list[Manifest]:
+        """Those of the description's [training.environment] by reference: a manifest has no secrets."""
+        secret = ENVIRONMENT.format(self._testbed.name)
+        given = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES") if self._gpus(process) else ()
+        planned = self._environment(process).items()
+        private = [name for name in process.private if name not in given]  # those are the device plugin's
+        return [
+            *({"name": name, "value": _literal(value)} for name, value in planned),
+            *({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}} for name in private),
+        ]
+
     def _environment(self, process: PlannedProcess) -> dict[str, str]:
         environment = dict(process.environment)
         if process.role == "worker" and "connect_s=" not in environment.get("THC_TIMEOUTS", ""):
@@ -69,7 +81,7 @@ class Pods:
         if gpus := self._gpus(process):
             # The device plugin names the pod's GPUs in it, for the container's runtime: what is given here would win.
             environment.pop("NVIDIA_VISIBLE_DEVICES", None)
-            if "CUDA_VISIBLE_DEVICES" in environment:  # a pod numbers those that it has from 0 on
+            if "CUDA_VISIBLE_DEVICES" in {*environment, *process.private}:  # a pod numbers those that it has from 0 on
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(gpus)))
         return environment
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from byteps_thc.tools.testbed.host_scripts import MAKE_FOLDER, comment
 from byteps_thc.tools.testbed.process import HostSetup, Plan
 
 
@@ -22,10 +23,11 @@ def setup_scripts(plan: Plan) -> dict[str, str]:
 def _script(plan: Plan, setup: HostSetup) -> Iterator[str]:
     yield "#!/bin/sh"
     yield "set -e"
+    yield f"make_folder={shlex.quote(MAKE_FOLDER)}"
     for file in plan.files:
         if file.host == setup.host and file.text is None:
-            yield f"mkdir -p -m {file.mode:o} {shlex.quote(file.path)}"
+            yield f'sh -c "$make_folder" sh {shlex.quote(file.path)}'
     for step in setup.steps:
-        yield f"# {step.what}"
+        yield comment(step.what)
         done = f"{shlex.join(step.done)} || " if step.done else ""
         yield f"{done}{shlex.join(step.do)}"

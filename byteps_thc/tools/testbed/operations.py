@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from byteps_thc.errors import ThcError
@@ -32,8 +33,12 @@ async def up(plan: Plan, say: Say) -> None:
             await _bring_up(plan, state, hosts, say)
 
 
-async def run(plan: Plan, say: Say, show: Show, time_limit_s: float) -> str | None:
+async def run(
+    plan: Plan, say: Say, show: Show, time_limit_s: float, private: Mapping[str, str] | None = None
+) -> str | None:
     """The same, then train. Returns the text of the training's results, if the plan has any.
+
+    private: values of the variables of which processes of the plan have the names only.
 
     Raises TransportError, which names the process that failed first, with all workers ended; InUseError, with nothing
     changed, when the testbed is another command's.
@@ -47,7 +52,7 @@ async def run(plan: Plan, say: Say, show: Show, time_limit_s: float) -> str | No
             await clear_last_run(plan, hosts)
             state.keep(plan)  # not before: a run that is refused must not change what is known of the other
             await _bring_up(plan, state, hosts, say)
-        await train(plan, hosts, say, show, time_limit_s)
+        await train(plan, hosts, say, show, time_limit_s, private or {})
         if plan.results is None:
             return None
         return await hosts[plan.results.host].read(plan.results.path)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.cli import DescriptionFile
 from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.kubernetes import manifests
 from byteps_thc.tools.testbed.plan import plan
+from byteps_thc.tools.testbed.plan_environment import private_lines
 from byteps_thc.tools.testbed.plan_text import as_json, as_text
 from byteps_thc.tools.testbed.slurm import batch_script
 
@@ -30,9 +34,15 @@ def print_plan(
         Format,
         typer.Option(help="slurm: a script for sbatch; kubernetes: manifests for kubectl apply -f, as JSON."),
     ] = Format.TEXT,
+    environment_file: Annotated[
+        Path | None,
+        typer.Option(help="Write the values of [training.environment] there, a new file for this user alone."),
+    ] = None,
 ) -> None:
-    """Print every process, file and change of hosts that a run needs. Changes nothing; keys appear by path only."""
+    """Print every process, file and change of hosts that a run needs. Keys appear by path, secrets by name only."""
     testbed = load(file)
+    if environment_file is not None:
+        _write_private(environment_file, private_lines(testbed))
     planned = plan(testbed)
     match format:
         case Format.TEXT:
@@ -44,3 +54,13 @@ def print_plan(
         case Format.KUBERNETES:
             text = manifests(testbed, planned)
     typer.echo(text, nl=False)
+
+
+def _write_private(path: Path, text: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        hint = "; a file with secrets is always a new one: remove it" if isinstance(error, FileExistsError) else ""
+        raise ConfigurationError(f"--environment-file {path}: {error.strerror}{hint}") from error
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

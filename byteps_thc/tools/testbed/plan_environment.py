@@ -76,7 +76,7 @@ def byteps_worker_environment(testbed: Testbed, worker: Worker, sockets: str) ->
     own |= {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {"BYTEPS_PCIE_SWITCH_SIZE": "1"}
     lanes = {"THC_LANES": str(testbed.lanes)}
     shared = byteps_environment(testbed, "worker", worker.host)
-    return shared | own | thc_environment(testbed, worker) | lanes | testbed.training.environment
+    return without_private(testbed, shared | own | thc_environment(testbed, worker) | lanes)
 
 
 def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
@@ -86,7 +86,17 @@ def torch_environment(testbed: Testbed, worker: Worker) -> dict[str, str]:
     interface = management_interface_of(worker.host) if local else worker.host.management_interface
     if interface is not None:
         own |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    return own | thc_environment(testbed, worker) | testbed.training.environment
+    return without_private(testbed, own | thc_environment(testbed, worker))
+
+
+def without_private(testbed: Testbed, variables: Mapping[str, str]) -> dict[str, str]:
+    """What a plan says of a worker's variables: those of [training.environment] win, and it has their names alone."""
+    return {name: value for name, value in variables.items() if name not in testbed.training.environment}
+
+
+def private_lines(testbed: Testbed) -> str:
+    """NAME=VALUE of [training.environment], a line each: for the script of Slurm, and `kubectl --from-env-file`."""
+    return "".join(f"{name}={value}\n" for name, value in testbed.training.environment.items())
 
 
 def results_file(testbed: Testbed, workers: Sequence[Worker]) -> ResultsFile:

@@ -38,11 +38,11 @@ def bridges_of(cables: tuple[Cable, ...]) -> tuple[HostSetup, ...]:
 
 
 def _bridge_steps(interfaces: list[str]) -> Iterator[SetupStep]:
-    exists = ("ip", "link", "show", BRIDGE)
-    yield SetupStep("make a bridge", ("ip", "link", "add", BRIDGE, "type", "bridge"), done=exists)
-    yield SetupStep("start the bridge", ("ip", "link", "set", BRIDGE, "addrgenmode", "none", "up"))
+    exists = ("ip", "link", "show", "dev", BRIDGE)
+    yield SetupStep("make a bridge", ("ip", "link", "add", "name", BRIDGE, "type", "bridge"), done=exists)
+    yield SetupStep("start the bridge", ("ip", "link", "set", "dev", BRIDGE, "addrgenmode", "none", "up"))
     for interface in interfaces:
-        yield SetupStep(f"connect {interface}", ("ip", "link", "set", interface, "master", BRIDGE))
+        yield SetupStep(f"connect {interface}", ("ip", "link", "set", "dev", interface, "master", BRIDGE))
 
 
 def _management_cables(testbed: Testbed) -> Iterator[Cable]:

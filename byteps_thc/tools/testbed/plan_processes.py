@@ -173,6 +173,7 @@ class Processes:
                 role="worker",
                 argv=(self.command("bpslaunch"), *words),
                 environment=path | byteps_worker_environment(self._testbed, worker, sockets),
+                private=tuple(self._testbed.training.environment),
                 folder=self._testbed.training.folder,
                 after=(*aggregators, "scheduler", *servers),
             )
@@ -197,6 +198,7 @@ class Processes:
                 role="worker",
                 argv=(self.command("torchrun"), *words, "--no-python", *testbed.training.command),
                 environment=path_environment(self._bin) | torch_environment(testbed, first),
+                private=tuple(testbed.training.environment),
                 folder=testbed.training.folder,
                 after=aggregators,
                 listens=() if node else (self._rendezvous,),

@@ -104,6 +104,7 @@ def _processes(plan: Plan) -> Iterator[str]:
             yield f"    cd {shlex.quote(process.folder)}"
         for name, value in process.environment.items():
             yield f"    {name}={shlex.quote(value)}"
+        yield from (f"    {name}: its value is in the description" for name in process.private)
         yield f"    {shlex.join(process.argv)}"
 
 

@@ -96,6 +96,8 @@ class PlannedProcess:
     argv: tuple[str, ...]
     #: beside what the host's login has; PATH and the like are not here. Key files by path, no secrets
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: names of further variables, which whoever starts the process has the values of: they may be secrets
+    private: tuple[str, ...] = ()
     #: folder it runs in; None: any
     folder: str | None = None
     #: regular expression that a line of its output has when others may start (re.search); None: at once

@@ -53,7 +53,9 @@ async def stop(plan: Plan, hosts: Mapping[str, KeptHost], roles: tuple[str, ...]
     return [str(result) for result in results if isinstance(result, BaseException)]
 
 
-async def train(plan: Plan, hosts: Mapping[str, KeptHost], say: Say, show: Show, time_limit_s: float) -> None:
+async def train(
+    plan: Plan, hosts: Mapping[str, KeptHost], say: Say, show: Show, time_limit_s: float, private: Mapping[str, str]
+) -> None:
     """Start the workers and wait until all have ended with exit status 0.
 
     Everything but them is ready. TransportError when a process fails or the time is over: which one, where, how it
@@ -63,7 +65,7 @@ async def train(plan: Plan, hosts: Mapping[str, KeptHost], say: Say, show: Show,
     workers = [plan.process(name) for name in plan.workers]
     others = [process.name for process in plan.processes if process.role != "worker"]
     try:
-        await start_processes(workers, hosts, lambda _: None, ready=others)
+        await start_processes(workers, hosts, lambda _: None, ready=others, private=private)
         try:
             async with asyncio.timeout(time_limit_s):
                 await _Run(plan, hosts, show).until_done()

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.consoles import table_console
 from byteps_thc.tools.testbed import check as checking
 from byteps_thc.tools.testbed import operations
 from byteps_thc.tools.testbed.cli import DescriptionFile
@@ -30,7 +31,7 @@ def check(file: DescriptionFile) -> None:
     plan = make_plan(load(file))
     with Console(stderr=True).status("Examining the hosts ..."):
         lines = run_to_end(checking.check(plan))
-    Console().print(checking.as_table(plan, lines))
+    table_console().print(checking.as_table(plan, lines))
     if any(line.verdict == "problem" for line in lines):
         raise typer.Exit(1)
 
@@ -50,14 +51,15 @@ def run(
     time_limit: Annotated[float, typer.Option(help="Seconds after which the workers are ended.")] = _A_DAY_S,
 ) -> None:
     """Bring the testbed up, start the workers, show what they print; end all of them when one fails."""
-    plan = make_plan(load(file))
+    testbed = load(file)
+    plan = make_plan(testbed)
     ours = True
     try:
-        results = run_to_end(operations.run(plan, typer.echo, _show, time_limit))
+        results = run_to_end(operations.run(plan, typer.echo, _show, time_limit, testbed.training.environment))
         if results is not None:
             from byteps_thc.tools.testbed.results import table  # the demo's table: slow to import
 
-            Console().print(table(results))
+            table_console().print(table(results))
     except InUseError:
         ours = False  # --down is not for another run's testbed
         raise
@@ -74,7 +76,7 @@ def status(file: DescriptionFile) -> None:
     found, unreached = run_to_end(operations.processes(plan))
     for reason in dict.fromkeys(unreached.values()):
         typer.echo(reason, err=True)
-    Console().print(status_table(plan, found, unreached))
+    table_console().print(status_table(plan, found, unreached))
     kept = [each for all_ in found.values() for each in all_]
     if unreached or any(each["state"] == "lost" or each["status"] not in (None, 0) for each in kept):
         raise typer.Exit(1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_parts import HostDescription
+from byteps_thc.tools.testbed.host_scripts import MAKE_FOLDER, WRITE_FILE, comment
 from byteps_thc.tools.testbed.process import Plan, PlannedFile, PlannedProcess, SetupStep
 
 _FUNCTIONS = r"""
@@ -16,9 +17,11 @@ set -euo pipefail
 logs="$PWD/$SLURM_JOB_NAME-$SLURM_JOB_ID"
 mkdir -p "$logs"
 declare -A pids=() roles=()
-undo=() step=()
+undo=() step=() variables=()
 # What was set where this was submitted must not reach the processes.
-for name in "${!DMLC_@}" "${!BYTEPS_@}" "${!PS_@}" "${!THC_@}"; do unset "$name"; done
+for name in "${!DMLC_@}" "${!BYTEPS_@}" "${!PS_@}" "${!THC_@}"; do
+  [[ $name == THC_TESTBED_ENVIRONMENT ]] || unset "$name"
+done
 
 fail() {
   echo "$SLURM_JOB_NAME: $1; logs in $logs" >&2
@@ -36,12 +39,31 @@ on() { # HOST COMMAND...
 }
 
 start() { # NAME ROLE HOST COMMAND...: in the background, with its output in a file
-  local name=$1
-  roles[$name]=$2
+  local name=$1 role=$2
+  roles[$name]=$role
   step_on "$3"
   shift 3
-  "${step[@]}" "$@" >"$logs/$name.log" 2>&1 </dev/null & # srun itself, so that ending it ends the step
+  {
+    if [[ $role == worker && ${#variables[@]} != 0 ]]; then
+      export "${variables[@]}"
+      step+=(--export=ALL) # also where sbatch was told otherwise
+    fi
+    exec "${step[@]}" "$@" # srun itself, so that ending it ends the step
+  } >"$logs/$name.log" 2>&1 </dev/null &
   pids[$name]=$!
+}
+
+read_variables() { # NAME...: values of the workers' variables, from a file that is this user's alone
+  local file=${THC_TESTBED_ENVIRONMENT:-$PWD/$SLURM_JOB_NAME.env} line name
+  exec 3<"$file" || fail "the workers' variables are not in $file (thc testbed plan --environment-file)"
+  [[ $(stat -L -c %u:%a /dev/fd/3) == "$EUID:600" ]] || fail "$file is another user's, or not of mode 600"
+  while IFS= read -r line <&3 || [[ -n $line ]]; do
+    for name in "$@"; do
+      [[ $line != "$name="* ]] || variables+=("$line")
+    done
+  done
+  exec 3<&-
+  ((${#variables[@]} == $#)) || fail "$file does not have one line for each of: $*"
 }
 
 await() { # NAME SECONDS PATTERN: until its output has it
@@ -103,9 +125,15 @@ def batch_script(testbed: Testbed, plan: Plan) -> str:
     lines = ["#!/usr/bin/env bash", *_directives(testbed, groups), "# Written by `thc testbed plan --format slurm`."]
     lines += functions.splitlines()
     if len(groups) > 1:
-        members = (f"[{host.name}]={number}" for number, hosts in enumerate(groups) for host in hosts)
+        members = (f"[{shlex.quote(host.name)}]={number}" for number, hosts in enumerate(groups) for host in hosts)
         lines += ["", f"declare -A group=({' '.join(members)})"]
-    lines += ["", "# Files.", *(line for file in plan.files for line in _file(file))]
+    if names := list(dict.fromkeys(name for process in plan.processes for name in process.private)):
+        lines += ["", "# Their values are in no script.", f"read_variables {shlex.join(names)}"]
+    lines += ["unset THC_TESTBED_ENVIRONMENT"]
+    lines += ["", "# Files.", f"make_folder={shlex.quote(MAKE_FOLDER)}"]
+    if any(file.text is not None for file in plan.files):
+        lines.append(f"write_file={shlex.quote(WRITE_FILE)}")
+    lines += [line for file in plan.files for line in _file(file)]
     steps = [(setup.host, step) for setup in plan.setups for step in setup.steps]
     if steps:
         lines += ["", "# Set-up of hosts; sudo must not ask for a password."]
@@ -144,28 +172,31 @@ def _directives(testbed: Testbed, groups: list[list[HostDescription]]) -> Iterat
 
 
 def _file(file: PlannedFile) -> Iterator[str]:
-    path = shlex.quote(file.path)
+    host, path = shlex.quote(file.host), shlex.quote(file.path)
     if file.text is None:
-        yield f"on {file.host} mkdir -p -m {file.mode:o} {path}"
+        yield f'on {host} sh -c "$make_folder" sh {path}'
         return
-    command = shlex.quote(f"umask 077; cat >{path} && chmod {file.mode:o} {path}")
-    yield f"on {file.host} sh -c {command} <<'END_OF_FILE'"
-    yield from file.text.splitlines()
-    yield "END_OF_FILE"
+    lines = file.text.removesuffix("\n").split("\n")
+    end = "END_OF_FILE"
+    while end in lines:
+        end += "_"
+    yield f"on {host} sh -c \"$write_file\" sh {path} {file.mode:o} <<'{end}'"
+    yield from lines
+    yield end
 
 
 def _setup(number: int, host: str, step: SetupStep) -> Iterator[str]:
-    do = f"on {host} sudo -n {shlex.join(step.do)}"
-    yield f"# {host}: {step.what}"
+    on_host = f"on {shlex.quote(host)}"
+    yield comment(f"{host}: {step.what}")
     indent = ""
     if step.undo:
-        yield f"undo_{number}() {{ on {host} sudo -n {shlex.join(step.undo)}; }}"
+        yield f"undo_{number}() {{ {on_host} sudo -n {shlex.join(step.undo)}; }}"
     if step.done:
-        yield f"if ! on {host} {shlex.join(step.done)}; then"
+        yield f"if ! {on_host} {shlex.join(step.done)}; then"
         indent = "  "
     if step.undo:
         yield f'{indent}undo=(undo_{number} "${{undo[@]}}")'
-    yield f"{indent}{do}"
+    yield f"{indent}{on_host} sudo -n {shlex.join(step.do)}"
     if step.done:
         yield "fi"
 
@@ -175,9 +206,9 @@ def _process(plan: Plan, process: PlannedProcess, ready: set[str]) -> Iterator[s
         before = plan.process(name)
         if before.ready is not None and name not in ready:
             ready.add(name)
-            yield f"await {name} {before.ready_timeout_s:.0f} {shlex.quote(before.ready)}"
+            yield f"await {shlex.quote(name)} {before.ready_timeout_s:.0f} {shlex.quote(before.ready)}"
     folder = [f"--chdir={process.folder}"] if process.folder is not None else []
     variables = [f"{name}={value}" for name, value in process.environment.items()]
-    yield f"start {process.name} {process.role} {process.host} \\"
+    yield f"start {shlex.join((process.name, process.role, process.host))} \\"
     words = [*folder, "env", *variables, *process.argv]
     yield "  " + " \\\n  ".join(shlex.quote(word) for word in words)

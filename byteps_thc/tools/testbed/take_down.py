@@ -38,7 +38,7 @@ async def take_down(state: State, say: Say) -> None:
         errors += await _on_all(_undo_setup(plan, kept, state, say) for kept in prepared)
         if not errors:
             for kept in prepared:
-                errors += await _on_all([_remove(kept, state)])
+                errors += await _on_all([_remove(kept, state, say)])
     if errors:
         hint = "not everything was taken down; mend this, and run `thc testbed down` again:"
         raise TransportError("\n".join([hint, *dict.fromkeys(errors)]))
@@ -89,8 +89,9 @@ async def _undo_setup(plan: Plan, kept: KeptHost, state: State, say: Say) -> Non
             await _undo(setup, kept, state, say)
 
 
-async def _remove(kept: KeptHost, state: State) -> None:
-    await kept.remove()
+async def _remove(kept: KeptHost, state: State, say: Say) -> None:
+    for path in await kept.remove():
+        say(f"{kept.name}: {path} stays: it is not what this testbed has made there")
     state.journal.hosts.remove(kept.name)
     state.write()
 

@@ -87,6 +87,10 @@ class HostEngine(Engine):
         self._engine.restore_residuals()
 
     @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._engine.use_loss_scale(scale)
+
+    @override
     def scale_residuals(self, factor: float) -> None:
         self._engine.scale_residuals(factor)
 

@@ -52,6 +52,10 @@ class NonRootEngine(WorkerEngine):
         pass  # the local root has the residuals
 
     @override
+    def use_loss_scale(self, scale: float) -> None:
+        pass  # the local root compares it with the other workers
+
+    @override
     def scale_residuals(self, factor: float) -> None:
         pass  # the local root has the residuals
 

@@ -11,6 +11,7 @@ import torch
 from typing_extensions import override
 
 from byteps_thc.errors import ThcError
+from byteps_thc.pipeline.drift_warning import may_drift
 from byteps_thc.pipeline.loss_scaling import LossScaling, saved_scale
 from byteps_thc.pipeline.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, StatsRecorder
@@ -49,7 +50,9 @@ class CompressedReducer(GradientReducer):
         self._sender_of = {p.name: s for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters}
         self._step = 0
         self._in_step = False
-        self._scaling = LossScaling(settings.grad_scaler, engines, sees_all=not others)
+        network = settings.network_of_lane(0) if settings.route == "network" else None
+        compared = not may_drift(network, process.workers())
+        self._scaling = LossScaling(settings.grad_scaler, engines, sees_all=not others, compared=compared)
 
     @override
     def push(self, parameter: NamedParameter) -> None:

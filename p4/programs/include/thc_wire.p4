@@ -2,7 +2,7 @@
 #ifndef THC_WIRE_P4_
 #define THC_WIRE_P4_
 
-@noWarn("unused") const bit<8> THC_VERSION = 3;
+@noWarn("unused") const bit<8> THC_VERSION = 4;
 @noWarn("unused") const bit<16> THC_UDP_PORT = 48865;
 @noWarn("unused") const bit<8> THC_TYPE_HELLO = 1;
 @noWarn("unused") const bit<8> THC_TYPE_WELCOME = 2;
@@ -27,6 +27,8 @@
 @noWarn("unused") const bit<16> THC_REASON_DRAINING = 9;
 @noWarn("unused") const bit<16> THC_REASON_BAD_CONFIG = 10;
 @noWarn("unused") const bit<16> THC_REASON_RACKS_INCOMPLETE = 11;
+@noWarn("unused") const bit<16> THC_REASON_OTHER_TRAINING = 12;
+@noWarn("unused") const bit<16> THC_REASON_NEW_EPOCH = 13;
 @noWarn("unused") const bit<16> THC_FIELD_NONE = 0;
 @noWarn("unused") const bit<16> THC_FIELD_NUM_WORKERS = 1;
 @noWarn("unused") const bit<16> THC_FIELD_CODE_BITS = 2;
@@ -40,6 +42,7 @@
 @noWarn("unused") const bit<16> THC_FIELD_SETTINGS = 10;
 @noWarn("unused") const bit<8> THC_FLAG_RETRANSMIT = 1;
 @noWarn("unused") const bit<8> THC_FLAG_PARTIAL = 2;
+@noWarn("unused") const bit<8> THC_FLAG_ABSTAIN = 4;
 
 // Start of every message.
 header thc_h {
@@ -68,6 +71,7 @@ header thc_hello_h {
     bit<64> table_hash;
     bit<64> nonce;
     bit<64> cookie;
+    bit<64> run;
     bit<16> granularity;
     bit<16> codes_per_packet;
     bit<32> slots;

@@ -137,12 +137,13 @@ class Job:
         defaults["flags"] = FLAGS["retransmit"] if retransmit else 0
         return frame(worker, self.header(worker, "norm", **(defaults | fields)) / Raw(norms.astype(">f4").tobytes()))
 
-    def hello(self, worker: Worker, nonce: int, cookie: int = 0) -> Packet:
+    def hello(self, worker: Worker, nonce: int, cookie: int = 0, run: int = 0) -> Packet:
         """A HELLO frame with the configuration of the job. cookie: what CHALLENGE said, of an aggregator that asks."""
         hello = ThcHello(
             table_hash=self.table.hash,
             nonce=nonce,
             cookie=cookie,
+            run=run,
             granularity=self.table.granularity,
             codes_per_packet=CODES_PER_PACKET,
             slots=self.slots,

@@ -29,12 +29,13 @@ from switch_lab.targets.switch import SwitchTarget
 from switch_lab.targets.target import PortFrame
 from thc_switch.upstream_description import CODE_BITS, UpstreamDescription
 
-ROOT_IP, ROOT_MAC = "10.0.254.1", "02:00:00:00:fe:01"
+#: Addresses of no worker of any job (`Job.make`), nor of the fence's.
+ROOT_IP, ROOT_MAC = "10.1.254.1", "02:00:00:01:fe:01"
 ROOT_EPOCH = 0x70000001
 #: Two racks of two.
 RACKS = "0-1,2-3"
 LEAF = Worker(0, SERVICE_MAC, SERVICE_IP, PORT, 0)
-OTHER_LEAF = Worker(1, "02:00:00:00:fe:02", "10.0.254.2", PORT, 0)
+OTHER_LEAF = Worker(1, "02:00:00:01:fe:02", "10.1.254.2", PORT, 0)
 
 #: A datagram that left the switch, and to whom.
 Sent = tuple[Endpoint, bytes]
@@ -76,8 +77,8 @@ class RackLab:
         self.job = self.job.with_epoch(epoch)
         return self
 
-    def hello(self, worker: Worker, nonce: int = 1) -> list[Sent]:
-        return self.send(worker.switch_port, self.job.hello(worker, nonce))
+    def hello(self, worker: Worker, nonce: int = 1, run: int = 0) -> list[Sent]:
+        return self.send(worker.switch_port, self.job.hello(worker, nonce, run=run))
 
     def welcome(self, asked: Sent, **fields: int) -> Packet:
         """The root's answer to a leaf's HELLO."""

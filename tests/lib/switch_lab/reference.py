@@ -162,7 +162,7 @@ def _result(request: Header, reply: SlotReply, addressee: int) -> bytes:
         _reply_header(request, MessageType.MAX_NORM if norm else MessageType.AGGREGATE),
         flags=Flag.PARTIAL if reply.contributions < request.num_workers else 0,
         contributions=reply.contributions,
-        payload_count=request.payload_count,
+        payload_count=reply.count,
         worker_id=addressee,
     )
     return header.pack() + reply.result

@@ -65,3 +65,20 @@ def test_a_restarted_worker_ends_the_others_of_all_racks(two_racks: TwoRacks) ->
     assert [outcome.get("error", outcome) for outcome in outcomes] == ["RestartError"] * 3
     assert took_s < 30.0
     assert alone["error"] == "DeadlineError", "it joined, and has nobody to add to"
+
+
+def test_the_error_of_a_silent_root_names_it(two_racks: TwoRacks) -> None:
+    """A switch has no timers: it passes repetitions on, and cannot say that nothing comes back."""
+    work = Work(("udp",) * 4, counts=(2048,), steps=10_000, operation_s=8.0)
+    root = two_racks.start_root()
+    two_racks.start_leaves()
+    with two_racks.start_workers(work) as workers:
+        assert workers.event(0) == {"step": 0}
+        root.stop()
+        outcomes = workers.outcomes()
+    root_silent = "and the root, the server above it, is silent: is thc-ps running"
+    # Who has the root's last answer, which the rack's other worker has lost, hears that it waits for that one.
+    for outcome in outcomes:
+        assert outcome["error"] == "DeadlineError", outcome
+        assert root_silent in outcome["message"] or "missing worker" in outcome["message"]
+    assert any(root_silent in outcome["message"] for outcome in outcomes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -241,6 +242,97 @@ def test_the_last_epochs_are_remembered(site: Site) -> None:
     ]
     assert sorted(epochs) == [1002, 1003, 1004, 1005]
     assert site.open_epoch() == 1006
+
+
+def answers_to(site: Site, worker: int, sender: int | None = None, **changes: int) -> list[tuple[Header, bytes]]:
+    """All that the agent sends for a HELLO, PROBEs too. sender: the worker whose address it comes from."""
+    datagram = site.datagram(site.hello_bytes(worker=worker, **changes), worker=worker if sender is None else sender)
+    parsed = [frames.parse(frame) for frame in site.agent.handle(frames.build(datagram), site.now_s)]
+    payloads = [answer.payload for answer in parsed if answer is not None]
+    return [(Header.unpack(payload), payload[Header.SIZE_BYTES :]) for payload in payloads]
+
+
+def refusal_of(answers: list[tuple[Header, bytes]]) -> ErrorPayload:
+    assert answers[0][0].message_type == MessageType.ERROR
+    return ErrorPayload.unpack(answers[0][1])
+
+
+def hellos_of_another_training(site: Site, seconds: float, alive: tuple[int, ...] = ()) -> list[list[MessageType]]:
+    """What the agent sends for each HELLO of worker 1 of run 12; workers in `alive` answer PROBE."""
+    sent = []
+    end_s = site.now_s + seconds
+    while site.now_s < end_s:
+        headers = [header for header, _ in answers_to(site, 1, nonce=99, run=12)]
+        sent.append([MessageType(header.message_type) for header in headers])
+        site.now_s += 0.1
+        for header in headers:
+            if header.message_type == MessageType.PROBE and header.worker_id in alive:
+                site.send(replace(header, message_type=MessageType.ALIVE).pack(), worker=header.worker_id)
+        site.now_s += 0.1
+    return sent
+
+
+def test_another_training_is_refused_as_long_as_a_worker_answers(site: Site) -> None:
+    epochs = {site.hello(worker, run=11).header.epoch for worker in range(3)}
+    site.now_s += 60.0  # they compute
+    for sent in hellos_of_another_training(site, 5.0, alive=(2,)):
+        assert sent == [MessageType.ERROR, *[MessageType.PROBE] * 3]
+    untold = refusal_of(answers_to(site, 1, nonce=99, run=0))
+    assert untold == ErrorPayload(reason=ErrorReason.OTHER_TRAINING)
+    assert {site.open_epoch()} == epochs
+    assert {site.hello(0, run=11).header.epoch} == epochs, "the training's own are in it as before"
+
+
+def test_packets_are_signs_of_life_too(site: Site) -> None:
+    epoch = site.hello(0, run=11).header.epoch
+    for _ in range(15):
+        site.send_codes(0, epoch)
+        assert MessageType.WELCOME not in hellos_of_another_training(site, 0.2)[0]
+    assert site.open_epoch() == epoch
+
+
+def test_another_training_gets_the_job_when_nobody_answers(site: Site) -> None:
+    epoch = site.hello(0, run=11).header.epoch
+    sent = hellos_of_another_training(site, 2.0)
+    assert sent[:5] == [[MessageType.ERROR, MessageType.PROBE]] * 5
+    assert sent.index([MessageType.WELCOME]) in range(5, 8)
+    assert site.open_epoch() == epoch + 1
+    assert site.send_codes(0, epoch) == ErrorReason.STALE_EPOCH, "it was stopped, and goes on"
+    first = refusal_of(answers_to(site, 0, run=11))
+    assert first.reason == ErrorReason.OTHER_TRAINING, "now the first one is the other"
+
+
+def test_what_was_not_answered_long_ago_counts_no_more(site: Site) -> None:
+    epoch = site.hello(0, run=11).header.epoch
+    for _ in range(3):
+        hellos_of_another_training(site, 0.9)
+        site.now_s += 60.0
+    assert site.open_epoch() == epoch
+
+
+def test_another_training_gets_the_job_when_all_have_left(site: Site) -> None:
+    epoch = site.hello(0, run=11).header.epoch
+    site.goodbye(0, epoch)
+    assert site.hello(1, run=12).header.epoch == epoch + 1
+
+
+def test_another_address_does_not_ask_for_workers_lives(site: Site) -> None:
+    site.hello(0, run=11)
+    answers = answers_to(site, 1, sender=2, run=12)
+    assert len(answers) == 1
+    assert refusal_of(answers).reason == ErrorReason.BAD_CONFIG
+
+
+def test_alive_of_another_epoch_or_address_is_dropped(site: Site) -> None:
+    epoch = site.join_all()
+    alive = Header(message_type=MessageType.ALIVE, code_bits=4, value_bits=8, num_workers=3, job_id=1, epoch=epoch)
+    assert site.send(alive.pack(), worker=1) is None
+    assert site.send(replace(alive, epoch=epoch + 1).pack()) is None
+    assert site.send(replace(alive, job_id=9).pack()) is None
+    assert site.send(alive.pack() + b"x") is None
+    assert site.send(alive.pack()) is None
+    dropped = {name: count for name, count in site.agent.counters.items() if name.startswith("dropped")}
+    assert dropped == {"dropped_sender": 1, "dropped_header": 2, "dropped_length": 1}
 
 
 def test_a_worker_that_left_may_come_back_at_once(site: Site) -> None:

@@ -123,6 +123,54 @@ def test_a_duplicate_is_told_when_the_root_insists(lab: RackLab) -> None:
     assert (found.reason, found.worker_bitmap) == (REASONS["duplicate_worker"], 0b10)
 
 
+def reasons(sent: list[Sent]) -> list[int]:
+    messages = [Thc(datagram) for _, datagram in sent]
+    return [message[ThcError].reason for message in messages if ThcError in message]
+
+
+def test_the_root_is_told_the_run_of_the_workers(lab: RackLab) -> None:
+    (asked,) = lab.hello(lab.workers[0], run=11)
+    assert hello_of(asked).run == 11
+    assert reasons(lab.hello(lab.workers[1], run=12)) == [REASONS["other_training"]], "another one waits here"
+    assert kinds(lab.from_root(lab.welcome(asked))) == [(lab.workers[0].endpoint, "welcome")]
+    sent = lab.hello(lab.workers[1], run=12)
+    assert sorted(kinds(sent)) == [(lab.workers[0].endpoint, "probe"), (lab.workers[1].endpoint, "error")]
+    assert kinds(lab.hello(lab.workers[1], run=11)) == [(lab.workers[1].endpoint, "welcome")]
+
+
+def test_another_training_at_the_root_is_told_when_the_root_insists(lab: RackLab) -> None:
+    """The root takes a second to see that an earlier training is gone."""
+    (asked,) = lab.hello(lab.workers[1], run=12)
+    refusal = error(lab, Thc(asked[1]), "other_training")
+    for _ in range(6):
+        assert lab.from_root(refusal) == []
+        lab.target.pass_time(0.5)
+        lab.hello(lab.workers[1], run=12)
+    assert reasons(lab.from_root(refusal)) == [REASONS["other_training"]]
+
+
+def test_the_training_of_the_root_gets_in_while_another_waits(lab: RackLab) -> None:
+    (asked,) = lab.hello(lab.workers[1], run=12)
+    lab.from_root(error(lab, Thc(asked[1]), "other_training"))
+    (again,) = lab.hello(lab.workers[0], run=11)
+    assert (hello_of(again).run, hello_of(again).nonce != hello_of(asked).nonce) == (11, True)
+    assert reasons(lab.hello(lab.workers[1], run=12)) == [REASONS["other_training"]]
+    assert kinds(lab.from_root(lab.welcome(again))) == [(lab.workers[0].endpoint, "welcome")]
+
+
+def test_another_training_gets_the_rack_when_nobody_of_it_lives(lab: RackLab) -> None:
+    (asked,) = lab.hello(lab.workers[0], run=11)
+    lab.from_root(lab.welcome(asked))
+    for _ in range(20):
+        sent = lab.hello(lab.workers[0], nonce=5, run=12)
+        if not reasons(sent):
+            break
+        assert reasons(sent) == [REASONS["other_training"]]
+        lab.target.pass_time(0.2)
+    (again,) = sent
+    assert (hello_of(again).run, hello_of(again).nonce != hello_of(asked).nonce) == (12, True)
+
+
 def test_the_job_has_the_slots_of_the_root(lab: RackLab) -> None:
     (asked,) = lab.hello(lab.workers[0])
     ((_, datagram),) = lab.from_root(lab.welcome(asked, slots=8, norm_slots=1, window_bytes=5000))
@@ -177,7 +225,7 @@ def test_answers_to_another_incarnation_are_dropped(lab: RackLab) -> None:
         message.chunk ^= 1
         message.message_type = TYPES[kind]
         assert lab.from_root(message) == []
-    for outside in ({"src_ip": "10.0.254.9"}, {"src_port": 1}):
+    for outside in ({"src_ip": "10.1.254.9"}, {"src_port": 1}):
         assert lab.from_root(lab.welcome(asked), **outside) == []
     assert kinds(lab.from_root(lab.welcome(asked))) == [(lab.workers[0].endpoint, "welcome")]
     assert lab.from_root(lab.welcome(asked)) == [], "a late copy"

@@ -234,7 +234,14 @@ def test_a_switch_answers_with_a_refusal() -> None:
 def test_a_path_that_is_narrower_than_the_routes_mtu_says() -> None:
     """The worker's interface has jumbo frames, the server's has not: large packets vanish, the default gets through."""
     script = Path(__file__).with_name("narrow_path.py")
-    result = subprocess.run([sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(
+        [sys.executable, "-P", str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "lib")},
+    )
     assert "MTU differs on the way" in result.stdout, result.stdout
     assert "1024 codes a packet" in result.stdout
     assert "ThcConfig(codes_per_packet=1024)" in result.stdout

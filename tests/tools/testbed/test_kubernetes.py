@@ -52,7 +52,10 @@ def test_every_process_is_a_pod_on_its_node(name: str) -> None:
         assert pod["hostNetwork"] is True
         assert container["command"] == list(process.argv)
         assert container["image"]
-        variables = {variable["name"]: variable["value"] for variable in container["env"]}
+        variables = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+        references = {v["name"]: v["valueFrom"]["secretKeyRef"] for v in container["env"] if "value" not in v}
+        secret = f"thc-{planned.name}-environment"
+        assert references == {name: {"name": secret, "key": name} for name in process.private}
         # The pod's GPUs are named by the device plugin, and numbered from 0 on.
         other = {"THC_TIMEOUTS", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}
         assert variables.items() >= {n: v for n, v in process.environment.items() if n not in other}.items()
@@ -126,4 +129,6 @@ def test_kubernetes_replaces_nothing() -> None:
     items = json.loads(manifests(changed, plan(changed)))["items"]
     [container] = pod_of(items[-1])["containers"]
     assert container["command"][-1] == "echo $$(HOME) $$HOME"
-    assert {"name": "WORDS", "value": "$$(HOME)"} in container["env"]
+    # A reference is taken as it is.
+    reference = {"secretKeyRef": {"name": "thc-ddp-environment", "key": "WORDS"}}
+    assert {"name": "WORDS", "valueFrom": reference} in container["env"]

@@ -20,7 +20,8 @@ SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
 exec "$@"
 """
-THC_PS = "#!/bin/sh\necho 'thc-ps ready on 10.0.0.10:48865'\necho $$ >{pid}\nexec sleep 60\n"
+THC_PS = "#!/bin/sh\necho 'thc-ps ready on 10.0.0.10:48865'\necho \"token: $TOKEN\"\necho $$ >{pid}\nexec sleep 60\n"
+SECRET = "$(echo not) `this` 'either' \" \\ #x"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -36,14 +37,18 @@ def test_shellcheck_finds_nothing(name: str) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def run_script(folder: Path, bpslaunch: str) -> subprocess.CompletedProcess[str]:
-    """Two workers and thc-ps, with these programs in their places; the MTU stays as it is."""
+def run_script(folder: Path, bpslaunch: str, variables: str = "") -> subprocess.CompletedProcess[str]:
+    """Two workers and thc-ps, with these programs in their places; the MTU stays as it is.
+
+    variables: of [training.environment], as TOML.
+    """
     programs = {"srun": SRUN, "thc-ps": THC_PS.format(pid=folder / "thc-ps.pid"), "bpslaunch": bpslaunch}
     for program, text in programs.items():
         (folder / program).write_text(text, encoding="utf-8")
         (folder / program).chmod(0o755)
     text = (DESCRIPTIONS / "torchrun.toml").read_text(encoding="utf-8")
     text = text.replace('"torchrun"', '"bpslaunch"').replace("mtu_bytes = 9000", "").replace("gpus = 2", "")
+    text = text.replace("[training]", f"[training]\nenvironment = {{ {variables} }}")
     text = text.replace("/srv/training", str(folder)).replace('name = "ddp"', 'name = "script"')
     text = text.replace("workers = 2", "workers = 1").replace('reach = "ssh"', f'reach = "ssh"\nbin = "{folder}"')
     # The folder of a run is short, and on real hosts.
@@ -100,3 +105,46 @@ def test_slurm_s_signal_ends_all_in_time_to_undo(tmp_path: Path) -> None:
     assert not is_running(int((tmp_path / "thc-ps.pid").read_text()))
     # To the script alone: of the processes none ends before it says so.
     assert "\n#SBATCH --signal=B:TERM@" in (tmp_path / "script.sbatch").read_text(encoding="utf-8")
+
+
+def write_variables(folder: Path, text: str, mode: int = 0o600) -> Path:
+    path = folder / "thc-script.env"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_workers_have_their_variables_from_a_file(tmp_path: Path) -> None:
+    """As they are, in no command line, and nobody else has them."""
+    write_variables(tmp_path, f"# made by hand\nTOKEN={SECRET}\nOTHER=1\nEMPTY=\n")
+    shown = 'tr "\\0" " " </proc/$PPID/cmdline; tr "\\0" " " </proc/$$/cmdline'
+    others = "[ $DMLC_ROLE != worker ] || until [ -s thc-script-7/scheduler.log ]; do sleep 0.1; done"
+    bpslaunch = f'#!/bin/sh\n{others}\necho "$DMLC_ROLE [$TOKEN] [$OTHER] [${{EMPTY-none}}]"\n{shown}\n'
+    finished = run_script(tmp_path, bpslaunch, "TOKEN = 'elsewhere', EMPTY = 'x'")
+    assert finished.returncode == 0, finished.stderr
+    logs = tmp_path / "thc-script-7"
+    for name in ("worker0", "worker1"):
+        first, *rest = (logs / f"{name}.log").read_text().splitlines()
+        assert first == f"worker [{SECRET}] [] []"
+        assert "bpslaunch" in "".join(rest)
+        assert SECRET not in "".join(rest)
+    assert (logs / "scheduler.log").read_text().startswith("scheduler [] [] [none]\n")
+    assert "token: \n" in (logs / "thc-ps0.log").read_text()
+    assert "elsewhere" not in (tmp_path / "script.sbatch").read_text(encoding="utf-8")
+
+
+def test_a_file_of_variables_is_this_user_s_alone(tmp_path: Path) -> None:
+    finished = run_script(tmp_path, "#!/bin/sh\n", "TOKEN = 'x'")
+    assert finished.returncode == 1
+    assert f"the workers' variables are not in {tmp_path}/thc-script.env" in finished.stderr
+    for text, mode, message in (
+        ("TOKEN=x\n", 0o640, "another user's, or not of mode 600"),
+        ("TOKEN=x\n", 0o604, "another user's, or not of mode 600"),
+        ("TOKENS=x\n", 0o600, "one line for each of: TOKEN"),
+        ("TOKEN=x\nTOKEN=y\n", 0o600, "one line for each of: TOKEN"),
+    ):
+        write_variables(tmp_path, text, mode)
+        finished = run_script(tmp_path, "#!/bin/sh\n", "TOKEN = 'x'")
+        assert finished.returncode == 1
+        assert message in finished.stderr
+    assert not (tmp_path / "thc-ps.pid").exists()

@@ -16,6 +16,7 @@
 
 #include "io/job_keys.h"
 #include "thc/errors.h"
+#include "thc/instruction_set.h"
 #include "thc/wire_layout.h"
 #include "worker_dpdk/session/memory_network.h"
 
@@ -191,6 +192,117 @@ TEST(AuthenticatedIoTest, APayloadMayChangeAfterTheFlush) {
     worker.packet_io->flush();
     EXPECT_EQ(server.taken(worker.wire->take_sent()).size(), 3U);
   }
+}
+
+/// A burst of datagrams of jobs and lengths of all kinds, as thc-ps gets them.
+std::vector<Datagram> mixed_burst(End& worker, std::size_t count) {
+  std::vector<Datagram> burst;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto job = static_cast<std::uint16_t>(i % 3 == 0 ? 7 : i % 5);
+    burst.push_back(worker.sent(make_header(job), make_payload(i % 4 == 0 ? i : 512)));
+  }
+  return burst;
+}
+
+TEST(AuthenticatedIoTest, InABurstEachPacketIsJudgedForItself) {
+  for (const std::string& instructions : instruction_sets()) {
+    SCOPED_TRACE(instructions);
+    use_instruction_set(instructions);
+    End worker(Direction::kUp);
+    End server(Direction::kDown);
+    const std::vector<Datagram> good = mixed_burst(worker, 64);
+    for (std::size_t bad = 0; bad < 3 * good.size(); ++bad) {
+      std::vector<Datagram> burst = good;
+      Datagram& changed = burst[bad % good.size()];
+      switch (bad / good.size()) {
+        case 0:
+          changed.back() ^= 1;  // tag
+          break;
+        case 1:
+          changed[sizeof(wire::Header) - 1] ^= 0x80;
+          break;
+        default:
+          changed.resize(bad % (sizeof(wire::Header) + kTagBytes));  // too short to have both
+      }
+      std::vector<Datagram> expected;
+      for (std::size_t i = 0; i < good.size(); ++i) {
+        if (i != bad % good.size()) expected.emplace_back(good[i].begin(), good[i].end() - kTagBytes);
+      }
+      ASSERT_EQ(server.taken(burst), expected) << "bad " << bad;
+      ASSERT_EQ(server.packet_io->counters().rx_unauthenticated, bad + 1);
+    }
+  }
+  use_instruction_set(std::nullopt);
+}
+
+TEST(AuthenticatedIoTest, TagsOfABurstDoNotFitItsOtherPackets) {
+  End worker(Direction::kUp);
+  End server(Direction::kDown);
+  const std::vector<Datagram> good = mixed_burst(worker, 16);
+  std::vector<Datagram> moved = good;
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::copy(good[(i + 1) % 16].end() - kTagBytes, good[(i + 1) % 16].end(), moved[i].end() - kTagBytes);
+  }
+  EXPECT_EQ(server.taken(good).size(), 16U);
+  EXPECT_TRUE(server.taken(moved).empty());
+}
+
+TEST(AuthenticatedIoTest, JobsOfOnePlaceInOneBurst) {
+  End worker(Direction::kUp);
+  End server(Direction::kDown);
+  // Jobs 1, 65 and 129 drive each other out of one place, among packets of the burst that were hashed with its keys.
+  std::vector<Datagram> burst;
+  for (const std::uint16_t job : {1, 65, 1, 129, 65, 1, 1})
+    burst.push_back(worker.sent(make_header(job), make_payload()));
+  Datagram forged = burst[0];
+  forged[9] = 65;  // job
+  burst.push_back(forged);
+  for (int repeat = 0; repeat < 3; ++repeat) EXPECT_EQ(server.taken(burst).size(), 7U);
+}
+
+TEST(AuthenticatedIoTest, WhatIsSentTogetherIsTaggedAsAlone) {
+  End alone(Direction::kDown);
+  End together(Direction::kDown);
+  const auto result = make_payload(1024);
+  const auto other = make_payload(300);
+  std::vector<Datagram> expected;
+  const auto send = [&](std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload) {
+    expected.push_back(alone.sent(header, payload));
+    EXPECT_TRUE(together.packet_io->send(kPeer, header, payload));
+  };
+  std::vector<std::uint8_t> whole(64, 3);
+  for (std::uint16_t i = 0; i < 150; ++i) {          // more than are hashed at a time
+    auto header = make_header(i % 7 == 0 ? 65 : 1);  // of one place: keys go while datagrams wait for them
+    header[31] = static_cast<std::uint8_t>(i);
+    std::copy(header.begin(), header.end(), whole.begin());
+    whole[40] = static_cast<std::uint8_t>(i);
+    switch (i / 5 % 4) {
+      case 0:
+        send(header, result);  // several times in a row: to all workers
+        break;
+      case 1:
+        send(header, std::span(i % 2 == 0 ? result : other).first(i));
+        break;
+      case 2:
+        send(std::span(whole).first(32 + i % 33), {});  // the payload behind the header
+        break;
+      default:
+        send(header, {});
+    }
+  }
+  together.packet_io->flush();
+  EXPECT_EQ(together.wire->take_sent(), expected);
+  together.packet_io->flush();
+  EXPECT_TRUE(together.wire->take_sent().empty());
+}
+
+TEST(AuthenticatedIoTest, RefusesAHeaderThatIsTooShortOrTooLong) {
+  End worker(Direction::kUp);
+  const std::vector<std::uint8_t> header(PacketIo::kMaxHeaderBytes + 1);
+  EXPECT_FALSE(worker.packet_io->send(kPeer, header, {}));
+  EXPECT_FALSE(worker.packet_io->send(kPeer, std::span(header).first(sizeof(wire::Header) - 1), {}));
+  EXPECT_TRUE(worker.packet_io->send(kPeer, std::span(header).first(PacketIo::kMaxHeaderBytes), {}));
+  EXPECT_EQ(worker.packet_io->counters().tx_errors, 2U);
 }
 
 TEST(AuthenticatedIoTest, LeavesRoomForTheTag) {

@@ -110,6 +110,7 @@ class MemoryServer {
       joined_[{header.worker_id, header.slot}] = true;
       header.epoch = epoch_ + header.slot;
       header.message_type = static_cast<std::uint8_t>(wire::MessageType::kWelcome);
+      header.flags = wire::kFlagAbstain;
       wire::WelcomePayload welcome{};
       welcome.slots = pool_.config().slots;
       welcome.norm_slots = pool_.config().norm_slots;
@@ -141,6 +142,7 @@ class MemoryServer {
                                                 .round = header.round,
                                                 .worker = header.worker_id,
                                                 .retransmit = (header.flags & wire::kFlagRetransmit) != 0,
+                                                .abstain = (header.flags & wire::kFlagAbstain) != 0,
                                                 .partition = header.partition,
                                                 .chunk = header.chunk,
                                                 .count = header.payload_count,
@@ -173,6 +175,7 @@ class MemoryServer {
     header.flags = 0;
     header.worker_id = worker;
     header.contributions = outcome.contributions;
+    header.payload_count = outcome.count;
     Datagram datagram(sizeof(header));
     std::memcpy(datagram.data(), &header, sizeof(header));
     datagram.insert(datagram.end(), outcome.result.begin(), outcome.result.end());

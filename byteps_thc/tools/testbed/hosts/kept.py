@@ -31,13 +31,17 @@ class KeptHost:
         """The same records, reached in another way."""
         return KeptHost(host, self._folder)
 
-    async def start(self, process: PlannedProcess) -> bool:
-        """Start a process; False when it runs already."""
+    async def start(self, process: PlannedProcess, private: Mapping[str, str] | None = None) -> bool:
+        """Start a process; False when it runs already. private: values of variables, those of others, too.
+
+        They travel on the keeper's standard input, and are in no command line and no file.
+        """
+        values = private or {}
         answer = await self._ask(
             "start",
             name=process.name,
             argv=self._in_its_sysfs(process.argv),
-            environment=dict(process.environment),
+            environment={**process.environment, **{name: values[name] for name in process.private}},
             cwd=process.folder,
         )
         return bool(answer["new"])
@@ -85,9 +89,9 @@ class KeptHost:
         """Contents of a file."""
         return str(await self._ask("read", path=path))
 
-    async def remove(self) -> None:
-        """Remove files, logs and records, when all processes have ended."""
-        await self._ask("remove")
+    async def remove(self) -> list[str]:
+        """Remove files, logs and records, when all processes have ended; paths that others have by now, which stay."""
+        return list(await self._ask("remove"))
 
     async def probe(self, programs: Sequence[str], listens: Sequence[str]) -> dict[str, Any]:
         """See probe.probe."""

@@ -48,16 +48,16 @@ class NamespaceMaker:
         """Make the namespace of a host."""
         name = namespace_of(self._testbed, host)
         await self._run(["ip", "netns", "add", name])
-        await self._ip(host, "link", "set", "lo", "up")
+        await self._ip(host, "link", "set", "dev", "lo", "up")
 
     async def connect(self, cable: Cable) -> None:
         """Lay a cable between two hosts and bring both ends up; a half-made one is made anew."""
         a, b = cable.a, cable.b
         for end in (a, b):
             if self.has(end):
-                await self._ip(end.host, "link", "delete", end.interface)
+                await self._ip(end.host, "link", "delete", "dev", end.interface)
         await self._ip(
-            a.host, "link", "add", a.interface, "address", a.mac, "mtu", str(cable.mtu_bytes), "type", "veth",
+            a.host, "link", "add", "name", a.interface, "address", a.mac, "mtu", str(cable.mtu_bytes), "type", "veth",
             "peer", "name", b.interface, "address", b.mac, "mtu", str(cable.mtu_bytes),
             "netns", namespace_of(self._testbed, b.host),
         )  # fmt: skip
@@ -65,7 +65,7 @@ class NamespaceMaker:
             if end.address:
                 await self._ip(end.host, "address", "add", end.address, "dev", end.interface)
             # No IPv6 link-local address: its neighbour discovery would only be flooded.
-            await self._ip(end.host, "link", "set", end.interface, "addrgenmode", "none", "up")
+            await self._ip(end.host, "link", "set", "dev", end.interface, "addrgenmode", "none", "up")
             if not cable.offloads:
                 with inside(namespace_of(self._testbed, end.host)):
                     disable_offloads(end.interface)

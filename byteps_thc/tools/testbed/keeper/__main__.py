@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from byteps_thc.tools.testbed.keeper import ending, files, following
+from byteps_thc.tools.testbed.keeper import ending, files, following, places
 from byteps_thc.tools.testbed.keeper.probe import probe
 from byteps_thc.tools.testbed.keeper.records import Records, age_s, pids_of, state_of
 from byteps_thc.tools.testbed.keeper.supervisor import start
@@ -51,13 +51,17 @@ def _stop(records: Records, request: dict[str, Any]) -> Any:
 
 
 def _remove(records: Records, _: dict[str, Any]) -> Any:
-    """Files and records, of a testbed whose processes have ended: without its record, nobody finds a process again."""
+    """Files and records, of a testbed whose processes have ended: without its record, nobody finds a process again.
+
+    Paths that are not what the testbed has made any more, and stay.
+    """
     left = [record.name for record in records.all() if state_of(record, records) == "running" or pids_of(record)]
     if left:
         raise OSError(f"{', '.join(left)} still run: nothing is removed")
-    files.remove_all(records.folder)
+    stay = files.remove_all(records.folder)
     if records.folder.is_dir():
         shutil.rmtree(records.folder)
+    return stay
 
 
 COMMANDS: dict[str, Callable[[Records, dict[str, Any]], Any]] = {
@@ -66,7 +70,7 @@ COMMANDS: dict[str, Callable[[Records, dict[str, Any]], Any]] = {
     "stop": _stop,
     "remove": _remove,
     "put": lambda records, request: files.put(records.folder, request["files"]),
-    "read": lambda _, request: Path(request["path"]).read_text(encoding="utf-8"),
+    "read": lambda _, request: places.read_own(request["path"]),
     "wait": lambda records, request: following.wait_ready(
         records, request["name"], request["pattern"], request["timeout_s"]
     ),

@@ -42,11 +42,28 @@ def test_stf_runs_tests(generation, tmp_path):
     program = (PROGRAMS / "tna_commands.p4", "-D", f"__TARGET_TOFINO__={generation}")
     passed = invoke("stf", *program, PROGRAMS / "tna_commands.stf")
     assert passed.exit_code == 0, passed.output
-    assert "13 packets" in passed.output.replace("\n", "")
+    assert "13 packets" in passed.output
     both = invoke("stf", *program, wrong, PROGRAMS / "tna_commands.stf")
     assert both.exit_code == 1
-    assert "wrong.stf:1: port 1 did not send 00" in both.output.replace("\n", "")
-    assert "passed" in both.output.replace("\n", "")
+    assert "wrong.stf:1: port 1 did not send 00" in both.output
+    assert "passed" in both.output
+
+
+def test_lines_for_grep_are_not_wrapped(tmp_path):
+    """Nor are brackets in paths markup."""
+    folder = tmp_path / ("a-long-name-" * 15) / "[red]"
+    folder.mkdir(parents=True)
+    wrong, right = folder / "wrong.stf", folder / "right.stf"
+    wrong.write_text("expect 1 00\n")
+    right.write_text((PROGRAMS / "tna_commands.stf").read_text())
+    result = invoke("stf", PROGRAMS / "tna_commands.p4", "-D", "__TARGET_TOFINO__=1", wrong, right)
+    lines = result.output.splitlines()
+    assert lines[0].startswith(f"failed {wrong}:1: port 1 did not send 00"), lines
+    assert lines[1] == f"passed {right} (13 packets)"
+    broken = folder / "broken.p4"
+    broken.write_text("header h { bit<8> a }\n")
+    [line] = invoke("check", broken).output.splitlines()
+    assert line.startswith(f"error {broken}:1: "), line
 
 
 def test_run_with_a_udp_port(tmp_path):

@@ -1,0 +1,26 @@
+"""Which training a worker is of: HELLO says it, so that two trainings with one job number do not average each other."""
+
+from __future__ import annotations
+
+import os
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.wire.fnv1a import fnv1a_64
+
+#: What all workers of a training say, and those of no other do; 7 and "7" are the same.
+Run = int | str
+_VARIABLE = "THC_RUN"
+
+
+def told_run(run: Run | None) -> str | None:
+    """Return the run as a text, None for what THC_RUN says, if it says anything; ConfigurationError for other types."""
+    if run is None:
+        return os.environ.get(_VARIABLE) or None
+    if isinstance(run, bool) or not isinstance(run, int | str) or run == "":
+        raise ConfigurationError(f"run is {run!r}: give a number or a text, the same to all workers of this training")
+    return str(run)
+
+
+def run_number(run: str | None) -> int:
+    """Return the 64 bits that HELLO has: 0 when no run is told, and else never 0."""
+    return 0 if run is None else fnv1a_64(run.encode()) or 1

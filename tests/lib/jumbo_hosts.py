@@ -1,0 +1,45 @@
+"""Two hosts whose links take jumbo frames, behind a bridge that can be made to drop, without a word, what is larger."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside
+
+JUMBO_MTU_BYTES = 9000
+SERVER_IP = "10.9.0.2"
+
+
+@dataclass(frozen=True)
+class JumboHosts:
+    """Namespaces of both hosts; the server has SERVER_IP."""
+
+    worker: str
+    server: str
+    narrow: Callable[[], None]
+    """from now on the bridge takes 1500 bytes"""
+
+
+def connect_jumbo_hosts(namespaces: Namespaces) -> JumboHosts:
+    worker, server, bridge = (namespaces.add(name) for name in ("worker", "server", "bridge"))
+    _ip(bridge, "link", "add", "br0", "type", "bridge")
+    _ip(bridge, "link", "set", "br0", "up")
+    for number, host in enumerate((worker, server), start=1):
+        namespaces.connect(
+            Plug(host, "eth0", f"02:00:00:00:00:0{number}", f"10.9.0.{number}/24"),
+            Plug(bridge, f"port{number}", f"02:00:00:00:01:0{number}"),
+        )
+        _ip(host, "link", "set", "eth0", "mtu", str(JUMBO_MTU_BYTES))
+        _ip(bridge, "link", "set", f"port{number}", "mtu", str(JUMBO_MTU_BYTES), "master", "br0")
+
+    def narrow() -> None:
+        for number in (1, 2):
+            _ip(bridge, "link", "set", f"port{number}", "mtu", "1500")
+
+    return JumboHosts(worker, server, narrow)
+
+
+def _ip(namespace: str, *arguments: str) -> None:
+    subprocess.run([*command_inside(namespace), "ip", *arguments], check=True, timeout=10)

@@ -1,0 +1,46 @@
+"""What the error of a mismatch says that is found after the loss scale has changed, as devices do."""
+
+from __future__ import annotations
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known
+
+
+def of_workers(*scales: float) -> list[Fingerprints]:
+    workers = [Fingerprints(ThcConfig().resolve(2), worker) for worker in range(len(scales))]
+    for fingerprints, scale in zip(workers, scales, strict=True):
+        fingerprints.use_loss_scale(scale)
+    return workers
+
+
+def maxima(*words: tuple[int, int]) -> tuple[int, int]:
+    largest, complement = (max(column) for column in zip(*words, strict=True))
+    return largest, complement
+
+
+def gradients(fingerprints: Fingerprints) -> tuple[Known, Known]:
+    return fingerprints.of(["p"], 8192, "p, 5000 elements"), fingerprints.of(["q"], 8192, "q, 5000 elements")
+
+
+def test_another_gradient_is_named_after_the_scale_has_been_halved() -> None:
+    first, second = of_workers(65536.0, 65536.0)
+    p, _ = gradients(first)
+    _, q = gradients(second)
+    told = maxima(first.words(p, 3), second.words(q, 3))
+    assert told[0] + told[1] != LARGEST_WORD
+    for own, known, other in ((first, p, "q, 5000"), (second, q, "p, 5000")):
+        own.use_loss_scale(32768.0)
+        message = str(own.mismatch(known, 3, told))
+        assert f"another one {other} elements in round 3" in message
+        assert "GradScaler" not in message
+
+
+def test_scales_that_differed_are_named_after_they_have_changed() -> None:
+    first, second = of_workers(2.0, 1024.0)
+    (p, _), (also_p, _) = gradients(first), gradients(second)
+    told = maxima(first.words(p, 3), second.words(also_p, 3))
+    for own, known, here, there in ((first, p, 2, 1024), (second, also_p, 1024, 2)):
+        own.use_loss_scale(here / 2)
+        message = str(own.mismatch(known, 3, told))
+        assert f"scaled by {here}" in message
+        assert f"scaled by {there}. Is it the same GradScaler?" in message

@@ -1,0 +1,26 @@
+"""A rank of a training that averages through thc-ps: reports the average, or why there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ranks import Rank, joined_rank
+
+from byteps_thc import NetworkConfig, ThcError, ThcReducer
+
+
+def average(rank: Rank) -> dict[str, Any]:
+    network = NetworkConfig(rank.settings["servers"], job=1, **rank.settings["told"][rank.rank])
+    tensor = torch.full((5000,), 1.0 + rank.rank)
+    try:
+        with ThcReducer(network) as reducer:
+            reducer.all_reduce({"tensor": tensor})
+            return {"average": float(tensor.mean()), "run": rank.settings["told"][rank.rank]}
+    except ThcError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    with joined_rank() as rank:
+        rank.report(average(rank))

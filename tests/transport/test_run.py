@@ -1,0 +1,76 @@
+"""What workers say of their training."""
+
+from __future__ import annotations
+
+import pytest
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.torch import Compression
+from byteps_thc.transport.byteps.scheduler import run_of_scheduler
+from byteps_thc.transport.run import run_number, told_run
+from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.session import Session
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("THC_RUN", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def number(run: int | str | None) -> int:
+    return run_number(told_run(run))
+
+
+def test_numbers_and_texts_of_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert number(7) == number("7") == 0xAF63AA4C86019796  # FNV-1a of "7"
+    assert number(8) != number(7)
+    monkeypatch.setenv("THC_RUN", "7")
+    assert number(None) == number(7)
+    assert number("other") == run_number("other"), "arguments win"
+
+
+def test_nothing_is_told_unless_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert number(None) == 0
+    monkeypatch.setenv("THC_RUN", "")
+    assert number(None) == 0
+    assert number(0) != 0
+
+
+@pytest.mark.parametrize("wrong", ["", True, 1.5, b"run"])
+def test_other_runs_are_refused(wrong: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"run is .*: give a number or a text"):
+        Session(["127.0.0.1"], job=1, worker=0, workers=1, config=ThcConfig(), run=wrong)  # type: ignore[arg-type]
+
+
+def test_a_scheduler_is_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_of_lane() -> int | str | None:
+        return Compression.thc(servers=["10.0.0.1"]).network_of_lane(1).run
+
+    assert run_of_scheduler() is run_of_lane() is None
+    monkeypatch.setenv("DMLC_PS_ROOT_URI", "10.0.0.5")
+    monkeypatch.setenv("DMLC_PS_ROOT_PORT", "9000")
+    assert run_of_lane() == "scheduler 10.0.0.5:9000"
+    monkeypatch.setenv("THC_RUN", "mine")
+    assert run_of_lane() == "mine"
+    assert Compression.thc(servers=["10.0.0.1"], run=5).network_of_lane(0).run == 5
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
+def test_a_scheduler_of_loopback_is_one_of_this_host(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("DMLC_PS_ROOT_URI", address)
+    monkeypatch.setenv("DMLC_PS_ROOT_PORT", "9000")
+    run = run_of_scheduler()
+    assert run is not None
+    assert run.startswith(f"scheduler {address}:9000 of ")
+    assert run == run_of_scheduler()
+
+
+def test_the_network_config_of_the_environment_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THC_SERVERS", "10.0.0.1")
+    monkeypatch.setenv("THC_RUN", "mine")
+    network = NetworkConfig.from_environment()
+    assert network.run == "mine"
+    assert network.shared_settings(2)["run"] == "mine"
+    assert NetworkConfig(["10.0.0.1"], run=7).shared_settings(2)["run"] == "7"

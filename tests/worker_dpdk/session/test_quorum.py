@@ -1,0 +1,145 @@
+"""Workers that a quorum leaves behind, against the real thc-ps: what they get, and what counts."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+import urllib.request
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from joined_sessions import make_codes, sessions
+from pushed_codes import push_codes
+
+from byteps_thc import _core
+from byteps_thc.config import ThcConfig
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.session import Session
+from byteps_thc.wire.layout import MessageType
+
+if TYPE_CHECKING:
+    from raw_worker import MakeWorker
+
+CONFIG = ThcConfig(codes_per_packet=1024)
+COUNT = 3000
+#: Of 16 slots 2 are for norms.
+SLOTS = 16
+#: Roster::kGone, and what a loaded machine needs.
+GONE_S = 3.5
+ROUNDS = 200
+
+
+@pytest.fixture
+def metrics_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def metric(port: int, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
+        text = response.read().decode()
+    return sum(float(value) for value in re.findall(rf"^{name}\{{.*\}} (\S+)$", text, re.MULTILINE))
+
+
+def push_norms(joined: list[Session], partition: int) -> list[npt.NDArray[np.float32]]:
+    """The maxima that each gets, when worker i has norms of 1 + i."""
+    maxima = [np.full(4, -1, np.float32) for _ in joined]
+    stages = [
+        session.push_norms(partition, np.full(4, 1 + number, np.float32), out)
+        for number, (session, out) in enumerate(zip(joined, maxima, strict=True))
+    ]
+    for session, stage in zip(joined, stages, strict=True):
+        session.wait(stage, 30)
+    return maxima
+
+
+def sum_of(codes: list[npt.NDArray[np.uint8]], workers: int) -> npt.NDArray[np.int64]:
+    values = np.asarray(CONFIG.resolve(workers).table.values, np.int64)
+    total, unpacked = np.zeros(COUNT, np.int64), np.empty(COUNT, np.uint8)
+    for packed in codes:
+        _core.unpack(packed, unpacked, bits=CONFIG.bits)
+        total += values[unpacked]
+    return total
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_who_is_late_for_the_norms_does_not_count(threads: int, metrics_port: int) -> None:
+    """3 + 1 workers: the codes of the late one are there before the others', and the sums are of three all the same."""
+    arguments = ["--threads", str(threads), "--metrics-port", str(metrics_port)]
+    with ParameterServer(arguments) as server, ExitStack() as stack:
+        *prompt, late = sessions(stack, [server.address], 4, CONFIG, quorum=3, slots=SLOTS)
+        for partition in range(6):  # three laps of the slots for norms
+            for maxima in push_norms(prompt, partition):
+                np.testing.assert_array_equal(maxima, 3)
+        np.testing.assert_array_equal(push_norms([late], 0)[0], 0)
+        codes = [make_codes(CONFIG, [COUNT], worker)[0] for worker in range(4)]
+        pushed = [push_codes(late, 0, codes[3], count=COUNT)]
+        deadline = time.monotonic() + 30
+        while metric(metrics_port, "thc_ps_abstained_total") < 3:  # packets
+            assert time.monotonic() < deadline
+        assert late.counters()["abstained"] >= 3
+        pushed += [push_codes(session, 0, own, count=COUNT) for session, own in zip(prompt, codes[:3], strict=True)]
+        for result in pushed:
+            result.wait(30)
+            np.testing.assert_array_equal(result.contributions, 3)
+            np.testing.assert_array_equal(result.aggregate, sum_of(codes[:3], 4))
+        # It has kept its place in the slots: with maxima it counts again.
+        for partition in range(1, 6):
+            late_maxima = push_norms([late], partition)[0]
+            np.testing.assert_array_equal(late_maxima, 0 if partition < 2 else 3)
+            abstained = late.counters()["abstained"]
+            pushed = [push_codes(s, partition, own, count=COUNT) for s, own in zip([late, *prompt], codes, strict=True)]
+            for result in pushed:
+                result.wait(30)
+            assert (late.counters()["abstained"] > abstained) == (partition < 2)
+
+
+def test_dead_workers_of_a_quorum_cost_nothing(make_worker: MakeWorker, metrics_port: int) -> None:
+    """6 dead of 8: after some seconds nothing is sent to them, and who comes back is answered."""
+    with ParameterServer(["--metrics-port", str(metrics_port)]) as server:
+        workers = [make_worker(server.address, i, workers=8, quorum=2) for i in range(8)]
+        for worker in workers:
+            worker.join()
+        living, dead = workers[:2], workers[2:]
+
+        def run(first: int) -> float:
+            """Rounds of the living; the packets that the server sent meanwhile."""
+            time.sleep(0.2)  # published some times a second
+            before = metric(metrics_port, "thc_ps_io_sent_packets_total")
+            for round in range(first, first + ROUNDS):
+                for worker in living:
+                    worker.send_codes([1, 2, 3], round=round)
+                for worker in living:
+                    while worker.receive().header.round != round:
+                        pass
+            time.sleep(0.2)
+            return metric(metrics_port, "thc_ps_io_sent_packets_total") - before
+
+        run(1)  # they may be alive, as far as the server knows
+        time.sleep(GONE_S)
+        for worker in living:  # the server has not heard of them either
+            worker.retransmit([1, 2, 3], round=ROUNDS)
+            assert worker.receive().header.round == ROUNDS
+        assert run(1 + ROUNDS) == 2 * ROUNDS
+        assert metric(metrics_port, "thc_ps_withheld_total") >= 6 * ROUNDS
+        back = dead[0]
+        for message_type, round in ((MessageType.AGGREGATE, 2 * ROUNDS), (MessageType.STRAGGLER, 5)):
+            drain(back.socket)
+            back.send_codes([1, 2, 3], round=round)
+            assert back.receive().header.message_type == message_type
+        assert run(1 + 2 * ROUNDS) == 3 * ROUNDS
+
+
+def drain(end: socket.socket) -> None:
+    end.setblocking(False)
+    try:
+        while True:
+            end.recv(65536)
+    except BlockingIOError:
+        end.setblocking(True)

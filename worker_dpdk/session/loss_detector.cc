@@ -1,0 +1,76 @@
+#include "session/loss_detector.h"
+
+#include <algorithm>
+
+namespace thc {
+namespace {
+
+constexpr std::uint64_t kPacketThreshold = 3;  // RFC 9002, section 6.1.1
+
+}  // namespace
+
+void LossDetector::sent(InFlight& packet, TimePoint now) noexcept {
+  Shard& shard = shard_of(packet);
+  packet.transmission = ++shard.transmissions;
+  packet.awaited_since = now;
+  if (packet.first_transmission == 0) {
+    packet.first_transmission = packet.transmission;
+    ++shard.in_flight;
+  }
+  shard.active_at = now;
+}
+
+void LossDetector::noticed(InFlight& packet, TimePoint now) noexcept {
+  // Whoever is missing has seen the gap when we did: time for one more round trip.
+  Shard& shard = shard_of(packet);
+  packet.transmission = ++shard.transmissions;
+  packet.awaited_since = now;
+  shard.noticed_at = now;
+}
+
+bool LossDetector::answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept {
+  return packet.retransmissions == 0 || packet.is_known_to_have_arrived() || elapsed(packet.sent_at, now) < rtt_.min();
+}
+
+void LossDetector::answered(const InFlight& packet, TimePoint now) noexcept {
+  Shard& shard = shard_of(packet);
+  const bool first = answers_first_transmission(packet, now);
+  const std::uint64_t transmission = first ? packet.first_transmission : packet.transmission;
+  if (first && packet.number < shard.highest_end && shard.answered > transmission) {
+    // Late. After two round trips it may be that another worker has repeated its packet.
+    const Duration response = elapsed(packet.first_sent_at, now);
+    if (response < 2 * rtt_.smoothed()) {
+      shard.reordered_by.add(shard.answered - transmission);
+      shard.reordered_for.add(response - std::min(response, rtt_.smoothed()));
+    }
+  }
+  shard.reordered_by.count();
+  shard.reordered_for.count();
+  shard.answered = std::max(shard.answered, transmission);
+  shard.highest_end = std::max(shard.highest_end, packet.number + 1);
+  overtaken_below_ = std::max(overtaken_below_, packet.number);
+  shard.active_at = now;
+  shard.probes = 0;
+}
+
+TimePoint LossDetector::loss_time(const InFlight& packet) const noexcept {
+  const Shard& shard = shard_of(packet);
+  if (packet.number >= shard.highest_end || packet.transmission >= shard.answered) {
+    return TimePoint::max();
+  }
+  const std::uint64_t reordered_by = shard.reordered_by.get();
+  if (shard.answered - packet.transmission >= std::max(kPacketThreshold, reordered_by + reordered_by / 4 + 1)) {
+    return packet.awaited_since;
+  }
+  const Duration round_trip = std::max(rtt_.smoothed(), rtt_.latest());
+  const Duration reordered_for = shard.reordered_for.get();
+  const Duration delay = round_trip + std::max(round_trip / 8, reordered_for + reordered_for / 4);
+  return packet.awaited_since + std::max(delay, rtt_.bounds().min);
+}
+
+TimePoint LossDetector::probe_time(std::size_t shard) const noexcept {
+  const Shard& own = shards_[shard];
+  return own.in_flight == 0 ? TimePoint::max() : own.active_at + rtt_.timeout(own.probes);
+}
+
+}  // namespace thc

@@ -1,0 +1,97 @@
+// Which packets of a stage are lost: those that later ones have overtaken. A thread has a detector for each stage and
+// server. docs/protocol.md, "Loss", says why these rules; they follow RFC 9002 (section 6.1) and RACK (RFC 8985).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "session/rtt_estimator.h"
+#include "session/slot_share.h"
+#include "session/slot_stream.h"
+
+namespace thc {
+
+/// The largest of the last thousand or two of values.
+template <typename Value>
+class RecentMax {
+ public:
+  void add(Value value) noexcept { current_ = std::max(current_, value); }
+  /// Call for every packet.
+  void count() noexcept {
+    if (++counted_ == kBlock) {
+      counted_ = 0;
+      previous_ = std::exchange(current_, Value{});
+    }
+  }
+  Value get() const noexcept { return std::max(current_, previous_); }
+
+ private:
+  static constexpr std::uint32_t kBlock = 1024;
+  Value current_{};
+  Value previous_{};
+  std::uint32_t counted_ = 0;
+};
+
+class LossDetector {
+ public:
+  explicit LossDetector(const RttEstimator& rtt) noexcept : rtt_(rtt) {}
+
+  /// Once, when it is known which shards the thread has.
+  void open(const SlotShare& share) {
+    share_ = share;
+    shards_.resize(share.own_shards());
+  }
+
+  /// Call when a packet was sent, for the first time or again.
+  void sent(InFlight& packet, TimePoint now) noexcept;
+  /// Call when it is told that a packet has arrived and waits for others.
+  void noticed(InFlight& packet, TimePoint now) noexcept;
+  /// Call when a packet has its result, before the slot is free.
+  void answered(const InFlight& packet, TimePoint now) noexcept;
+  /// Call when a packet needs no result any more; answered ones, too.
+  void released(const InFlight& packet) noexcept { --shard_of(packet).in_flight; }
+
+  /// Whether the time until the result of an unrepeated packet was the network's; otherwise it waited for others.
+  bool is_round_trip(const InFlight& packet) const noexcept {
+    return packet.first_sent_at > shard_of(packet).noticed_at;
+  }
+
+  /// When a packet counts as lost; never unless a later one was answered.
+  TimePoint loss_time(const InFlight& packet) const noexcept;
+  /// All packets that may be lost have lower numbers.
+  std::uint64_t overtaken_below() const noexcept { return overtaken_below_; }
+
+  /// When to ask for a result, because nothing has come; never where nothing is in flight. By number of own shard.
+  TimePoint probe_time(std::size_t shard) const noexcept;
+  void probed(std::size_t shard) noexcept { ++shards_[shard].probes; }
+  std::size_t shards() const noexcept { return shards_.size(); }
+  std::size_t shard_number(const InFlight& packet) const noexcept {
+    return packet.slot % share_.shards / share_.threads;
+  }
+
+ private:
+  struct Shard {
+    std::uint64_t transmissions = 0;  ///< packets sent and notices taken
+    std::uint64_t answered = 0;       ///< the latest of them that has a result
+    std::uint64_t highest_end = 0;    ///< behind the highest packet that has a result
+    RecentMax<std::uint64_t> reordered_by{};
+    RecentMax<Duration> reordered_for{};
+    TimePoint active_at{};   ///< last packet sent or answered
+    TimePoint noticed_at{};  ///< last notice
+    std::uint32_t in_flight = 0;
+    unsigned probes = 0;  ///< since the last result
+  };
+  Shard& shard_of(const InFlight& packet) noexcept { return shards_[shard_number(packet)]; }
+  const Shard& shard_of(const InFlight& packet) const noexcept { return shards_[shard_number(packet)]; }
+  bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
+
+  const RttEstimator& rtt_;
+  SlotShare share_;
+  std::vector<Shard> shards_;
+  std::uint64_t overtaken_below_ = 0;
+};
+
+}  // namespace thc

@@ -1,0 +1,83 @@
+// What a link sends: new packets as the window allows, and lost ones again.
+#include <algorithm>
+
+#include "session/server_link.h"
+#include "thc/wire_layout.h"
+
+namespace thc {
+
+void ServerLink::send_new(TimePoint now) noexcept {
+  send_new(norms_, now);
+  send_new(codes_, now);
+}
+
+bool ServerLink::has_room(const Lane& lane, std::uint32_t bytes) const noexcept {
+  const SlotStream& stream = lane.stream;
+  // One packet of a stage may always go. If codes that wait for another worker's could keep norms back here, and
+  // norms that wait for ours keep codes back there, both would wait for ever.
+  if (stream.oldest() == nullptr) {
+    return true;
+  }
+  // A packet without a result holds back the one that is a lap of all slots behind it. So that others have enough to do
+  // until it has been repeated, they may fill only a part of the slots; a smaller one where packets have got lost
+  // lately.
+  constexpr std::size_t kFewSlots = 16;  // they would not do without half of them
+  const std::size_t part = stream.next_number() < lane.careful_until ? 4 : 2;
+  const std::size_t most = std::max(stream.capacity() / part, std::min(stream.capacity(), kFewSlots));
+  return stream.in_flight() < most && in_flight_bytes_ + bytes <= window_bytes_;
+}
+
+void ServerLink::send_new(Lane& lane, TimePoint now) noexcept {
+  SlotStream& stream = lane.stream;
+  for (auto next = stream.next(); next && membership_.joined(next->slot); next = stream.next()) {
+    if (!has_room(lane, next->bytes)) {
+      return;
+    }
+    InFlight* packet = stream.take_next(now);
+    in_flight_bytes_ += packet->bytes;
+    send(lane, *packet, now);
+    next_check_ = std::min(next_check_, now + (gives_up(lane) ? context_.config.loss_timeout : rtt_.timeout(0)));
+  }
+}
+
+void ServerLink::send(Lane& lane, InFlight& packet, TimePoint now) noexcept {
+  const bool is_norm = lane.stream.stage() == Stage::kNorm;
+  wire::Header& header = is_norm ? norm_header_ : codes_header_;
+  const bool abstains = packet.operation().abstains() && membership_.takes_abstentions(packet.slot);
+  header.flags = static_cast<std::uint8_t>((packet.retransmissions > 0 ? wire::kFlagRetransmit : 0U) |
+                                           (abstains ? wire::kFlagAbstain : 0U));
+  header.payload_count = static_cast<std::uint16_t>(packet.operation().chunk_count(packet.chunk));
+  header.epoch = membership_.epoch(packet.slot);
+  header.round = packet.round;
+  header.slot = packet.slot;
+  header.partition = packet.operation().partition();
+  header.chunk = static_cast<std::uint16_t>(packet.chunk);
+  packet.sent_at = now;
+  lane.losses.sent(packet, now);
+  packet.unsent = !context_.packet_io.send(address_of(packet.slot),
+                                           {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
+                                           packet.operation().chunk_payload(packet.chunk));
+  context_.counters.add(Count::kAbstained, abstains ? 1 : 0);
+  context_.counters.add(is_norm ? Count::kNormSent : Count::kCodesSent);
+  context_.counters.add(Count::kBytesSent, packet.bytes);
+  if (packet.unsent) {
+    context_.counters.add(Count::kSendFailures);
+    note_unsent(lane, now);
+  }
+}
+
+void ServerLink::resend_shard(std::uint32_t slot, TimePoint now) noexcept {
+  const auto mark = [&](InFlight& packet) {
+    if (membership_.same_shard(slot, packet.slot)) {
+      packet.unsent = true;
+      packet.seen_workers = packet.seen_racks = packet.racks = 0;
+    }
+  };
+  for (Lane* lane : {&norms_, &codes_}) {
+    lane->stream.for_each_in_flight(mark);
+    lane->unsent = true;
+  }
+  next_check_ = now;
+}
+
+}  // namespace thc
