@@ -63,7 +63,7 @@ class DeviceAgreement:
         self._fingerprints = Fingerprints(resolved, worker)
         self._buffers: list[Known] = []
         self._header = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
-        self._same = torch.ones((), dtype=torch.bool, device=device)
+        self._differ = torch.zeros((), dtype=torch.bool, device=device)
         self._total = torch.zeros((), dtype=torch.int64, device=device)
         self._nan = torch.tensor(_NAN, dtype=torch.int32, device=device)
         self._copy = torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True) if device.type == "cuda" else None
@@ -82,15 +82,15 @@ class DeviceAgreement:
 
     def take(self, message: NormMessage, max_norms: Tensor) -> None:
         """Write the maxima that have arrived, NaN unless all ranks agree, then and before. max_norms: int32[B]."""
-        torch.where(self._same, message.header, self._header, out=self._header)
+        torch.where(self._differ, self._header, message.header, out=self._header)
         torch.sum(self._header[_OWN_WORDS:], dim=0, out=self._total)
-        torch.eq(self._total, LARGEST_WORD, out=self._same)
-        torch.where(self._same, message.max_norms, self._nan, out=max_norms)
+        torch.ne(self._total, LARGEST_WORD, out=self._differ)
+        torch.where(self._differ, self._nan, message.max_norms, out=max_norms)
 
     @property
-    def same(self) -> Tensor:
-        """bool[], on the device: whether all ranks agree so far."""
-        return self._same
+    def differ(self) -> Tensor:
+        """bool[], on the device: whether ranks have been found that average something else."""
+        return self._differ
 
     def look(self) -> InputError | None:
         """Return the error if it is known here that the ranks do not agree. Waits for nothing.

@@ -69,7 +69,7 @@ class DeviceBuffer(PreparedBuffer):
         averages = [gradient] if compress and gradient.dtype == torch.float16 else []
         if exact is not None:
             exact.wait()
-            exact.values.masked_fill_(~tools.agreement.same, torch.nan)
+            exact.values.masked_fill_(tools.agreement.differ, torch.nan)
             averages.append(finish_exact(exact, self, gradient, compress, self._workers))
         if tools.rollback.active:  # averages of finite norms can only leave the range of float16
             for average in averages:

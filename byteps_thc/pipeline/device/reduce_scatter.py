@@ -89,7 +89,7 @@ class _Rows:
         self._compress(gradient.view(matrix.rows, matrix.columns), output, round)
         if exact_sum is not None:
             exact_sum.wait()
-            exact.sums.masked_fill_(~tools.agreement.same, torch.nan)
+            exact.sums.masked_fill_(tools.agreement.differ, torch.nan)
             if tools.rollback.active:
                 tools.rollback.request_unless(exact.sums.isfinite().all())
             exact.write_average(output, tools.compressor.worker, self._workers)
