@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 
 from byteps_thc.baselines import BaselineConfig, BaselineEngine
+from byteps_thc.baselines.config import CodecConfig
+from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.reduce_scatter import BaselineReduceScatter
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
@@ -35,7 +37,7 @@ def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | Baseline
             raise ConfigurationError(f"{name} is a setting of the policy: policy=CompressionPolicy({name}=...)")
     if config is None:
         return ThcConfig.from_environment(**settings)
-    if not isinstance(config, ThcConfig | BaselineConfig):
+    if not isinstance(config, ThcConfig | DenseConfig | CodecConfig):
         right = "ThcConfig(...) or one of byteps_thc.baselines, such as TopK(...)"
         raise ConfigurationError(f"config is {describe(config)}: give {right}")
     if settings:
@@ -78,7 +80,7 @@ def make_engine(
         if network is not None:
             return network_engine(process_group, config, network, policy, gradients_on)
         return collective_engine(process_group, config, policy, gradients_on)
-    require_no_network(config, network)
+    _require_no_network(config, network)
     policy.require_host_kernels(f"baselines ({type(config).__name__})")
     return BaselineEngine(process_group, config, policy)
 
@@ -116,7 +118,7 @@ def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -
     return None if network is None else replace(network, job=network.job + shards.rank())
 
 
-def require_no_network(config: BaselineConfig, network: NetworkConfig | None) -> None:
+def _require_no_network(config: BaselineConfig, network: NetworkConfig | None) -> None:
     """ConfigurationError for a baseline with servers."""
     if network is not None:
         raise ConfigurationError(

@@ -11,7 +11,6 @@ from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.baselines.dense import Bf16, Fp16, NoCompression
 from byteps_thc.baselines.dgc import Dgc
 from byteps_thc.baselines.engine import BaselineEngine
-from byteps_thc.baselines.power_sgd import PowerSgd, PowerSgdEngine
 from byteps_thc.baselines.qsgd import Qsgd
 from byteps_thc.baselines.sign_sgd import SignSgd
 from byteps_thc.baselines.tern_grad import TernGrad
@@ -25,8 +24,6 @@ __all__ = [
     "Dgc",
     "Fp16",
     "NoCompression",
-    "PowerSgd",
-    "PowerSgdEngine",
     "Qsgd",
     "SignSgd",
     "TernGrad",

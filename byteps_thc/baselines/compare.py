@@ -20,7 +20,7 @@ from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import norm_words
 from byteps_thc.transport.communicator import max_volume_bytes
 from byteps_thc.transport.recorder import moved_bytes
@@ -52,7 +52,7 @@ def compare(
     """Average `gradients` with each scheme.
 
     gradients: one for each worker, float32, 1-D, of the same size, on the CPU; one parameter to the schemes. schemes:
-    by the name that the result has; all but PowerSgd. Raises InputError for other gradients, ConfigurationError when a
+    by the name that the result has. Raises InputError for other gradients, ConfigurationError when a
     scheme cannot work for that many workers.
     """
     if len({gradient.shape for gradient in gradients}) != 1 or gradients[0].dim() != 1 or not gradients[0].numel():
@@ -73,9 +73,7 @@ def _average(gradients: Sequence[Tensor], config: ThcConfig | DenseConfig | Code
         return _average_thc(gradients, config)
     if isinstance(config, CodecConfig):
         return _average_codec(gradients, config)
-    if isinstance(config, DenseConfig):
-        return _average_dense(gradients, config)
-    raise ConfigurationError(f"{type(config).__name__} cannot be compared here: it needs the parameters' shapes")
+    return _average_dense(gradients, config)
 
 
 def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor, int, int]:

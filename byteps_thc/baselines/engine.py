@@ -19,7 +19,6 @@ from byteps_thc.baselines.delivery import CodecDelivery, Delivery, DenseDelivery
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import NoMemory
 from byteps_thc.baselines.packed_parameters import PackedParameters
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.agreement import Contents, RankAgreement, contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
@@ -61,7 +60,7 @@ class _Job:
 class BaselineEngine(ThreadedEngine[_Job], Engine):
     """Averages gradient buffers with a baseline.
 
-    process_group: gloo, or NCCL, for which gradients are staged through the host. config: any baseline but PowerSgd.
+    process_group: gloo, or NCCL, for which gradients are staged through the host. config: any baseline.
     All ranks of the group must make the engine, with the same settings (ConfigurationError naming what differs).
 
     One thread encodes and starts the collectives, another waits for them and decodes, so buffers overlap. NaN and
@@ -71,11 +70,6 @@ class BaselineEngine(ThreadedEngine[_Job], Engine):
     def __init__(self, process_group: dist.ProcessGroup, config: BaselineConfig, policy: CompressionPolicy) -> None:
         workers, worker = process_group.size(), process_group.rank()
         self.config, self.policy = config, policy
-        if not isinstance(config, DenseConfig | CodecConfig):
-            raise ConfigurationError(
-                f"{type(config).__name__} works with DDP only (byteps_thc.ddp.compress), whose buckets have whole "
-                "matrices: use another baseline here, or a ThcConfig"
-            )
         self._dtype = config.dtype if isinstance(config, DenseConfig) else None
         self._codec = config.codec() if isinstance(config, CodecConfig) else None
         self._memory = config.memory(workers) if isinstance(config, CodecConfig) else NoMemory()

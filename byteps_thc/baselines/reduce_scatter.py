@@ -33,7 +33,7 @@ from byteps_thc.transport.handshake import require_same_settings
 
 
 class BaselineReduceScatter(RowEngine):
-    """The RowEngine of any baseline but PowerSgd, which needs matrices, and Dgc.
+    """The RowEngine of any baseline but Dgc.
 
     Dgc applies the optimizer's momentum to all gradients of a parameter, and those that travel uncompressed here (in
     warm-up steps, of unused parameters) are averaged by torch.

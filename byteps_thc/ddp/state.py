@@ -12,17 +12,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.baselines import BaselineConfig, PowerSgd, PowerSgdEngine
+from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_buffers import BucketBuffers, ddp_of
 from byteps_thc.ddp.operator import Averager, register_averager
-from byteps_thc.engines import (
-    choose_policy,
-    choose_scheme,
-    make_engine,
-    make_hierarchical_engine,
-    require_no_network,
-)
+from byteps_thc.engines import choose_policy, choose_scheme, make_engine, make_hierarchical_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
@@ -51,7 +45,7 @@ class ThcState(Averager):
     which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of
     the scaled gradients when its scale changes, and all ranks must have the same (but those of a quorum or with
     lost packets); and when an average is not finite, so that it skips the step, all
-    residuals stay as they were before (not PowerSGD's), at the cost of a copy of them per step. Without it only those
+    residuals stay as they were before, at the cost of a copy of them per step. Without it only those
     of that partition do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings.
@@ -74,16 +68,16 @@ class ThcState(Averager):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, {})
         self._mesh = _mesh_groups(process_group, dim, model)
-        self.engine: Engine | PowerSgdEngine
+        self.engine: Engine
         #: the ranks that average their gradients
         self.replicas: Replicas
         if self._mesh is not None:
-            self.engine = _mesh_engine(self._mesh, scheme, policy, network, _device_of(model))
+            self.engine = make_hierarchical_engine(self._mesh, scheme, policy, network, _device_of(model))
             self.replicas = MeshReplicas(self._mesh, policy.deadline_s)
             workers = self._mesh.slow.size()
         else:
             group = choose_process_group(process_group, "ThcState")
-            self.engine = _flat_engine(group, scheme, policy, network, _device_of(model))
+            self.engine = make_engine(group, scheme, policy, network, _device_of(model))
             self.replicas = RankReplicas(group, policy.deadline_s)
             workers = group.size()
         self._drift_warning = DriftWarning(network, workers, self.replicas)
@@ -102,18 +96,14 @@ class ThcState(Averager):
         """Start averaging a bucket; thc_hook calls it."""
         if bucket.index() == 0:
             self._start_step()
-        if isinstance(self.engine, PowerSgdEngine):
-            return self.engine.all_reduce_bucket(bucket, self._buckets.buffer(bucket))
         return _unwrapped(self.engine.all_reduce(self._buckets.buffer(bucket)))
 
     @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
         """Average one parameter's gradient in place and wait for it; average_gradient calls it.
 
-        A parameter that comes again begins the next step. ConfigurationError with PowerSGD, which needs buckets.
+        A parameter that comes again begins the next step.
         """
-        if isinstance(self.engine, PowerSgdEngine):
-            raise ConfigurationError('PowerSGD needs DDP\'s buckets: leave out optimize_ddp="python_reducer"')
         name = self._buckets.name(parameter)
         if not self._averaged or name in self._averaged:
             self._start_step()
@@ -191,31 +181,6 @@ def _mesh_groups(given: object, dim: str | None, model: nn.Module | None) -> Mes
     if (ddp := ddp_of(model)) is not None:
         groups.require_ranks_of(ddp.process_group)
     return groups
-
-
-def _mesh_engine(
-    groups: MeshGroups,
-    scheme: ThcConfig | BaselineConfig,
-    policy: CompressionPolicy,
-    network: NetworkConfig | None,
-    gradients_on: torch.device | None,
-) -> Engine:
-    if isinstance(scheme, PowerSgd):
-        raise ConfigurationError("PowerSgd needs whole parameters, of which a mesh leaves shards: give a process group")
-    return make_hierarchical_engine(groups, scheme, policy, network, gradients_on)
-
-
-def _flat_engine(
-    group: dist.ProcessGroup,
-    scheme: ThcConfig | BaselineConfig,
-    policy: CompressionPolicy,
-    network: NetworkConfig | None,
-    gradients_on: torch.device | None,
-) -> Engine | PowerSgdEngine:
-    if isinstance(scheme, PowerSgd):
-        require_no_network(scheme, network)
-        return PowerSgdEngine(group, scheme, policy)
-    return make_engine(group, scheme, policy, network, gradients_on)
 
 
 def _require_scope(state: Mapping[str, Any], scope: str) -> None:

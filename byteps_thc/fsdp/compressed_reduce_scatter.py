@@ -40,7 +40,7 @@ def compress_reduce_scatter(
         compression = compress_reduce_scatter(model, bits=4)
 
     model: fully_shard() has been called on it (and its blocks) with a 1-D mesh. config: a ThcConfig, or one of
-    byteps_thc.baselines (not Dgc or PowerSgd); or give settings of ThcConfig as keywords, as here. Every rank keeps
+    byteps_thc.baselines (not Dgc); or give settings of ThcConfig as keywords, as here. Every rank keeps
     residuals of its own whole gradients, 4 bytes per parameter of the whole model; ThcConfig(error_feedback=False) does
     without. grad_scaler: the GradScaler of the training, whose scale residuals follow; a step that it skips leaves them
     as they were, bit for bit, at the cost of a copy of all of them. log_every: steps per log line of rank 0; 0: none.

@@ -47,7 +47,7 @@ def compress_replicas(
 
     Reduce-scatter and all-gather stay within the shard dimension, as torch does them. mesh: the whole mesh and `dim`,
     the name of the dimension to compress, or a mesh of that dimension alone, mesh["replicate"]. config: a ThcConfig, or
-    one of byteps_thc.baselines (not PowerSgd); or give settings of ThcConfig as keywords, as here. network: through a
+    one of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. network: through a
     parameter server or switch instead of between the ranks. There the replicas of every shard are a job of their own:
     shard s has the number network.job + s.
 

@@ -61,10 +61,10 @@ class ThcReducer:
     where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
-    bypass_elements is 0, warm-up and stop_step are refused. config: a ThcConfig, or one of byteps_thc.baselines (not
-    PowerSgd); or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of small tensors,
-    deadline; None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one then.
-    log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    bypass_elements is 0, warm-up and stop_step are refused. config: a ThcConfig, or one of byteps_thc.baselines; or
+    give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of small tensors, deadline;
+    None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one then. log_every: steps
+    from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     Every all_reduce() is a step of policy and statistics. Residuals, 4 bytes per element, belong to the names. It is a
     context manager, and not for several threads at a time.

@@ -14,14 +14,13 @@ from byteps_thc.baselines import (
     Dgc,
     Fp16,
     NoCompression,
-    PowerSgd,
     Qsgd,
     SignSgd,
     TernGrad,
     TopK,
     compare,
 )
-from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.errors import InputError
 
 WORKERS, SIZE = 4, 1 << 16
 SCHEMES = {
@@ -100,5 +99,3 @@ def test_what_cannot_be_compared_is_refused() -> None:
     gradient = torch.randn(2048)
     with pytest.raises(InputError, match="same size"):
         compare([gradient, gradient[:-1]], SCHEMES)
-    with pytest.raises(ConfigurationError, match="PowerSgd"):
-        compare([gradient, gradient], {"PowerSGD": PowerSgd()})  # type: ignore[dict-item]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byteps_thc.baselines import Bf16, Dgc, PowerSgd, Qsgd, SignSgd, TernGrad, TopK
+from byteps_thc.baselines import Bf16, Dgc, Qsgd, SignSgd, TernGrad, TopK
 from byteps_thc.errors import ConfigurationError
 
 
@@ -22,7 +22,6 @@ from byteps_thc.errors import ConfigurationError
         (lambda: Qsgd(norm="l1"), "norm: input should be 'max' or 'l2' (given: 'l1')"),
         (lambda: SignSgd(variant="median"), "variant: input should be 'scaled' or 'majority' (given: 'median')"),
         (lambda: Bf16(bits=4), "bits: Bf16 has no such setting (given: 4)"),
-        (lambda: PowerSgd(rank=0), "rank: input should be greater than or equal to 1 (given: 0)"),
     ],
 )
 def test_the_message_names_the_setting(make, message: str) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch import Tensor
 
-from byteps_thc.baselines import BaselineEngine, Dgc, PowerSgd, Qsgd, TopK
+from byteps_thc.baselines import BaselineEngine, Dgc, Qsgd, TopK
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -89,7 +89,6 @@ def misuse(rank: Rank) -> dict[str, dict[str, Any]]:
     errors = {
         "settings": error_of(lambda: engine_of(TopK(ratio=0.1 + 0.1 * rank.rank))),
         "scheme": error_of(lambda: engine_of(TopK() if rank.rank else Qsgd())),
-        "power_sgd": error_of(lambda: engine_of(PowerSgd())),
         "worker": error_of(lambda: engine.load_state_dict(state | {"worker": 1 - rank.rank})),
         "config": error_of(lambda: engine.load_state_dict(state | {"config": {"scheme": "Qsgd"}})),
         "damaged": error_of(lambda: engine.load_state_dict(damaged)),

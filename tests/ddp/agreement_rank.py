@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
-from byteps_thc.baselines import Fp16, PowerSgd, TopK
+from byteps_thc.baselines import Fp16, TopK
 from byteps_thc.ddp import CompressionPolicy, compress
 
 #: long, because no wait may last as long
@@ -91,7 +91,6 @@ def cases(rank: Rank) -> dict[str, dict[str, Any]]:
         "small scale": error_of(rank, scales=scales, size=8),
         "top-k names": error_of(rank, TopK(), names=other),
         "fp16 scale": error_of(rank, Fp16(), scales=scales),
-        "PowerSGD names": error_of(rank, PowerSgd(), names=other),
         "mesh scale": error_of(rank, mesh=True, scales=scales),
     }
 

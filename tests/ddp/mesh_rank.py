@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ParameterSynchronizer, ThcConfig, ThcError
-from byteps_thc.baselines import PowerSgd, TopK
+from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -308,7 +308,6 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
         "wrong dim": lambda: ThcState(mesh, dim="rack"),
         "no mesh": lambda: compress(world, dim="between"),
         "not a mesh": lambda: compress(world, mesh="between", dim="between"),
-        "PowerSgd": lambda: compress(world, PowerSgd(), mesh=mesh, dim="between"),
         "device": lambda: compress(world, mesh=mesh, dim="between", policy=CompressionPolicy(kernels="device")),
     }
     if part is not dist.GroupMember.NON_GROUP_MEMBER:

@@ -28,10 +28,10 @@ def test_an_error_on_all_ranks(ranks: int, odd: int, tmp_path: Path) -> None:
         scales = ", ".join(f"gradients scaled by {scale} on rank {number}" for scale, number in who)
         for name in ("warm-up scale", "small scale", "fp16 scale"):
             assert scales in report[name]["error"], (name, report[name])
-        for name in ("warm-up names", "small names", "top-k names", "PowerSGD names"):
+        for name in ("warm-up names", "small names", "top-k names"):
             error = report[name]["error"]
             # The buckets are filled from the end.
-            want = ("'b'", "'c'" if name in ("top-k names", "PowerSGD names") else "'a'")
+            want = ("'b'", "'c'" if name == "top-k names" else "'a'")
             assert all(f"{want[number == odd]}" in error for number in range(ranks)), (name, error)
             assert f"on rank {odd}" in error
         assert not any(case["waited"] for case in report.values()), report

@@ -180,7 +180,6 @@ REFUSALS = {
     "wrong dim": "the mesh has no dimension 'rack', only ('between', 'within')",
     "no mesh": "dim='between' names a dimension of a mesh",
     "not a mesh": "mesh is a str: give a 2-D DeviceMesh",
-    "PowerSgd": "PowerSgd needs whole parameters",
     "device": 'CompressionPolicy(kernels="device"): gradients are on cpu',
 }
 

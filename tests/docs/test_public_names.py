@@ -18,7 +18,14 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "docs/plugins.md", ROOT / "docs/migratio
 MODULES = ("ddp", "fsdp", "torch", "checkpoint", "baselines", "ops")
 FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in MODULES)]
 #: torch's, and others'
-FOREIGN = {"DistributedDataParallel", "DistributedOptimizer", "Embedding", "GradScaler", "SummaryWriter"}
+FOREIGN = {
+    "DistributedDataParallel",
+    "DistributedOptimizer",
+    "Embedding",
+    "GradScaler",
+    "PowerSGDState",
+    "SummaryWriter",
+}
 
 
 def shown(document: Path) -> set[str]:

@@ -16,5 +16,4 @@ SCHEMES: dict[str, tuple[str, dict[str, Any], dict[str, float]]] = {
     "Qsgd": ("Qsgd", {}, TRAINING),
     "SignSgd": ("SignSgd", {}, TRAINING),
     "SignSgd majority": ("SignSgd", {"variant": "majority"}, {"lr": 0.003, "momentum": 0.0}),
-    "PowerSgd": ("PowerSgd", {"rank": 2}, TRAINING),
 }

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
-from byteps_thc.baselines import PowerSgd, TopK
+from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -215,7 +215,6 @@ def refusals(rank: Rank) -> dict[str, Any]:
             "alias": {"x": once, "y": once.view(3, 1)},
         }
         texts = {name: error_of(lambda tensors=tensors: reducer.all_reduce(tensors)) for name, tensors in wrong.items()}
-        texts["power"] = error_of(lambda: ThcReducer(None, PowerSgd()))
         texts["config"] = error_of(lambda: ThcReducer(None, "thc"))
         texts["worker"] = error_of(lambda: ThcReducer(None, CONFIG, worker=0, workers=2))
         texts["where"] = error_of(lambda: ThcReducer(["10.0.0.1"], CONFIG))

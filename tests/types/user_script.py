@@ -5,7 +5,7 @@ from typing import assert_type
 from torch import nn
 
 from byteps_thc import CompressionPolicy, NetworkConfig, ThcConfig, ThcReducer, Timeouts
-from byteps_thc.baselines import Dgc, Fp16, PowerSgd, Qsgd, SignSgd, TopK
+from byteps_thc.baselines import Dgc, Fp16, Qsgd, SignSgd, TopK
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter, compress_replicas
 from byteps_thc.torch import Compression
@@ -36,12 +36,10 @@ def baselines() -> None:
     Dgc(ratio=0.01, momentum=0.9, clip_norm=1.0, warmup_ratios=(0.25, 0.1))
     Qsgd(bits=4, norm="l2")
     SignSgd(variant="majority")
-    PowerSgd(rank=2)
     TopK(ration=0.1)  # wrong
     Dgc(momentum="0.9")  # wrong
     Qsgd(bits=3)  # wrong
     SignSgd(variant="median")  # wrong
-    PowerSgd(2)  # wrong
     Fp16(bits=16)  # wrong
 
 
