@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from byteps_thc.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
@@ -47,6 +50,16 @@ def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:
         raise InputError("gradient is not C-contiguous; pass numpy.ascontiguousarray(gradient)")
     flat: Gradient = source.reshape(-1)
     return flat
+
+
+def require_tensor(name: str, tensor: torch.Tensor, dtypes: Sequence[torch.dtype], size: int | None = None) -> None:
+    """Raise InputError unless it is contiguous, of one of the types and, unless size is None, of `size` elements."""
+    if tensor.dtype not in dtypes or (size is not None and tensor.numel() != size) or not tensor.is_contiguous():
+        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        count = "..." if size is None else size
+        given = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        layout = "" if tensor.is_contiguous() else ", which is not contiguous"
+        raise InputError(f"{name} must be contiguous {wanted}[{count}], not {given}{layout}")
 
 
 def require_disjoint(ranges: Iterable[tuple[str, int, int]]) -> None:

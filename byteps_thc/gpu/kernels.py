@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gpu import lookup_sum as sums_of
 from byteps_thc.gpu import packing
@@ -62,7 +63,7 @@ def clamp_ranges(
     energy: Tensor,
     *,
     table: DeviceTable,
-    largest_norm: float,
+    largest_norm: float = LARGEST_NORM,
     starts: Tensor | None = None,
 ) -> None:
     """What encode needs to know of a partition: ranges[B, 4], keep, clamped, energy [1], see encode.ranges_kernel.

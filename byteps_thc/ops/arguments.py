@@ -5,19 +5,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from byteps_thc.arrays import require_tensor
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
 from byteps_thc.keys import KEY_WORDS, device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MAX_ROTATION_BLOCK, MIN_ROTATION_BLOCK
-from byteps_thc.worker_limits import MAX_RANKS
 
 GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
-NUMBERS = (torch.uint8, torch.uint16)
 
 
 def make_table(resolved: ResolvedConfig, device: torch.device | str) -> list[Tensor]:
@@ -53,6 +53,12 @@ def device_table(tensors: Sequence[Tensor], threshold: float) -> DeviceTable:
     )
 
 
+def host_key(key: Tensor) -> tuple[dict[str, int], tuple[int, int]]:
+    """Return (seed, tensor and round, (domain, phase)) of make_key()'s, which is in host memory."""
+    low, high, tensor, round, domain, phase = key.numpy().view(np.uint32)[:6].tolist()
+    return {"seed": low | high << 32, "tensor": tensor, "round": round}, (domain, phase)
+
+
 # Sizes: of ints and of torch.SymInts.
 
 
@@ -81,21 +87,11 @@ def packed_bytes(count: int, bits: int) -> int:
     return (count * bits + 7) // 8
 
 
-def check_tensor(name: str, tensor: Tensor, dtypes: Sequence[torch.dtype], size: int | None = None) -> None:
-    """InputError unless it is contiguous, of one of the types and, unless size is None, of `size` elements."""
-    if tensor.dtype not in dtypes or (size is not None and tensor.numel() != size) or not tensor.is_contiguous():
-        wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        count = "..." if size is None else size
-        given = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        layout = "" if tensor.is_contiguous() else ", which is not contiguous"
-        raise InputError(f"{name} must be contiguous {wanted}[{count}], not {given}{layout}")
-
-
 def check_gradient(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> None:
     """InputError unless they are what block_norms() says."""
-    check_tensor("gradient", gradient, GRADIENTS)
+    require_tensor("gradient", gradient, GRADIENTS)
     if residual is not None:
-        check_tensor("residual", residual, [torch.float32], gradient.numel())
+        require_tensor("residual", residual, [torch.float32], gradient.numel())
     check_rotation_block(rotation_block)
 
 
@@ -118,67 +114,17 @@ def check_table(table: Sequence[Tensor], threshold: float) -> None:
         ("table[2]", table[2], torch.int64, table[2].numel()),
         *(("table[3]", packed, torch.int32, 4) for packed in table[3:]),
     ):
-        check_tensor(name, tensor, [dtype], count)
+        require_tensor(name, tensor, [dtype], count)
     if not 0 < threshold < float("inf"):
         raise InputError(f"threshold must be positive and finite, not {threshold}: ResolvedConfig.table.threshold")
 
 
 def check_norms(norms: Tensor, max_norms: Tensor, blocks: int) -> None:
     """InputError unless they are of so many blocks."""
-    check_tensor("norms", norms, [torch.float32], blocks)
-    check_tensor("max_norms", max_norms, [torch.float32], blocks)
-
-
-def check_same_device(first: Tensor, *others: Tensor | None) -> None:
-    """InputError unless all are on one device."""
-    for other in others:
-        if other is not None and other.device != first.device:
-            raise InputError(f"tensors are on {first.device} and {other.device}: they must be on one device")
+    require_tensor("norms", norms, [torch.float32], blocks)
+    require_tensor("max_norms", max_norms, [torch.float32], blocks)
 
 
 def check_key(key: Tensor) -> None:
     """InputError unless it may be of make_key()."""
-    check_tensor("key", key, [torch.int32], KEY_WORDS)
-
-
-def check_sums(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> None:
-    """InputError unless they are what lookup_sum() says."""
-    check_table(table, 1.0)
-    check_tensor("codes", codes, [torch.uint8])
-    if codes.dim() != 2:
-        raise InputError(f"codes must be uint8[workers, bytes], not of shape {list(codes.shape)}")
-    granularity, workers = table[2].numel() - 1, codes.shape[0]
-    if value_bits not in (8, 16):
-        raise InputError(f"value_bits must be 8 or 16, not {value_bits}")
-    if granularity * workers >> value_bits:
-        raise InputError(f"sums of {workers} workers' values up to {granularity} do not fit {value_bits} bits")
-
-
-def unsigned(norms: Tensor) -> Tensor:
-    """Return norms without the sign that a NaN may have, in place: as an integer, NaN is the largest then."""
-    norms.view(torch.int32).bitwise_and_(0x7FFFFFFF)
-    return norms
-
-
-def check_numbers(numbers: Tensor, bits: int) -> None:
-    """InputError unless they are what pack() says."""
-    check_tensor("numbers", numbers, NUMBERS)
-    most = 8 * numbers.element_size()
-    if not 1 <= bits <= most:
-        raise InputError(f"bits must be in 1 .. {most}, not {bits}")
-
-
-def check_aggregate(aggregate: Tensor, coordinates: int, workers: int, sum_bits: int | None) -> int:
-    """Return the bits of a sum, 8 or 16, once unpacked. InputError unless they are what decode() says."""
-    padded = padded_of(coordinates)
-    if coordinates < 0 or not 1 <= workers <= MAX_RANKS:
-        raise InputError(
-            f"decode takes 1 to {MAX_RANKS} workers and 0 coordinates or more, not {workers} and {coordinates}"
-        )
-    if sum_bits is None:
-        check_tensor("aggregate", aggregate, NUMBERS, padded)
-        return 8 * aggregate.element_size()
-    if not 1 <= sum_bits <= 16:
-        raise InputError(f"sum_bits must be in 1 .. 16, not {sum_bits}")
-    check_tensor("aggregate", aggregate, [torch.uint8], packed_bytes(padded, sum_bits))
-    return 8 if sum_bits <= 8 else 16
+    require_tensor("key", key, [torch.int32], KEY_WORDS)

@@ -1,93 +1,298 @@
-"""What torch knows of the operators: names, effects, shapes, and what runs where (host.py, device.py)."""
+"""The operators, each declared once: schema, checks, shapes, and the kernel on the host and on a device.
+
+functions.py says what they compute. A class has the arguments of one operator, in the order of its schema.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from byteps_thc.ops import host
-from byteps_thc.ops.arguments import blocks_of, code_bits_of, packed_bytes, padded_of
-
-
-def _block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:  # noqa: ARG001
-    return gradient.new_empty(blocks_of(gradient.numel(), rotation_block), dtype=torch.float32)
-
-
-def _encode(
-    gradient: Tensor,
-    residual: Tensor | None,  # noqa: ARG001
-    norms: Tensor,  # noqa: ARG001
-    max_norms: Tensor,  # noqa: ARG001
-    table: Sequence[Tensor],
-    *_: object,
-) -> tuple[Tensor, Tensor, Tensor]:
-    codes = packed_bytes(padded_of(gradient.numel()), code_bits_of(table))
-    return (
-        gradient.new_empty(codes, dtype=torch.uint8),
-        gradient.new_empty(1, dtype=torch.int32),
-        gradient.new_empty(1, dtype=torch.int64),
-    )
-
-
-def _lookup_sum(codes: Tensor, table: Sequence[Tensor], value_bits: int) -> Tensor:
-    dtype = torch.uint8 if value_bits == 8 else torch.uint16
-    return codes.new_empty(codes.shape[1] * 8 // code_bits_of(table), dtype=dtype)
-
-
-def _pack(numbers: Tensor, bits: int) -> Tensor:
-    return numbers.new_empty(packed_bytes(numbers.numel(), bits), dtype=torch.uint8)
-
-
-def _decode(
-    aggregate: Tensor,
-    max_norms: Tensor,  # noqa: ARG001
-    table: Sequence[Tensor],  # noqa: ARG001
-    key: Tensor,  # noqa: ARG001
-    coordinates: int,
-    workers: int,  # noqa: ARG001
-    threshold: float,  # noqa: ARG001
-    rotation_block: int,  # noqa: ARG001
-    dtype: torch.dtype,
-    *_: object,
-) -> Tensor:
-    return aggregate.new_empty(coordinates, dtype=dtype)
-
-
-def _register(schema: str, shapes: Callable[..., Any], *, mutates_args: tuple[str, ...] = ()) -> None:
-    """Make an operator. shapes: what it returns, with nothing in it, also for sizes that are symbolic."""
-    name = schema.partition("(")[0]
-
-    def on_device(*arguments: Any) -> Any:
-        from byteps_thc.ops import device  # it needs Triton
-
-        with torch.cuda.device(arguments[0].device):  # on which kernels are launched
-            return getattr(device, name)(*arguments)
-
-    operator = torch.library.custom_op(
-        f"byteps_thc::{name}",
-        getattr(host, name),
-        mutates_args=mutates_args,
-        device_types="cpu",
-        schema=schema.removeprefix(name),
-    )
-    operator.register_kernel("cuda", on_device)
-    operator.register_fake(shapes)
-
-
-_register("block_norms(Tensor gradient, Tensor? residual, SymInt rotation_block) -> Tensor", _block_norms)
-_register(
-    "encode(Tensor gradient, Tensor(a!)? residual, Tensor norms, Tensor max_norms, Tensor[] table, Tensor key,"
-    " float threshold, SymInt rotation_block) -> (Tensor, Tensor, Tensor)",
-    _encode,
-    mutates_args=("residual",),
+from byteps_thc import _core
+from byteps_thc.arrays import everybody, gradient_view, require_tensor
+from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.errors import InputError
+from byteps_thc.ops.arguments import (
+    blocks_of,
+    check_gradient,
+    check_key,
+    check_norms,
+    check_table,
+    code_bits_of,
+    device_table,
+    host_key,
+    packed_bytes,
+    padded_of,
 )
-_register("lookup_sum(Tensor codes, Tensor[] table, SymInt value_bits) -> Tensor", _lookup_sum)
-_register("pack(Tensor numbers, SymInt bits) -> Tensor", _pack)
-_register(
-    "decode(Tensor aggregate, Tensor max_norms, Tensor[] table, Tensor key, SymInt coordinates, SymInt workers,"
-    " float threshold, SymInt rotation_block, ScalarType dtype, SymInt? sum_bits=None) -> Tensor",
-    _decode,
-)
+from byteps_thc.ops.declaration import Operator, register
+from byteps_thc.tables.device import DeviceTable
+from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
+from byteps_thc.worker_limits import MAX_RANKS
+
+_NUMBERS = (torch.uint8, torch.uint16)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockNorms(Operator):
+    """Norms of rotation blocks."""
+
+    schema = "block_norms(Tensor gradient, Tensor? residual, SymInt rotation_block) -> Tensor"
+    gradient: Tensor
+    residual: Tensor | None
+    rotation_block: int
+
+    @override
+    def check(self) -> None:
+        check_gradient(self.gradient, self.residual, self.rotation_block)
+
+    @override
+    def results(self) -> list[Tensor]:
+        return [self.gradient.new_empty(blocks_of(self.gradient.numel(), self.rotation_block), dtype=torch.float32)]
+
+    @override
+    def on_host(self, outputs: list[Tensor]) -> None:
+        norms = outputs[0].numpy()
+        _core.block_norms(gradient_view(self.gradient), _flat(self.residual), norms, rotation_block=self.rotation_block)
+        _clear_sign(outputs[0])
+
+    @override
+    def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
+        kernels.block_norms(self.gradient, self.residual, outputs[0], rotation_block=self.rotation_block)
+        _clear_sign(outputs[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Encode(Operator):
+    """Gradient to codes."""
+
+    schema = (
+        "encode(Tensor gradient, Tensor(a!)? residual, Tensor norms, Tensor max_norms, Tensor[] table, Tensor key,"
+        " float threshold, SymInt rotation_block) -> (Tensor, Tensor, Tensor)"
+    )
+    mutates = ("residual",)
+    gradient: Tensor
+    residual: Tensor | None
+    norms: Tensor
+    max_norms: Tensor
+    table: list[Tensor]
+    key: Tensor
+    threshold: float
+    rotation_block: int
+
+    @override
+    def check(self) -> None:
+        check_gradient(self.gradient, self.residual, self.rotation_block)
+        check_norms(self.norms, self.max_norms, blocks_of(self.gradient.numel(), self.rotation_block))
+        check_table(self.table, self.threshold)
+        check_key(self.key)
+
+    @override
+    def results(self) -> list[Tensor]:
+        codes = packed_bytes(padded_of(self.gradient.numel()), code_bits_of(self.table))
+        return [
+            self.gradient.new_empty(codes, dtype=torch.uint8),
+            self.gradient.new_empty(1, dtype=torch.int32),
+            self.gradient.new_empty(1, dtype=torch.int64),
+        ]
+
+    @override
+    def on_host(self, outputs: list[Tensor]) -> None:
+        codes, kept, clamped = outputs
+        kept.fill_((torch.stack([self.norms, self.max_norms]) <= LARGEST_NORM).all())
+        words, (domain, phase) = host_key(self.key)
+        number = _core.encode(
+            gradient_view(self.gradient), _flat(self.residual), self.max_norms.numpy(), codes.numpy(),
+            rotation_block=self.rotation_block, values=_values(self.table), bits=code_bits_of(self.table),
+            threshold=self.threshold, domain=domain, phase=phase,
+            keep_error=self.residual is not None and bool(kept), **words,
+        )  # fmt: skip
+        clamped.fill_(number)
+
+    @override
+    def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
+        codes, kept, clamped = outputs
+        table = _for_device(self.table, self.threshold, kernels)
+        ranges = self.gradient.new_empty(self.norms.numel(), 4, dtype=torch.float32)
+        energy = self.gradient.new_empty(1, dtype=torch.float64)
+        kernels.clamp_ranges(self.norms, self.max_norms, ranges, kept, clamped, energy, table=table)
+        kernels.encode(
+            self.gradient, self.residual, ranges, codes, kept, clamped, rotation_block=self.rotation_block, table=table,
+            key=self.key, keep_error=self.residual is not None,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class LookupSum(Operator):
+    """Codes to sums."""
+
+    schema = "lookup_sum(Tensor codes, Tensor[] table, SymInt value_bits) -> Tensor"
+    codes: Tensor
+    table: list[Tensor]
+    value_bits: int
+
+    @override
+    def check(self) -> None:
+        check_table(self.table, 1.0)
+        require_tensor("codes", self.codes, [torch.uint8])
+        if self.codes.dim() != 2:
+            raise InputError(f"codes must be uint8[workers, bytes], not of shape {list(self.codes.shape)}")
+        granularity, workers = self.table[2].numel() - 1, self.codes.shape[0]
+        if self.value_bits not in (8, 16):
+            raise InputError(f"value_bits must be 8 or 16, not {self.value_bits}")
+        if granularity * workers >> self.value_bits:
+            raise InputError(f"sums of {workers} workers' values up to {granularity} do not fit {self.value_bits} bits")
+
+    @override
+    def results(self) -> list[Tensor]:
+        count = self.codes.shape[1] * 8 // code_bits_of(self.table)
+        return [self.codes.new_empty(count, dtype=_number_dtype(self.value_bits))]
+
+    @override
+    def on_host(self, outputs: list[Tensor]) -> None:
+        sums, values, bits = outputs[0].zero_().numpy(), _values(self.table), code_bits_of(self.table)
+        for worker in self.codes.numpy():
+            _core.lookup_sum(worker, values, sums, bits=bits, add=True)
+
+    @override
+    def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
+        table = _for_device(self.table, 1.0, kernels)
+        if outputs[0].numel():
+            kernels.lookup_sum(self.codes, outputs[0], table=table)
+
+
+@dataclass(frozen=True, eq=False)
+class Pack(Operator):
+    """Sums to a stream of fewer bits."""
+
+    schema = "pack(Tensor numbers, SymInt bits) -> Tensor"
+    numbers: Tensor
+    bits: int
+
+    @override
+    def check(self) -> None:
+        require_tensor("numbers", self.numbers, _NUMBERS)
+        most = 8 * self.numbers.element_size()
+        if not 1 <= self.bits <= most:
+            raise InputError(f"bits must be in 1 .. {most}, not {self.bits}")
+
+    @override
+    def results(self) -> list[Tensor]:
+        return [self.numbers.new_empty(packed_bytes(self.numbers.numel(), self.bits), dtype=torch.uint8)]
+
+    @override
+    def on_host(self, outputs: list[Tensor]) -> None:
+        _core.pack(self.numbers.numpy().reshape(-1), outputs[0].numpy(), bits=self.bits)
+
+    @override
+    def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
+        kernels.pack(self.numbers.view(-1), outputs[0], bits=self.bits)
+
+
+@dataclass(frozen=True, eq=False)
+class Decode(Operator):
+    """Sums to average gradient."""
+
+    schema = (
+        "decode(Tensor aggregate, Tensor max_norms, Tensor[] table, Tensor key, SymInt coordinates, SymInt workers,"
+        " float threshold, SymInt rotation_block, ScalarType dtype, SymInt? sum_bits=None) -> Tensor"
+    )
+    aggregate: Tensor
+    max_norms: Tensor
+    table: list[Tensor]
+    key: Tensor
+    coordinates: int
+    workers: int
+    threshold: float
+    rotation_block: int
+    dtype: torch.dtype
+    sum_bits: int | None = None
+
+    @override
+    def check(self) -> None:
+        if self.coordinates < 0 or not 1 <= self.workers <= MAX_RANKS:
+            raise InputError(
+                f"decode takes 1 to {MAX_RANKS} workers and 0 coordinates or more, not {self.workers} and "
+                f"{self.coordinates}"
+            )
+        padded = padded_of(self.coordinates)
+        if self.sum_bits is None:
+            require_tensor("aggregate", self.aggregate, _NUMBERS, padded)
+        elif not 1 <= self.sum_bits <= 16:
+            raise InputError(f"sum_bits must be in 1 .. 16, not {self.sum_bits}")
+        else:
+            require_tensor("aggregate", self.aggregate, [torch.uint8], packed_bytes(padded, self.sum_bits))
+        check_norms(self.max_norms, self.max_norms, blocks_of(self.coordinates, self.rotation_block))
+        check_table(self.table, self.threshold)
+        check_key(self.key)
+
+    @override
+    def results(self) -> list[Tensor]:
+        return [self.aggregate.new_empty(self.coordinates, dtype=self.dtype)]
+
+    @override
+    def on_host(self, outputs: list[Tensor]) -> None:
+        sums = self.aggregate.view(-1)
+        if self.sum_bits is not None:
+            sums = torch.empty(padded_of(self.coordinates), dtype=_number_dtype(self._value_bits))
+            _core.unpack(self.aggregate.view(-1).numpy(), sums.numpy(), bits=self.sum_bits)
+        _core.decode(
+            sums.numpy(), everybody(self.workers), self.max_norms.numpy(), gradient_view(outputs[0]),
+            coordinates=self.coordinates, codes_per_chunk=self._chunk, rotation_block=self.rotation_block,
+            granularity=self.table[2].numel() - 1, threshold=self.threshold, **host_key(self.key)[0],
+        )  # fmt: skip
+
+    @override
+    def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
+        table = _for_device(self.table, self.threshold, kernels)
+        dtype = torch.from_numpy(everybody(self.workers)).dtype
+        # Filled and not copied: a CUDA graph may record it.
+        contributions = torch.full((1,), self.workers, dtype=dtype, device=self.aggregate.device)
+        kernels.decode(
+            self.aggregate.view(-1), contributions, self.max_norms, outputs[0], codes_per_chunk=self._chunk,
+            rotation_block=self.rotation_block, granularity=table.granularity, threshold=table.threshold, key=self.key,
+            value_bits=self._value_bits, sum_bits=self.sum_bits,
+        )  # fmt: skip
+
+    @property
+    def _chunk(self) -> int:
+        return max(padded_of(self.coordinates), MIN_CODES_PER_PACKET)
+
+    @property
+    def _value_bits(self) -> int:
+        """Bits of a sum, once unpacked."""
+        if self.sum_bits is None:
+            return 8 * self.aggregate.element_size()
+        return 8 if self.sum_bits <= 8 else 16
+
+
+def _flat(residual: Tensor | None) -> Any:
+    return None if residual is None else residual.numpy().reshape(-1)
+
+
+def _values(table: list[Tensor]) -> Any:
+    return table[0].numpy().astype(np.uint16)
+
+
+def _for_device(table: list[Tensor], threshold: float, kernels: Any) -> DeviceTable:
+    kernels.check_bits(code_bits_of(table))
+    return device_table(table, float(np.float32(threshold)))
+
+
+def _number_dtype(bits: int) -> torch.dtype:
+    return torch.uint8 if bits == 8 else torch.uint16
+
+
+def _clear_sign(norms: Tensor) -> None:
+    """Remove the sign that a NaN may have: as an integer, NaN is the largest then."""
+    norms.view(torch.int32).bitwise_and_(0x7FFFFFFF)
+
+
+OPERATORS: tuple[type[Operator], ...] = (BlockNorms, Encode, LookupSum, Pack, Decode)
+
+for _operator in OPERATORS:
+    register(_operator)

@@ -6,6 +6,7 @@ alone and compiled, with and without CUDA graphs. Fails with a MismatchError of 
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from operator_worker import CASES, WORKERS, Case, OperatorWorker, maxima
 from torch import Tensor
 
 from byteps_thc import ThcConfig, ops
-from byteps_thc.ops import device, host
+from byteps_thc.ops.operators import OPERATORS
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
-MINE: Any = ops if ON_GPU else device
+HOST: Any = SimpleNamespace(**{operator.name(): operator.run_on_host for operator in OPERATORS})
+MINE: Any = ops if ON_GPU else SimpleNamespace(**{operator.name(): operator.run_on_device for operator in OPERATORS})
 ROUNDS = 2
 
 
@@ -30,7 +32,7 @@ def same_tensors(what: str, mine: list[Tensor], wanted: list[Tensor]) -> None:
 
 def check_case(case: Case) -> None:
     mine = [OperatorWorker(MINE, case, worker, DEVICE) for worker in range(WORKERS)]
-    wanted = [OperatorWorker(host, case, worker) for worker in range(WORKERS)]
+    wanted = [OperatorWorker(HOST, case, worker) for worker in range(WORKERS)]
     random = torch.Generator().manual_seed(0)
     for round in range(1, ROUNDS + 1):
         gradients = [torch.randn(case.coordinates, generator=random).to(case.dtype) for _ in range(WORKERS)]

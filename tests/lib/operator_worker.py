@@ -31,7 +31,7 @@ CASES = {
 
 
 class OperatorWorker:
-    """implementation: a module with functions called like the operators. Call set_round() before each round."""
+    """implementation: has functions called like the operators. Call set_round() before each round."""
 
     def __init__(self, implementation: Any, case: Case, worker: int, device: str = "cpu") -> None:
         self.ops, self.case = implementation, case
