@@ -27,13 +27,12 @@ def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, 
 
 
 def set_round(key: Tensor, round: int | Tensor) -> None:
-    """Change the round of a key, in stream order; a tensor, int32[1] on the device, is read then."""
+    """Change the round of a key, or of several, int32[P, 8], in stream order.
+
+    round: a tensor, int32[1] on the device, is read then.
+    """
+    words = key[..., ROUND : ROUND + 1]
     if isinstance(round, Tensor):
-        key[ROUND : ROUND + 1].copy_(round)
+        words.copy_(round)
     else:
-        key[ROUND].fill_(round - (1 << 32) if round >= 1 << 31 else round)
-
-
-def set_rounds(keys: Tensor, round: int) -> None:
-    """As set_round(), for int32[P, 8], the keys of P partitions."""
-    keys[:, ROUND].fill_(round - (1 << 32) if round >= 1 << 31 else round)
+        words.fill_(round - (1 << 32) if round >= 1 << 31 else round)

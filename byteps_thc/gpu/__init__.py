@@ -1,7 +1,7 @@
 """THC's kernels on GPUs, in Triton (`pip install byteps_thc[gpu]`), with the same bits as the CPU's.
 
-GpuCompressor is byteps_thc.Compressor for device tensors; `kernels` has the kernels as plain functions.
-pipeline/device/ has the engine that uses it.
+GpuCompressor and its DeviceBatch are the way to them: pipeline/device/ has the engine that uses it. `kernels` has the
+launches, which batches and the operators of byteps_thc.ops share.
 """
 
 from byteps_thc.errors import ConfigurationError
@@ -12,6 +12,6 @@ except ImportError as error:
     raise ConfigurationError("GPU kernels need Triton: pip install 'byteps_thc[gpu]'") from error
 
 from byteps_thc.gpu.batch import DeviceBatch
-from byteps_thc.gpu.compressor import DevicePartition, GpuCompressor
+from byteps_thc.gpu.compressor import GpuCompressor
 
-__all__ = ["DeviceBatch", "DevicePartition", "GpuCompressor"]
+__all__ = ["DeviceBatch", "GpuCompressor"]

@@ -1,4 +1,4 @@
-"""The partitions of one gradient buffer, which go through a round together: the same bits in fewer launches."""
+"""The partitions of one gradient buffer, which go through a round together, in few launches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.arrays import require_tensor
 from byteps_thc.errors import InputError
 from byteps_thc.gpu import kernels
-from byteps_thc.keys import device_key, set_rounds
+from byteps_thc.keys import device_key, set_round
 
 if TYPE_CHECKING:
     from byteps_thc.gpu.compressor import GpuCompressor
@@ -26,9 +26,9 @@ class DeviceBatch:
     """Partitions that follow each other in a buffer; GpuCompressor.batch makes it. P partitions, B rotation blocks.
 
     coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: to a multiple of 64.
-    residual: float32[coordinates], None without error feedback. norms, max_norms: float32[B]. keep: int32[P], whether
-    encode() wrote the residual of a partition. clamped: int64[P], coordinates beyond the clamp. energy: float64[P],
-    squared norms.
+    code_bytes: of their codes. residual: float32[coordinates], None without error feedback. norms, max_norms:
+    float32[B]. keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P], coordinates
+    beyond the clamp. energy: float64[P], squared norms.
     """
 
     def __init__(self, compressor: GpuCompressor, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> None:
@@ -37,6 +37,8 @@ class DeviceBatch:
         self.residual = residual
         self.sizes = [span.stop - span.start for _, span in named]
         self.coordinates = sum(self.sizes)
+        if residual is not None:
+            self._require("residual", residual, (torch.float32,), self.coordinates)
         counts, padded = zip(*(compressor.sizes(size) for size in self.sizes), strict=True)
         self.padded = sum(padded)
         self.norms = torch.zeros(sum(counts), device=device)
@@ -59,16 +61,24 @@ class DeviceBatch:
             )
         )  # fmt: skip
         self._code_bytes = [_core.code_bytes(size, config.bits) for size in padded]
+        self.code_bytes = sum(self._code_bytes)
+        self._numbers = torch.uint8 if compressor.resolved.value_bits == 8 else torch.uint16
         self._padded = list(padded)
         #: Whether the blocks of the buffer are those of its partitions, so that one launch measures all.
         self._joint = all(size % config.rotation_block == 0 for size in self.sizes[:-1])
 
-    def begin(self, round: int) -> None:
-        """Begin a round. The number is in device memory from here on: what follows can be recorded as a CUDA graph."""
-        set_rounds(self._keys, round)
+    def begin(self, round: int | Tensor) -> None:
+        """Begin a round. The number is in device memory from here on: what follows can be recorded as a CUDA graph.
+
+        round: the same on all workers, never twice for a name; 32 bits, or int32[1] on the device.
+        """
+        set_round(self._keys, round)
 
     def measure(self, gradient: Tensor) -> None:
-        """Write the norms. gradient: [coordinates], not to be changed until encode() is over."""
+        """Write the norms of gradient + residual.
+
+        gradient: contiguous, float32, float16 or bfloat16[coordinates], not to be changed until encode() is over.
+        """
         block = self._compressor.config.rotation_block
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
         if self._joint:
@@ -80,13 +90,17 @@ class DeviceBatch:
             kernels.block_norms(mine, residual, part[0], rotation_block=block)
 
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
-        """Write the codes, a stream, and the residual. codes: uint8[code_bytes(padded)]. max_norms: there already."""
+        """Rotate, quantize and pack what was measured, and write the residual. max_norms: there already.
+
+        codes: uint8[code_bytes], a stream. A gradient that is not finite, here or on another worker, leaves the
+        residual of its partition as it was.
+        """
         compressor = self._compressor
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
-        self._require("codes", codes, (torch.uint8,), sum(self._code_bytes))
+        self._require("codes", codes, (torch.uint8,), self.code_bytes)
         kernels.clamp_ranges(
             self.norms, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
-            largest_norm=LARGEST_NORM, starts=self._starts,
+            starts=self._starts,
         )  # fmt: skip
         for part, residual, mine, (_, _, ranges, keep, clamped, key) in zip(
             gradient.split_with_sizes(self.sizes), self._residuals, codes.split_with_sizes(self._code_bytes),
@@ -106,14 +120,17 @@ class DeviceBatch:
         contributions: Tensor | None = None,
         codes_per_chunk: int | None = None,
     ) -> None:
-        """Write the averages to out, [coordinates]; see GpuCompressor.decode.
+        """Write the averages to out, float32, float16 or bfloat16[coordinates]; several times, if wanted.
 
-        contributions, codes_per_chunk: of a batch of one partition; None: all workers are in all sums.
+        aggregate: uint8 or uint16 (value_bits) [padded], or a stream of sums of sum_bits bits, uint8. contributions:
+        uint8 or uint16, workers in each chunk of codes_per_chunk coordinates (None: one chunk), of a batch of one
+        partition; None: all workers are in all sums.
         """
         compressor = self._compressor
         resolved, table = compressor.resolved, compressor.table
         self._require("out", out, _GRADIENTS, self.coordinates)
         sizes = self._padded if sum_bits is None else [size * sum_bits // 8 for size in self._padded]
+        self._require("aggregate", aggregate, (self._numbers if sum_bits is None else torch.uint8,), sum(sizes))
         if contributions is not None and len(self.sizes) > 1:
             raise InputError(f"contributions to {len(self.sizes)} partitions cannot be told apart: decode each alone")
         contributions = compressor.everybody if contributions is None else contributions
@@ -128,6 +145,6 @@ class DeviceBatch:
             )  # fmt: skip
 
     def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int) -> None:
-        if tensor.dtype not in dtypes or tensor.numel() != size or not tensor.is_contiguous():
-            wanted = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-            raise InputError(f"{name} must be contiguous {wanted}[{size}], not {tensor.dtype}{list(tensor.shape)}")
+        require_tensor(name, tensor, dtypes, size)
+        if tensor.device.type != self._compressor.device.type:
+            raise InputError(f"{name} is on {tensor.device}, not on {self._compressor.device}")

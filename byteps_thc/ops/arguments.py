@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def device_table(tensors: Sequence[Tensor], threshold: float) -> DeviceTable:
     )
 
 
-def host_key(key: Tensor) -> tuple[dict[str, int], tuple[int, int]]:
+def host_key(key: Tensor) -> tuple[dict[str, Any], tuple[int, int]]:
     """Return (seed, tensor and round, (domain, phase)) of make_key()'s, which is in host memory."""
     low, high, tensor, round, domain, phase = key.numpy().view(np.uint32)[:6].tolist()
     return {"seed": low | high << 32, "tensor": tensor, "round": round}, (domain, phase)

@@ -54,7 +54,7 @@ class Operator(ABC):
         from byteps_thc.gpu import kernels
 
         call, outputs = cls._begin(arguments)
-        with torch.cuda.device_of(outputs[0]):  # on which kernels are launched
+        with torch.cuda.device_of(outputs[0]):  # type: ignore[no-untyped-call]  # on which kernels are launched
             call.on_device(outputs, kernels)
         return _returned(outputs)
 

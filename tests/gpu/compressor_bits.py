@@ -22,7 +22,7 @@ def check(workers: int, coordinates: int, rounds: int) -> None:
     cpu = [Compressor(CONFIG, workers=workers, worker=worker, threads=1) for worker in range(workers)]
     gpu = {worker: GpuCompressor(CONFIG, workers=workers, worker=worker, device=DEVICE) for worker in (0, workers - 1)}
     host = [compressor.partition("layer", coordinates) for compressor in cpu]
-    device = {worker: compressor.partition("layer", coordinates) for worker, compressor in gpu.items()}
+    device = {worker: compressor.batch([("layer", slice(0, coordinates))], None) for worker, compressor in gpu.items()}
     rng = np.random.default_rng(0)
     for round in range(rounds):
         gradients = [rng.standard_normal(coordinates).astype(np.float32) for _ in range(workers)]
@@ -30,29 +30,31 @@ def check(workers: int, coordinates: int, rounds: int) -> None:
             gradients[1][500] = np.inf
         for worker, compressor in enumerate(cpu):
             compressor.measure(host[worker], gradients[worker], round=round)
-        for worker, compressor in gpu.items():
-            gradient = torch.from_numpy(gradients[worker]).to(DEVICE)
-            step = torch.tensor([round], dtype=torch.int32, device=DEVICE)
-            compressor.measure(device[worker], gradient, round=round if worker else step)
-            np.testing.assert_array_equal(device[worker].norms.cpu().numpy(), host[worker].norms)
+        there = {worker: torch.from_numpy(gradients[worker]).to(DEVICE) for worker in gpu}
+        for worker, batch in device.items():
+            batch.begin(round if worker else torch.tensor([round], dtype=torch.int32, device=DEVICE))
+            batch.measure(there[worker])
+            np.testing.assert_array_equal(batch.norms.cpu().numpy(), host[worker].norms)
         maxima = reference.max_norms([partition.norms for partition in host])
         before = {worker: host[worker].residual.copy() for worker in gpu}
         codes = torch.stack([torch.from_numpy(cpu[worker].encode(host[worker], maxima)) for worker in range(workers)])
-        for worker, compressor in gpu.items():
-            mine = compressor.encode(device[worker], torch.from_numpy(maxima).to(DEVICE))
+        for worker, batch in device.items():
+            batch.max_norms.copy_(torch.from_numpy(maxima))
+            mine = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
+            batch.encode(there[worker], mine)
             np.testing.assert_array_equal(mine.cpu().numpy(), codes[worker].numpy())
-            residual = device[worker].residual.cpu().numpy()
+            residual = batch.residual.cpu().numpy()
             np.testing.assert_array_equal(residual.view(np.uint32), host[worker].residual.view(np.uint32))
             assert np.array_equal(residual, before[worker]) == (round == 1), "a lost step leaves the residual"
-            assert bool(device[worker].keep) == host[worker].residual_kept == (round != 1)
-            assert int(device[worker].clamped) == host[worker].clamped
+            assert bool(batch.keep) == host[worker].residual_kept == (round != 1)
+            assert int(batch.clamped) == host[worker].clamped
         values = torch.uint8 if cpu[0].resolved.value_bits == 8 else torch.uint16
         sums = torch.empty(host[0].padded, dtype=values, device=DEVICE)
         gpu[0].lookup_sum(codes.to(DEVICE), sums)
         averages = np.empty(coordinates, np.float32)
         cpu[0].decode(host[0], sums.cpu().numpy(), everybody(workers), averages)
         out = torch.empty(coordinates, device=DEVICE)
-        gpu[0].decode(device[0], sums, None, out)
+        device[0].decode(sums, out)
         np.testing.assert_array_equal(out.cpu().numpy(), averages)
         exact = np.mean(gradients, axis=0)
         assert round == 1 or np.square(averages - exact).sum() < 0.1 * np.square(exact).sum()
