@@ -17,9 +17,13 @@ from byteps_thc.compressor import Compressor
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine_state import EngineState
-from byteps_thc.pipeline.piece import Passage, PieceTools, PlacedPiece, make_pieces, run_in_turn
+from byteps_thc.pipeline.figures import PartitionFigures
+from byteps_thc.pipeline.fingerprint import HostAgreement
+from byteps_thc.pipeline.piece import Extent, PieceTools, PlacedPiece, make_pieces
+from byteps_thc.pipeline.piece_rows import PartitionRows
 from byteps_thc.pipeline.saved_state import require_sound
-from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.statistics import CompressionStats, ResidualGuard
+from byteps_thc.pipeline.turns import Passage, run_in_turn
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.servers import ServersTransport
 from byteps_thc.transport.session import Session
@@ -47,8 +51,15 @@ class GradientAverager:
             if ours != theirs:
                 raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
         self._state = EngineState(compressor.worker, compressor.workers, compressor.config.model_dump())
-        transport = ServersTransport(session, self._state.recorder)
-        self._tools = PieceTools(compressor, transport, self._state.recorder, WorkClock(), self._state.rollback)
+        recorder = self._state.recorder
+        self._tools = PieceTools(
+            PartitionRows(compressor),
+            ServersTransport(session, recorder),
+            HostAgreement(compressor.resolved, compressor.worker),
+            PartitionFigures(recorder, ResidualGuard()),
+            WorkClock(),
+            self._state.rollback,
+        )
         self._gradients: dict[str, _NamedGradient] = {}
         self._interrupted = False
 
@@ -130,10 +141,10 @@ class GradientAverager:
         known = self._gradients.get(name)
         if known is None:
             residual = None
-            if self._tools.compressor.config.error_feedback:
-                residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)])
-            pieces = make_pieces(self._tools, name, size, residual, label=repr(name))
-            known = self._gradients[name] = _NamedGradient(size, pieces)
+            if self._tools.rows.resolved.config.error_feedback:
+                residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)]).reshape(1, size)
+            pieces = make_pieces(self._tools, Extent(name, 1, size, sharded=False, label=repr(name)), residual)
+            known = self._gradients[name] = _NamedGradient(size, [*pieces])
         return known
 
 

@@ -8,18 +8,16 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
-from byteps_thc.baselines import BaselineConfig, BaselineEngine
+from byteps_thc.baselines import BaselineConfig, baseline_engine
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
-from byteps_thc.baselines.reduce_scatter import BaselineReduceScatter
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import collective_engine, network_engine, row_engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.row_engine import RowEngine
 from byteps_thc.pipeline.statistics import require_log_interval
 from byteps_thc.settings import describe
 from byteps_thc.transport.mesh import MeshGroups
@@ -82,7 +80,7 @@ def make_engine(
         return collective_engine(process_group, config, policy, gradients_on)
     _require_no_network(config, network)
     policy.require_host_kernels(f"baselines ({type(config).__name__})")
-    return BaselineEngine(process_group, config, policy)
+    return baseline_engine(process_group, config, policy)
 
 
 def make_hierarchical_engine(
@@ -132,9 +130,9 @@ def make_row_engine(
     config: ThcConfig | BaselineConfig,
     policy: CompressionPolicy,
     gradients_on: torch.device,
-) -> RowEngine | DeviceReduceScatter:
+) -> FlatEngine:
     """As make_engine, for a reduce-scatter among the ranks."""
     if isinstance(config, ThcConfig):
         return row_engine(process_group, config, policy, gradients_on)
     policy.require_host_kernels(f"baselines ({type(config).__name__})")
-    return BaselineReduceScatter(process_group, config, policy)
+    return baseline_engine(process_group, config, policy, sharded=True)

@@ -10,7 +10,7 @@ from byteps_thc.baselines.compare import Comparison, compare
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.baselines.dense import Bf16, Fp16, NoCompression
 from byteps_thc.baselines.dgc import Dgc
-from byteps_thc.baselines.engine import BaselineEngine
+from byteps_thc.baselines.engine import baseline_engine
 from byteps_thc.baselines.qsgd import Qsgd
 from byteps_thc.baselines.sign_sgd import SignSgd
 from byteps_thc.baselines.tern_grad import TernGrad
@@ -18,7 +18,6 @@ from byteps_thc.baselines.top_k import TopK
 
 __all__ = [
     "BaselineConfig",
-    "BaselineEngine",
     "Bf16",
     "Comparison",
     "Dgc",
@@ -28,5 +27,6 @@ __all__ = [
     "SignSgd",
     "TernGrad",
     "TopK",
+    "baseline_engine",
     "compare",
 ]

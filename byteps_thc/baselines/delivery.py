@@ -28,8 +28,8 @@ class Delivery(Protocol):
     def send(self, communicator: Communicator, recorder: StatsRecorder) -> Waitable:
         """Start the collective; it may be left out when there is one worker."""
 
-    def decode(self, recorder: StatsRecorder) -> None:
-        """Write the average to the gradients; the collective is over."""
+    def decode(self, out: Tensor, recorder: StatsRecorder) -> None:
+        """Write the average to `out`, where the gradients were, or a row of it; the collective is over."""
 
 
 class DenseDelivery(Delivery):
@@ -55,13 +55,13 @@ class DenseDelivery(Delivery):
         return _all_reduce(self._wire, communicator, self._workers, recorder)
 
     @override
-    def decode(self, recorder: StatsRecorder) -> None:
+    def decode(self, out: Tensor, recorder: StatsRecorder) -> None:
         """Convert back."""
         size = self._gradient.numel()
         narrowed = self._wire.element_size() < self._gradient.element_size()
         recorder.add_gradient(compressed=size if narrowed else 0, uncompressed=0 if narrowed else size)
         if self._wire is not self._gradient:
-            self._gradient.copy_(self._wire)
+            out.copy_(self._wire)
 
 
 class UncompressedDelivery(Delivery):
@@ -87,10 +87,10 @@ class UncompressedDelivery(Delivery):
         return _all_reduce(self._wire, communicator, self._workers, recorder)
 
     @override
-    def decode(self, recorder: StatsRecorder) -> None:
+    def decode(self, out: Tensor, recorder: StatsRecorder) -> None:
         """Write the sum back."""
         recorder.add_gradient(uncompressed=self._parameters.spec.size)
-        self._parameters.put(self._wire, self._gradient)
+        self._parameters.put(self._wire, out)
         if is_finite(self._wire):
             self._memory.keep(self._state, None)
         else:
@@ -136,12 +136,12 @@ class CodecDelivery(Delivery):
         return communicator.all_gather(gathered, self._payload)
 
     @override
-    def decode(self, recorder: StatsRecorder) -> None:
+    def decode(self, out: Tensor, recorder: StatsRecorder) -> None:
         """Decode all payloads, average, and keep what this worker's payload lacks."""
         spec, step = self._parameters.spec, self._context.step
         vectors = [self._codec.decode(payload, spec, step) for payload in self._payloads]
         average = self._codec.combine(vectors)
-        self._parameters.put(average, self._gradient)
+        self._parameters.put(average, out)
         recorder.add_gradient(compressed=spec.size)
         finite = is_finite(average)  # on all workers or on none: they have the same average
         if finite:
@@ -152,8 +152,8 @@ class CodecDelivery(Delivery):
         recorder.add_quantization(
             coordinates=spec.size,
             clamped=0,
-            energy=_energy(self._state.vector),
-            lost_energy=_energy(residual) if finite and residual is not None else None,
+            energy=energy_of(self._state.vector),
+            lost_energy=energy_of(residual) if finite and residual is not None else None,
         )
 
 
@@ -167,5 +167,6 @@ def _all_reduce(tensor: Tensor, communicator: Communicator, workers: int, record
     return communicator.sum_(tensor)
 
 
-def _energy(vector: Tensor) -> float:
+def energy_of(vector: Tensor) -> float:
+    """Return the squared Euclidean norm."""
     return float(torch.dot(vector, vector))

@@ -22,10 +22,11 @@ from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
-from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
+from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_sound, with_values
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
+from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.steps import Steps
 from byteps_thc.transport.groups import choose_process_group
 from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups
 from byteps_thc.transport.replicas import RankReplicas, Replicas
@@ -80,14 +81,16 @@ class ThcState(Averager):
             self.engine = make_engine(group, scheme, policy, network, _device_of(model))
             self.replicas = RankReplicas(group, policy.deadline_s)
             workers = group.size()
-        self._drift_warning = DriftWarning(network, workers, self.replicas)
         self._buckets = BucketBuffers(model)
-        self._log = RankZeroLog(every=log_every, rank=self.replicas.rank)
-        # An average that is not finite may be that of another shard.
-        self._scaling = LossScaling(
-            grad_scaler, [self.engine], sees_all=self._mesh is None, compared=not may_drift(network, workers)
+        self._steps = Steps(
+            [self.engine],
+            grad_scaler,
+            sees_all=self._mesh is None,  # an average that is not finite may be that of another shard
+            compared=not may_drift(network, workers),
+            log_every=log_every,
+            rank=self.replicas.rank,
+            drift_warning=DriftWarning(network, workers, self.replicas),
         )
-        self._steps = 0
         #: for average_gradient
         self.number = register_averager(self)
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
@@ -95,7 +98,7 @@ class ThcState(Averager):
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
         if bucket.index() == 0:
-            self._start_step()
+            self._steps.begin()
         return _unwrapped(self.engine.all_reduce(self._buckets.buffer(bucket)))
 
     @override
@@ -106,7 +109,7 @@ class ThcState(Averager):
         """
         name = self._buckets.name(parameter)
         if not self._averaged or name in self._averaged:
-            self._start_step()
+            self._steps.begin()
             self._averaged.clear()
         self._averaged.add(name)
         flat = gradient.reshape(-1)
@@ -135,9 +138,9 @@ class ThcState(Averager):
 
         Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
-        self._scaling.undo_skipped_step()
+        self._steps.scaling.undo_skipped_step()
         scope = {} if self._mesh is None else {"scope": self._mesh.shard}
-        return with_values(self.engine.state_dict(), loss_scale=self._scaling.scale, **scope)
+        return with_values(self.engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.
@@ -151,24 +154,12 @@ class ThcState(Averager):
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
         scale = saved_scale(state["loss_scale"])
         self.engine.load_state_dict(state)
-        self._scaling.scale = scale
+        self._steps.scaling.scale = scale
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
-        self._log_step()
+        self._steps.log()
         self.engine.close()
-
-    def _start_step(self) -> None:
-        self._log_step()
-        self._steps += 1
-        self._drift_warning.step_began()
-        self._scaling.begin_backward()
-        self.engine.start_step()
-
-    def _log_step(self) -> None:
-        """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
-        if self._log.due(self._steps):
-            self._log.update(self.engine.statistics())
 
 
 def _mesh_groups(given: object, dim: str | None, model: nn.Module | None) -> MeshGroups | None:

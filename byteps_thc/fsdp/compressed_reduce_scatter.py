@@ -18,10 +18,9 @@ from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, paramet
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
-from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.row_engine import RowEngine
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 
 
@@ -98,7 +97,7 @@ class CompressedReduceScatter:
     def __init__(
         self,
         group: ParameterGroup,
-        engine: RowEngine | DeviceReduceScatter,
+        engine: FlatEngine,
         steps: BackwardSteps,
         pending: PendingGradients,
         uncompressed: Any,

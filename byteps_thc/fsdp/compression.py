@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from byteps_thc.fsdp.parameters import ShardedParameter
 from byteps_thc.fsdp.steps import BackwardSteps
+from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import saved_scale
 from byteps_thc.pipeline.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.transport.replicas import Replicas
-
-
-class ShardedEngine(Protocol):
-    """What of an engine is needed here."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the engine's state."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state."""
-
-    def statistics(self) -> CompressionStats:
-        """Return the figures."""
-
-    def close(self) -> None:
-        """End the engine."""
 
 
 class FsdpCompression:
@@ -39,7 +24,7 @@ class FsdpCompression:
 
     def __init__(
         self,
-        engine: ShardedEngine,
+        engine: Engine,
         steps: BackwardSteps,
         sizes: Mapping[str, int],
         reordered: Mapping[str, ShardedParameter],

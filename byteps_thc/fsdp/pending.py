@@ -16,7 +16,7 @@ from torch.autograd import Variable
 
 from byteps_thc.errors import InputError
 from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, placed
-from byteps_thc.pipeline.row_engine import RowReduction
+from byteps_thc.pipeline.stages import Reduction
 
 #: x + NOTHING is x, bit for bit, and so is NOTHING + x: with 0.0, -0.0 would become 0.0.
 NOTHING = -0.0
@@ -28,7 +28,7 @@ class PendingGradient:
 
     group: ParameterGroup
     trained: tuple[ShardedParameter, ...]
-    reduction: RowReduction
+    reduction: Reduction
     factor: int
 
     def finish(self) -> None:
@@ -53,7 +53,7 @@ class _BackwardPass:
     under_way: of this pass and earlier ones, to be emptied. failed: here, so that the error's traceback may keep it.
     """
 
-    def __init__(self, under_way: list[RowReduction]) -> None:
+    def __init__(self, under_way: list[Reduction]) -> None:
         self.pending: dict[str, PendingGradient] = {}
         self.failed = False
         self._under_way = under_way
@@ -79,7 +79,7 @@ class PendingGradients:
 
     def __init__(self) -> None:
         self._pass: Callable[[], _BackwardPass | None] = lambda: None
-        self._under_way: list[RowReduction] = []
+        self._under_way: list[Reduction] = []
 
     def add(self, gradient: PendingGradient) -> None:
         """Let the current backward pass finish a gradient at its end, after torch's own callback."""

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
 from byteps_thc.fsdp.parameters import NO_BACKWARD
 from byteps_thc.pipeline.drift_warning import DriftWarning
-from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, ScaledEngine
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
-
-
-class SteppedEngine(ScaledEngine, Protocol):
-    """What of an engine is needed here."""
-
-    def start_step(self) -> None:
-        """Begin a step."""
-
-    def statistics(self) -> CompressionStats:
-        """Return the figures."""
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.loss_scaling import LossScale
+from byteps_thc.pipeline.steps import Steps
 
 
 class BackwardSteps:
@@ -36,7 +26,7 @@ class BackwardSteps:
 
     def __init__(
         self,
-        engine: SteppedEngine,
+        engine: Engine,
         grad_scaler: LossScale | None,
         log_every: int,
         rank: int,
@@ -45,14 +35,18 @@ class BackwardSteps:
         *,
         scale_compared: bool = True,
     ) -> None:
-        self._engine = engine
         self._settle = settle
-        self._drift_warning = drift_warning
-        self.scaling = LossScaling(grad_scaler, [engine], sees_all=False, compared=scale_compared)
-        self._log = RankZeroLog(every=log_every, rank=rank)
+        self._steps = Steps(
+            [engine],
+            grad_scaler,
+            compared=scale_compared,
+            log_every=log_every,
+            rank=rank,
+            drift_warning=drift_warning,
+        )
+        self.scaling = self._steps.scaling
         self._backward = NO_BACKWARD  # of the last gradient
         self._reduced: set[str] = set()  # groups with a gradient in this step
-        self._steps = 0
 
     def begin(self, group: str) -> None:
         """Call before every gradient of a parameter group, which has that name."""
@@ -62,16 +56,8 @@ class BackwardSteps:
             if self.scaling.enabled:
                 self._settle()
                 self.scaling.begin_backward()
-            if not self._steps or group in self._reduced:
-                self._start_step()
+            if not self._steps.count or group in self._reduced:
+                self._settle()
+                self._reduced.clear()
+                self._steps.start()
         self._reduced.add(group)
-
-    def _start_step(self) -> None:
-        self._settle()
-        if self._log.due(self._steps):
-            self._log.update(self._engine.statistics())  # of the steps before
-        self._steps += 1
-        if self._drift_warning is not None:
-            self._drift_warning.step_began()
-        self._reduced.clear()
-        self._engine.start_step()

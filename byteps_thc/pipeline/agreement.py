@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from torch import Tensor
+from typing_extensions import override
+
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.transport.communicator import Communicator
@@ -23,6 +26,12 @@ _FINGERPRINT_BITS = 62  # what all_have_same() takes
 SAME_MODEL = (
     "Names, sizes, order and loss scales must be the same on all ranks: end all of them, and start again with the same "
     "model, GradScaler and checkpoints"
+)
+
+#: What to do about ranks with different sharded gradients.
+SAME_ROWS = (
+    "All ranks must have parameters of the same names and sizes in the same order, use and freeze the same ones (or "
+    "call set_reduce_scatter_unused_params(True)), and have the same loss scale"
 )
 
 
@@ -51,7 +60,30 @@ def label_of(parameters: Sequence[ParameterSlice]) -> str:
     return repr(first) if len(parameters) == 1 else f"the buffer of {first!r} to {last!r}"
 
 
-class RankAgreement:
+class Questions:
+    """Asks nobody: the workers are known to each other by their servers alone, or are one."""
+
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on; 1 before the first call."""
+
+    def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        """Raise InputError on all ranks, naming what each has, unless all ask about the same; waits for them.
+
+        size: elements of the gradient. round: of it. facts: what else must be the same. TransportError or DeadlineError
+        when ranks do not answer. On a device nobody waits, and look() and wait() tell.
+        """
+
+    def spoil(self, values: Tensor) -> None:
+        """Make NaN of values that have been added up although the ranks do not agree, if that is possible."""
+
+    def look(self) -> InputError | None:
+        """Return the error if it is known by now that ranks did not agree, and nobody was told."""
+
+    def wait(self) -> InputError | None:
+        """As look(), for all that was asked before the call."""
+
+
+class RankAgreement(Questions):
     """Asks the other ranks, with 16 bytes to each. communicator: nobody else uses it while a question is under way.
 
     workers: how many ranks there are. hint: what errors end with.
@@ -59,13 +91,15 @@ class RankAgreement:
 
     def __init__(self, communicator: Communicator, workers: int, hint: str = SAME_MODEL) -> None:
         self._communicator, self._workers, self._hint = communicator, workers, hint
+        self._loss_scale = 1.0
 
-    def require_same(self, contents: Contents, loss_scale: float, *facts: str) -> None:
-        """Raise InputError on all ranks, naming what each has, unless all ask about the same; waits for them.
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._loss_scale = scale
 
-        facts: what else must be the same. TransportError or DeadlineError when ranks do not answer.
-        """
-        about = [contents.label, *facts, f"gradients scaled by {loss_scale!r}"]
+    @override
+    def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        about = [contents.label, *facts, f"gradients scaled by {self._loss_scale!r}"]
         asked = int(_hash([*about, contents.layout]), 16) >> (_HASH_BYTES * 8 - _FINGERPRINT_BITS)
         if all_have_same(self._communicator, asked):
             return

@@ -12,8 +12,8 @@ from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.statistics import CompressionStats
 
 
-class EngineBase(Protocol):
-    """What all engines have in common, whatever they reduce.
+class Engine(Protocol):
+    """Averages gradient buffers over the ranks of a group.
 
     They work asynchronously, in order of submission. All ranks must submit the same layouts in the same order. An error
     (a rank died, a wait took longer than policy.deadline_s, ranks compress different gradients) ends the engine: it
@@ -27,6 +27,13 @@ class EngineBase(Protocol):
 
     def start_step(self) -> None:
         """Begin an optimizer step; called once, before its first buffer."""
+
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        """Start averaging; the average is written in place into buffer.gradient, which is the future's value.
+
+        Nobody may touch the gradient until the future is done. Raises InputError for a buffer that cannot be averaged,
+        and the engine's error when it has ended.
+        """
 
     def protect_step(self) -> None:
         """Begin a step that may be skipped; before its first start_step().
@@ -68,14 +75,3 @@ class EngineBase(Protocol):
 
     def close(self) -> None:
         """End the threads; what is in flight fails. May be called again."""
-
-
-class Engine(EngineBase, Protocol):
-    """Averages gradient buffers over the ranks of a group."""
-
-    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
-        """Start averaging; the average is written in place into buffer.gradient, which is the future's value.
-
-        Nobody may touch the gradient until the future is done. Raises InputError for a buffer that cannot be averaged,
-        and the engine's error when it has ended.
-        """

@@ -45,8 +45,6 @@ class EngineState:
         self.steps = 0
         #: gradients begun: no two have the same random keys
         self.round = 0
-        #: what gradients are multiplied by
-        self.loss_scale = 1.0
         self._measured_step = 0  # of which the recorder has the residuals
 
     @property
@@ -75,9 +73,9 @@ class EngineState:
         for store in self.stores.values():
             store.scale(factor)
 
-    def statistics(self) -> CompressionStats:
+    def statistics(self, *, measure_residuals: bool = True) -> CompressionStats:
         """Return the figures. The residuals are measured here, once a step: it takes a pass over all of them."""
-        if self._measured_step != self.steps:
+        if measure_residuals and self._measured_step != self.steps:
             self._measured_step = self.steps
             self.recorder.add_quantization(coordinates=0, clamped=0, lost_energy=self.residuals.energy())
         return self.recorder.snapshot()

@@ -11,21 +11,19 @@ from torch import Tensor
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.agreement import RankAgreement
+from byteps_thc.pipeline.agreement import SAME_ROWS, Questions, RankAgreement
 from byteps_thc.pipeline.device.choice import device_of
-from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.device.recording import record_cuda_graph
-from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.reduce_scatter import ThcReduceScatter
 from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.pipeline.thc_engine import ThcEngine
+from byteps_thc.pipeline.thc_engines import device_engine, host_engine
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator, open_device_communicator
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
-from byteps_thc.transport.ranks import Collectives, RanksTransport
+from byteps_thc.transport.ranks import Collectives, HostSums, RanksTransport
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 from byteps_thc.transport.transport import Transport
@@ -43,12 +41,12 @@ def collective_engine(
     gradients_on: torch.device | None = None,
     *,
     compress_alone: bool = False,
-) -> ThcEngine | DeviceEngine:
+) -> FlatEngine:
     """Return an engine for a process group whose ranks (gloo or NCCL) are the servers too; collective.
 
     Pieces have _PIECE_BYTES of gradient at most unless config says something else. gradients_on: where gradients will
-    be, if that is known; see CompressionPolicy.kernels. compress_alone: see DeviceEngine. ConfigurationError when ranks
-    have different settings, or kernels="device" cannot be had.
+    be, if that is known; see CompressionPolicy.kernels. compress_alone: see device_engine. ConfigurationError when
+    ranks have different settings, or kernels="device" cannot be had.
     """
     workers, worker = process_group.size(), process_group.rank()
     if "partition_bytes" not in config.model_fields_set:
@@ -62,22 +60,22 @@ def collective_engine(
         compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
         on_device = open_device_communicator(process_group, policy.deadline_s)
         record = record_cuda_graph if policy.cuda_graphs else None
-        return DeviceEngine(compressor, policy, on_device, compress_alone=compress_alone, record=record)
-    return _host_engine(process_group, resolved, policy, exact)
+        return device_engine(compressor, policy, on_device, compress_alone=compress_alone, record=record)
+    return _ranks_engine(process_group, resolved, policy, exact, sharded=False)
 
 
 def row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
-) -> ThcReduceScatter | DeviceReduceScatter:
+) -> FlatEngine:
     """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
     communicator = open_communicator(process_group, policy.deadline_s)
     device = _agreed_device(communicator, "reduce-scatter", process_group, config, policy, gradients_on)
     resolved = config.resolve(process_group.size())  # on all ranks or none
     require_same_table(communicator, resolved)
     if device is None:
-        return ThcReduceScatter(process_group, resolved, policy, communicator)
+        return _ranks_engine(process_group, resolved, policy, communicator, sharded=True)
     compressor = open_gpu_compressor(device, resolved, workers=resolved.workers, worker=process_group.rank())
-    return DeviceReduceScatter(compressor, policy, open_device_communicator(process_group, policy.deadline_s))
+    return device_engine(compressor, policy, open_device_communicator(process_group, policy.deadline_s), sharded=True)
 
 
 def _agreed_device(
@@ -107,20 +105,29 @@ def _agreed_device(
     return device
 
 
-def _host_engine(
-    process_group: dist.ProcessGroup, resolved: ResolvedConfig, policy: CompressionPolicy, exact: Communicator
-) -> ThcEngine:
+def _ranks_engine(
+    process_group: dist.ProcessGroup,
+    resolved: ResolvedConfig,
+    policy: CompressionPolicy,
+    exact: Communicator,
+    *,
+    sharded: bool,
+) -> FlatEngine:
+    """Return one in host memory. exact: of the calling rank; nobody else's."""
     workers = process_group.size()
+    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
     collectives = Collectives(*(open_communicator(process_group, policy.deadline_s) for _ in range(3)))
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
-    recorder = StatsRecorder()
-    return ThcEngine(
+    recorder, sums = StatsRecorder(), HostSums(resolved, compressor.pool)
+    return host_engine(
         host_kernels(compressor),
         policy,
-        transport=RanksTransport(resolved, collectives, recorder, compressor.pool),
+        transport=RanksTransport(resolved, collectives, recorder, sums, sharded=sharded),
         exact=exact.sum_,
-        agreement=RankAgreement(exact, workers),
+        questions=RankAgreement(exact, workers, SAME_ROWS) if sharded else RankAgreement(exact, workers),
+        # Gradients of ranks that use other parameters have other sizes, which no fingerprint gets to compare.
+        asks_first=sharded,
         recorder=recorder,
     )
 
@@ -131,7 +138,7 @@ def network_engine(
     network: NetworkConfig,
     policy: CompressionPolicy,
     gradients_on: torch.device | None = None,
-) -> ThcEngine:
+) -> FlatEngine:
     """Return an engine for a process group whose codes thc-ps or a switch sums; collective.
 
     gradients_on: where gradients will be, if that is known; see CompressionPolicy.kernels. Ranks may compress on
@@ -149,8 +156,8 @@ def network_engine(
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)
-    agreement = RankAgreement(exact, workers)
-    return ThcEngine(kernels, policy, transport=transport, exact=exact.sum_, agreement=agreement, recorder=recorder)
+    questions = RankAgreement(exact, workers)
+    return host_engine(kernels, policy, transport=transport, exact=exact.sum_, questions=questions, recorder=recorder)
 
 
 def make_server_engine(
@@ -180,7 +187,9 @@ def make_server_engine(
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)
-    engine = ThcEngine(kernels, policy, transport=transport, exact=_no_exact_sum, recorder=recorder)
+    engine = host_engine(
+        kernels, policy, transport=transport, exact=_no_exact_sum, questions=Questions(), recorder=recorder
+    )
     return engine, transport
 
 

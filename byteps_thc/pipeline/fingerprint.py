@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -149,44 +151,98 @@ def _scale_hash(scale: float) -> int:
     return int.from_bytes(hashlib.blake2b(scale.hex().encode(), digest_size=4).digest()) % _MODULUS
 
 
-class NormWords:
-    """What travels before the codes of a piece: its fingerprint, and the norms of its rows.
+class MeasuredRow(Protocol):
+    """See piece_rows.Row."""
 
-    norms: float32[rows, blocks], to be written before each send.
+    norms: Any
+    max_norms: Any
+
+
+class NormMessage(Protocol):
+    """What travels before the codes of a piece: its fingerprint, and the norms of its rows, used again every round.
+
+    sent: the words for Transfer.send_norms(). They are compared as integers, which are ordered like norms, with NaN
+    above infinity: without the sign that a NaN may have.
     """
 
-    def __init__(
-        self,
-        fingerprints: Fingerprints,
-        names: Sequence[str],
-        columns: int,
-        blocks: int,
-        label: str,
-        layout: str = "",
-    ) -> None:
-        self._fingerprints = fingerprints
-        self._identity = fingerprints.of(names, columns, label, layout)
-        self._round, self._sent = 0, (0, 0)
-        self._words: F32 = np.zeros(norm_words(len(names), blocks), np.float32)
-        self.norms: F32 = self._words[FINGERPRINT_WORDS:].reshape(len(names), blocks)
+    sent: Any
 
-    def begin(self, round: int) -> F32:
-        """Return the words to send in this round, for Transfer.send_norms()."""
-        self._round, self._sent = round, self._fingerprints.words(self._identity, round)
-        self._words[:FINGERPRINT_WORDS].view(np.int32)[:] = self._sent
-        return self._words
+    def begin(self, round: int) -> None:
+        """Begin a round: write the words that depend on its number."""
 
-    def maxima(self, received: F32) -> F32:
-        """Return float32[rows, blocks], the maxima of the norms, from what Transfer.wait_norms() gave.
+    def write(self) -> None:
+        """Put in what was measured."""
 
-        InputError on all workers unless all average the same. Zeros, of a worker that was left behind by a quorum, are
-        nobody's words, and no error.
+    def take(self, received: Any) -> None:
+        """Write the rows' max_norms from what Transfer.wait_norms() gave."""
+
+
+class Agreement(Protocol):
+    """Finds out whether all workers average the same, and what becomes of it when they do not.
+
+    In host memory the next call that knows raises InputError, on all workers. On a device nobody waits for an answer:
+    averages become NaN, residuals stay, and look() or wait() tell later.
+    """
+
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on. Call it while none is under way."""
+
+    def message(
+        self, names: Sequence[str], columns: int, label: str, layout: str, rows: Sequence[MeasuredRow]
+    ) -> NormMessage:
+        """Return the message of a new piece; arguments as those of Fingerprints.of()."""
+
+
+class HostMessage(NormMessage):
+    """In host memory: float32[words]."""
+
+    def __init__(self, fingerprints: Fingerprints, identity: Known, rows: Sequence[MeasuredRow]) -> None:
+        self._fingerprints, self._identity, self._rows = fingerprints, identity, rows
+        self._round, self._own = 0, (0, 0)
+        blocks = [len(row.norms) for row in rows]
+        self.sent: F32 = np.zeros(FINGERPRINT_WORDS + sum(blocks), np.float32)
+        starts = [*itertools.accumulate([FINGERPRINT_WORDS, *blocks])]
+        self._places = [slice(*cut) for cut in itertools.pairwise(starts)]
+
+    def begin(self, round: int) -> None:
+        """See NormMessage."""
+        self._round, self._own = round, self._fingerprints.words(self._identity, round)
+
+    def write(self) -> None:
+        """See NormMessage."""
+        words = self.sent.view(np.int32)
+        words[:FINGERPRINT_WORDS] = self._own
+        for row, place in zip(self._rows, self._places, strict=True):
+            np.bitwise_and(row.norms.view(np.int32), LARGEST_WORD, out=words[place])
+
+    def take(self, received: F32) -> None:
+        """See NormMessage. InputError on all workers unless all average the same.
+
+        Zeros, of a worker that was left behind by a quorum, are nobody's words, and no error.
         """
         largest, complement = (int(word) for word in received[:FINGERPRINT_WORDS].view(np.int32))
         left_behind = largest == complement == 0  # real maxima add up to 2^31 - 1 or more
-        if not left_behind and (largest, complement) != self._sent:
+        if not left_behind and (largest, complement) != self._own:
             raise self._fingerprints.mismatch(self._identity, self._round, (largest, complement))
-        return received[FINGERPRINT_WORDS:].reshape(self.norms.shape)
+        for row, place in zip(self._rows, self._places, strict=True):
+            row.max_norms[:] = received[place]
+
+
+class HostAgreement(Agreement):
+    """In host memory. resolved, worker: see Fingerprints."""
+
+    def __init__(self, resolved: ResolvedConfig, worker: int) -> None:
+        self._fingerprints = Fingerprints(resolved, worker)
+
+    def use_loss_scale(self, scale: float) -> None:
+        """See Agreement."""
+        self._fingerprints.use_loss_scale(scale)
+
+    def message(
+        self, names: Sequence[str], columns: int, label: str, layout: str, rows: Sequence[MeasuredRow]
+    ) -> HostMessage:
+        """See Agreement."""
+        return HostMessage(self._fingerprints, self._fingerprints.of(names, columns, label, layout), rows)
 
 
 def norm_words(rows: int, blocks: int) -> int:

@@ -1,4 +1,4 @@
-"""What an engine with pieces compresses with, and where: in host memory, or on a device."""
+"""What partitions whose codes travel through host memory are compressed with: kernels there, or on a device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from byteps_thc.pipeline.device.memory import DeviceMemory
 from byteps_thc.pipeline.device.staged_compressor import StagedCompressor
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.memory import HOST, Memory
-from byteps_thc.pipeline.piece_compressor import PieceCompressor
+from byteps_thc.pipeline.piece_rows import PartitionCompressor
 from byteps_thc.pipeline.pinned import pinned_zeros
 from byteps_thc.pipeline.staging import StagedSum, Staging, make_device_staging, make_staging
 from byteps_thc.transport.communicator import ExactSum
@@ -34,7 +34,7 @@ class Kernels:
     compressor takes it. tensor: an array of `memory` as a tensor, the same memory.
     """
 
-    compressor: PieceCompressor
+    compressor: PartitionCompressor
     device: torch.device
     stream: SideStream
     memory: Memory[Any]

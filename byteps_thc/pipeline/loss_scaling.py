@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.engine import Engine
 
 
 class LossScale(Protocol):
@@ -14,22 +15,6 @@ class LossScale(Protocol):
 
     def get_scale(self) -> float:
         """Return the factor of the gradients."""
-
-
-class ScaledEngine(Protocol):
-    """What of an engine is needed here; see engine.Engine."""
-
-    def protect_step(self) -> None:
-        """Begin a step that may be skipped."""
-
-    def restore_residuals(self) -> None:
-        """Undo the step's changes of residuals."""
-
-    def use_loss_scale(self, scale: float) -> None:
-        """Have it compared with that of the other workers from the next gradient on."""
-
-    def scale_residuals(self, factor: float) -> None:
-        """Multiply all residuals."""
 
 
 class LossScaling:
@@ -44,7 +29,7 @@ class LossScaling:
     def __init__(
         self,
         scaler: LossScale | None,
-        engines: Sequence[ScaledEngine],
+        engines: Sequence[Engine],
         *,
         sees_all: bool = True,
         compared: bool = True,

@@ -2,59 +2,94 @@
 
     measure -> [norms travel] -> encode -> [codes travel] -> sum -> [sums travel] -> decode
 
-Whoever drives pieces decides when: a thread per stage (stages.py, reduce_scatter.py), or one thread that goes from
-piece to piece (run_in_turn). A Transfer moves what is in brackets. Needs no torch.
+Drivers decide when (drivers.py): a thread per stage, one stream of a device, or one thread that goes from piece to
+piece. A Transfer moves what is in brackets. Needs no torch.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-import numpy as np
-
-from byteps_thc.arrays import Gradient
-from byteps_thc.compressor import LARGEST_NORM
-from byteps_thc.pipeline.fingerprint import Fingerprints, NormWords, norm_words
-from byteps_thc.pipeline.partitioning import partition_spans
-from byteps_thc.pipeline.piece_compressor import PieceCompressor
+from byteps_thc.pipeline.figures import Figures
+from byteps_thc.pipeline.fingerprint import Agreement, norm_words
+from byteps_thc.pipeline.partitioning import column_spans, even_spans
+from byteps_thc.pipeline.piece_rows import Rows
 from byteps_thc.pipeline.rollback import Rollback
-from byteps_thc.pipeline.statistics import GRADIENTS_PER_LOOK, ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
-from byteps_thc.transport.transport import Transfer, Transport
+from byteps_thc.transport.transport import Transport
 
-#: Pieces that a stage is ahead of the next one in run_in_turn(): hides the round trips of norms and codes.
-_LOOKAHEAD = 2
+
+@dataclass(frozen=True)
+class Round:
+    """A round of a gradient. number: the random key, the same on all workers. step: of the optimizer, from 0.
+    compress: False: all of it travels exactly.
+    """
+
+    number: int
+    step: int
+    compress: bool
+
+
+class Piece(Protocol):
+    """What stages do with a piece, in this order; each is called by one thread."""
+
+    def measure(self, gradient: Any, round: int) -> None:
+        """Begin a round with the rows of a gradient, [columns] each, not to be touched until encode() is over."""
+
+    def encode(self, then: Callable[[], None] | None = None) -> None:
+        """Send the codes, and keep what they lack. then: to be done where the codes are written, after them.
+
+        InputError, on all workers, when they have measured different gradients and that is known; nothing has changed
+        then.
+        """
+
+    def sum(self) -> None:
+        """Do this worker's share of the summing, when it has one. Waits for the other workers' codes."""
+
+    def decode(self, out: Any) -> None:
+        """Write the average of a row to out, [columns]. Waits for the sums."""
+
+
+@dataclass(frozen=True)
+class PlacedPiece:
+    """A piece, and the columns of the gradient that it compresses. last: of the gradient."""
+
+    piece: Piece
+    span: slice
+    last: bool
+
+
+class Run(Protocol):
+    """Does work of that name; on a device perhaps by replaying what it has recorded of it (device/recording.py)."""
+
+    def __call__(self, name: str, work: Callable[[], None], *moving: Any) -> None:
+        """moving: what of its tensors may be elsewhere next time."""
+
+
+def run_now(name: str, work: Callable[[], None], *moving: Any) -> None:  # noqa: ARG001
+    """Do it."""
+    work()
 
 
 @dataclass(frozen=True)
 class PieceTools:
     """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU.
 
-    rollback, guard: of residuals where the compressor has them.
+    rollback: of residuals where the rows have them. new_run: makes what does the work of a piece.
     """
 
-    compressor: PieceCompressor
+    rows: Rows
     transport: Transport
-    recorder: StatsRecorder
+    agreement: Agreement
+    figures: Figures
     clock: WorkClock
     rollback: Rollback[Any]
-    guard: ResidualGuard = field(default_factory=ResidualGuard)
-
-    @cached_property
-    def fingerprints(self) -> Fingerprints:
-        """What identifies the pieces."""
-        return Fingerprints(self.compressor.resolved, self.compressor.worker)
-
-    def new_transfer(self, name: str, rows: int, columns: int) -> Transfer:
-        """Return a transfer for pieces of so many rows and columns; name: see Transport."""
-        blocks, padded = self.compressor.sizes(columns)
-        return self.transport.new_transfer(name, norm_words(rows, blocks), padded)
+    new_run: Callable[[], Run] = lambda: run_now
 
     @contextmanager
     def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
@@ -62,178 +97,138 @@ class PieceTools:
         with self.clock.working():
             start = perf_counter()
             yield
-            self.recorder.add_time(**{figure: (perf_counter() - start) * 1e3})
+            self.figures.add_time(**{figure: (perf_counter() - start) * 1e3})
 
 
-class Piece:
-    """Some columns of a gradient, which travel together: a partition for every row, and their transfer.
+@dataclass(frozen=True)
+class Extent:
+    """What is cut into pieces: rows x columns of a gradient.
 
-    The gradient of an all-reduce has one row. That of a reduce-scatter has a row for every rank, which decodes its own.
-
-    names: of the partitions, a random key each; the same on all workers. columns: elements of a row. residuals:
-    float32[columns] for each row, read and written in place, where the kernels work; None without error feedback.
-    transfer: from tools.new_transfer(), for that many rows, and nobody else's until decode() is over. label: what
-    errors call it, the same on all workers. layout: as Fingerprints.of's. decoded: the row to decode.
+    key: names it, the same on all workers. sharded: every worker decodes the row of its number, else all of them the
+    only one. label: what errors call it, the same on all workers. layout: a short text, the same for the same
+    parameters only.
     """
 
-    def __init__(
-        self,
-        tools: PieceTools,
-        transfer: Transfer,
-        names: Sequence[str],
-        columns: int,
-        residuals: Sequence[Any] | None,
-        *,
-        label: str,
-        layout: str = "",
-        decoded: int = 0,
-    ) -> None:
-        blocks, _ = tools.compressor.sizes(columns)
-        self._tools, self._transfer = tools, transfer
-        self._words = NormWords(tools.fingerprints, names, columns, blocks, label, layout)
-        self._norms = self._words.norms
-        codes = transfer.codes.reshape(len(names), -1)
-        self._rows = [
-            tools.compressor.partition(
-                name,
-                columns,
-                residual=None if residuals is None else residuals[row],
-                norms=self._norms[row],
-                codes=codes[row],
-            )
-            for row, name in enumerate(names)
-        ]
-        self._decoded = self._rows[decoded]
-        self._gradients = 0
+    key: str
+    rows: int
+    columns: int
+    sharded: bool
+    label: str
+    layout: str = ""
+
+    def spans(self, rows: Rows) -> list[slice]:
+        """Return the columns of the partitions."""
+        config = rows.resolved.config
+        if self.sharded:
+            return column_spans(self.rows, self.columns, config)
+        return even_spans(self.columns, config.partition_coordinates, config.rotation_block)
+
+    def name(self, row: int, span: slice) -> str:
+        """Return the name of a partition, its random key: the same on all routes."""
+        place = f"{row},{span.start}:{span.stop}" if self.sharded else f"{span.start}:{span.stop}"
+        return f"{self.key}[{place}]"
+
+
+class ThcPiece(Piece):
+    """Some columns of a gradient, which travel together: partitions of every row, and their transfer.
+
+    extent: of the gradient. spans: of the partitions. residual: float32[rows, columns] of the gradient, where the
+    kernels work; None without error feedback.
+    """
+
+    def __init__(self, tools: PieceTools, extent: Extent, spans: Sequence[slice], residual: Any | None) -> None:
+        blocks, padded = tools.rows.sizes(spans)
+        named = [[(extent.name(row, span), span) for span in spans] for row in range(extent.rows)]
+        self.span = slice(spans[0].start, spans[-1].stop)
+        columns = self.span.stop - self.span.start
+        self._tools = tools
+        name = f"{columns} columns" if extent.sharded else named[0][0][0]
+        self._transfer = tools.transport.new_transfer(name, norm_words(extent.rows, blocks), padded)
+        residuals = [None] * extent.rows if residual is None else [row[self.span] for row in residual]
+        self._rows = tools.rows.rows(named, residuals, self._transfer, tools.transport.codes_per_chunk)
+        names = [row[0][0] for row in named]
+        identity = _identity(extent, names, self.span, joint=tools.rows.joint)
+        self._message = tools.agreement.message(*identity, self._rows)
+        self._decoded = self._rows[tools.rows.worker if extent.sharded else 0]
+        self._run = tools.new_run()
+        self._gradient: Sequence[Any] = ()
 
     def measure(self, gradient: Sequence[Any], round: int) -> None:
-        """Begin a round with the rows of a gradient, and send their norms.
-
-        gradient: [columns] for each row, as arrays.gradient_view makes them, or tensors on the device of the kernels;
-        not to be touched until encode() is over.
-        """
-        compressor = self._tools.compressor
+        """See Piece; the rows as arrays.gradient_view makes them, or tensors on the device of the kernels."""
+        self._gradient = gradient
         with self._tools.working("encode_ms"):
-            for partition, row in zip(self._rows, gradient, strict=True):
-                compressor.measure(partition, row, round=round, bfloat16=_is_bfloat16(row))
-        self._transfer.send_norms(self._words.begin(round))
+            for row in self._rows:
+                row.begin(round)
+            self._message.begin(round)
+            self._run("norms", partial(self._measure, gradient), *gradient)
+        self._transfer.send_norms(self._message.sent)
 
-    def encode(self) -> None:
-        """Rotate, quantize and send the codes; keep the residuals. Waits for the maximum norms.
-
-        InputError, on all workers, when they have measured different gradients; nothing has changed then.
-        """
-        tools = self._tools
-        max_norms = self._words.maxima(self._transfer.wait_norms())
-        if not (max_norms <= LARGEST_NORM).all():
-            tools.rollback.request()
+    def encode(self, then: Callable[[], None] | None = None) -> None:
+        """See Piece. Waits for the maximum norms."""
+        tools, gradient = self._tools, self._gradient
+        received = self._transfer.wait_norms()
+        for row in self._rows:
+            if row.residual is not None:
+                tools.rollback.save(row.residual)
         with tools.working("encode_ms"):
-            for partition, maxima in zip(self._rows, max_norms, strict=True):
-                if partition.residual is not None:
-                    tools.rollback.save(partition.residual)
-                tools.compressor.encode(partition, maxima)
+            self._run("codes", partial(self._encode, gradient, received, then), *gradient, self._transfer.codes)
+        if tools.rollback.active:
+            for row in self._rows:
+                tools.rollback.request_unless(row.finite())
+        self._gradient = ()
         self._transfer.send_codes()
-        self._gradients += 1
-        if self._gradients % GRADIENTS_PER_LOOK == 0:
-            for partition in self._rows:
-                tools.guard.look(partition)
-        norms = self._norms.reshape(-1)
-        tools.recorder.add_quantization(
-            coordinates=sum(partition.coordinates for partition in self._rows),
-            clamped=sum(partition.clamped for partition in self._rows),
-            energy=float(np.dot(norms, norms)),
-            # The engine measures it when somebody asks.
-            lost_energy=0.0 if all(partition.residual_kept for partition in self._rows) else None,
-        )
+        tools.figures.encoded(self._rows)
 
     def sum(self) -> None:
-        """Do this worker's share of the summing, when it has one. Waits for the other workers' codes."""
+        """See Piece."""
         self._transfer.wait_codes()
         with self._tools.working("encode_ms"):
-            self._transfer.sum()
+            self._run("sums", self._transfer.sum, self._transfer.codes)
+        self._transfer.send_sums()
 
     def decode(self, out: Any) -> None:
-        """Write the average of a row to out, [columns]. Waits for the sums."""
+        """See Piece."""
         self._transfer.wait_sums()
         with self._tools.working("decode_ms"):
-            sums, contributions = self._transfer.aggregate()
-            self._tools.compressor.decode(
-                self._decoded,
-                sums,
-                contributions,
-                out,
-                codes_per_chunk=self._tools.transport.codes_per_chunk,
-                bfloat16=_is_bfloat16(out),
-            )
+            self._run("average", partial(self._decode, out), out, self._transfer.codes)
+        self._tools.transport.done(self._transfer)
+
+    def _measure(self, gradient: Sequence[Any]) -> None:
+        for row, mine in zip(self._rows, gradient, strict=True):
+            row.measure(mine)
+        self._message.write()
+
+    def _encode(self, gradient: Sequence[Any], received: Any, then: Callable[[], None] | None) -> None:
+        self._message.take(received)
+        for row, mine in zip(self._rows, gradient, strict=True):
+            row.encode(mine)
+        if then is not None:
+            then()
+
+    def _decode(self, out: Any) -> None:
+        self._decoded.decode(*self._transfer.aggregate(), out)
 
 
-@dataclass(frozen=True)
-class PlacedPiece:
-    """A piece, and the part of the gradient that it compresses."""
+def make_pieces(tools: PieceTools, extent: Extent, residual: Any | None) -> Iterator[PlacedPiece]:
+    """Give the pieces of a gradient, made when asked for: later ones may use the memory of those that are done.
 
-    piece: Piece
-    span: slice
-
-
-def make_pieces(
-    tools: PieceTools, key: str, size: int, residual: Any | None, *, label: str, layout: str = ""
-) -> list[PlacedPiece]:
-    """Return the pieces of a gradient `key` of `size` elements.
-
-    residual: float32[size], see Piece; None: no error feedback. label: what errors call the gradient. layout: as
-    Fingerprints.of's.
+    residual: float32[rows, columns], see ThcPiece.
     """
-    placed = []
-    for name, span in partition_spans(key, size, tools.compressor.config):
-        columns = span.stop - span.start
-        transfer = tools.new_transfer(name, 1, columns)
-        part = f"elements {span.start} to {span.stop} of {size}" if columns < size else f"{size} elements"
-        kept = None if residual is None else [residual[span]]
-        piece = Piece(tools, transfer, [name], columns, kept, label=f"{label} ({part})", layout=layout)
-        placed.append(PlacedPiece(piece, span))
-    return placed
+    spans = extent.spans(tools.rows)
+    for group in [spans] if tools.rows.joint else [[span] for span in spans]:
+        piece = ThcPiece(tools, extent, group, residual)
+        yield PlacedPiece(piece, piece.span, last=piece.span.stop == extent.columns)
 
 
-@dataclass(frozen=True)
-class Passage:
-    """A piece's way through one round. gradient, out: see Piece."""
-
-    piece: Piece
-    gradient: Sequence[Gradient]
-    out: Gradient
-
-
-def run_in_turn(tools: PieceTools, passages: Iterable[Passage], round: int) -> None:
-    """Take pieces through a round, in this thread; the time in which it only waited is counted as communicate_ms.
-
-    While some pieces' norms or codes travel, others are encoded and decoded, in an order that is the same everywhere.
-    """
-    measured: deque[Passage] = deque()
-    encoded: deque[Passage] = deque()
-    tools.clock.buffers(+1)
-    try:
-        for passage in passages:
-            passage.piece.measure(passage.gradient, round)
-            measured.append(passage)
-            _go_on(measured, encoded, _LOOKAHEAD)
-        while measured or encoded:
-            _go_on(measured, encoded, 0)
-    finally:
-        tools.clock.buffers(-1)
-        tools.recorder.add_time(communicate_ms=tools.clock.take_idle_ms())
-
-
-def _go_on(measured: deque[Passage], encoded: deque[Passage], ahead: int) -> None:
-    """Encode a piece that is more than `ahead` behind the last one measured; likewise decode one."""
-    if len(measured) > ahead:
-        measured[0].piece.encode()
-        encoded.append(measured.popleft())
-    if len(encoded) > (_LOOKAHEAD if measured else 0):
-        passage = encoded.popleft()
-        passage.piece.sum()
-        passage.piece.decode(passage.out)
-
-
-def _is_bfloat16(view: Any) -> bool:
-    """gradient_view gives uint16 for bfloat16 tensors alone; a tensor says itself what it is."""
-    return isinstance(view, np.ndarray) and view.dtype == np.uint16
+def _identity(extent: Extent, names: Sequence[str], span: slice, *, joint: bool) -> tuple[Sequence[str], int, str, str]:
+    """Return what identifies a piece, for Agreement.message(): names, elements of a row, label, layout."""
+    columns = span.stop - span.start
+    if joint:
+        size = extent.rows * extent.columns
+        return [extent.key], size, f"{extent.label} ({size} elements)", extent.layout
+    part = f"elements {span.start} to {span.stop} of {extent.columns}"
+    if extent.sharded:
+        part = f"columns {span.start} to {span.stop} of {extent.columns}"
+    elif columns == extent.columns:
+        part = f"{columns} elements"
+    return names, columns, f"{extent.label} ({part})", extent.layout

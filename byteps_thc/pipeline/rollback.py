@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Any, Generic
 
 from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
 
@@ -44,6 +44,11 @@ class Rollback(Generic[ArrayT]):
     def request(self) -> None:
         """Note that an average of the step is not finite: the step will be skipped."""
         self._requested = True
+
+    def request_unless(self, fine: Any) -> None:
+        """As request(), unless that is so: a bool, or a tensor of one element."""
+        if self.active and not fine:
+            self.request()
 
     def restore(self) -> None:
         """Bring the residuals back to what they were at begin(); what is saved is kept."""

@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor
-
 from byteps_thc.pipeline.buffers import ParameterSlice
 
 
@@ -47,20 +44,3 @@ class ShardMatrix:
             position = part.stop
         if position < self.size:
             yield slice(position, self.size)
-
-
-class ExactColumns:
-    """Columns that travel uncompressed, side by side in float32. Of a row's average all ranks get to know all."""
-
-    def __init__(self, matrix: ShardMatrix, gradient: Tensor) -> None:
-        self._columns = matrix.exact
-        rows = gradient.view(matrix.rows, matrix.columns)
-        parts = [rows[:, start:stop].float() for start, stop in matrix.exact]
-        self.sums = torch.cat(parts, dim=1) if parts else gradient.new_zeros(matrix.rows, 0, dtype=torch.float32)
-
-    def write_average(self, output: Tensor, worker: int, workers: Tensor) -> None:
-        """Write the columns of row `worker` of the sums, divided by `workers`, float32[]."""
-        # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
-        averages = torch.split(self.sums[worker] / workers, [stop - start for start, stop in self._columns])
-        for (start, stop), average in zip(self._columns, averages, strict=True):
-            output[start:stop] = average

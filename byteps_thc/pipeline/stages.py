@@ -1,100 +1,140 @@
-"""What the threads of an engine do with a gradient buffer, a thread per stage of its pieces (piece.py):
+"""What happens to a gradient, whatever it is compressed with and wherever that is:
 
     measure -> encode -> sum -> decode
 
-Buffers and pieces overlap. What is not compressed travels beside the pieces: it leaves in the second stage, once all
-workers are known to have the same gradient, and is put back in the last one.
+piece by piece (piece.py). What is not compressed travels beside the pieces: it leaves once all workers are known to
+have the same gradient, and is put back in the last stage. drivers.py says who calls.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.pipeline.agreement import RankAgreement
-from byteps_thc.pipeline.exact import ExactPart, finish_exact, take_exact
-from byteps_thc.pipeline.kernels import Kernels
-from byteps_thc.pipeline.piece import PieceTools, PlacedPiece
-from byteps_thc.pipeline.prepared_buffer import StagedBuffer
+from byteps_thc.pipeline.agreement import Contents, Questions
+from byteps_thc.pipeline.layout import ExactPart, Layout
+from byteps_thc.pipeline.piece import PlacedPiece, Round
+from byteps_thc.pipeline.rollback import Rollback
+from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import ExactSum
 
 
-@dataclass
-class Job:
-    """A buffer on its way.
+@dataclass(eq=False)
+class Reduction:
+    """A gradient on its way to its average, which `gradient` is for: what the future gives.
 
-    round: the random key. compress: False: all of it travels exactly. staged: the gradient where the kernels work.
-    exact: what travels exactly, under way.
+    source: what is averaged; the same tensor in an all-reduce. layout: None: nothing is averaged, it is only asked
+    whether all ranks have the same. contents: what that is. staged: the source where the kernels work. out: where the
+    average is written there. exact: what travels exactly.
     """
 
+    key: str
+    contents: Contents
     gradient: Tensor
-    prepared: StagedBuffer
-    round: int
-    compress: bool
+    source: Tensor
+    layout: Layout | None
+    round: Round
     future: Future[Tensor]
     staged: Tensor
+    out: Tensor
     exact: ExactPart | None = None
+    _taken: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        if self.source is not self.gradient:
+            self.future.add_done_callback(lambda _: self._taken.set())
+
+    def wait(self) -> Tensor:
+        """Wait for the average, and return it. Raises the engine's error."""
+        return self.future.wait()
+
+    def wait_taken(self) -> None:
+        """Wait until the memory of a source of its own is free again. Raises the engine's error."""
+        self._taken.wait()
+        if self.future.done():
+            self.future.wait()
+
+    def release_source(self) -> None:
+        """Let go of the source: what is needed of it is in codes."""
+        self.source = self.staged = self.source.new_empty(0)
+        self._taken.set()
 
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of a job; None: a job without pieces. last: of its job."""
+    """A piece of a gradient; None: a gradient without pieces. last: of its gradient."""
 
-    job: Job
+    job: Reduction
     placed: PlacedPiece | None
     last: bool
 
 
 class Stages:
-    """The functions of the threads, in which the stream of the kernels is the current one.
+    """The stages, each to be called in the order of the gradients.
 
-    agreement: asked about what has no pieces; None: exact sums go by the gradients' names. loss_scale: of gradients.
-    finish: called with every job whose gradient is the average now, or will be when the stream gets there.
+    view: a flat tensor as pieces take it. exact: sums what travels exactly. asks_first: whether nothing but questions
+    tells that all ranks have the same, so that every gradient is asked about before anything else. finish: told of
+    gradients that have their averages.
     """
 
     def __init__(
         self,
-        tools: PieceTools,
-        kernels: Kernels,
+        recorder: StatsRecorder,
+        rollback: Rollback[Any],
+        *,
+        worker: int,
+        workers: int,
+        device: torch.device,
+        view: Callable[[Tensor], Any],
         exact: ExactSum,
-        agreement: RankAgreement | None,
-        loss_scale: Callable[[], float],
-        finish: Callable[[Job], None],
+        questions: Questions,
+        asks_first: bool,
+        finish: Callable[[Reduction], None],
     ) -> None:
-        self._tools = tools
-        self._view = kernels.view
-        self._workers = torch.tensor(float(tools.compressor.workers), device=kernels.device)
-        self._exact = kernels.sum_here(exact, tools.recorder)
-        self._agreement, self._loss_scale = agreement, loss_scale
+        self._recorder, self._rollback = recorder, rollback
+        self._worker, self._workers = worker, workers
+        self._divisor = torch.tensor(float(workers), device=device)
+        self._view, self._exact = view, exact
+        self._questions, self._asks_first = questions, asks_first
         self._finish = finish
 
-    def measure(self, job: Job) -> Iterator[Task]:
+    def measure(self, job: Reduction) -> Iterator[Task]:
         """Take out what travels exactly, and send the norms of the pieces."""
-        job.staged = job.prepared.staging.fetch(job.gradient)
-        self._take_exact(job)
-        pieces = job.prepared.pieces if job.compress else []
-        flat = self._view(job.staged)
-        for placed in pieces:
-            placed.piece.measure([flat[placed.span]], job.round)
-            yield Task(job, placed, placed is pieces[-1])
-        if not pieces:
-            yield Task(job, None, True)
+        layout = job.layout
+        if self._asks_first or layout is None:
+            self._ask(job)
+        if layout is None:
+            yield Task(job, None, last=True)
+            return
+        job.staged = layout.staging.fetch(job.source)
+        job.out = job.staged if job.source is job.gradient else job.gradient
+        self._take_exact(job, layout)
+        rows = job.staged.view(layout.rows, layout.columns)
+        placed = None
+        for placed in layout.pieces(job.round):
+            placed.piece.measure([self._view(row[placed.span]) for row in rows], job.round.number)
+            yield Task(job, placed, placed.last)
+        if placed is None:
+            yield Task(job, None, last=True)
 
     def encode(self, task: Task) -> Iterator[Task]:
         """Send the codes, and what travels exactly once no worker can have another gradient."""
-        job = task.job
+        job, layout = task.job, task.job.layout
         if task.placed is not None:
-            task.placed.piece.encode()
-            if task.last:
-                job.prepared.clear_residual()
-        elif self._agreement is not None:
-            self._agreement.require_same(job.prepared.contents, self._loss_scale(), f"round {job.round}")
+            assert layout is not None
+            task.placed.piece.encode(layout.clear_residual if task.last else None)
+        elif layout is not None and not self._asks_first:
+            self._ask(job)
         if job.exact is not None and job.exact.sum is None:
-            job.exact.start(self._exact, self._tools.recorder, self._tools.compressor.workers)
+            self._start_exact(job.exact)
+        if task.last and job.source is not job.gradient:
+            job.release_source()
         yield task
 
     def sum(self, task: Task) -> Iterator[Task]:
@@ -107,28 +147,41 @@ class Stages:
         """Write the average; with the last piece, put back what travelled exactly."""
         job = task.job
         if task.placed is not None:
-            task.placed.piece.decode(self._view(job.staged)[task.placed.span])
+            task.placed.piece.decode(self._view(job.out[task.placed.span]))
         if task.last:
-            self._finish_exact(job)
-            rollback = self._tools.rollback
-            # Averages of finite norms can only leave the range of float16.
-            if rollback.active and job.staged.dtype == torch.float16 and not job.staged.isfinite().all():
-                rollback.request()
-            job.prepared.staging.put_back(job.gradient)
+            if job.layout is not None:
+                self._finish_exact(job, job.layout)
+                if self._rollback.active and job.out.dtype == torch.float16:
+                    # Averages of finite norms can only leave the range of float16.
+                    self._rollback.request_unless(job.out.isfinite().all())
+                job.layout.staging.put_back(job.gradient)
             self._finish(job)
         return iter(())
 
-    def _take_exact(self, job: Job) -> None:
-        prepared = job.prepared
-        job.exact = take_exact(prepared, job.staged, job.compress)
-        exact = 0 if job.exact is None else job.exact.values.numel()
-        self._tools.recorder.add_gradient(compressed=prepared.size - exact, uncompressed=exact)
+    def _ask(self, job: Reduction) -> None:
+        facts: tuple[str, ...] = ()
+        if job.layout is not None and not job.layout.extent.sharded:
+            facts = (f"round {job.round.number}", str(job.source.dtype))
+        self._questions.require_same(job.contents, job.source.numel(), job.round.number, *facts)
 
-    def _finish_exact(self, job: Job) -> None:
+    def _take_exact(self, job: Reduction, layout: Layout) -> None:
+        if layout.pieces_carry_all:
+            return
+        job.exact = layout.take_exact(job.staged, job.round.compress)
+        exact = 0 if job.exact is None else job.exact.values.numel()
+        self._recorder.add_gradient(compressed=layout.compressed if job.round.compress else 0, uncompressed=exact)
+        if self._asks_first and job.exact is not None:
+            self._start_exact(job.exact)
+
+    def _start_exact(self, exact: ExactPart) -> None:
+        self._recorder.add_collective(2 * exact.values.nbytes, self._workers)
+        exact.start(self._exact)
+
+    def _finish_exact(self, job: Reduction, layout: Layout) -> None:
         if job.exact is None:
             return
         job.exact.wait()
-        with self._tools.working("decode_ms"):
-            average = finish_exact(job.exact, job.prepared, job.staged, job.compress, self._workers)
-            if self._tools.rollback.active and not average.isfinite().all():
-                self._tools.rollback.request()
+        self._questions.spoil(job.exact.values)
+        if self._rollback.active:
+            self._rollback.request_unless(job.exact.values.isfinite().all())
+        layout.put_exact(job.exact, job.out, self._worker, self._divisor)

@@ -28,13 +28,14 @@ from byteps_thc.engines import choose_policy, choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
+from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
-from byteps_thc.pipeline.loss_scaling import LossScale, LossScaling, saved_scale
+from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_sound, with_values
-from byteps_thc.pipeline.stage_threads import StageThreads
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog
+from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.steps import Steps
 from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement, ServersAgreement
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
@@ -92,13 +93,16 @@ class ThcReducer:
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = None if group is None else RankReplicas(group, policy.deadline_s)
         network = where if isinstance(where, NetworkConfig) else None
-        self._drift_warning = DriftWarning(network, self._engine.workers, self.replicas)
         self._grad_scaler = grad_scaler
-        # A call may have some of the gradients only, so the engine may not see why a step is skipped.
-        compared = not may_drift(network, self._engine.workers)
-        self._scaling = LossScaling(grad_scaler, [self._engine], sees_all=False, compared=compared)
-        self._log = RankZeroLog(every=log_every, rank=self._engine.worker)
-        self._steps = 0
+        self._steps = Steps(
+            [self._engine],
+            grad_scaler,
+            sees_all=False,  # a call may have some of the gradients only
+            compared=not may_drift(network, self._engine.workers),
+            log_every=log_every,
+            rank=self._engine.worker,
+            drift_warning=DriftWarning(network, self._engine.workers, self.replicas),
+        )
         # What all ranks have agreed on; written by the agree thread.
         self._packings: dict[tuple[Signature, ...], Packing] = {}
         self._known: dict[str, Signature] = {}
@@ -148,7 +152,7 @@ class ThcReducer:
         own = [tensor.detach() for tensor in tensors.values()]
         if self._grad_scaler is not None:
             self._require_idle("all_reduce with a grad_scaler")
-            self._scaling.begin_backward()
+            self._steps.scaling.begin_backward()
         with self._lock:
             self._require_working()
             for call in self._in_flight:
@@ -183,8 +187,8 @@ class ThcReducer:
         is in flight.
         """
         self._require_idle("state_dict")
-        self._scaling.undo_skipped_step()
-        return with_values(self._engine.state_dict(), loss_scale=self._scaling.scale)
+        self._steps.scaling.undo_skipped_step()
+        return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.
@@ -195,7 +199,7 @@ class ThcReducer:
         require_sound(state, self.parameter_sizes, complete=False)
         scale = saved_scale(state.get("loss_scale"))
         self._engine.load_state_dict(state)
-        self._scaling.scale = scale
+        self._steps.scaling.scale = scale
 
     def close(self) -> None:
         """End the threads, and leave the servers; what is in flight fails. At the latest, Python's end does it."""
@@ -204,7 +208,7 @@ class ThcReducer:
         self._fail(TransportError("the reducer was closed"))
         self._engine.close()
         self._threads.join()
-        self._log_step()
+        self._steps.log()
 
     def _new_packing(self, signature: tuple[Signature, ...]) -> Packing:
         for now in signature:
@@ -226,10 +230,7 @@ class ThcReducer:
             return
         self._packings[call.packing.signature] = call.packing
         self._known |= {now[0]: now for now in call.packing.signature}
-        self._log_step()
-        self._steps += 1
-        self._drift_warning.step_began()
-        self._engine.start_step()
+        self._steps.start()
         # The engine begins with what the current streams, which are this thread's, have done by then.
         for device, event in zip(call.packing.cuda_devices, call.ready, strict=True):
             torch.cuda.current_stream(device).wait_event(event)
@@ -270,11 +271,6 @@ class ThcReducer:
         with self._lock:
             if self._in_flight:
                 raise InputError(f"{what}: {len(self._in_flight)} calls are in flight, wait() for them first")
-
-    def _log_step(self) -> None:
-        """Log the step that is over, if its turn has come; statistics are not free, so they are taken only then."""
-        if self._log.due(self._steps):
-            self._log.update(self._engine.statistics())
 
 
 def _words(signature: Signature) -> str:

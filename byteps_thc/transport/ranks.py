@@ -4,26 +4,32 @@ all-to-all of packed codes -> lookup_sum of the own shard -> all-gather of packe
 ranks, 4-bit codes and sums of s bits: (4 + s) / 8 (n - 1) / n bytes; a ring all-reduce of bf16 takes 4 (n - 1) / n.
 
 In a reduce-scatter the shards are the rows of the gradient, and nobody needs the sums of others: no all-gather.
+
+Norms, codes and sums are where the kernels are: in host memory, each transfer's own; or in that of a device, which
+transfers have in turn, because its stream does one after the other.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, everybody, value_dtype
+from byteps_thc.arrays import everybody, value_dtype
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.transport.communicator import Communicator, Waitable, max_volume_bytes
-from byteps_thc.transport.max_norms import MaxNorms
 from byteps_thc.transport.recorder import TrafficRecorder
-from byteps_thc.transport.shards import ShardLayout, packs_sums
+from byteps_thc.transport.shards import ShardLayout, SumRoom, Workspace, packs_sums
 from byteps_thc.transport.transport import Transfer, Transport
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,42 @@ class Collectives:
     sums: Communicator
 
 
-class ScatterTransport(Transport):
-    """Sums rows: each rank gets the sums of the row of its number. A piece has as many rows as there are ranks.
+class SumKernels(Protocol):
+    """What a rank sums with; see gpu.GpuCompressor."""
 
-    pool: threads that sum; None: the calling one.
+    def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
+        """Write the sums of table values; codes: uint8[ranks, bytes]. sums: uint8 or uint16 (value_bits)."""
+
+    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
+        """Write sums as a stream of sum_bits each, uint8."""
+
+
+class HostSums(SumKernels):
+    """In host memory. pool: threads that sum; None: the calling one."""
+
+    def __init__(self, resolved: ResolvedConfig, pool: _core.ThreadPool | None = None) -> None:
+        self._resolved, self._pool = resolved, pool
+
+    @override
+    def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
+        table, bits, out = self._resolved.table.array, self._resolved.config.bits, sums.numpy()
+        for rank, mine in enumerate(codes.numpy()):
+            _core.lookup_sum(mine, table, out, bits=bits, add=rank > 0, pool=self._pool)
+
+    @override
+    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
+        _core.pack(sums.numpy(), packed.numpy(), bits=self._resolved.sum_bits, pool=self._pool)
+
+    def unpack_sums(self, packed: Tensor, sums: npt.NDArray[Any]) -> None:
+        """Write what pack_sums() has packed."""
+        _core.unpack(packed.numpy(), sums, bits=self._resolved.sum_bits, pool=self._pool)
+
+
+class RanksTransport(Transport):
+    """Sums among the ranks of a group.
+
+    sharded: a piece has as many rows as there are ranks, and each rank gets the sums of its own; otherwise it has one,
+    of which all ranks get the sums. collectives: of tensors on `device`, where `sums` works, too.
     """
 
     codes_per_chunk = None
@@ -48,66 +86,73 @@ class ScatterTransport(Transport):
         resolved: ResolvedConfig,
         collectives: Collectives,
         recorder: TrafficRecorder,
-        pool: _core.ThreadPool | None = None,
+        sums: SumKernels,
+        device: torch.device = _CPU,
+        *,
+        sharded: bool = False,
     ) -> None:
-        self.resolved, self.collectives, self.recorder, self.pool = resolved, collectives, recorder, pool
+        self.resolved, self.collectives, self.recorder, self.sums = resolved, collectives, recorder, sums
+        self.sharded = sharded
+        #: on a device
+        self.workspace = None if isinstance(sums, HostSums) else Workspace(resolved, device)
+        self.lends = sharded and self.workspace is None
+        self._free: defaultdict[int, list[Transfer]] = defaultdict(list)  # by codes
 
     @override
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
-        return ScatterTransfer(self, norms, codes)
+        if self.lends and self._free[codes]:
+            return self._free[codes].pop()
+        layout = (ShardLayout.of_rows if self.sharded else ShardLayout.of)(self.resolved, codes)
+        return RanksTransfer(self, layout) if self.workspace is not None else HostRanksTransfer(self, layout)
+
+    @override
+    def done(self, transfer: Transfer) -> None:
+        if self.lends:
+            assert isinstance(transfer, RanksTransfer)
+            self._free[transfer.layout.codes].append(transfer)
 
     def count(self, volume_bytes: int) -> None:
         """Report a collective."""
         self.recorder.add_collective(volume_bytes, self.resolved.workers)
 
 
-class RanksTransport(ScatterTransport):
-    """Sums the one row that a piece has, for all ranks."""
+class RanksTransfer(Transfer):
+    """Of a piece on a device. Its tensors are the workspace's, and may be others in the next round."""
 
-    @override
-    def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
-        return RanksTransfer(self, norms, codes)
-
-    def unpacked(self, buffer: torch.Tensor, count: int) -> npt.NDArray[Any]:
-        """Return an array for the sums in a uint8 buffer of the wire: the same memory, unless they are packed there."""
-        dtype = value_dtype(self.resolved.value_bits)
-        return np.zeros(count, dtype) if packs_sums(self.resolved) else buffer.numpy().view(dtype)
-
-
-class ScatterTransfer(Transfer):
-    """norms: words of all rows of a piece. shard_codes: codes that each rank sums."""
-
-    def __init__(self, transport: ScatterTransport, norms: int, shard_codes: int) -> None:
+    def __init__(self, transport: RanksTransport, layout: ShardLayout) -> None:
         self._transport = transport
-        resolved = transport.resolved
-        workers = resolved.workers
-        shard_bytes = _core.code_bytes(shard_codes, resolved.config.bits)
-        self._max_norms = MaxNorms(norms)
-        self._sent_codes = _bytes(workers * shard_bytes)
-        self._shards = _bytes(workers * shard_bytes)
-        self._contributions = everybody(workers)
-        # NumPy views of the same memory for the kernels.
-        self.codes: U8 = self._sent_codes.numpy()
-        self._shard_of: list[U8] = list(self._shards.numpy().reshape(workers, shard_bytes))
-        self._own_sums: npt.NDArray[Any] = np.zeros(shard_codes, value_dtype(resolved.value_bits))
+        self.layout = layout
+        self._workspace = transport.workspace or Workspace(transport.resolved, _CPU)
+        self.codes: Any = self.room.codes
+        self._norms: Any
         self._norm_work: Waitable
         self._code_work: Waitable
+        self._sum_work: Waitable
+
+    @property
+    def room(self) -> SumRoom:
+        """Its memory in this round."""
+        return self._workspace.room(self.layout)
 
     @override
-    def send_norms(self, norms: F32) -> None:
-        self._max_norms.begin(norms)
-        self._norm_work = self._transport.collectives.norms.max_(self._max_norms.bits)
-        self._transport.count(max_volume_bytes(norms.nbytes, self._transport.resolved.workers))
+    def send_norms(self, norms: Any) -> None:
+        self._norms = norms
+        if isinstance(self.codes, Tensor):
+            self.codes = self.room.codes
+        words = norms.view(torch.int32) if isinstance(norms, Tensor) else torch.from_numpy(norms.view(np.int32))
+        self._norm_work = self._transport.collectives.norms.max_(words)
+        self._transport.count(max_volume_bytes(words.nbytes, self._transport.resolved.workers))
 
     @override
-    def wait_norms(self) -> F32:
+    def wait_norms(self) -> Any:
         self._norm_work.wait()
-        return self._max_norms.values
+        return self._norms
 
     @override
     def send_codes(self) -> None:
-        self._code_work = self._transport.collectives.codes.all_to_all(self._shards, self._sent_codes)
-        self._transport.count(self._sent_codes.numel())
+        room = self.room
+        self._code_work = self._transport.collectives.codes.all_to_all(room.received.view(-1), room.sent)
+        self._transport.count(room.sent.numel())
 
     @override
     def wait_codes(self) -> None:
@@ -115,62 +160,46 @@ class ScatterTransfer(Transfer):
 
     @override
     def sum(self) -> None:
-        resolved = self._transport.resolved
-        for rank, codes in enumerate(self._shard_of):
-            _core.lookup_sum(
-                codes,
-                resolved.table.array,
-                self._own_sums,
-                bits=resolved.config.bits,
-                add=rank > 0,
-                pool=self._transport.pool,
-            )
+        room = self.room
+        self._transport.sums.lookup_sum(room.received, room.sums)
+        if room.packed.data_ptr() != room.sums.data_ptr():
+            self._transport.sums.pack_sums(room.sums, room.packed)
+
+    @override
+    def send_sums(self) -> None:
+        if self._transport.sharded:
+            return
+        room = self.room
+        self._sum_work = self._transport.collectives.sums.all_gather(room.gathered, room.packed)
+        self._transport.count(room.gathered.numel())
 
     @override
     def wait_sums(self) -> None:
-        pass
+        if not self._transport.sharded:
+            self._sum_work.wait()
 
     @override
-    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
-        return self._own_sums, self._contributions
+    def aggregate(self) -> tuple[Any, Any]:
+        return self.room.aggregate, None
 
 
-class RanksTransfer(ScatterTransfer):
-    """The one row of a piece, cut into a shard for each rank, and the sums of all shards."""
+class HostRanksTransfer(RanksTransfer):
+    """Of a piece in host memory: its kernels take NumPy arrays, and sums that are not packed."""
 
-    def __init__(self, transport: RanksTransport, norms: int, codes: int) -> None:
+    def __init__(self, transport: RanksTransport, layout: ShardLayout) -> None:
+        super().__init__(transport, layout)
         resolved = transport.resolved
-        layout = ShardLayout.of(resolved, codes)
-        super().__init__(transport, norms, layout.shard_codes)
-        self._gathering = transport
-        self._count = codes
-        self._sent_sums = _bytes(layout.sum_bytes)
-        self._sums = _bytes(layout.workers * layout.sum_bytes)
-        self.codes = self.codes[: layout.code_bytes]
-        self._own_sums = transport.unpacked(self._sent_sums, layout.shard_codes)
-        self._all_sums = transport.unpacked(self._sums, layout.workers * layout.shard_codes)
-        self._sum_work: Waitable
+        self.codes = self.room.codes.numpy()
+        self._contributions = everybody(resolved.workers)
+        unpacks = packs_sums(resolved) and not transport.sharded
+        self._unpacked = (
+            np.zeros(layout.workers * layout.shard_codes, value_dtype(resolved.value_bits)) if unpacks else None
+        )
 
     @override
-    def sum(self) -> None:
-        super().sum()
-        transport = self._gathering
-        if packs_sums(transport.resolved):
-            _core.pack(self._own_sums, self._sent_sums.numpy(), bits=transport.resolved.sum_bits, pool=transport.pool)
-        self._sum_work = transport.collectives.sums.all_gather(self._sums, self._sent_sums)
-        transport.count(self._sums.numel())
-
-    @override
-    def wait_sums(self) -> None:
-        self._sum_work.wait()
-
-    @override
-    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
-        if packs_sums(self._gathering.resolved):
-            sum_bits, pool = self._gathering.resolved.sum_bits, self._gathering.pool
-            _core.unpack(self._sums.numpy(), self._all_sums, bits=sum_bits, pool=pool)
-        return self._all_sums[: self._count], self._contributions
-
-
-def _bytes(size: int) -> torch.Tensor:
-    return torch.zeros(size, dtype=torch.uint8)
+    def aggregate(self) -> tuple[Any, Any]:
+        if self._unpacked is None:
+            return self.room.aggregate.numpy(), self._contributions
+        assert isinstance(self._transport.sums, HostSums)
+        self._transport.sums.unpack_sums(self.room.gathered, self._unpacked)
+        return self._unpacked[: self.layout.codes], self._contributions

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from byteps_thc.arrays import F32, U8, U16
+from typing import Any, Protocol
 
 #: The first words of what Transfer.send_norms() takes, which are the same on all workers that average the same
 #: gradient (pipeline/fingerprint.py).
@@ -14,21 +12,22 @@ FINGERPRINT_WORDS = 2
 class Transfer(Protocol):
     """The way of one piece of a gradient through the network, and the buffers it needs; used again every step.
 
-    Called once per step in this order: send_norms by one thread, wait_norms and send_codes by the next one, wait_codes
-    and sum, wait_sums and aggregate. Everything may raise TransportError or DeadlineError. Arrays are flat; those of a
-    piece of several rows hold row after row.
+    Called once per step in this order: send_norms by one thread, wait_norms and send_codes by the next one, wait_codes,
+    sum and send_sums, wait_sums and aggregate. Everything may raise TransportError or DeadlineError. Arrays are flat;
+    those of a piece of several rows hold row after row. They are NumPy arrays in host memory, or tensors where the
+    kernels are on a device and the transport moves its memory; in its stream nothing waits, then.
     """
 
-    codes: U8
-    """where the packed codes are to be put"""
+    codes: Any
+    """uint8, where the packed codes are to be put; on a device in the round that is under way"""
 
-    def send_norms(self, norms: F32) -> None:
-        """Start the maximum of float32[norms], which are copied: fingerprint and norms (pipeline/fingerprint.py).
+    def send_norms(self, norms: Any) -> None:
+        """Start the maximum of float32[norms]: fingerprint and norms without signs (pipeline/fingerprint.py).
 
-        They are compared as integers, with NaN above infinity; a sign that NaN may have is dropped.
+        They are compared as integers, with NaN above infinity, and may be overwritten by the maximum.
         """
 
-    def wait_norms(self) -> F32:
+    def wait_norms(self) -> Any:
         """Return float32[norms], the maximum over the workers; zeros when a quorum has left this one behind.
 
         When the fingerprints are not the same on all workers, their maxima may be all that there is.
@@ -42,15 +41,21 @@ class Transfer(Protocol):
         return
 
     def sum(self) -> None:
-        """Do this worker's share of the summing and send it on; nothing where others sum."""
+        """Do this worker's share of the summing; nothing where others sum."""
+        return
+
+    def send_sums(self) -> None:
+        """Send on what sum() has made; nothing where others sum, or nobody else needs it."""
         return
 
     def wait_sums(self) -> None:
         """Wait for what aggregate() needs."""
 
-    def aggregate(self) -> tuple[U8 | U16, U8 | U16]:
+    def aggregate(self) -> tuple[Any, Any]:
         """Return the sums, one per code of the row that this worker decodes, and the number of workers in each chunk of
         Transport.codes_per_chunk of them.
+
+        uint8 or uint16 (value_bits); on a device sums as they have travelled, and None: all workers are in all of them.
         """
 
 
@@ -59,12 +64,18 @@ class Transport(Protocol):
 
     codes_per_chunk: int | None
     """codes that are lost or arrive together; None: a whole piece"""
+    lends: bool = False
+    """whether transfers are lent for a round, so that pieces are made for each, and share memory"""
 
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
         """Return a transfer of pieces with that many words to find the maximum of, and codes in a row.
 
         name: the piece's, the same on all workers; BytePS's servers know pieces apart by it, also when it comes again.
         """
+
+    def done(self, transfer: Transfer) -> None:  # noqa: ARG002
+        """Take back a transfer at the end of its round, where pieces are made anew for every round."""
+        return
 
     def close(self) -> None:
         """Release sockets and threads, if there are any; transfers in flight fail."""

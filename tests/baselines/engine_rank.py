@@ -10,11 +10,12 @@ from ranks import Rank, joined_rank
 from torch import Tensor
 
 from byteps_thc import baselines
-from byteps_thc.baselines import BaselineEngine
+from byteps_thc.baselines import baseline_engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 
-def average(engine: BaselineEngine, rank: int, step: int, *, poisoned: bool = False) -> dict[str, Tensor]:
+def average(engine: FlatEngine, rank: int, step: int, *, poisoned: bool = False) -> dict[str, Tensor]:
     """One step, both buffers in flight together; poisoned: rank 1 has a NaN in the first one."""
     buffers = [buffer_of(key, step, rank) for key in BUFFERS]
     if poisoned and rank == 1:
@@ -29,7 +30,7 @@ def run_scheme(rank: Rank, name: str, options: dict[str, Any]) -> dict[str, Any]
     config, policy = getattr(baselines, name)(**options), CompressionPolicy(**rank.settings["policy"])
     group = dist.group.WORLD
     assert group is not None
-    engine, resumed = (BaselineEngine(group, config, policy) for _ in range(2))
+    engine, resumed = (baseline_engine(group, config, policy) for _ in range(2))
     steps: int = rank.settings["steps"]
     averages = [average(engine, rank.rank, step) for step in range(steps)]
     stats, state = engine.statistics(), engine.state_dict()

@@ -1,4 +1,4 @@
-"""BaselineEngine on real gloo ranks, against all workers of the scheme in this process."""
+"""The engine with baselines on real gloo ranks, against all workers of the scheme in this process."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch import Tensor
 
-from byteps_thc.baselines import BaselineEngine, Dgc, Qsgd, TopK
+from byteps_thc.baselines import Dgc, Qsgd, TopK, baseline_engine
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 SIZE = 2000
@@ -27,15 +28,15 @@ def gradient_of(rank: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(SIZE, generator=torch.Generator().manual_seed(rank)).to(dtype)
 
 
-def average(engine: BaselineEngine, gradient: Tensor) -> Tensor:
+def average(engine: FlatEngine, gradient: Tensor) -> Tensor:
     engine.start_step()
     return engine.all_reduce(GradientBuffer("b", gradient, (ParameterSlice("w", 0, SIZE),))).wait()
 
 
-def engine_of(config: BaselineConfig, group: dist.ProcessGroup | None = None, **policy: Any) -> BaselineEngine:
+def engine_of(config: BaselineConfig, group: dist.ProcessGroup | None = None, **policy: Any) -> FlatEngine:
     group = group or dist.group.WORLD
     assert group is not None
-    return BaselineEngine(group, config, CompressionPolicy(**{"deadline_s": 30.0} | policy))
+    return baseline_engine(group, config, CompressionPolicy(**{"deadline_s": 30.0} | policy))
 
 
 def error_of(call: Callable[[], object]) -> dict[str, Any]:

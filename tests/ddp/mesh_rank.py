@@ -25,7 +25,8 @@ from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress,
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.factory import collective_engine
 from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
-from byteps_thc.pipeline.hierarchy.engine import DeviceHierarchicalEngine
+from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
+from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.transport.groups import open_communicator
 from byteps_thc.transport.mesh import mesh_groups
@@ -172,15 +173,15 @@ def flat_average(engine: Any, node: list[dict[str, Tensor]], shard: int) -> Tens
     return torch.cat([averaged[part.start : part.stop] for part in slices])
 
 
-def device_engine(mesh: DeviceMesh) -> DeviceHierarchicalEngine:
+def device_engine(mesh: DeviceMesh) -> NodeEngine[BucketShards]:
     """What NCCL's ranks have, on CPU tensors."""
     groups = mesh_groups(mesh, "between", "test")
     inner = make_host_device_engine(groups.slow, CONFIG, SMALL)
     scatter, gather, fast, slow = (
         open_communicator(group, 60) for group in (groups.fast, groups.fast, groups.fast, groups.slow)
     )
-    exchange = ShardExchange(scatter, gather)
-    return DeviceHierarchicalEngine(inner, groups, exchange, MeshAgreement(fast, slow))
+    agreement = MeshAgreement(fast, slow)
+    return NodeEngine(inner, ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True))
 
 
 def sent_bytes(_: Rank, mesh: DeviceMesh) -> dict[str, int]:

@@ -187,7 +187,7 @@ class _HeldWork:
 
 
 def hold_codes(handle: FsdpCompression, gate: threading.Event) -> _HeldCodes:
-    transport = handle._engine._tools.transport  # type: ignore[attr-defined]
+    transport = handle._engine._scheme._tools.transport  # type: ignore[attr-defined]
     held = _HeldCodes(transport.collectives.codes, gate)
     transport.collectives = replace(transport.collectives, codes=held)
     return held

@@ -24,11 +24,12 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig
 from byteps_thc.gpu import GpuCompressor
-from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.device.recording import Record, record_cuda_graph
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.thc_engines import device_engine as make_device_engine
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator
 
@@ -125,7 +126,7 @@ class StagedCommunicator(Communicator):
         return DoneWork()
 
 
-def device_engine(config: ThcConfig, policy: CompressionPolicy, record: Record | None = None) -> DeviceEngine:
+def device_engine(config: ThcConfig, policy: CompressionPolicy, record: Record | None = None) -> FlatEngine:
     group = dist.group.WORLD
     assert group is not None
     if "partition_bytes" not in config.model_fields_set:
@@ -133,10 +134,10 @@ def device_engine(config: ThcConfig, policy: CompressionPolicy, record: Record |
     resolved = config.resolve(group.size(), packed_sums=True)
     compressor = GpuCompressor(resolved, workers=group.size(), worker=group.rank(), device=DEVICE)
     communicator = StagedCommunicator(open_communicator(group, policy.deadline_s))
-    return DeviceEngine(compressor, policy, communicator, record=record)
+    return make_device_engine(compressor, policy, communicator, record=record)
 
 
-def engines(case: dict[str, Any]) -> tuple[DeviceEngine, Engine]:
+def engines(case: dict[str, Any]) -> tuple[FlatEngine, Engine]:
     group = dist.group.WORLD
     assert group is not None
     config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])

@@ -37,9 +37,8 @@ from byteps_thc import ThcConfig, ThcReducer
 from byteps_thc.ddp import ThcState, compress, thc_hook
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import ParameterSlice
-from byteps_thc.pipeline.device.engine import DeviceEngine
-from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
 from byteps_thc.pipeline.factory import collective_engine, row_engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.transport.communicator import Waitable
@@ -113,10 +112,11 @@ def error_of_ddp(ddp: DistributedDataParallel, inputs: Tensor) -> float:
 # One rank, NCCL.
 
 
-def nccl_engine(group: dist.ProcessGroup, config: ThcConfig | None = None, *, graphs: bool = False) -> DeviceEngine:
+def nccl_engine(group: dist.ProcessGroup, config: ThcConfig | None = None, *, graphs: bool = False) -> FlatEngine:
     policy = CompressionPolicy(cuda_graphs=graphs)
     engine = collective_engine(group, config or ThcConfig(), policy, compress_alone=True)
-    assert isinstance(engine, DeviceEngine), engine
+    assert isinstance(engine, FlatEngine), engine
+    assert engine.in_stream
     return engine
 
 
@@ -125,7 +125,8 @@ def check_choice(group: dist.ProcessGroup) -> None:
     for kernels, device in (("auto", True), ("device", True), ("host", False)):
         ddp, _ = small_ddp(group, 0)
         state = compress(ddp, bits=4, policy=CompressionPolicy(kernels=kernels))
-        assert isinstance(state.engine, DeviceEngine) == device, kernels
+        assert isinstance(state.engine, FlatEngine), kernels
+        assert state.engine.in_stream == device, kernels
         state.close()
 
 
@@ -167,7 +168,7 @@ def check_gradients_in_host_memory(group: dist.ProcessGroup) -> None:
 def check_nccl_rows(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
     """FSDP2's engine: the bits of the same on CPU tensors, and from the second step on the host does not wait."""
     mine = row_engine(group, ThcConfig(), CompressionPolicy(kernels="device"), GPU)
-    assert isinstance(mine, DeviceReduceScatter), mine
+    assert mine.in_stream, mine
     assert dist.group.WORLD is not None
     wanted = make_host_device_rows(dist.group.WORLD, ThcConfig(), CompressionPolicy())
     size, small = 3_000_001, 30
@@ -195,7 +196,7 @@ def check_different_gradients(group: dist.ProcessGroup) -> None:
     """With the fingerprint of a rank that is not there: averages are NaN, and a later step is an error."""
     engine = nccl_engine(group)
     step(engine, CASE, 0, 0, GPU)
-    communicator = engine._tools.communicator
+    communicator = engine._scheme._tools.agreement._communicator  # type: ignore[attr-defined]
     own = communicator.max_
 
     def with_another(tensor: Tensor) -> Waitable:

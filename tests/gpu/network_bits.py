@@ -32,8 +32,9 @@ from byteps_thc.engines import make_engine
 from byteps_thc.pipeline import factory
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.thc_engine import ThcEngine
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import FaultConfig, Timeouts
@@ -96,11 +97,11 @@ def check_copies(rank: Rank, job: int) -> None:
     for future in futures:
         future.wait()
     torch.cuda.synchronize()
-    assert isinstance(engine, ThcEngine)
-    for buffer in engine._prepared._known.values():
-        for placed in buffer.pieces:
-            sums, contributions = placed.piece._transfer.aggregate()
-            for array in (placed.piece._transfer.codes, sums, contributions):
+    assert isinstance(engine, FlatEngine)
+    for _, layout in engine._layouts._known.values():
+        for placed in layout.pieces(Round(0, 0, compress=True)):
+            transfer = placed.piece._transfer  # type: ignore[attr-defined]
+            for array in (transfer.codes, *transfer.aggregate()):
                 assert torch.from_numpy(array).is_pinned()
     engine.close()
 

@@ -15,9 +15,9 @@ from byteps_thc import Compressor, _core
 from byteps_thc.arrays import everybody
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline import factory, kernels
-from byteps_thc.pipeline.device.engine import DeviceEngine
-from byteps_thc.pipeline.device.reduce_scatter import DeviceReduceScatter
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.thc_engines import device_engine
 from byteps_thc.transport.groups import open_communicator
 
 
@@ -118,13 +118,13 @@ class HostDeviceCompressor:
 
 def make_host_device_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, *, compress_alone: bool = False
-) -> DeviceEngine:
+) -> FlatEngine:
     """Return what factory.collective_engine() makes of a group with NCCL, for one with gloo and CPU tensors."""
     workers, worker = process_group.size(), process_group.rank()
     resolved = config.resolve(workers, packed_sums=True)
     compressor = cast(Any, HostDeviceCompressor(resolved, workers=workers, worker=worker))
     communicator = open_communicator(process_group, policy.deadline_s)
-    return DeviceEngine(compressor, policy, communicator, compress_alone=compress_alone)
+    return device_engine(compressor, policy, communicator, compress_alone=compress_alone)
 
 
 def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> None:
@@ -149,10 +149,8 @@ def take_cpu_for_device(device: torch.device = HostDeviceCompressor.device) -> N
     lane_engines.device_of = device_of
 
 
-def make_host_device_rows(
-    process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy
-) -> DeviceReduceScatter:
+def make_host_device_rows(process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy) -> FlatEngine:
     """The same for factory.row_engine()."""
     workers, worker = process_group.size(), process_group.rank()
     compressor = cast(Any, HostDeviceCompressor(config.resolve(workers), workers=workers, worker=worker))
-    return DeviceReduceScatter(compressor, policy, open_communicator(process_group, policy.deadline_s))
+    return device_engine(compressor, policy, open_communicator(process_group, policy.deadline_s), sharded=True)

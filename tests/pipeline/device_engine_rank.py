@@ -13,9 +13,10 @@ from torch import Tensor
 from byteps_thc import ThcConfig, ThcError
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.thc_engines import device_engine
 from byteps_thc.transport.groups import open_communicator
 
 CONFIG = ThcConfig(rotation_block=1024)
@@ -31,7 +32,7 @@ def group() -> dist.ProcessGroup:
     return dist.group.WORLD
 
 
-def reduce(engine: DeviceEngine, key: str, names: str, *, value: float = 1.0) -> Tensor:
+def reduce(engine: FlatEngine, key: str, names: str, *, value: float = 1.0) -> Tensor:
     size = 2000
     gradient = torch.linspace(-value, 0.5, size * len(names))
     slices = tuple(ParameterSlice(name, size * i, size * (i + 1)) for i, name in enumerate(names))
@@ -65,7 +66,7 @@ def elsewhere(rank: Rank) -> bool:
     resolved = CONFIG.resolve(rank.ranks, packed_sums=True)
     compressor = HostDeviceCompressor(resolved, workers=rank.ranks, worker=rank.rank)
     compressor.device = torch.device("cpu", 0)  # which is not the same as "cpu"
-    engine = DeviceEngine(cast(Any, compressor), POLICY, open_communicator(group(), POLICY.deadline_s))
+    engine = device_engine(cast(Any, compressor), POLICY, open_communicator(group(), POLICY.deadline_s))
     wanted = make_host_device_engine(group(), CONFIG, POLICY)
     averages = []
     for mine in (engine, wanted):
@@ -77,12 +78,14 @@ def elsewhere(rank: Rank) -> bool:
 
 def kernel_fails(_: Rank) -> list[str]:
     """The errors of a buffer whose kernel fails, and of the next one."""
-    engine = make_host_device_engine(group(), CONFIG, POLICY)
 
-    def lookup_sum(*_: Tensor) -> None:
-        raise KernelError("no registers")
+    class BrokenCompressor(HostDeviceCompressor):
+        def lookup_sum(self, *_: Tensor) -> None:
+            raise KernelError("no registers")
 
-    engine._tools.compressor.lookup_sum = lookup_sum  # type: ignore[method-assign]
+    resolved = CONFIG.resolve(group().size(), packed_sums=True)
+    compressor = BrokenCompressor(resolved, workers=group().size(), worker=group().rank())
+    engine = device_engine(cast(Any, compressor), POLICY, open_communicator(group(), POLICY.deadline_s))
     errors = []
     for _ in range(2):
         engine.start_step()

@@ -6,13 +6,17 @@ all ranks get NaN as maximum of the norms: averages are NaN and residuals stay. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
-from byteps_thc.pipeline.agreement import Contents
-from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known
+from byteps_thc.pipeline.agreement import Contents, Questions
+from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Agreement, Fingerprints, Known, MeasuredRow, NormMessage
+from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 _NAN = 0x7FC00000
@@ -21,47 +25,57 @@ _HEADER_WORDS = _OWN_WORDS + FINGERPRINT_WORDS
 _OUTCOME = "Compressed averages are NaN from there on"
 
 
-class NormMessage:
-    """What travels before the codes of a buffer: its fingerprint and norms, as integers, which are ordered like them.
+class DeviceMessage(NormMessage):
+    """int32[words] on the device. number: of the piece in its DeviceAgreement. rows: none: nothing is compressed."""
 
-    fingerprints: of the engine. number: of the buffer in its DeviceAgreement. norms: float32[B].
-    """
-
-    def __init__(self, fingerprints: Fingerprints, identity: Known, number: int, norms: Tensor) -> None:
-        self._fingerprints, self._identity = fingerprints, identity
-        words = torch.zeros(_HEADER_WORDS + norms.numel(), dtype=torch.int32, device=norms.device)
+    def __init__(self, agreement: DeviceAgreement, identity: Known, number: int, rows: Sequence[MeasuredRow]) -> None:
+        self._agreement, self._identity, self._rows = agreement, identity, rows
+        device = agreement.device
+        self._blocks = [row.norms.numel() for row in rows]
+        words = torch.zeros(_HEADER_WORDS + sum(self._blocks), dtype=torch.int32, device=device)
         words[0] = number
         self.header, self._norms = words[:_HEADER_WORDS], words[_HEADER_WORDS:]
-        #: int32[2 + B], to be replaced by the maxima over the ranks
         self.sent = words[_OWN_WORDS:]
-        self._measured = norms.view(torch.int32)
         self._round_words = self.header[1:].unbind()
+        # Of one row it is the row's own memory.
+        alone = len(rows) == 1
+        self._measured = rows[0].norms if alone else torch.empty(sum(self._blocks), device=device)
+        self._maxima = rows[0].max_norms if alone else torch.empty_like(self._measured)
 
+    @override
     def begin(self, round: int) -> None:
-        """Begin a round: write the words that depend on its number."""
-        own = (round & LARGEST_WORD, *self._fingerprints.words(self._identity, round))
+        own = (round & LARGEST_WORD, *self._agreement.words(self._identity, round))
         for word, value in zip(self._round_words, own, strict=True):
             word.fill_(value)  # as numbers: a copy from host memory would wait
 
+    @override
     def write(self) -> None:
-        """Put in what was measured, with NaN above infinity."""
-        torch.bitwise_and(self._measured, LARGEST_WORD, out=self._norms)
+        if len(self._rows) > 1:
+            torch.cat([row.norms for row in self._rows], out=self._measured)
+        torch.bitwise_and(self._measured.view(torch.int32), LARGEST_WORD, out=self._norms)
 
-    @property
-    def max_norms(self) -> Tensor:
-        """Int32[B], of all ranks, once `sent` has the maxima."""
-        return self._norms
+    @override
+    def take(self, received: Tensor) -> None:
+        """With NaN unless all ranks agree, then and before."""
+        assert received is self.sent
+        self._agreement.take(self.header, self._norms, self._maxima.view(torch.int32))
+        if len(self._rows) > 1:
+            maxima = list(torch.split(self._maxima, self._blocks))
+            torch._foreach_copy_([row.max_norms for row in self._rows], maxima)
 
 
-class DeviceAgreement:
-    """What the buffers of an engine have found: the header of the last one, or of the first that was not the same.
+class DeviceAgreement(Agreement, Questions):
+    """What the pieces of an engine have found: the header of the last one, or of the first that was not the same.
 
-    resolved, worker: see Fingerprints.
+    resolved, worker: see Fingerprints. communicator: of tensors on the device.
     """
 
-    def __init__(self, resolved: ResolvedConfig, worker: int, device: torch.device) -> None:
+    def __init__(self, resolved: ResolvedConfig, worker: int, device: torch.device, communicator: Communicator) -> None:
+        self.device = device
+        self._communicator = communicator
         self._fingerprints = Fingerprints(resolved, worker)
-        self._buffers: list[Known] = []
+        self._pieces: list[Known] = []
+        self._questions: dict[tuple[str, int], DeviceMessage] = {}
         self._header = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
         self._differ = torch.zeros((), dtype=torch.bool, device=device)
         self._total = torch.zeros((), dtype=torch.int64, device=device)
@@ -69,29 +83,48 @@ class DeviceAgreement:
         self._copy = torch.empty(_HEADER_WORDS, dtype=torch.int32, pin_memory=True) if device.type == "cuda" else None
         self._copied: torch.cuda.Event | None = None
 
+    @override
     def use_loss_scale(self, scale: float) -> None:
-        """Gradients are multiplied by it from now on."""
         self._fingerprints.use_loss_scale(scale)
 
-    def message(self, key: str, size: int, contents: Contents, norms: Tensor) -> NormMessage:
-        """Return the words of a new buffer of `size` elements. norms: float32[B], none where nothing is compressed."""
-        identity = self._fingerprints.of([key], size, f"{contents.label} ({size} elements)", contents.layout)
-        if identity not in self._buffers:
-            self._buffers.append(identity)
-        return NormMessage(self._fingerprints, identity, self._buffers.index(identity), norms)
+    def words(self, identity: Known, round: int) -> tuple[int, int]:
+        """See Fingerprints."""
+        return self._fingerprints.words(identity, round)
 
-    def take(self, message: NormMessage, max_norms: Tensor) -> None:
-        """Write the maxima that have arrived, NaN unless all ranks agree, then and before. max_norms: int32[B]."""
-        torch.where(self._differ, self._header, message.header, out=self._header)
+    @override
+    def message(
+        self, names: Sequence[str], columns: int, label: str, layout: str, rows: Sequence[MeasuredRow]
+    ) -> DeviceMessage:
+        identity = self._fingerprints.of(names, columns, label, layout)
+        if identity not in self._pieces:
+            self._pieces.append(identity)
+        return DeviceMessage(self, identity, self._pieces.index(identity), rows)
+
+    @override
+    def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
+        """See Questions; nobody waits, look() and wait() tell."""
+        key = (contents.label, size)
+        message = self._questions.get(key)
+        if message is None:
+            name, label = f"{contents.label} uncompressed", f"{contents.label} ({size} elements)"
+            message = self._questions[key] = self.message([name], size, label, contents.layout, ())
+        message.begin(round)
+        self._communicator.max_(message.sent).wait()
+        self.take(message.header, self._total.new_empty(0, dtype=torch.int32), self._header[:0])
+
+    def take(self, header: Tensor, received: Tensor, max_norms: Tensor) -> None:
+        """Note what has arrived, and write the maxima, NaN unless all ranks agree, then and before. int32[B]."""
+        torch.where(self._differ, self._header, header, out=self._header)
         torch.sum(self._header[_OWN_WORDS:], dim=0, out=self._total)
         torch.ne(self._total, LARGEST_WORD, out=self._differ)
-        torch.where(self._differ, self._nan, message.max_norms, out=max_norms)
+        torch.where(self._differ, self._nan, received, out=max_norms)
 
-    @property
-    def differ(self) -> Tensor:
-        """bool[], on the device: whether ranks have been found that average something else."""
-        return self._differ
+    @override
+    def spoil(self, values: Tensor) -> None:
+        """Make NaN of values that have been added up, unless all ranks agree."""
+        values.masked_fill_(self._differ, torch.nan)
 
+    @override
     def look(self) -> InputError | None:
         """Return the error if it is known here that the ranks do not agree. Waits for nothing.
 
@@ -109,12 +142,12 @@ class DeviceAgreement:
         self._copied.record()
         return None
 
+    @override
     def wait(self) -> InputError | None:
-        """As look(), for all that is on the current stream, which it waits for."""
         return self._error(self._header)
 
     def _error(self, header: Tensor) -> InputError | None:
         number, round, largest, complement = header.tolist()
         if largest + complement == LARGEST_WORD:
             return None
-        return self._fingerprints.mismatch(self._buffers[number], round, (largest, complement), _OUTCOME)
+        return self._fingerprints.mismatch(self._pieces[number], round, (largest, complement), _OUTCOME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,8 +71,9 @@ class DeviceRollback(Rollback[Tensor]):
     def request(self) -> None:
         self._lost.fill_(True)
 
-    def request_unless(self, fine: Tensor) -> None:
-        """As request(), where fine, of one element, is zero; nobody waits for it."""
+    @override
+    def request_unless(self, fine: Any) -> None:
+        """As request(), where fine, a tensor of one element, is zero; nobody waits for it."""
         if self.active:
             self._lost.logical_or_(fine == 0)
 

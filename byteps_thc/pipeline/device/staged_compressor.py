@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # it needs Triton
 
 
 class StagedPartition:
-    """See PiecePartition. norms: float32[B], codes: uint8; of the caller, in host memory. batch: on the device."""
+    """See compressor.Partition. norms: float32[B], codes: uint8; of the caller, in host memory. batch: there."""
 
     def __init__(self, name: str, batch: DeviceBatch, norms: F32, codes: U8) -> None:
         self.name, self.batch = name, batch
@@ -48,7 +48,7 @@ class StagedPartition:
 
 
 class StagedCompressor:
-    """GpuCompressor as a PieceCompressor.
+    """GpuCompressor as a PartitionCompressor.
 
     Gradients, residuals and averages are on its device. Codes and sums should be in pinned host memory (pinned_zeros):
     copies of other arrays are slower. stream: the current one in all calls. recorder: counts what is copied.
@@ -61,7 +61,7 @@ class StagedCompressor:
         self.workers, self.worker = compressor.workers, compressor.worker
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
-        """See PieceCompressor."""
+        """See PartitionCompressor."""
         return self._compressor.sizes(coordinates)
 
     def partition(

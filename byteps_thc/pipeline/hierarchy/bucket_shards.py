@@ -12,7 +12,7 @@ from torch import Tensor
 
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.prepared_buffer import check_buffer
+from byteps_thc.pipeline.layout import check_buffer
 from byteps_thc.pipeline.staging import NoStaging, Staging, make_staging
 from byteps_thc.transport.recorder import TrafficRecorder
 

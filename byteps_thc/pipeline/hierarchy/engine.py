@@ -1,17 +1,16 @@
-"""An engine for a mesh, around the engine of its slow dimension:
+"""The engine of a node whose processes average among themselves, around the engine that averages between the nodes:
 
-    reduce-scatter within the node -> the inner engine averages the shard -> all-gather within the node
+    gradient -> [average within the node] -> inner engine -> [brought to all processes of the node]
 
-What compression keeps and counts is the inner engine's: residuals of this rank's shard, bytes of the slow dimension.
+What compression keeps and counts is the inner engine's.
 """
 
 from __future__ import annotations
 
 import atexit
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,62 +18,105 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.errors import InputError, TransportError
-from byteps_thc.pipeline.agreement import label_of
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.device.stream import SideStream
+from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
-from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
-from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
+from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.hierarchy.non_root import NonRootEngine
 from byteps_thc.pipeline.in_flight import InFlight
-from byteps_thc.pipeline.stage_threads import StageThreads
+from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
-from byteps_thc.transport.mesh import MeshGroups
+from byteps_thc.transport.communicator import Waitable
+
+
+class NodeLayout(Protocol):
+    """What an exchange keeps for buffers of one layout. names: of the parameters. staging: brings gradients to where
+    they are exchanged.
+    """
+
+    names: frozenset[str]
+    staging: Staging
+
+    def fits(self, buffer: GradientBuffer) -> bool:
+        """Whether the buffer has this layout."""
+
+
+LayoutT = TypeVar("LayoutT", bound=NodeLayout)
+
+
+class NodeExchange(Protocol[LayoutT]):
+    """What the processes of a node do among themselves; each method is called by one thread, in order.
+
+    size, rank: see NodeEngine.workers and worker. device: where gradients are exchanged.
+    """
+
+    size: int
+    rank: int
+    device: torch.device
+
+    def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> LayoutT:
+        """Return what is kept for buffers like this one; InputError for one that cannot be averaged."""
+
+    def use_loss_scale(self, scale: float) -> None:
+        """Gradients are multiplied by it from now on."""
+
+    def scatter(self, layout: LayoutT, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
+        """Average within the node; return what this process averages between the nodes.
+
+        new: the buffer is the first one of its layout. InputError on all ranks when they average different gradients
+        and the inner engine cannot find out.
+        """
+
+    def gather(self, layout: LayoutT, gradient: Tensor) -> None:
+        """Overwrite the gradient by its average, of which the inner engine has made this process's part."""
 
 
 @dataclass
-class _Job:
-    """A buffer on its way. new: the first one of its layout. host: the gradient where it is exchanged. loss_scale:
-    of the gradient. averaged: the shard's average, under way.
-    """
+class _Job(Generic[LayoutT]):
+    """A buffer on its way. host: its gradient where it is exchanged. averaged: by the inner engine, under way."""
 
-    gradient: Tensor
-    shards: BucketShards
+    buffer: GradientBuffer
+    layout: LayoutT
     round: int
     new: bool
     future: Future[Tensor]
     host: Tensor
-    loss_scale: float
-    averaged: Future[Tensor] | None = None
+    averaged: Future[Tensor] | Waitable | None = None
 
     @property
-    def description(self) -> str:
-        """What must be the same on all ranks."""
-        label = label_of(self.shards.parameters)
-        sizes = f"{self.shards.size} elements of {self.gradient.dtype}".replace("torch.", "")
-        return f"{label} ({sizes}, layout {self.shards.key}), scaled by {self.loss_scale!r}, in round {self.round}"
+    def gradient(self) -> Tensor:
+        """What the future is to give."""
+        return self.buffer.gradient
 
 
-class HierarchicalEngine(Engine, ABC):
-    """inner: of the slow dimension. groups: of this rank. device: where shards are exchanged. Others: their classes."""
+class NodeEngine(Engine, Generic[LayoutT]):
+    """inner: averages between the nodes; NonRootEngine in a process that leaves that to another one. recorder: the
+    inner engine's, which counts copies of gradients, too; None: they are counted here, and added to its figures.
+
+    On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
+    the first buffer of a layout. Otherwise one thread brings buffers to the inner engine and another one back, so that
+    the node's work on some overlaps with what the inner engine does with others.
+    """
 
     def __init__(
-        self,
-        inner: Engine,
-        groups: MeshGroups,
-        exchange: ShardExchange,
-        agreement: MeshAgreement,
-        device: torch.device,
+        self, inner: Engine | NonRootEngine, exchange: NodeExchange[LayoutT], recorder: StatsRecorder | None = None
     ) -> None:
-        self.workers, self.worker = groups.size, groups.rank
-        self._device = device
-        self._inner, self._groups, self._exchange, self._agreement = inner, groups, exchange, agreement
-        self._known: dict[str, BucketShards] = {}
-        self._recorder = StatsRecorder()  # of the copies to the host and back
-        self._in_flight: InFlight[_Job] = InFlight()
+        self.workers, self.worker = exchange.size, exchange.rank
+        self._inner, self._exchange = inner, exchange
+        self._own_recorder = StatsRecorder() if recorder is None else None
+        self._recorder = recorder or self._own_recorder or StatsRecorder()
+        self._known: dict[str, LayoutT] = {}
+        self._in_flight: InFlight[_Job[LayoutT]] = InFlight()
         self._round = 0
-        self._loss_scale = 1.0
+        self._streams: tuple[SideStream, SideStream] | None = None
+        self._threads: StageThreads | None = None
+        if isinstance(inner, FlatEngine) and inner.in_stream:
+            self._streams = SideStream(exchange.device), SideStream(exchange.device)
+        else:
+            stages = [("thc-scatter", self._scatter), ("thc-gather", self._gather)]
+            self._threads = StageThreads(stages, self._in_flight.fail)
+            atexit.register(self.close)
 
     @override
     def start_step(self) -> None:
@@ -85,17 +127,23 @@ class HierarchicalEngine(Engine, ABC):
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
         self._in_flight.require_free(buffer.key)
         gradient = buffer.gradient
+        if self._streams is not None and gradient.device != self._exchange.device:
+            raise InputError(f"the gradient is on {gradient.device}, and compressed on {self._exchange.device}")
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
         known = self._known.get(buffer.key)
         new = known is None or not known.fits(buffer)
-        shards = self._prepare(buffer) if known is None or new else known
-        if shards.size == 0:
+        layout = self._new_layout(buffer) if known is None or new else known
+        if gradient.numel() == 0:
             future.set_result(gradient)
             return future
-        job = _Job(gradient, shards, self._round, new, future, gradient, self._loss_scale)
+        job = _Job(buffer, layout, self._round, new, future, host=gradient)
         self._round += 1
         self._in_flight.begin(buffer.key, job)
-        self._submit(job)
+        if self._threads is not None:
+            layout.staging.begin(gradient)
+            self._threads.submit(job)
+        else:
+            self._put_on_streams(job)
         return future
 
     @override
@@ -111,7 +159,7 @@ class HierarchicalEngine(Engine, ABC):
     @override
     def use_loss_scale(self, scale: float) -> None:
         self._in_flight.require_idle("use_loss_scale")
-        self._loss_scale = scale
+        self._exchange.use_loss_scale(scale)
         self._inner.use_loss_scale(scale)
 
     @override
@@ -121,7 +169,7 @@ class HierarchicalEngine(Engine, ABC):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """As Engine's: worker, workers and residuals are those of this rank's shard in the slow dimension."""
+        """See Engine; the inner engine's: on a mesh, of this rank's shard in the slow dimension."""
         self._in_flight.require_idle("state_dict")
         return self._inner.state_dict()
 
@@ -133,8 +181,11 @@ class HierarchicalEngine(Engine, ABC):
 
     @override
     def statistics(self) -> CompressionStats:
-        """As Engine's, of the shard; bytes are those of the slow dimension, copies those of the whole gradient."""
-        figures, copies = self._inner.statistics(), self._recorder.snapshot()
+        """See Engine; the inner engine's, with copies of whole gradients: bytes are those between the nodes."""
+        figures = self._inner.statistics()
+        if self._own_recorder is None:
+            return figures
+        copies = self._own_recorder.snapshot()
         return replace(
             figures,
             to_host_bytes=figures.to_host_bytes + copies.to_host_bytes,
@@ -143,96 +194,52 @@ class HierarchicalEngine(Engine, ABC):
 
     @override
     def close(self) -> None:
+        atexit.unregister(self.close)
+        if self._threads is not None:
+            self._threads.end()
         self._in_flight.fail(TransportError("the engine was closed"))
-        self._inner.close()
+        self._inner.close()  # which ends the wait for it
+        if self._threads is not None:
+            self._threads.join()
 
-    @abstractmethod
-    def _submit(self, job: _Job) -> None:
-        """Start averaging; at the end, or with an error, tell self._in_flight."""
-
-    def _prepare(self, buffer: GradientBuffer) -> BucketShards:
-        fast = self._groups.fast
-        shards = BucketShards(buffer, fast.rank(), fast.size(), self._device, self._recorder)
+    def _new_layout(self, buffer: GradientBuffer) -> LayoutT:
+        layout = self._exchange.layout(buffer, self._recorder)
         # A parameter lies in one buffer: those it was in before DDP rebuilt its buckets are gone.
-        stale = {key for key, known in self._known.items() if key == buffer.key or known.names & shards.names}
+        stale = {key for key, known in self._known.items() if key == buffer.key or known.names & layout.names}
         if stale & self._in_flight.keys():
             raise InputError(f"buffer {buffer.key!r} has parameters of buffers in flight")
         for key in stale:
             del self._known[key]
-        self._known[buffer.key] = shards
-        return shards
+        self._known[buffer.key] = layout
+        return layout
 
+    def _begin(self, job: _Job[LayoutT]) -> None:
+        buffer = replace(job.buffer, gradient=job.host)
+        job.averaged = self._inner.all_reduce(self._exchange.scatter(job.layout, buffer, job.round, new=job.new))
 
-class HostHierarchicalEngine(HierarchicalEngine):
-    """In host memory, around any engine. One thread brings buffers to the inner engine and another one back, so that
-    the node's work on some overlaps with the slow dimension's on others.
-    """
-
-    def __init__(self, inner: Engine, groups: MeshGroups, exchange: ShardExchange, agreement: MeshAgreement) -> None:
-        super().__init__(inner, groups, exchange, agreement, torch.device("cpu"))
-        stages = [("thc-scatter", self._scatter), ("thc-gather", self._gather)]
-        self._threads = StageThreads(stages, self._in_flight.fail)
-        atexit.register(self.close)
-
-    @override
-    def close(self) -> None:
-        atexit.unregister(self.close)
-        self._threads.end()
-        super().close()  # which ends the wait for the inner engine
-        self._threads.join()
-
-    @override
-    def _submit(self, job: _Job) -> None:
-        job.shards.staging.begin(job.gradient)
-        self._threads.submit(job)
-
-    def _scatter(self, job: _Job) -> Iterator[_Job]:
-        job.host = job.shards.staging.fetch(job.gradient)
-        question = self._agreement.ask(job.description)
-        if question.node:  # sizes are the same, then
-            self._exchange.scatter(job.shards, job.host)
-        question.require_yes()
-        job.averaged = self._inner.all_reduce(job.shards.shard)
+    def _scatter(self, job: _Job[LayoutT]) -> Iterator[_Job[LayoutT]]:
+        job.host = job.layout.staging.fetch(job.gradient)
+        self._begin(job)
         yield job
 
-    def _gather(self, job: _Job) -> Iterator[None]:
+    def _gather(self, job: _Job[LayoutT]) -> Iterator[None]:
         assert job.averaged is not None
         job.averaged.wait()  # the inner engine has the deadline
-        self._exchange.gather(job.shards, job.host)
-        job.shards.staging.put_back(job.gradient)
-        self._in_flight.finish(job.shards.key, job)
+        self._exchange.gather(job.layout, job.host)
+        job.layout.staging.put_back(job.gradient)
+        self._in_flight.finish(job.buffer.key, job)
         return iter(())
 
-
-class DeviceHierarchicalEngine(HierarchicalEngine):
-    """On a device, around a DeviceEngine: two more streams beside that engine's, and no wait on the host but for the
-    first buffer of a layout, about which the ranks agree.
-    """
-
-    def __init__(
-        self, inner: DeviceEngine, groups: MeshGroups, exchange: ShardExchange, agreement: MeshAgreement
-    ) -> None:
-        super().__init__(inner, groups, exchange, agreement, inner.device)
-        self._scatter_stream, self._gather_stream = SideStream(inner.device), SideStream(inner.device)
-
-    @override
-    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
-        if buffer.gradient.device != self._device:
-            raise InputError(f"the gradient is on {buffer.gradient.device}, and compressed on {self._device}")
-        return super().all_reduce(buffer)
-
-    @override
-    def _submit(self, job: _Job) -> None:
+    @torch.no_grad()
+    def _put_on_streams(self, job: _Job[LayoutT]) -> None:
+        assert self._streams is not None
+        there, back = self._streams
         try:
-            if job.new:
-                self._agreement.ask(job.description).require_yes()
-            with self._scatter_stream.behind_current(job.gradient), torch.no_grad():
-                self._exchange.scatter(job.shards, job.gradient)
-                averaged = self._inner.all_reduce(job.shards.shard)
-            with self._gather_stream.behind_current(job.gradient, job.shards.shard.gradient), torch.no_grad():
-                averaged.wait()  # the stream waits
-                self._exchange.gather(job.shards, job.gradient)
-                # In this stream: what the future's waiters wait for is what has been put on it so far.
-                self._in_flight.finish(job.shards.key, job)
+            with there.behind_current(job.gradient):
+                self._begin(job)
+            with back.behind_current(job.gradient):
+                # The stream waits. The future's waiters wait for what has been put on it so far.
+                for _ in self._gather(job):
+                    pass
         except Exception as error:  # Triton's have no other base
             self._in_flight.fail(error)

@@ -1,42 +1,88 @@
-"""What happens within the fast dimension: every rank gets the average of its shard, and later those of all shards."""
+"""What happens within a node of a mesh: every rank gets the average of its shard, and later those of all shards."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
+from byteps_thc.pipeline.agreement import label_of
+from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
+from byteps_thc.pipeline.hierarchy.engine import NodeExchange
+from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.mesh import MeshGroups
 
 
-class ShardExchange:
+class ShardExchange(NodeExchange[BucketShards]):
     """Reduce-scatter and all-gather of gradients among the ranks of a node, exact but for the gradient's own type.
 
-    scatter, gather: communicators of the fast dimension, one for each, so that two threads or streams may use them. A
-    reduce-scatter is an all-to-all and a sum in float32, in the order of the ranks: gloo has no other, and NCCL's would
-    round bfloat16 at every rank. It moves as many bytes.
+    groups: of this rank. scatter, gather: communicators of the fast dimension, of tensors on `device`, one for each, so
+    that two threads or streams may use them. A reduce-scatter is an all-to-all and a sum in float32, in the order of
+    the ranks: gloo has no other, and NCCL's would round bfloat16 at every rank. It moves as many bytes. agreement:
+    asked before shards are added up. asks_once: for a layout, because the caller waits.
     """
 
-    def __init__(self, scatter: Communicator, gather: Communicator) -> None:
-        self._scatter, self._gather = scatter, gather
+    def __init__(
+        self,
+        groups: MeshGroups,
+        scatter: Communicator,
+        gather: Communicator,
+        agreement: MeshAgreement,
+        device: torch.device,
+        *,
+        asks_once: bool = False,
+    ) -> None:
+        self.size, self.rank, self.device = groups.size, groups.rank, device
+        self._asks_once = asks_once
+        self._fast = groups.fast
+        self._scatter, self._gather, self._agreement = scatter, gather, agreement
+        self._loss_scale = 1.0
         self._sent, self._received, self._gathered = _Memory(), _Memory(), _Memory()
 
-    def scatter(self, shards: BucketShards, gradient: Tensor) -> None:
-        """Write the average of this rank's shard over the node to shards.shard.gradient."""
-        sent, received = self._sent.matrix(shards, gradient), self._received.matrix(shards, gradient)
-        shards.fill(sent, gradient)
+    @override
+    def layout(self, buffer: GradientBuffer, recorder: StatsRecorder) -> BucketShards:
+        return BucketShards(buffer, self._fast.rank(), self._fast.size(), self.device, recorder)
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        self._loss_scale = scale
+
+    @override
+    def scatter(self, layout: BucketShards, buffer: GradientBuffer, round: int, *, new: bool) -> GradientBuffer:
+        question = None
+        if new or not self._asks_once:
+            question = self._agreement.ask(self._description(layout, buffer, round))
+        if question is None or question.node:  # sizes are the same, then
+            self._average(layout, buffer.gradient)
+        if question is not None:
+            question.require_yes()
+        return layout.shard
+
+    @override
+    def gather(self, layout: BucketShards, gradient: Tensor) -> None:
+        gathered = self._gathered.matrix(layout, gradient)
+        own = layout.shard.gradient.to(gradient.dtype)
+        self._gather.all_gather(_bytes(gathered), _bytes(own)).wait()
+        layout.take(gathered, gradient)
+
+    def _description(self, layout: BucketShards, buffer: GradientBuffer, round: int) -> str:
+        """Return what must be the same on all ranks."""
+        sizes = f"{layout.size} elements of {buffer.gradient.dtype}".replace("torch.", "")
+        where = f"({sizes}, layout {layout.key}), scaled by {self._loss_scale!r}, in round {round}"
+        return f"{label_of(layout.parameters)} {where}"
+
+    def _average(self, layout: BucketShards, gradient: Tensor) -> None:
+        """Write the average of this rank's shard over the node to layout.shard.gradient."""
+        sent, received = self._sent.matrix(layout, gradient), self._received.matrix(layout, gradient)
+        layout.fill(sent, gradient)
         self._scatter.all_to_all(_bytes(received), _bytes(sent)).wait()
-        average = shards.shard.gradient
+        average = layout.shard.gradient
         _sum(received, average)
         # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
-        average.div_(torch.full((), float(shards.ranks), device=average.device))
-
-    def gather(self, shards: BucketShards, gradient: Tensor) -> None:
-        """Overwrite a gradient by the shards of all ranks of the node."""
-        gathered = self._gathered.matrix(shards, gradient)
-        own = shards.shard.gradient.to(gradient.dtype)
-        self._gather.all_gather(_bytes(gathered), _bytes(own)).wait()
-        shards.take(gathered, gradient)
+        average.div_(torch.full((), float(layout.ranks), device=average.device))
 
 
 class _Memory:

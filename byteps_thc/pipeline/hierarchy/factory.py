@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
-from byteps_thc.pipeline.device.engine import DeviceEngine
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
-from byteps_thc.pipeline.hierarchy.engine import DeviceHierarchicalEngine, HierarchicalEngine, HostHierarchicalEngine
+from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
+from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator
@@ -30,7 +32,7 @@ def hierarchical_engine(
     make_inner: MakeEngine,
     *,
     waits_for_all: bool,
-) -> HierarchicalEngine:
+) -> NodeEngine[BucketShards]:
     """Return a new engine for a mesh; collective over its ranks.
 
     settings: plain values, which all ranks must have; the policy's are compared, too. waits_for_all: False: an average
@@ -44,11 +46,11 @@ def hierarchical_engine(
     threads = policy.thread_count(hosts.count(host_identity().decode()))
     inner = make_inner(groups.slow, policy.model_copy(update={"threads": threads}))
     agreement = MeshAgreement(fast, slow if waits_for_all else None)
-    if isinstance(inner, DeviceEngine):
+    if isinstance(inner, FlatEngine) and inner.in_stream:
         scatter, gather = (open_device_communicator(groups.fast, policy.deadline_s) for _ in range(2))
-        return DeviceHierarchicalEngine(inner, groups, ShardExchange(scatter, gather), agreement)
+        return NodeEngine(inner, ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True))
     gather = open_communicator(groups.fast, policy.deadline_s)
-    return HostHierarchicalEngine(inner, groups, ShardExchange(fast, gather), agreement)
+    return NodeEngine(inner, ShardExchange(groups, fast, gather, agreement, torch.device("cpu")))
 
 
 def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from byteps_thc.arrays import F32
 from byteps_thc.pipeline.memory import HOST, Memory
-from byteps_thc.pipeline.piece_compressor import PiecePartition
 
 #: Gradients of a partition between two looks at its residual. A look reads the residual once more, about a tenth of the
 #: time of encoding.
@@ -17,6 +17,15 @@ GRADIENTS_PER_LOOK = 16
 OUTGROWN = 1.1
 
 _logger = logging.getLogger("byteps_thc")
+
+
+class LookedAt(Protocol):
+    """What a look is at; see compressor.Partition. residual: where the guard's memory is."""
+
+    name: str
+    residual: Any
+    max_norms: F32
+    residual_kept: bool
 
 
 class ResidualGuard:
@@ -35,7 +44,7 @@ class ResidualGuard:
         self._warned = False
         self._outgrown = False  # at the last look
 
-    def look(self, partition: PiecePartition) -> None:
+    def look(self, partition: LookedAt) -> None:
         """Check a partition that was just encoded."""
         if self._warned or partition.residual is None or not partition.residual_kept:
             return

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 import torch
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.hierarchy.engine import NodeEngine
+from byteps_thc.pipeline.hierarchy.non_root import NonRootEngine
 from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.pipeline.thc_engine import ThcEngine
+from byteps_thc.pipeline.thc_engines import host_engine
 from byteps_thc.pipeline.work_clock import WorkClock
-from byteps_thc.torch.hosts.engine import HostEngine
+from byteps_thc.torch.hosts.exchange import RootExchange
 from byteps_thc.torch.hosts.group import open_host_groups
-from byteps_thc.torch.hosts.non_root_engine import NonRootEngine
-from byteps_thc.torch.hosts.worker_engine import WorkerEngine
 from byteps_thc.torch.lanes.clock import LaneClock, PrioritySemaphore
 from byteps_thc.torch.lanes.exact_sum import BytepsSum
 from byteps_thc.torch.lanes.plan import Lane
@@ -47,14 +49,14 @@ def make_engines(
             "use the network route"
         )
     groups = open_host_groups(len(lanes), settings.policy.deadline_s)
-    engines: Sequence[WorkerEngine]
+    engines: Sequence[Engine | NonRootEngine]
     if process.local_rank() == 0:
         engines = _thc_engines(settings, lanes, sums, recorder, None)
     else:
         engines = [NonRootEngine(settings.policy, exact, recorder) for exact in sums]
     workers, worker = process.workers(), process.worker()
     return [
-        HostEngine(group, engine, workers=workers, worker=worker, recorder=recorder)
+        NodeEngine(engine, RootExchange(group, workers=workers, worker=worker), recorder)
         for group, engine in zip(groups, engines, strict=True)
     ]
 
@@ -71,7 +73,7 @@ def _thc_engines(
     sums: Sequence[BytepsSum],
     recorder: StatsRecorder,
     device: torch.device | None,
-) -> list[ThcEngine]:
+) -> list[FlatEngine]:
     kernels = open_kernels(
         device,
         settings.config,
@@ -86,11 +88,12 @@ def _thc_engines(
     # rollback.
     rollback = Rollback(kernels.memory)
     return [
-        ThcEngine(
+        host_engine(
             kernels,
             settings.policy,
             transport=transport,
             exact=exact,
+            questions=Questions(),
             recorder=recorder,
             clock=LaneClock(clock, cpus, lane.number),
             rollback=rollback,

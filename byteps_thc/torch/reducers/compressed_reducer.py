@@ -12,9 +12,10 @@ from typing_extensions import override
 
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.drift_warning import may_drift
-from byteps_thc.pipeline.loss_scaling import LossScaling, saved_scale
+from byteps_thc.pipeline.loss_scaling import saved_scale
 from byteps_thc.pipeline.saved_state import require_as_saved, require_sound, sealed
-from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, StatsRecorder
+from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
+from byteps_thc.pipeline.steps import Steps
 from byteps_thc.torch.compression import NoneCompressor
 from byteps_thc.torch.lanes.engines import make_engines
 from byteps_thc.torch.lanes.exact_sum import BytepsSum
@@ -39,7 +40,6 @@ class CompressedReducer(GradientReducer):
 
     def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
         self._recorder = StatsRecorder()
-        self._log = RankZeroLog(every=settings.log_every, rank=process.rank())
         compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
         others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
         self._plain = PlainReducer(others, NoneCompressor)
@@ -48,11 +48,18 @@ class CompressedReducer(GradientReducer):
         engines = make_engines(settings, lanes, self._sums, self._recorder)
         self._senders = [LaneSender(lane, engine) for lane, engine in zip(lanes, engines, strict=True)]
         self._sender_of = {p.name: s for s in self._senders for buffer in s.lane.buffers for p in buffer.parameters}
-        self._step = 0
         self._in_step = False
         network = settings.network_of_lane(0) if settings.route == "network" else None
         compared = not may_drift(network, process.workers())
-        self._scaling = LossScaling(settings.grad_scaler, engines, sees_all=not others, compared=compared)
+        self._steps = Steps(
+            engines,
+            settings.grad_scaler,
+            sees_all=not others,
+            compared=compared,
+            log_every=settings.log_every,
+            rank=process.rank(),
+            statistics=self.statistics,
+        )
 
     @override
     def push(self, parameter: NamedParameter) -> None:
@@ -73,18 +80,17 @@ class CompressedReducer(GradientReducer):
                 sender.finish()
             self._plain.finish()
         self._in_step = False
-        if self._log.due(self._step):
-            self._log.update(self.statistics())
+        self._steps.log()
 
     @override
     def state_dict(self) -> dict[str, Any]:
         """Return the state of an engine (see Engine.state_dict), whatever the number of lanes, with the loss scale."""
-        self._scaling.undo_skipped_step()
+        self._steps.scaling.undo_skipped_step()
         states = [sender.engine.state_dict() for sender in self._senders]
         merged: dict[str, Any] = dict(states[0])
         merged["round"] = max(state["round"] for state in states)
         merged["residuals"] = {name: value for state in states for name, value in state["residuals"].items()}
-        return sealed(merged | {"loss_scale": self._scaling.scale})
+        return sealed(merged | {"loss_scale": self._steps.scaling.scale})
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -102,14 +108,14 @@ class CompressedReducer(GradientReducer):
             names = {p.name for buffer in sender.lane.buffers for p in buffer.parameters}
             own = {name: value for name, value in residuals.items() if name in names}
             sender.engine.load_state_dict(sealed({**state, "residuals": own} if "residuals" in state else state))
-        self._step = state["step"]
-        self._scaling.scale = scale
+        self._steps.count = state["step"]
+        self._steps.scaling.scale = scale
 
     @override
     def statistics(self) -> CompressionStats:
         for sender in self._senders:
             sender.engine.statistics()  # puts its residuals into the recorder that all lanes share
-        return replace(self._recorder.snapshot(), steps=self._step)  # each lane has counted the step
+        return replace(self._recorder.snapshot(), steps=self._steps.count)  # each lane has counted the step
 
     @override
     def close(self) -> None:
@@ -118,11 +124,9 @@ class CompressedReducer(GradientReducer):
 
     def _start_step(self) -> None:
         self._in_step = True
-        self._scaling.begin_backward()
-        for sender, exact_sum in zip(self._senders, self._sums, strict=True):
+        for exact_sum in self._sums:
             exact_sum.start_step()
-            sender.engine.start_step()
-        self._step += 1
+        self._steps.begin()
 
 
 @contextmanager

@@ -1,0 +1,129 @@
+"""Rows of pieces in device memory, and their figures, which stay there until somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.pipeline.figures import Figures
+from byteps_thc.pipeline.piece_rows import NamedSpans, Row, Rows
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.transport.shards import packs_sums
+from byteps_thc.transport.transport import Transfer
+
+if TYPE_CHECKING:  # it needs Triton
+    from byteps_thc.gpu import DeviceBatch, GpuCompressor
+
+
+class DeviceRow(Row):
+    """A row of partitions that go through a round together. number: of the row in its piece of `rows`."""
+
+    def __init__(self, batch: DeviceBatch, transfer: Transfer, number: int, rows: int, sum_bits: int | None) -> None:
+        self.batch = batch
+        self.norms, self.max_norms, self.residual = batch.norms, batch.max_norms, batch.residual
+        self._transfer, self._number, self._rows, self._sum_bits = transfer, number, rows, sum_bits
+
+    @override
+    def begin(self, round: int) -> None:
+        self.batch.begin(round)
+
+    @override
+    def measure(self, gradient: Tensor) -> None:
+        self.batch.measure(gradient)
+
+    @override
+    def encode(self, gradient: Tensor) -> None:
+        codes: Tensor = self._transfer.codes
+        self.batch.encode(gradient, codes if self._rows == 1 else codes.view(self._rows, -1)[self._number])
+
+    @override
+    def finite(self) -> Tensor:
+        return self.batch.keep.all()
+
+    @override
+    def decode(self, sums: Tensor, contributions: Any, out: Tensor) -> None:
+        self.batch.decode(sums, out, sum_bits=self._sum_bits, contributions=contributions)
+
+
+class DeviceRows(Rows):
+    """Rows of a GpuCompressor. Nothing of them waits for the device, nor do their pieces: all is put on its stream.
+
+    One launch for all partitions of a row, and one transfer for all of a gradient: every launch and every collective
+    costs the host tens of microseconds, and what pieces would overlap with each other, backward overlaps anyhow.
+    sharded: sums do not travel.
+    """
+
+    joint = True
+
+    def __init__(self, compressor: GpuCompressor, *, sharded: bool) -> None:
+        self._compressor = compressor
+        packed = packs_sums(compressor.resolved) and not sharded
+        self._sum_bits = compressor.resolved.sum_bits if packed else None
+
+    @property
+    def resolved(self) -> ResolvedConfig:
+        """See Rows."""
+        return self._compressor.resolved
+
+    @property
+    def worker(self) -> int:
+        """See Rows."""
+        return self._compressor.worker
+
+    @override
+    def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
+        blocks, padded = zip(*(self._compressor.sizes(span.stop - span.start) for span in spans), strict=True)
+        return sum(blocks), sum(padded)
+
+    @override
+    def rows(
+        self,
+        named: Sequence[NamedSpans],
+        residuals: Sequence[Any],
+        transfer: Transfer,
+        codes_per_chunk: int | None,
+    ) -> Sequence[DeviceRow]:
+        batches = [
+            self._compressor.batch(list(spans), residual) for spans, residual in zip(named, residuals, strict=True)
+        ]
+        return [DeviceRow(batch, transfer, number, len(named), self._sum_bits) for number, batch in enumerate(batches)]
+
+
+class DeviceFigures(Figures):
+    """Brings what quantization did in the current step from the rows to the recorder, once; no times are measured."""
+
+    def __init__(self, recorder: StatsRecorder) -> None:
+        self._recorder = recorder
+        self._encoded: dict[DeviceBatch, None] = {}
+
+    @override
+    def start_step(self) -> None:
+        self._encoded.clear()
+
+    @override
+    def encoded(self, rows: Sequence[DeviceRow]) -> None:
+        """Note the rows of a piece; one that comes again before read() counts once, with its last figures."""
+        self._encoded.update((row.batch, None) for row in rows)
+
+    @override
+    def read(self) -> None:
+        """Report them; waits for the device."""
+        batches, self._encoded = [*self._encoded], {}
+        for batch in batches:
+            figures = torch.stack([batch.clamped.double(), batch.energy, batch.keep.double()], 1).tolist()
+            for coordinates, (clamped, energy, keep) in zip(batch.sizes, figures, strict=True):
+                self._recorder.add_quantization(
+                    coordinates=coordinates,
+                    clamped=int(clamped),
+                    energy=energy,
+                    lost_energy=0.0 if keep and batch.residual is not None else None,
+                )
+
+    @override
+    def add_time(self, *, encode_ms: float = 0.0, communicate_ms: float = 0.0, decode_ms: float = 0.0) -> None:
+        pass

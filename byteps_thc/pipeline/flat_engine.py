@@ -1,0 +1,292 @@
+"""The engine among workers that all do the same. node_engine.py has the one around it for several GPUs in a node.
+
+Gradients are encoded and decoded piece by piece (piece.py), in stages (stages.py), which a driver calls (drivers.py).
+Here is who comes and goes, and what is kept from step to step. factory.py makes engines.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+from typing_extensions import override
+
+from byteps_thc.errors import InputError, TransportError
+from byteps_thc.pipeline.agreement import Contents, Questions
+from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.device.stream import SideStream
+from byteps_thc.pipeline.drivers import Driver, StreamDriver, ThreadDriver
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.engine_state import EngineState
+from byteps_thc.pipeline.figures import Figures
+from byteps_thc.pipeline.in_flight import InFlight
+from byteps_thc.pipeline.layout import Layout, Layouts, check_rows
+from byteps_thc.pipeline.piece import Round
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.scheme import Scheme
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.pipeline.stages import Reduction, Stages
+from byteps_thc.pipeline.staging import NoStaging, Staging
+from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc.transport.communicator import ExactSum
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an engine works.
+
+    device: of the kernels, whose work is put on `stream`. in_stream: by the calling thread, which waits for nothing;
+    else by a thread for each stage. view: a flat tensor there as pieces take it. staging: what brings gradients there,
+    by one that is like them.
+    """
+
+    device: torch.device
+    stream: SideStream
+    in_stream: bool
+    view: Callable[[Tensor], Any]
+    staging: Callable[[Tensor], Staging]
+
+
+class FlatEngine(Engine):
+    """Averages gradients over workers, as a whole or each its own row.
+
+    config: settings of the scheme. exact: sums what is not compressed; of tensors in `place`. questions: about what has
+    no fingerprint. asks_first: about every gradient. alone: there is nobody else to average with. clock: of the stages;
+    the time in which gradients are in flight and none of them works is reported as communicate_ms.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        policy: CompressionPolicy,
+        place: Place,
+        state: EngineState,
+        scheme: Scheme,
+        *,
+        figures: Figures,
+        exact: ExactSum,
+        questions: Questions,
+        asks_first: bool = False,
+        alone: bool = False,
+        clock: WorkClock | None = None,
+    ) -> None:
+        self.workers, self.worker = state.workers, state.worker
+        self.config, self.policy = config, policy
+        self._place, self._state, self._scheme = place, state, scheme
+        self._figures, self._questions, self._alone = figures, questions, alone
+        self._clock = clock or WorkClock()
+        self._ended: InputError | None = None
+        self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
+        self._layouts = Layouts(self._in_flight, state.rollback)
+        stages = Stages(
+            state.recorder,
+            state.rollback,
+            worker=self.worker,
+            workers=self.workers,
+            device=place.device,
+            view=place.view,
+            exact=exact,
+            questions=questions,
+            asks_first=asks_first,
+            finish=lambda job: self._in_flight.finish(job.key, job),
+        )
+        drive = StreamDriver if place.in_stream else ThreadDriver
+        self._driver: Driver = drive(stages, place.stream, self._in_flight.fail)
+        if not place.in_stream:
+            atexit.register(self.close)
+
+    @property
+    def device(self) -> torch.device:
+        """Where gradients are compressed."""
+        return self._place.device
+
+    @property
+    def in_stream(self) -> bool:
+        """Whether a gradient's work is on a stream of that device when all_reduce() returns, and nobody waits."""
+        return self._place.in_stream
+
+    @property
+    def compressing(self) -> bool:
+        """Whether gradients of the current step are compressed."""
+        return self._scheme.compresses and self.policy.compresses(self._state.step)
+
+    @override
+    def start_step(self) -> None:
+        """See Engine. InputError when ranks have averaged different gradients on a device; it may come later there."""
+        with self._place.stream.behind_current():
+            self._end_on(self._questions.look())
+        self._state.start_step()
+        self._figures.start_step()
+        self._clock.take_idle_ms()
+
+    @override
+    def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        self._in_flight.require_free(buffer.key)
+        gradient = buffer.gradient
+        future = _future(gradient)
+        layout = self._layout_of(buffer)
+        if self._alone or layout.size == 0:
+            self._state.recorder.add_gradient(uncompressed=layout.size)
+            future.set_result(gradient)
+            return future
+        compress = self.compressing and not layout.all_exact
+        self._begin(buffer.key, layout.contents, gradient, gradient, layout, compress, future)
+        return future
+
+    def reduce_scatter(self, label: str, matrix: ShardMatrix, gradient: Tensor, output: Tensor) -> Reduction:
+        """Start writing the average over the ranks of row `worker` to `output`.
+
+        label: describes the gradient. When not all ranks have that as the next one, with the same parameters and loss
+        scale, all get InputError, which says what each has; otherwise they would wait for one another until the
+        deadline, or sum gradients of different parameters. gradient: [matrix.size], output: [matrix.columns]; float32,
+        float16 or bfloat16, contiguous; on the engine's device, or CUDA, which is staged through the host and done on
+        return. The gradient is used as scratch. What travels together with a gradient that is not finite on any rank
+        (THC: a rotation block) becomes NaN. Raises InputError for other tensors.
+        """
+        check_rows(matrix, self.workers, gradient, output)
+        if self.in_stream and output.device != self.device:
+            raise InputError(f"gradient is on {output.device}, not on {self.device}: build the model there")
+        staged = output.device != self.device
+        result = torch.empty_like(output, device=self.device) if staged else output
+        layout = self._layout_of_rows(matrix)
+        contents = Contents(label, matrix.parameters)
+        job = self._begin(label, contents, gradient.to(self.device), result, layout, True, _future(result))
+        if staged:
+            output.copy_(job.wait())
+        return job
+
+    def require_same(self, label: str, matrix: ShardMatrix) -> None:
+        """Wait until it is known that a gradient reduced without this engine is the next one on all ranks.
+
+        Raises what reduce_scatter() gives; on a device nobody waits, and the error comes with the next step. label,
+        matrix: as there; the gradient may lack some of the parameters.
+        """
+        none = torch.empty(0, device=self.device)
+        self._begin(label, Contents(label, matrix.parameters), none, none, None, False, _future(none)).wait()
+
+    def count_uncompressed(self, elements: int, element_bytes: int) -> None:
+        """Count a gradient that was reduced without this engine."""
+        self._state.recorder.add_gradient(uncompressed=elements)
+        self._state.recorder.add_collective(elements * element_bytes, self.workers)
+
+    @override
+    def protect_step(self) -> None:
+        with self._between_steps("protect_step"):
+            self._state.rollback.begin()
+
+    @override
+    def restore_residuals(self) -> None:
+        with self._between_steps("restore_residuals"):
+            self._state.rollback.restore()
+
+    @override
+    def use_loss_scale(self, scale: float) -> None:
+        with self._between_steps("use_loss_scale"):
+            self._questions.use_loss_scale(scale)
+            self._scheme.use_loss_scale(scale)
+
+    @override
+    def scale_residuals(self, factor: float) -> None:
+        with self._between_steps("scale_residuals"):
+            self._state.scale(factor)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """See Engine; waits for a device. InputError, once, when ranks have averaged different gradients there."""
+        with self._between_steps("state_dict"):
+            self._require_agreement()
+            return self._state.state_dict()
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        with self._between_steps("load_state_dict"):
+            self._state.load_state_dict(state)
+        self._layouts.clear()
+
+    @override
+    def statistics(self) -> CompressionStats:
+        """See Engine; waits for a device, where times are not measured, and raises what state_dict() does."""
+        self._figures.add_time(communicate_ms=self._clock.take_idle_ms())
+        with self._place.stream.behind_current():
+            self._require_agreement()
+            self._figures.read()
+            return self._state.statistics(measure_residuals=not self._scheme.measures_residuals)
+
+    @override
+    def close(self) -> None:
+        atexit.unregister(self.close)
+        self._driver.end()
+        self._in_flight.fail(TransportError("the engine was closed"))
+        self._scheme.close()
+        self._driver.join()
+
+    def _begin(
+        self,
+        key: str,
+        contents: Contents,
+        source: Tensor,
+        gradient: Tensor,
+        layout: Layout | None,
+        compress: bool,
+        future: Future[Tensor],
+    ) -> Reduction:
+        number = self._state.round if layout is None else self._state.next_round()
+        round = Round(number, self._state.step, compress)
+        job = Reduction(key, contents, gradient, source, layout, round, future, staged=source, out=gradient)
+        self._in_flight.begin(key, job)
+        if layout is not None:
+            layout.staging.begin(source)
+        self._driver.submit(job)
+        return job
+
+    def _layout_of(self, buffer: GradientBuffer) -> Layout:
+        kind = buffer.gradient.numel(), buffer.parameters
+        known = self._layouts.known(buffer.key, kind)
+        if known is not None:
+            return known
+        with self._place.stream.behind_current(), torch.no_grad():  # only now: the stream waits for no gradient
+            staging = self._place.staging(buffer.gradient)
+            layout = Layout.of_buffer(buffer, self.policy, self.device, staging)
+            return self._prepared(kind, layout)
+
+    def _layout_of_rows(self, matrix: ShardMatrix) -> Layout:
+        known = self._layouts.known(matrix.key, matrix)
+        if known is not None:
+            return known
+        with self._place.stream.behind_current(), torch.no_grad():
+            return self._prepared(matrix, Layout.of_matrix(matrix, self.device, NoStaging()))
+
+    def _prepared(self, kind: object, layout: Layout) -> Layout:
+        self._layouts.make_room(layout)
+        if not self._alone:
+            self._scheme.prepare(layout)
+        self._layouts.add(kind, layout)
+        return layout
+
+    @contextmanager
+    def _between_steps(self, call: str) -> Iterator[None]:
+        self._in_flight.require_idle(call)
+        with self._place.stream.behind_current():
+            yield
+
+    def _require_agreement(self) -> None:
+        # One may look at an engine that has ended: its residuals are those from before.
+        if self._ended is None:
+            self._end_on(self._questions.wait())
+
+    def _end_on(self, error: InputError | None) -> None:
+        self._ended = self._ended or error
+        if error is not None:
+            self._in_flight.fail(error)
+            raise error
+
+
+def _future(gradient: Tensor) -> Future[Tensor]:
+    return Future(devices=[gradient.device] if gradient.is_cuda else None)

@@ -1,0 +1,214 @@
+"""The rows of a piece, and what compresses them: in host memory, through host memory, or on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.transport.transport import Transfer
+
+#: Partitions that follow each other in a row: their names, each a random key, and where they lie in the gradient.
+NamedSpans = Sequence[tuple[str, slice]]
+
+
+class Row(Protocol):
+    """A row of a piece: its partitions go through a round together.
+
+    norms: float32[B], of its rotation blocks, there after measure(); max_norms: float32[B], of all workers, to be there
+    before encode(). residual: float32, None without error feedback. All where the kernels work, but for norms that
+    travel through host memory.
+    """
+
+    norms: Any
+    max_norms: Any
+    residual: Any
+
+    def begin(self, round: int) -> None:
+        """Begin a round."""
+
+    def measure(self, gradient: Any) -> None:
+        """Write the norms of gradient + residual; the gradient is not to be touched until encode() is over."""
+
+    def encode(self, gradient: Any) -> None:
+        """Write the row's codes to those of the transfer, and the residual unless gradients are not finite."""
+
+    def finite(self) -> Any:
+        """Whether max_norms are finite, so that residuals are kept: a bool, or a tensor of one element."""
+
+    def decode(self, sums: Any, contributions: Any, out: Any) -> None:
+        """Write the average to out; arguments as Transfer.aggregate() gives them."""
+
+
+class Rows(Protocol):
+    """Makes rows.
+
+    joint: whether all partitions of a gradient's row go through a round together, which takes fewer launches; or each
+    alone, so that one travels while another is worked on.
+    """
+
+    joint: bool
+
+    @property
+    def resolved(self) -> ResolvedConfig:
+        """Settings and table."""
+
+    @property
+    def worker(self) -> int:
+        """This worker's id."""
+
+    def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
+        """Return (rotation blocks, padded coordinates) of a row of partitions."""
+
+    def rows(
+        self, named: Sequence[NamedSpans], residuals: Sequence[Any], transfer: Transfer, codes_per_chunk: int | None
+    ) -> Sequence[Row]:
+        """Return the rows of a piece, one for each of `named`.
+
+        residuals: float32 of each row, read and written in place, or None. transfer: where their codes go.
+        codes_per_chunk: see Transport.
+        """
+
+
+class PartitionCompressor(Protocol):
+    """See compressor.Compressor, which is one. Gradients and residuals are where the kernels work, all else is in host
+    memory.
+
+    Calls for different partitions may come from different threads, those for one partition in order. On a device
+    decode() may go on after the return; it is over, and its arrays may be written again, when the next encode() of the
+    partition returns.
+    """
+
+    @property
+    def config(self) -> ThcConfig:
+        """The settings."""
+
+    @property
+    def resolved(self) -> ResolvedConfig:
+        """What they come to for that many workers."""
+
+    @property
+    def workers(self) -> int:
+        """Number of workers."""
+
+    @property
+    def worker(self) -> int:
+        """This one's id."""
+
+    def sizes(self, coordinates: int) -> tuple[int, int]:
+        """Return (rotation blocks, padded coordinates) of a partition."""
+
+    def partition(self, name: str, coordinates: int, *, residual: Any, norms: F32, codes: U8) -> Any:
+        """Return a new partition. norms, codes: to be written by measure() and encode()."""
+
+    def measure(self, partition: Any, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
+        """Begin a round; the norms are in host memory on return."""
+
+    def encode(self, partition: Any, max_norms: F32) -> U8:
+        """Write codes and residual; the codes are in host memory on return, and max_norms may be written again."""
+
+    def decode(
+        self,
+        partition: Any,
+        aggregate: U8 | U16,
+        contributions: U8 | U16,
+        out: Any,
+        *,
+        codes_per_chunk: int | None = None,
+        bfloat16: bool = False,
+    ) -> None:
+        """Write the average to `out`."""
+
+
+class PartitionRow(Row):
+    """A row that is one partition. Gradients are as arrays.gradient_view makes them, or tensors on a device."""
+
+    def __init__(
+        self,
+        compressor: PartitionCompressor,
+        name: str,
+        coordinates: int,
+        residual: Any,
+        codes: U8,
+        codes_per_chunk: int | None,
+    ) -> None:
+        blocks, _ = compressor.sizes(coordinates)
+        self._compressor, self._codes_per_chunk = compressor, codes_per_chunk
+        self.norms: F32 = np.zeros(blocks, np.float32)
+        self.max_norms: F32 = np.zeros(blocks, np.float32)
+        self.partition = compressor.partition(name, coordinates, residual=residual, norms=self.norms, codes=codes)
+        self.residual = self.partition.residual
+        #: rounds that were encoded
+        self.encoded = 0
+        self._round = 0
+
+    def begin(self, round: int) -> None:
+        """See Row."""
+        self._round = round
+
+    def measure(self, gradient: Any) -> None:
+        """See Row."""
+        self._compressor.measure(self.partition, gradient, round=self._round, bfloat16=_is_bfloat16(gradient))
+
+    def encode(self, gradient: Any) -> None:  # noqa: ARG002  # the partition has it
+        """See Row."""
+        self._compressor.encode(self.partition, self.max_norms)
+        self.encoded += 1
+
+    def finite(self) -> bool:
+        """See Row."""
+        return bool((self.max_norms <= LARGEST_NORM).all())
+
+    def decode(self, sums: U8 | U16, contributions: U8 | U16, out: Any) -> None:
+        """See Row."""
+        self._compressor.decode(
+            self.partition,
+            sums,
+            contributions,
+            out,
+            codes_per_chunk=self._codes_per_chunk,
+            bfloat16=_is_bfloat16(out),
+        )
+
+
+class PartitionRows(Rows):
+    """Rows of a Compressor's partitions, each of which goes through a round alone."""
+
+    joint = False
+
+    def __init__(self, compressor: PartitionCompressor) -> None:
+        self._compressor = compressor
+
+    @property
+    def resolved(self) -> ResolvedConfig:
+        """See Rows."""
+        return self._compressor.resolved
+
+    @property
+    def worker(self) -> int:
+        """See Rows."""
+        return self._compressor.worker
+
+    def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
+        """See Rows; one span."""
+        (span,) = spans
+        return self._compressor.sizes(span.stop - span.start)
+
+    def rows(
+        self, named: Sequence[NamedSpans], residuals: Sequence[Any], transfer: Transfer, codes_per_chunk: int | None
+    ) -> Sequence[PartitionRow]:
+        """See Rows; one partition in each."""
+        codes = transfer.codes.reshape(len(named), -1)
+        return [
+            PartitionRow(self._compressor, name, span.stop - span.start, residual, own, codes_per_chunk)
+            for ((name, span),), residual, own in zip(named, residuals, codes, strict=True)
+        ]
+
+
+def _is_bfloat16(view: Any) -> bool:
+    """gradient_view gives uint16 for bfloat16 tensors alone; a tensor says itself what it is."""
+    return isinstance(view, np.ndarray) and view.dtype == np.uint16
