@@ -1,8 +1,8 @@
-"""What the kernels take of a GPU, compiled ahead of time on any machine: python -m byteps_thc.gpu.resources
+"""Print what the GPU kernels take of a GPU, compiled ahead of time on any machine, with byteps_thc[gpu] installed.
 
 Registers and stack are a thread's, shared memory a program's; instructions are those of the machine code over the
 coordinates of a thread, loops counted once. --arch: sm_80, sm_90, sm_100, sm_120, or gfx942 (which takes
-BYTEPS_THC_PLAIN_KERNELS=1 in the environment, see frontend.py).
+BYTEPS_THC_PLAIN_KERNELS=1 in the environment, see byteps_thc/gpu/frontend.py).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def compile_kernel(kernel: Kernel, arch: str) -> Any:
     """Return the compiled kernel, without a GPU."""
     hip = arch.startswith("gfx")
     if hip != PLAIN:
-        sys.exit(f"resources: {arch} needs BYTEPS_THC_PLAIN_KERNELS={int(hip)}")
+        sys.exit(f"gpu_resources: {arch} needs BYTEPS_THC_PLAIN_KERNELS={int(hip)}")
     target = GPUTarget("hip", arch, 64) if hip else GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)
     types = kernel.types | dict.fromkeys(kernel.constants, "constexpr")
     names = kernel.function.arg_names
@@ -158,7 +158,7 @@ def _amdgcn(assembly: str) -> tuple[int, int, int]:
 
 def main() -> None:
     """Print a table, or with --json a list of Resources."""
-    parser = argparse.ArgumentParser(prog="python -m byteps_thc.gpu.resources", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--gradient", default="fp32", choices=["fp32", "fp16", "bf16"])
     parser.add_argument("--kernel", default="", help="only kernels whose name begins so")
