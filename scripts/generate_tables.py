@@ -16,9 +16,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def outputs() -> dict[Path, str]:
-    """Map every table file to its text."""
-    tables = solve_grid(GRID_BITS, range(3, GRID_MAX_GRANULARITY + 1), GRID_P)
-    return {ROOT / "tables" / file_name(t.bits, t.granularity, t.p): to_json(t) for t in tables}
+    """Map every table file to its text: tables by granularity, then p."""
+    tables = solve_grid(GRID_BITS, range(3, GRID_MAX_GRANULARITY + 1), sorted(GRID_P))
+    return {
+        ROOT / "tables" / file_name(bits): "".join(to_json(table) for table in tables if table.bits == bits)
+        for bits in GRID_BITS
+    }
 
 
 def main() -> int:
@@ -27,7 +30,7 @@ def main() -> int:
     check = parser.parse_args().check
     files = outputs()
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
-    unknown = [path for path in (ROOT / "tables").rglob("*.json") if path not in files]
+    unknown = [path for path in (ROOT / "tables").rglob("*.json*") if path not in files]
     for path in stale if check else []:
         print(f"{path.relative_to(ROOT)} is out of date: run scripts/generate_tables.py", file=sys.stderr)
     for path in unknown:
@@ -35,9 +38,8 @@ def main() -> int:
     if check:
         return 1 if stale or unknown else 0
     for path in stale:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(files[path])
-    print(f"{len(files)} tables, {len(stale)} written")
+    print(f"{len(files)} files, {len(stale)} written")
     return 1 if unknown else 0
 
 

@@ -1,6 +1,6 @@
 """Encode: residual added, rotated, clamped, quantized, packed; the error rotated back: one pass over device memory.
 
-reference.py (rotate, quantize, pack, inverse_rotate) is the oracle, to the bit.
+tests/lib/reference.py (rotate, quantize, pack, inverse_rotate) is the oracle, to the bit.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Granularity = Annotated[
 ]
 ClampFraction = Annotated[str, typer.Option("--p", "-p", help="Fraction of the coordinates that is clamped, as 1/32.")]
 Rounding = Annotated[RoundingMode, typer.Option(help="Whether the workers' random bits belong together.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON, like the files of tables/.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the table as JSON, like a line of the files of tables/.")]
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The committed tables: one JSON file per (bits, granularity, p), written by scripts/generate_tables.py.
+"""The committed tables: a file per width of codes, a table in JSON per line, written by scripts/generate_tables.py.
 
 Machines may round the solver's costs differently; a committed table is the same everywhere, which is why the automatic
 choice is made among these.
@@ -27,13 +27,13 @@ def directory() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / "tables"
 
 
-def file_name(bits: int, granularity: int, p: float) -> str:
-    """Return the path below directory() of a table; p must be 1 / integer."""
-    return f"b{bits}/g{granularity}_p{round(1 / p)}.json"
+def file_name(bits: int) -> str:
+    """Return the name in directory() of the file with the tables of that many bits."""
+    return f"b{bits}.jsonl"
 
 
 def to_json(table: LookupTable) -> str:
-    """Return the text of a table file. The cost has 10 digits, fewer than machines disagree about."""
+    """Return a table as a line of a table file. The cost has 10 digits, fewer than machines disagree about."""
     fields = {
         "bits": table.bits,
         "granularity": table.granularity,
@@ -44,21 +44,29 @@ def to_json(table: LookupTable) -> str:
     return json.dumps(fields) + "\n"
 
 
-def load(path: Path) -> LookupTable:
-    """Read and validate one table file; ConfigurationError names the file and what is wrong with it."""
+def load(path: Path) -> tuple[LookupTable, ...]:
+    """Read and validate a file of tables; ConfigurationError names the file, the line and what is wrong with it."""
+    place = str(path)
+    tables = []
     try:
-        fields: dict[str, Any] = json.loads(path.read_text())
-        bits, granularity, values = fields["bits"], fields["granularity"], fields["values"]
-        if not all(isinstance(number, int) for number in (bits, granularity, *values)):
-            raise ConfigurationError("bits, granularity and values must be integers")
-        return LookupTable(bits, granularity, float(fields["p"]), tuple(values), float(fields["cost"]))
+        for number, line in enumerate(path.read_text().splitlines() or [""], 1):  # an empty file has no table: an error
+            place = f"{path}:{number}"
+            tables.append(_parse(line))
     except (OSError, ValueError, TypeError, KeyError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise ConfigurationError(f"{path} is not a lookup table: {reason}") from error
+        raise ConfigurationError(f"{place} is not a lookup table: {reason}") from error
+    return tuple(tables)
+
+
+def _parse(line: str) -> LookupTable:
+    fields: dict[str, Any] = json.loads(line)
+    bits, granularity, values = fields["bits"], fields["granularity"], fields["values"]
+    if not all(isinstance(number, int) for number in (bits, granularity, *values)):
+        raise ConfigurationError("bits, granularity and values must be integers")
+    return LookupTable(bits, granularity, float(fields["p"]), tuple(values), float(fields["cost"]))
 
 
 @lru_cache
 def committed(bits: int) -> tuple[LookupTable, ...]:
     """Return the committed tables of that many bits, ordered by granularity, then p; empty when there are none."""
-    tables = [load(path) for path in (directory() / f"b{bits}").glob("*.json")]
-    return tuple(sorted(tables, key=lambda table: (table.granularity, table.p)))
+    return load(directory() / file_name(bits)) if bits in GRID_BITS else ()

@@ -10,9 +10,7 @@ CODES_PER_PACKET = SWITCH_CODES_PER_PACKET
 MAX_WORKERS = MAX_WORKERS_SWITCH
 #: Aggregation blocks, each four sums wide: 128 codes in a pass.
 BLOCKS = 32
-PASSES = 8
-#: Workers pad CODES to whole packets, so that all take the same passes.
-CODES_PER_PASS = CODES_PER_PACKET // PASSES
+PASSES = 8  # workers pad CODES to whole packets, so that all take the same
 #: Largest datagram: the result of a full packet.
 RESULT_BYTES = Header.SIZE_BYTES + CODES_PER_PACKET * VALUE_BITS // 8
 #: 32-bit words of one block's register, which one pipe has for its share of the 8 rows.

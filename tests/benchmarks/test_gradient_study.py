@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import reference
 import torch
 from gradient_study.averaging import Averager, Scheme, Table, average_partition, hadamard
 
-from byteps_thc import reference
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
 

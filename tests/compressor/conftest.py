@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+import reference
 from named_compressor import NamedCompressor
 
-from byteps_thc import ThcConfig, _core, reference
+from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import F32, everybody, value_dtype
 from byteps_thc.compressor import Partition
 

@@ -4,10 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byteps_thc import ThcConfig, reference
+from byteps_thc import ThcConfig
 from byteps_thc.tables import CODE_BITS
 
 SETTINGS = settings(max_examples=30, deadline=None)

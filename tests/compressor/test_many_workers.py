@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import reference
 
-from byteps_thc import ThcConfig, _core, reference
+from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import everybody, value_dtype
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig

@@ -4,10 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+import reference
+from reference import Key
 
-from byteps_thc import Compressor, ThcConfig, reference
+from byteps_thc import Compressor, ThcConfig
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.reference import Key
 from byteps_thc.rounding import Rounding
 
 WORKERS = [*range(1, 65), 255, 256, 1000, 1024]

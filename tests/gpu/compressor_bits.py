@@ -7,9 +7,10 @@ alone. On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an Assert
 from __future__ import annotations
 
 import numpy as np
+import reference
 import torch
 
-from byteps_thc import Compressor, ThcConfig, reference
+from byteps_thc import Compressor, ThcConfig
 from byteps_thc.arrays import everybody
 from byteps_thc.gpu import GpuCompressor
 

@@ -1,7 +1,7 @@
 """Every GPU kernel against the CPU's bits. On the CPU with TRITON_INTERPRET=1, else on the GPU: python kernel_bits.py
 
 Prints a line for each case and ends with 1 where one differs. --large: sizes for a GPU. The oracle is
-byteps_thc.reference, which has the bits of byteps_thc._core (tests/reference).
+tests/lib/reference.py, which has the bits of byteps_thc._core (tests/reference).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import reference
 import torch
 from torch import Tensor
 
-from byteps_thc import reference
 from byteps_thc.arrays import everybody
 from byteps_thc.gpu import kernels
 from byteps_thc.keys import device_key

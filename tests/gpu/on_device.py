@@ -6,11 +6,11 @@ Fails with a MismatchError of kernel_bits.py.
 from __future__ import annotations
 
 import numpy as np
+import reference
 import torch
 from kernel_bits import FIRST, KEY, LARGEST_NORM, key_of, same, to_bfloat16
 from torch import Tensor
 
-from byteps_thc import reference
 from byteps_thc.gpu import kernels
 from byteps_thc.keys import ROUND, set_round
 from byteps_thc.tables import LookupTable

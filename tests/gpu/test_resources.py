@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+SCRIPT = Path(__file__).parents[2] / "scripts/gpu_resources.py"
 MAX_REGISTERS = 128
 MAX_INSTRUCTIONS = 80
 _CONTRACTED = """
 import re, sys
-from byteps_thc.gpu import resources
-kernels = [kernel for kernel in resources.kernels() if kernel.name in ("encode", "decode")]
+import gpu_resources
+kernels = [kernel for kernel in gpu_resources.kernels() if kernel.name in ("encode", "decode")]
 for kernel in kernels:
-    ptx = resources.compile_kernel(kernel, "sm_90").asm["ptx"]
+    ptx = gpu_resources.compile_kernel(kernel, "sm_90").asm["ptx"]
     assert "add.f32" in ptx or "add.rn.f32" in ptx
     print(kernel.name, len(re.findall(r"fma\\.[a-z.]*f32|\\.ftz", ptx)))
 """
@@ -23,7 +25,7 @@ for kernel in kernels:
 def resources_of(
     run_python: Callable[..., str], arch: str, kernel: str = "", **environment: str
 ) -> list[dict[str, float]]:
-    printed = run_python("-m", "byteps_thc.gpu.resources", "--arch", arch, "--kernel", kernel, "--json", **environment)
+    printed = run_python(str(SCRIPT), "--arch", arch, "--kernel", kernel, "--json", **environment)
     rows: list[dict[str, float]] = json.loads(printed)
     assert rows
     return rows
@@ -32,11 +34,12 @@ def resources_of(
 def test_every_kernel_is_listed(run_python: Callable[..., str]) -> None:
     """Of those that kernels.py launches."""
     program = """
-from byteps_thc.gpu import kernels, resources
+import gpu_resources
+from byteps_thc.gpu import kernels
 launched = {launcher._kernel for launcher in vars(kernels).values() if isinstance(launcher, kernels.Launcher)}
-print(len(launched), launched == {kernel.function for kernel in resources.kernels()})
+print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})
 """
-    assert run_python("-c", program).split() == ["10", "True"]
+    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["10", "True"]
 
 
 @pytest.mark.timeout(600)
@@ -50,7 +53,7 @@ def test_encode_fits_registers_and_instructions(run_python: Callable[..., str]) 
 
 @pytest.mark.timeout(600)
 def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> None:
-    assert run_python("-c", _CONTRACTED).splitlines() == ["encode 0", "decode 0"]
+    assert run_python("-c", _CONTRACTED, PYTHONPATH=str(SCRIPT.parent)).splitlines() == ["encode 0", "decode 0"]
 
 
 @pytest.mark.slow

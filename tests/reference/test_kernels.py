@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import Key
 
-from byteps_thc import LookupTable, _core, reference
+from byteps_thc import LookupTable, _core
 from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.reference import Key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import CODE_BITS
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import reference
+from reference import Key
 
-from byteps_thc import reference
-from byteps_thc.reference import Key
 from byteps_thc.rounding import Rounding
 
 PI_COUNTER = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)

@@ -25,9 +25,9 @@ def test_the_grid_is_complete():
 
 def test_files_round_trip(tmp_path):
     table = LookupTable.paper()
-    path = tmp_path / "table.json"
+    path = tmp_path / "table.jsonl"
     path.write_text(store.to_json(table))
-    loaded = store.load(path)
+    (loaded,) = store.load(path)
     assert (loaded.bits, loaded.granularity, loaded.p, loaded.values) == (4, 30, 1 / 32, table.values)
     assert loaded.cost == pytest.approx(table.cost, rel=1e-9)
 
@@ -46,13 +46,30 @@ def test_files_round_trip(tmp_path):
     ],
 )
 def test_damaged_files_are_refused(tmp_path, text, reason):
-    path = tmp_path / "bad.json"
+    path = tmp_path / "bad.jsonl"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match=reason) as caught:
         store.load(path)
-    assert "bad.json" in str(caught.value)
+    assert "bad.jsonl" in str(caught.value)
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(json.dumps(PAPER) + "\n" + json.dumps(PAPER | {"values": [0, 2, 1, 4]}) + "\n")
+    with pytest.raises(ConfigurationError, match=r"bad\.jsonl:2 is not a lookup table: .* increase strictly"):
+        store.load(path)
+
+
+def test_tables_are_ordered_by_granularity_then_p():
+    for bits in store.GRID_BITS:
+        keys = [(table.granularity, table.p) for table in store.committed(bits)]
+        assert keys == sorted(keys)
+
+
+def test_widths_without_committed_tables_have_none():
+    assert store.committed(8) == ()
 
 
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(ConfigurationError, match="No such file"):
-        store.load(tmp_path / "none.json")
+        store.load(tmp_path / "none.jsonl")

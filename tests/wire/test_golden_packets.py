@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 
-from byteps_thc import reference
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire import hello
 from byteps_thc.wire.layout import ChallengePayload, ErrorPayload, Header, HelloPayload, MessageType, WelcomePayload

@@ -1,4 +1,4 @@
-"""THC's average of n workers in torch, for studies: the algorithm of byteps_thc.reference, all workers at once.
+"""THC's average of n workers in torch, for studies: the algorithm of tests/lib/reference.py, all workers at once.
 
 Codes are not made: the table values that a code stands for are added. Norms per rotation block, and a clamp, rounding
 and sums as in the reference; only the random numbers come from torch. Runs on any device.

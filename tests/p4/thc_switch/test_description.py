@@ -258,7 +258,7 @@ def test_sizes_are_those_of_the_programs() -> None:
     defined = dict(re.findall(r"^#define (THC_\w+) +(\d+)", text, re.MULTILINE))
     assert int(defined["THC_BLOCK_WORDS"]) == limits.REGISTER_WORDS
     assert int(defined["THC_PASSES"]) == limits.PASSES
-    assert int(defined["THC_CODES_PER_PASS"]) == limits.CODES_PER_PASS
+    assert int(defined["THC_CODES_PER_PASS"]) == limits.CODES_PER_PACKET // limits.PASSES
     assert int(defined["THC_VERSIONS"]) == limits.VERSIONS_PER_SLOT * limits.max_slots(max(limits.PIPE_COUNTS))
     assert int(defined["THC_JOB_ENTRIES"]) == limits.JOB_ENTRIES
     assert int(defined["THC_WORKER_ENTRIES"]) == limits.MAX_ALL_WORKERS

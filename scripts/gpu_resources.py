@@ -1,0 +1,183 @@
+"""Print what the GPU kernels take of a GPU, compiled ahead of time on any machine, with byteps_thc[gpu] installed.
+
+Registers and stack are a thread's, shared memory a program's; instructions are those of the machine code over the
+coordinates of a thread, loops counted once. --arch: sm_80, sm_90, sm_100, sm_120, or gfx942 (which takes
+BYTEPS_THC_PLAIN_KERNELS=1 in the environment, see byteps_thc/gpu/frontend.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from byteps_thc.gpu import lookup_sum, packing
+from byteps_thc.gpu.decode import decode_kernel
+from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
+from byteps_thc.gpu.frontend import PLAIN
+from byteps_thc.gpu.kernels import register_limit
+from byteps_thc.gpu.norms import norms_kernel
+
+_TILE = {"LOG": 13, "T": 8192, "TAIL": False}
+_POSITION = {"first_tile": "i64", "coordinates": "i64", "padded": "i64"}
+_AVERAGE = {
+    "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
+    "threshold": "fp32", "granularity": "fp32", "codes_per_chunk": "i64", **_POSITION,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as it is compiled: `coordinates` of a program of so many warps."""
+
+    name: str
+    function: Any
+    types: dict[str, str]
+    constants: dict[str, Any]
+    warps: int
+    coordinates: int
+    limited: bool = False
+
+
+@dataclass(frozen=True)
+class Resources:
+    """See the module."""
+
+    kernel: str
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    instructions_per_coordinate: float
+
+
+def kernels(gradient: str = "fp32") -> list[Kernel]:
+    """Every kernel, for rotation blocks of 8192, 4-bit codes and gradients of that type (fp32, fp16, bf16)."""
+    encoded = {
+        "gradient": f"*{gradient}", "residual": "*fp32", "codes": "*u8", "ranges": "*fp32", "entries": "*i64",
+        "values": "*fp32", "key": "*i32", "keep": "*i32", "clamped": "*i64", **_POSITION,
+    }  # fmt: skip
+    measured = {"gradient": f"*{gradient}", "residual": "*fp32", "norms": "*fp32", **_POSITION}
+    ranges = {
+        "norms": "*fp32", "max_norms": "*fp32", "ranges": "*fp32", "keep": "*i32", "clamped": "*i64",
+        "energy": "*fp64", "starts": "*i32", "threshold": "fp32", "granularity": "fp32", "largest": "fp32",
+        "blocks": "i32",
+    }  # fmt: skip
+    code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True}
+    bare = code | {"ADD": False, "KEEP": False}
+    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False}
+    words = {"codes": "*i32", "values": "*i32", "sums": "*i32", "words": "i32", "stride": "i32", "shards": "i32"}
+    looked_up = {"codes": "*u8", "values": "*i32", "sums": "*u8", "count": "i32", "stride": "i32", "shards": "i32"}
+    packs = {"numbers": "*u8", "packed": "*i32", "count": "i32", "size": "i32"}
+    unpacks = {"packed": "*u8", "numbers": "*u8", "count": "i32"}
+    unpacked = {"packed": "*u8", "numbers": "*u8", "rows": "i32"}
+    tile = 8192
+    return [
+        Kernel("norms", norms_kernel, measured, {**_TILE, "ADD": True}, 8, tile),
+        Kernel("ranges", ranges_kernel, ranges, {"SEVERAL": True}, RANGES_WARPS.value, tile * 2048),
+        Kernel("encode", encode_kernel, encoded, _TILE | code, 8, tile, True),
+        Kernel("encode, no error feedback", encode_kernel, encoded, _TILE | bare, 8, tile, True),
+        Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},
+               lookup_sum.WARPS, 8 * lookup_sum.WORDS),
+        Kernel("lookup_sum", lookup_sum.lookup_sum_kernel, looked_up, {"BITS": 3}, lookup_sum.WARPS, lookup_sum.TILE),
+        Kernel("pack, 7 bits", packing.pack_kernel, packs, {"BITS": 7, "WORD": 4}, packing.WARPS,
+               packing.TILE * 32 // 7),
+        Kernel("unpack, 7 bits", packing.unpack_kernel, unpacks, {"BITS": 7}, packing.WARPS, packing.TILE),
+        Kernel("unpack, rows of 7 bits", packing.unpack_rows_kernel, unpacked | {"packed": "*i32"}, {"BITS": 7},
+               packing.WARPS, 32 * packing.ROWS),
+        Kernel("pack, rows of 7 bits", packing.pack_rows_kernel, unpacked | {"packed": "*i32"},
+               {"BITS": 7, "PADDED": 8}, packing.WARPS, 32 * packing.ROWS),
+        Kernel("decode", decode_kernel, _AVERAGE, _TILE | average, 8, tile, True),
+        Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
+               _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
+    ]  # fmt: skip
+
+
+def compile_kernel(kernel: Kernel, arch: str) -> Any:
+    """Return the compiled kernel, without a GPU."""
+    hip = arch.startswith("gfx")
+    if hip != PLAIN:
+        sys.exit(f"gpu_resources: {arch} needs BYTEPS_THC_PLAIN_KERNELS={int(hip)}")
+    target = GPUTarget("hip", arch, 64) if hip else GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)
+    types = kernel.types | dict.fromkeys(kernel.constants, "constexpr")
+    names = kernel.function.arg_names
+    signature = {name: types[name] for name in names}
+    aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(names) if signature[name].startswith("*")}
+    if PLAIN:
+        source = ASTSource(kernel.function, signature, kernel.constants, aligned)
+    else:
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        source = GluonASTSource(kernel.function, signature, kernel.constants, aligned)
+    options = {"num_warps": kernel.warps, "enable_fp_fusion": False, **(register_limit() if kernel.limited else {})}
+    return triton.compile(source, target=target, options=options)
+
+
+def measure(kernel: Kernel, compiled: Any) -> Resources:
+    """Read the machine code."""
+    if "cubin" in compiled.asm:
+        registers, stack, instructions = _cubin(compiled.asm["cubin"])
+    else:
+        registers, stack, instructions = _amdgcn(compiled.asm["amdgcn"])
+    lanes = compiled.metadata.target.warp_size
+    each = instructions * kernel.warps * lanes / kernel.coordinates
+    return Resources(kernel.name, registers, stack, compiled.metadata.shared, round(each, 2))
+
+
+def _cubin(cubin: bytes) -> tuple[int, int, int]:
+    tools = Path(triton.__file__).parent / "backends/nvidia/bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        usage, code = (
+            subprocess.run([tools / tool, option, file.name], capture_output=True, text=True, check=True).stdout
+            for tool, option in (("cuobjdump", "-res-usage"), ("nvdisasm", "-c"))
+        )
+    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
+    assert found, usage
+    opcodes = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", code)
+    return int(found[1]), int(found[2]), sum(opcode != "NOP" for opcode in opcodes)
+
+
+def _amdgcn(assembly: str) -> tuple[int, int, int]:
+    registers, stack = (
+        int(re.search(rf"\.{name}:\s+(\d+)", assembly)[1])  # type: ignore[index]
+        for name in ("vgpr_count", "private_segment_fixed_size")
+    )
+    return registers, stack, len(re.findall(r"^\t(?:v|s|ds|global|buffer|flat)_\w+", assembly, re.MULTILINE))
+
+
+def main() -> None:
+    """Print a table, or with --json a list of Resources."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--gradient", default="fp32", choices=["fp32", "fp16", "bf16"])
+    parser.add_argument("--kernel", default="", help="only kernels whose name begins so")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rows = [
+        measure(kernel, compile_kernel(kernel, arguments.arch))
+        for kernel in kernels(arguments.gradient)
+        if kernel.name.startswith(arguments.kernel)
+    ]
+    if arguments.json:
+        print(json.dumps([asdict(row) for row in rows], indent=1))
+        return
+    for row in rows:
+        print(
+            f"{row.kernel:32} {row.registers:4} registers {row.stack_bytes:4} B stack {row.shared_bytes:6} B shared "
+            f"{row.instructions_per_coordinate:7.2f} instructions a coordinate"
+        )
+
+
+if __name__ == "__main__":
+    main()
