@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.assignment import Worker, mac_of
-from byteps_thc.tools.testbed.description_parts import SwitchAggregator
+from byteps_thc.tools.testbed.description import Testbed, Worker, mac_of
+from byteps_thc.tools.testbed.sections import SwitchAggregator
 from thc_switch.allocation import allocate
 from thc_switch.description import Deployment, JobDescription, SwitchDescription, WorkerDescription
-
-if TYPE_CHECKING:
-    from byteps_thc.tools.testbed.description import Testbed
 
 #: Ends of the cable between bmv2's CPU port and the agent, in namespaces.
 CPU_INTERFACE, AGENT_INTERFACE = "cpu", "agent"

@@ -10,10 +10,10 @@ from typing import Any
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Kubernetes, SwitchAggregator
 from byteps_thc.tools.testbed.kubernetes_pod import FILES, Pods, file_key
 from byteps_thc.tools.testbed.kubernetes_setup import setup_scripts
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
+from byteps_thc.tools.testbed.sections import Kubernetes, SwitchAggregator
 from byteps_thc.wire.layout import UDP_PORT
 
 #: They serve until somebody ends them, and are started again when they fail.

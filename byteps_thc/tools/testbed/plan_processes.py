@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from byteps_thc.tools.launch import READY_PREFIX
-from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_checks import PREFIX_LENGTH
-from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Racks, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.description import PREFIX_LENGTH, Testbed, Worker, aggregator_nic, racks_of
 from byteps_thc.tools.testbed.job_description import CPU_INTERFACE, deployment_of
 from byteps_thc.tools.testbed.plan_environment import (
     address_of_thc_ps,
@@ -23,7 +20,7 @@ from byteps_thc.tools.testbed.plan_environment import (
     torch_environment,
 )
 from byteps_thc.tools.testbed.process import PlannedFile, PlannedProcess, Role
-from byteps_thc.tools.testbed.racks import racks_of
+from byteps_thc.tools.testbed.sections import Dpdk, HostDescription, Racks, SwitchAggregator, ThcPs
 from thc_switch.description import Deployment
 from thc_switch.software import READY as SWITCH_READY
 
