@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description import Testbed, assign_workers, config_of
-from byteps_thc.tools.testbed.job_description import deployment_of
 from byteps_thc.tools.testbed.sections import Racks, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.switch import deployment_of
 from thc_switch.description_types import refuse_repeated
 
 
