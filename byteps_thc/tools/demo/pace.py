@@ -28,10 +28,6 @@ class Pace:
         """Through the aggregators."""
         return 1 / self.compressed_s
 
-    def run_s(self, steps: int) -> float:
-        """Seconds that all three runs of so many steps take."""
-        return self.rest_s + steps * (self.uncompressed_s + 2 * self.compressed_s)
-
     def steps_within(self, seconds: float) -> int:
         """Steps of each of the three runs that take no longer than this; 0: none."""
         return max(0, int((seconds - self.rest_s) / (self.uncompressed_s + 2 * self.compressed_s)))

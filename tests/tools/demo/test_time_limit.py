@@ -19,12 +19,17 @@ MANY = 3 * FEWEST_STEPS
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
 
+def run_s(pace: Pace, steps: int) -> float:
+    """Seconds that all three runs of so many steps take."""
+    return pace.rest_s + steps * (pace.uncompressed_s + 2 * pace.compressed_s)
+
+
 def test_what_fits_into_the_time() -> None:
     """The P4 model on two cores, and a Debug build of simple_switch on the same host."""
     model, bmv2 = Pace(0.06, 0.62, 20), Pace(0.06, 5, 20)
     assert model.steps_within(TIME_LIMIT_S) >= DEFAULTS.steps
     assert bmv2.steps_within(TIME_LIMIT_S) == 15
-    assert bmv2.run_s(15) <= TIME_LIMIT_S < bmv2.run_s(16)
+    assert run_s(bmv2, 15) <= TIME_LIMIT_S < run_s(bmv2, 16)
     assert bmv2.steps_within(10) == 0
 
 
