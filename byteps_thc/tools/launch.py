@@ -1,4 +1,4 @@
-"""Find and run the thc-ps binary as a child process."""
+"""Child processes that say when they are ready; thc-ps as one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from byteps_thc.errors import ConfigurationError, TransportError
 
 #: What thc-ps prints on standard output when it listens, followed by IP:PORT.
 READY_PREFIX = "thc-ps ready on "
+#: Runs a command that is to end when this process is killed.
+ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
 
 
 def find_thc_ps() -> Path:
@@ -45,43 +47,32 @@ def wait_for_line(process: subprocess.Popen[bytes], prefix: str, name: str, time
     raise TransportError(f"{name} was not ready after {timeout_s:g} s")
 
 
-class ParameterServer:
-    """A thc-ps child process, for demos, tests and benchmarks.
+class Child:
+    """A child process that says when it is ready.
 
-    Use as a context manager; leaving it sends SIGTERM, and SIGKILL when the drain takes longer than `stop_timeout_s`.
-    arguments: further command-line options of thc-ps. prefix: command that runs it, such as setpriv with options.
-    Raises TransportError when it does not listen in time.
+    Use as a context manager; leaving it sends SIGTERM, and SIGKILL when ending takes longer than `stop_timeout_s`.
+    name: in errors. ready: what its line on standard output begins with when it is ready.
     """
 
     def __init__(
-        self,
-        arguments: Sequence[str] = (),
-        *,
-        prefix: Sequence[str] = (),
-        ip: str = "127.0.0.1",
-        port: int = 0,
-        start_timeout_s: float = 15.0,
-        stop_timeout_s: float = 5.0,
+        self, command: Sequence[str], *, name: str, ready: str, start_timeout_s: float, stop_timeout_s: float
     ) -> None:
-        self._stop_timeout_s = stop_timeout_s
-        command = [*prefix, str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments]
+        self._name, self._ready = name, ready
+        self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
-        try:
-            #: "IP:PORT" it listens on
-            self.address = self._wait_until_ready(start_timeout_s)
-        except BaseException:
-            self.stop()
-            raise
 
-    def _wait_until_ready(self, timeout_s: float) -> str:
-        address = wait_for_line(self.process, READY_PREFIX, "thc-ps", timeout_s)
-        if address is None:
+    def wait_until_ready(self) -> str:
+        """Rest of the line that it is ready with; TransportError when it ends before, or takes too long."""
+        rest = wait_for_line(self.process, self._ready, self._name, self._start_timeout_s)
+        if rest is None:
             code = self.process.wait(timeout=self._stop_timeout_s)
-            raise TransportError(f"thc-ps ended with exit code {code} before it was ready; see its messages above")
-        return address
+            raise TransportError(
+                f"{self._name} ended with exit code {code} before it was ready; see its messages above"
+            )
+        return rest
 
     def stop(self) -> int:
-        """End the process; returns its exit code (0 after a clean drain)."""
+        """End the process; returns its exit code (thc-ps: 0 after a clean drain). May be called again."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -99,3 +90,35 @@ class ParameterServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class ParameterServer(Child):
+    """A thc-ps child process that listens, for demos, tests and benchmarks.
+
+    arguments: further command-line options of thc-ps. prefix: command that runs it, such as setpriv with options.
+    Raises TransportError when it does not listen in time.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str] = (),
+        *,
+        prefix: Sequence[str] = (),
+        ip: str = "127.0.0.1",
+        port: int = 0,
+        start_timeout_s: float = 15.0,
+        stop_timeout_s: float = 5.0,
+    ) -> None:
+        super().__init__(
+            [*prefix, str(find_thc_ps()), "--listen", ip, "--port", str(port), *arguments],
+            name="thc-ps",
+            ready=READY_PREFIX,
+            start_timeout_s=start_timeout_s,
+            stop_timeout_s=stop_timeout_s,
+        )
+        try:
+            #: "IP:PORT" it listens on
+            self.address = self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise

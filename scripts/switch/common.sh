@@ -50,8 +50,9 @@ describe_program() {
     exit 1
   # shellcheck disable=SC2034 # the script that calls this uses them
   case $architecture in
-    tofino1) chip=tofino arch=tna defines=() ;;
-    tofino2) chip=tofino2 arch=t2na defines=(-DTHC_TOFINO2) ;;
+    tofino1) chip=tofino arch=tna options=() ;;
+    # Without --no-clot, which the driver passes on to the compiler proper, bfas does not assemble it (p4/README.md).
+    tofino2) chip=tofino2 arch=t2na options=(-DTHC_TOFINO2 -Xp4c=--no-clot) ;;
     *) die "$jobs describes a $architecture switch; these scripts are for Tofino (bmv2: see p4/README.md)" ;;
   esac
   compiled=$state/$chip

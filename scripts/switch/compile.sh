@@ -21,5 +21,5 @@ if [[ -f $conf && -z $(find "$root/p4/programs" -name '*.p4' -newer "$conf" -pri
   exit
 fi
 run mkdir -p "$compiled"
-run "$compiler" --target "$chip" --arch "$arch" "${defines[@]}" -o "$compiled" "$source_file"
+run "$compiler" --target "$chip" --arch "$arch" "${options[@]}" -o "$compiled" "$source_file"
 $dry_run || [[ -f $conf ]] || die "the compiler wrote no $conf; see its messages above"

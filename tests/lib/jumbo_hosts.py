@@ -6,7 +6,9 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside
+from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect
+from byteps_thc.tools.testbed.process import Cable, CableEnd
 
 JUMBO_MTU_BYTES = 9000
 SERVER_IP = "10.9.0.2"
@@ -27,12 +29,10 @@ def connect_jumbo_hosts(namespaces: Namespaces) -> JumboHosts:
     _ip(bridge, "link", "add", "br0", "type", "bridge")
     _ip(bridge, "link", "set", "br0", "up")
     for number, host in enumerate((worker, server), start=1):
-        namespaces.connect(
-            Plug(host, "eth0", f"02:00:00:00:00:0{number}", f"10.9.0.{number}/24"),
-            Plug(bridge, f"port{number}", f"02:00:00:00:01:0{number}"),
-        )
-        _ip(host, "link", "set", "eth0", "mtu", str(JUMBO_MTU_BYTES))
-        _ip(bridge, "link", "set", f"port{number}", "mtu", str(JUMBO_MTU_BYTES), "master", "br0")
+        host_end = CableEnd(host, "eth0", f"02:00:00:00:00:0{number}", f"10.9.0.{number}/24")
+        bridge_end = CableEnd(bridge, f"port{number}", f"02:00:00:00:01:0{number}")
+        connect(Cable(host_end, bridge_end, mtu_bytes=JUMBO_MTU_BYTES))
+        _ip(bridge, "link", "set", bridge_end.interface, "master", "br0")
 
     def narrow() -> None:
         for number in (1, 2):

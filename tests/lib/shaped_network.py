@@ -21,7 +21,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside, inside
+from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect, inside
+from byteps_thc.tools.testbed.process import Cable, CableEnd
 
 INTERFACE = "eth0"
 MTU_BYTES = 1500
@@ -67,13 +69,11 @@ class Host:
         """What to put in front of a command to run it on this host."""
         return command_inside(self.namespace)
 
-    def connect(self, namespaces: Namespaces) -> None:
+    def connect(self) -> None:
         """Lay the cable to the switch."""
-        namespaces.connect(
-            Plug(self.namespace, INTERFACE, f"02:00:00:04:00:{1 + self.number:02x}", f"{self.ip}/24"),
-            Plug(self._switch, self.port, f"02:00:00:04:01:{1 + self.number:02x}"),
-            offloads=True,
-        )
+        own = CableEnd(self.namespace, INTERFACE, f"02:00:00:04:00:{1 + self.number:02x}", f"{self.ip}/24")
+        far = CableEnd(self._switch, self.port, f"02:00:00:04:01:{1 + self.number:02x}")
+        connect(Cable(own, far, offloads=True, mtu_bytes=MTU_BYTES))
         _run(self._switch, "ip", "link", "set", self.port, "master", "bridge")
         # Linux's default, whatever this machine's own setting is (BBR paces by itself and fills no queue).
         _run(self.namespace, "ip", "route", "replace", _NETWORK, "dev", INTERFACE, "congctl", "cubic")
@@ -109,7 +109,7 @@ class ShapedNetwork:
             _run(switch, "ip", "link", "set", "bridge", "addrgenmode", "none", "up")
             self.hosts = [Host(self._namespaces.add(f"host{number}"), switch, number) for number in range(hosts)]
             for host in self.hosts:
-                host.connect(self._namespaces)
+                host.connect()
         except BaseException:
             self._namespaces.__exit__()
             raise

@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from byteps_thc.tools.testbed.description import Testbed, load
+from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.kubernetes import manifests
 from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.plan_text import as_json, as_text
+from byteps_thc.tools.testbed.reading import load
 from byteps_thc.tools.testbed.slurm import batch_script
 
 _TESTS = Path(__file__).parents[1]

@@ -18,8 +18,8 @@ from testbed_words import MARKER, PAYLOADS
 
 from byteps_thc.tools.testbed import operations
 from byteps_thc.tools.testbed.check import check
-from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.plan import plan
+from byteps_thc.tools.testbed.reading import read
 
 pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'byteps_thc[testbed]'")
 
@@ -92,7 +92,7 @@ def describe(tmp_path: Path, programs: Path) -> tuple[dict[str, Any], list[str],
 @pytest.mark.slow
 def test_words_stay_words(tmp_path: Path, programs: Path) -> None:
     fields, words, options = describe(tmp_path, programs)
-    testbed = Testbed(**fields)
+    testbed = read(fields)
     planned = plan(testbed)
     lines: list[str] = []
     try:

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.testbed import operations
-from byteps_thc.tools.testbed.description import Testbed, load
 from byteps_thc.tools.testbed.plan import plan
+from byteps_thc.tools.testbed.reading import load, read
 
 SECRET = "hunter2-$(id)"
 NAMES = ("dpdk_switch", "torchrun", "colocated", "racks")
@@ -122,5 +122,5 @@ def test_the_description_is_the_only_place(tmp_path: Path) -> None:
     plans = []
     for value in ("one", "two"):
         fields = tomllib.loads(describe(tmp_path, "torchrun", f"API_TOKEN = '{value}'").read_text(encoding="utf-8"))
-        plans.append(plan(Testbed(**fields)))
+        plans.append(plan(read(fields)))
     assert plans[0] == plans[1]

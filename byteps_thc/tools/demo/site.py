@@ -1,14 +1,23 @@
-"""A switch in a network namespace and its workers in theirs, with one cable to each, all on this host."""
+"""A switch in a network namespace and its workers in theirs, with one cable to each: a testbed on this host."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
 
-from byteps_thc.tools.demo.namespaces import Namespaces, Plug
-from byteps_thc.wire.layout import UDP_PORT
+from byteps_thc.config import ThcConfig
+from byteps_thc.tools.demo.software_switch import SwitchChoice
+from byteps_thc.tools.testbed.description import Testbed, assign_workers
+from byteps_thc.tools.testbed.hosts.namespaces import connect
+from byteps_thc.tools.testbed.plan_environment import servers_of
+from byteps_thc.tools.testbed.plan_network import cables_of
+from byteps_thc.tools.testbed.sections import HostDescription, JobSettings, Nic, SwitchAggregator, Training, Udp
+from thc_switch.description import RecirculationPort, SwitchDescription
 
-_FIRST_WORKER_UDP_PORT = 49000
+CPU_PORT = 64
+RECIRCULATION_PORT = 68
+SLOTS = 64
 
 
 @dataclass(frozen=True)
@@ -20,70 +29,59 @@ class Site:
     switch: str
     #: namespaces of the workers, which may have cables to other switches as well
     workers: tuple[str, ...]
+    choice: SwitchChoice
 
-    @property
-    def switch_ip(self) -> str:
-        """Service address of the switch."""
-        return f"10.77.{self.number}.254"
-
-    @property
-    def switch_mac(self) -> str:
-        """MAC address of the switch."""
-        return f"02:00:00:02:{self.number:02x}:00"
+    def testbed(self, job: int = 0, config: ThcConfig | None = None, lanes: int = 1) -> Testbed:
+        """Describe it, with one job of all workers, or one for each lane. Hosts are called as their namespaces are."""
+        hosts = [
+            HostDescription(
+                name=home,
+                workers=1,
+                nics=(Nic(ip=self._ip(1 + worker), interface=self.worker_interface, switch_port=1 + worker),),
+            )
+            for worker, home in enumerate(self.workers)
+        ]
+        switch = SwitchDescription(
+            architecture="v1model" if self.choice.program == "v1model" else "tofino1",
+            ip=self._ip(254),
+            mac=f"02:00:00:02:{self.number:02x}:00",
+            cpu_port=CPU_PORT,
+            recirculation=(RecirculationPort(port=RECIRCULATION_PORT),),
+        )
+        return Testbed(
+            name="demo",
+            reach="namespaces",
+            hosts=(*hosts, HostDescription(name=self.switch)),
+            aggregator=SwitchAggregator(
+                kind="switch", host=self.switch, runner=self.choice.target, switch=switch, slots=SLOTS
+            ),
+            transport=Udp(kind="udp"),
+            job=JobSettings(id=job, lanes=lanes, thc=config or ThcConfig()),
+            # Who trains is not started by a plan.
+            training=Training(launcher="bpslaunch", command=("thc", "demo-switch")),
+        )
 
     @property
     def server(self) -> str:
         """IP:PORT that workers name as their server."""
-        return f"{self.switch_ip}:{UDP_PORT}"
-
-    def worker_ip(self, worker: int) -> str:
-        """Address of a worker at this switch."""
-        return f"10.77.{self.number}.{1 + worker}"
-
-    def worker_mac(self, worker: int) -> str:
-        """MAC address of a worker's end of its cable."""
-        return f"02:00:00:00:{self.number:02x}:{1 + worker:02x}"
-
-    def worker_udp_port(self, worker: int) -> int:
-        """UDP port the worker binds."""
-        return _FIRST_WORKER_UDP_PORT + worker
+        testbed = self.testbed()
+        return servers_of(testbed, assign_workers(testbed)[0])
 
     def worker_local(self, worker: int) -> str:
         """IP:PORT the worker binds."""
-        return f"{self.worker_ip(worker)}:{self.worker_udp_port(worker)}"
+        return assign_workers(self.testbed())[worker].address
 
     @property
     def worker_interface(self) -> str:
         """Name of a worker's interface, the same for all."""
         return f"eth{self.number}"
 
-    def switch_port(self, worker: int) -> int:
-        """Port of the switch that a worker is at."""
-        return 1 + worker
-
-    def switch_interface(self, worker: int) -> str:
-        """Name of the switch's interface to a worker."""
-        return f"port{self.switch_port(worker)}"
-
-    @property
-    def cpu_interface(self) -> str:
-        """Name of the switch's interface to its agent."""
-        return "cpu"
-
-    @property
-    def agent_interface(self) -> str:
-        """Name of the agent's interface to the switch."""
-        return "agent"
-
-    def connect(self, namespaces: Namespaces, dpdk_workers: Collection[int] = ()) -> None:
+    def connect(self, dpdk_workers: Collection[int] = ()) -> None:
         """Lay the cables. The kernel gets no address where DPDK is to answer for it."""
-        namespaces.connect(
-            Plug(self.switch, self.cpu_interface, f"02:00:00:03:{self.number:02x}:00"),
-            Plug(self.switch, self.agent_interface, f"02:00:00:03:{self.number:02x}:01"),
-        )
-        for worker, home in enumerate(self.workers):
-            address = "" if worker in dpdk_workers else f"{self.worker_ip(worker)}/24"
-            namespaces.connect(
-                Plug(home, self.worker_interface, self.worker_mac(worker), address),
-                Plug(self.switch, self.switch_interface(worker), f"02:00:00:01:{self.number:02x}:{1 + worker:02x}"),
-            )
+        by_dpdk = [self.workers[worker] for worker in dpdk_workers]
+        for cable in cables_of(self.testbed()):
+            near = replace(cable.a, address="") if cable.a.host in by_dpdk else cable.a
+            connect(replace(cable, a=near))
+
+    def _ip(self, host: int) -> IPv4Address:
+        return IPv4Address(f"10.77.{self.number}.{host}")

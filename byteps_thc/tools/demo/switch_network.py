@@ -10,19 +10,18 @@ from typing import Any
 from typing_extensions import override
 
 from byteps_thc.tools.demo.checked_session import CheckedSession
-from byteps_thc.tools.demo.namespaces import Namespaces, inside
+from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.demo.network import Network
 from byteps_thc.tools.demo.settings import DemoSettings, Scheme
 from byteps_thc.tools.demo.site import Site
-from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice, describe
-from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice
+from byteps_thc.tools.launch import ENDS_WITH_PARENT, ParameterServer
+from byteps_thc.tools.testbed.hosts.namespaces import inside
 from byteps_thc.transport.session import Session, Timeouts, UdpConfig
 
 #: Packets of codes in flight from one worker: a software switch takes milliseconds for each.
 WINDOW_PACKETS = 8
 PACKET_BYTES = 544
-#: Runs a command that is to end when this process is killed.
-ENDS_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM")
 #: A software switch is slow rather than lossy: repeat late.
 TIMEOUTS = Timeouts(connect_s=60, operation_s=120, rto_initial_s=2, rto_min_s=0.5, rto_max_s=4)
 
@@ -66,11 +65,10 @@ def start_switches(
     workers = tuple(namespaces.add(f"worker{worker}") for worker in range(settings.workers))
     sites, switches = {}, []
     for scheme in (Scheme.UNIFORM_THC, Scheme.THC):
-        site = Site(scheme.job, namespaces.add(f"switch{scheme.job}"), workers)
-        site.connect(namespaces)
-        deployment = describe(site, choice.program, scheme.job, settings.thc_config(scheme))
-        switches.append(SoftwareSwitch(site, choice, deployment, folder))
-        stack.callback(switches[-1].stop)
+        site = Site(scheme.job, namespaces.add(f"switch{scheme.job}"), workers, choice)
+        site.connect()
+        testbed = site.testbed(scheme.job, settings.thc_config(scheme))
+        switches.append(stack.enter_context(SoftwareSwitch(testbed, folder)))
         sites[scheme] = site
     for switch in switches:
         switch.wait_until_ready()

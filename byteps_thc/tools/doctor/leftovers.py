@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from byteps_thc.tools.demo import leftover_namespaces
+from byteps_thc.tools.demo.namespaces import find_leftovers
 from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.transport.byteps import leftover_memory
 
@@ -27,7 +27,7 @@ def check_shared_memory(folder: Path = leftover_memory.FOLDER) -> Sequence[Findi
 
 def check_namespaces() -> Sequence[Finding]:
     """Network namespaces of thc demo-switch and of tests."""
-    name, names = "left-over namespaces", leftover_namespaces.find()
+    name, names = "left-over namespaces", find_leftovers()
     if not names:
         return [Finding(name, State.OK, "none of thc demo-switch")]
     meaning = f"{len(names)}, of thc demo-switch or tests; the next thc demo-switch removes them"

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.assignment import assign_workers
-from byteps_thc.tools.testbed.description_parts import Racks, SwitchAggregator, ThcPs
-from byteps_thc.tools.testbed.job_description import deployment_of
-from byteps_thc.tools.testbed.racks import config_of
+from byteps_thc.tools.testbed.description import Testbed, assign_workers, config_of
+from byteps_thc.tools.testbed.sections import Racks, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.switch import deployment_of
 from thc_switch.description_types import refuse_repeated
-
-if TYPE_CHECKING:
-    from byteps_thc.tools.testbed.description import Testbed
 
 
 def check_aggregator(testbed: Testbed) -> None:

@@ -22,7 +22,6 @@ async def make_hosts(plan: Plan, state: State) -> None:
         return
     if (reason := namespaces.why_not()) is not None:
         raise ConfigurationError(reason)
-    maker = namespaces.NamespaceMaker(plan.name, plan.hosts[0].python)
     journal = state.journal
     for host in plan.hosts:
         name = namespaces.namespace_of(plan.name, host.name)
@@ -36,15 +35,23 @@ async def make_hosts(plan: Plan, state: State) -> None:
             if host.name not in journal.namespaces:
                 journal.namespaces.append(host.name)
                 state.write()
-            await maker.add(host.name)
+            namespaces.add(name)
+        await _hear_signals()
     for cable in plan.cables:
         key = f"{cable.a.host}/{cable.a.interface}"
-        if key in journal.cables and maker.has(cable.a) and maker.has(cable.b):
+        wired = namespaces.wired(plan.name, cable)
+        if key in journal.cables and namespaces.has(wired.a) and namespaces.has(wired.b):
             continue
-        await maker.connect(cable)
+        namespaces.connect(wired)
         if key not in journal.cables:
             journal.cables.append(key)
             state.write()
+        await _hear_signals()
+
+
+async def _hear_signals() -> None:
+    """Let Ctrl-C cancel here: making hosts waits for nothing else."""
+    await asyncio.sleep(0)
 
 
 async def prepare_hosts(plan: Plan, hosts: Mapping[str, KeptHost], state: State, say: Say) -> None:

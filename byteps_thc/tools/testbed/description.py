@@ -1,25 +1,23 @@
-"""The description of a testbed: a TOML file that says everything about a training, its network and its hosts.
-
-Checked when it is read, so that a plan made of it can be run. ConfigurationError names the file, the key and what to
-change.
-"""
+"""A testbed's description, all of it, and what follows from it: who the workers are, their NICs, ports and racks."""
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
+from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.description_checks import check
-from byteps_thc.tools.testbed.description_errors import explain
-from byteps_thc.tools.testbed.description_parts import (
+from byteps_thc.tools.testbed.sections import (
     Dpdk,
     HostDescription,
+    HostName,
     JobSettings,
     Kubernetes,
+    Nic,
+    PlainPath,
     Racks,
     Section,
     Slurm,
@@ -28,10 +26,15 @@ from byteps_thc.tools.testbed.description_parts import (
     Training,
     Udp,
 )
-from byteps_thc.tools.testbed.description_words import HostName, PlainPath
+from byteps_thc.wire.layout import VALUE_BITS
 
+#: In namespaces, and of DPDK's ends, the data network has this size, and no gateway.
+PREFIX_LENGTH = 24
 #: Short enough for the sockets that BytePS makes below it.
 Folder = Annotated[PlainPath, Field(max_length=60)]
+#: A leaf sends sums of so many bits to the root, as a worker sends codes.
+_PARTIAL_SUM_BITS = 8
+_LARGEST_SUM = (1 << _PARTIAL_SUM_BITS) - 1
 
 
 class Testbed(Section):
@@ -53,11 +56,6 @@ class Testbed(Section):
     training: Training
     slurm: Slurm = Slurm()
     kubernetes: Kubernetes | None = None
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        check(self)
-        return self
 
     @property
     def run_folder(self) -> str:
@@ -113,21 +111,142 @@ class Testbed(Section):
         return next(host for host in self.hosts if host.name == name)
 
 
-def load(path: Path) -> Testbed:
-    """Read a TOML file; ConfigurationError names it, the key and what to change."""
-    try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigurationError(f"{path} is no description of a testbed: {error}") from error
-    _resolve_folder(fields, path.resolve().parent)
-    try:
-        return Testbed(**fields)
-    except ValidationError as error:
-        raise ConfigurationError(f"{path}: {explain(error, Testbed)}") from error
+@dataclass(frozen=True)
+class Worker:
+    """One worker of the job: a bpslaunch, or a rank of torchrun."""
+
+    #: its id in the job
+    number: int
+    host: HostDescription
+    #: which of the host's workers it is
+    local: int
+    nic: Nic
+    #: of its first lane
+    udp_port: int
+    gpus: tuple[int, ...]
+
+    @property
+    def address(self) -> str:
+        """IP:PORT that it binds."""
+        return f"{self.nic.ip}:{self.udp_port}"
 
 
-def _resolve_folder(fields: dict[str, Any], beside: Path) -> None:
-    """In namespaces the training runs where the description is, so that it may name the script beside it."""
-    training = fields.get("training")
-    if fields.get("reach") == "namespaces" and isinstance(training, dict):
-        training["folder"] = str(beside / str(training.get("folder", "")))
+def assign_workers(testbed: Testbed) -> tuple[Worker, ...]:
+    """Number the workers in the order of their hosts; torchrun's rank 0 is the coordinator's.
+
+    With racks, the coordinator of torchrun is in the first one, so that each has workers in a row.
+    """
+    assigned: list[Worker] = []
+    hosts = testbed.worker_hosts
+    if testbed.training.launcher == "torchrun":
+        hosts = tuple(sorted(hosts, key=lambda host: host is not testbed.coordinator))
+    for host in hosts:
+        for local in range(host.workers):
+            nic = worker_nic(testbed, host, local)
+            sharing = sum(1 for other in assigned if other.nic is nic)
+            gpus_each = host.gpus // host.workers
+            assigned.append(
+                Worker(
+                    number=len(assigned),
+                    host=host,
+                    local=local,
+                    nic=nic,
+                    udp_port=testbed.job.udp_port + sharing * testbed.lanes * testbed.transport.polling_threads,
+                    gpus=tuple(range(local * gpus_each, (local + 1) * gpus_each)),
+                )
+            )
+    return tuple(assigned)
+
+
+def worker_nic(testbed: Testbed, host: HostDescription, local: int) -> Nic:
+    """Return the NIC of a worker: its own where there is one for each, else the first."""
+    own = len(host.nics) >= host.workers and testbed.training.launcher == "bpslaunch"
+    return host.nics[local if own else 0]
+
+
+def aggregator_nic(testbed: Testbed, host: HostDescription) -> Nic:
+    """Return the NIC of thc-ps on a host; a colocated one cannot share a device of DPDK with a worker."""
+    colocated = bool(host.workers) and isinstance(testbed.transport, Dpdk)
+    return host.nics[-1 if colocated else 0]
+
+
+def mac_of(nic: Nic) -> str:
+    """Return the MAC address of a NIC; in namespaces made of its IP address where none is described."""
+    return nic.mac or mac_from(nic.ip)
+
+
+def mac_from(ip: IPv4Address) -> str:
+    """Return a locally administered MAC address that has the IP address in it."""
+    return "02:00:" + ":".join(f"{byte:02x}" for byte in ip.packed)
+
+
+def management_interface_of(host: HostDescription) -> str:
+    """Return the kernel's name of a namespace's interface in the management network."""
+    return host.management_interface or "manage0"
+
+
+def interface_of(host: HostDescription, nic: Nic) -> str:
+    """Return the kernel's name of a NIC, with the default of namespaces."""
+    return nic.interface or f"data{host.nics.index(nic)}"
+
+
+@dataclass(frozen=True)
+class PlacedRack:
+    """A rack with its workers, as they are numbered in the job."""
+
+    number: int
+    leaf: HostDescription
+    first_worker: int
+    workers: int
+
+    @property
+    def range(self) -> str:
+        """FIRST-LAST, as --racks of thc-ps takes it."""
+        return f"{self.first_worker}-{self.first_worker + self.workers - 1}"
+
+    def has(self, worker: int) -> bool:
+        """Whether the worker of that number is in it."""
+        return self.first_worker <= worker < self.first_worker + self.workers
+
+
+def racks_of(testbed: Testbed, aggregator: Racks) -> tuple[PlacedRack, ...]:
+    """All racks, in their order."""
+    placed: list[PlacedRack] = []
+    first = 0
+    for number, rack in enumerate(aggregator.racks):
+        workers = sum(testbed.host(name).workers for name in rack.hosts)
+        placed.append(PlacedRack(number, testbed.host(rack.leaf), first, workers))
+        first += workers
+    return tuple(placed)
+
+
+def config_of(testbed: Testbed) -> ThcConfig:
+    """The job's settings; with racks, the largest granularity with which a rack's sums fit, where a larger was chosen.
+
+    ConfigurationError, with what to change, when there is none.
+    """
+    config, aggregator = testbed.job.thc, testbed.aggregator
+    if not isinstance(aggregator, Racks):
+        return config
+    racks = racks_of(testbed, aggregator)
+    largest = max(rack.workers for rack in racks)
+    resolved = config.resolve(testbed.workers)
+    granularity, total = resolved.table.granularity, (1 << resolved.value_bits) - 1
+    # To the root every rack is as large as the largest.
+    limit = min(_LARGEST_SUM // largest, total // (largest * len(racks)))
+    if granularity <= limit:
+        return config
+    what = f"{len(racks)} racks of up to {largest} workers: their sums of {_PARTIAL_SUM_BITS} bits, and the root's of "
+    what += f"{resolved.value_bits}, hold granularity {limit}"
+    smallest = (1 << config.bits) - 1
+    if limit < smallest:
+        raise ConfigurationError(
+            f"{what}, and {config.bits}-bit codes have {smallest} or more: make racks of "
+            f"{_LARGEST_SUM // smallest} workers at most, all of one size, or bits smaller"
+        )
+    if config.granularity != "auto":
+        raise ConfigurationError(
+            f"{what}, not {granularity}: use that or less, or racks that are smaller and of one size"
+            + (", or value_bits 16" if resolved.value_bits < max(VALUE_BITS) else "")
+        )
+    return config.model_copy(update={"granularity": limit})

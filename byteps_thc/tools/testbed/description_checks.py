@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Network
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from itertools import combinations
 
 from byteps_thc.tools.testbed.aggregator_checks import check_aggregator
-from byteps_thc.tools.testbed.assignment import interface_of, management_interface_of
-from byteps_thc.tools.testbed.description_parts import Dpdk, Nic, Racks, SwitchAggregator, ThcPs
-from byteps_thc.tools.testbed.port_checks import check_ports
+from byteps_thc.tools.testbed.description import (
+    PREFIX_LENGTH,
+    Testbed,
+    aggregator_nic,
+    assign_workers,
+    interface_of,
+    management_interface_of,
+)
+from byteps_thc.tools.testbed.plan_network import FABRIC, MANAGEMENT
+from byteps_thc.tools.testbed.sections import Dpdk, Nic, Racks, SwitchAggregator, ThcPs
 from byteps_thc.wire.layout import MAX_WORKERS
 from thc_switch.description_types import refuse_repeated
 
-if TYPE_CHECKING:
-    from byteps_thc.tools.testbed.description import Testbed
-
-#: DPDK's ends of a testbed take a network of this size, without a gateway; in namespaces it is made.
-PREFIX_LENGTH = 24
 #: Variables that the plan gives, so that they agree.
 PLANNED_PREFIXES = ("DMLC_", "THC_")
 #: Variables of these prefixes that are settings of the training.
@@ -36,7 +39,8 @@ SHELL_VARIABLES = ("BASHOPTS", "BASH_ENV", "ENV", "IFS", "PATH", "PROMPT_COMMAND
 _LAUNCHER_PREFIXES = ("BYTEPS_", "DMLC_")
 _PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,:/=+@%-]*")
 #: Names of namespaces that a plan adds.
-RESERVED_NAMES = ("fabric", "management")
+RESERVED_NAMES = (FABRIC, MANAGEMENT)
+_LAST_PORT = 65535
 
 
 def check(testbed: Testbed) -> None:
@@ -46,7 +50,7 @@ def check(testbed: Testbed) -> None:
     _check_addresses(testbed)
     _check_training(testbed)
     check_aggregator(testbed)
-    check_ports(testbed)
+    _check_ports(testbed)
     if isinstance(testbed.transport, Dpdk):
         _check_dpdk(testbed, testbed.transport)
     elif testbed.reach == "ssh" and testbed.transport.mtu_bytes is not None:
@@ -197,3 +201,63 @@ def _require_one_network(key: str, addresses: Iterable[object]) -> None:
     if len(networks) > 1:
         names = " and ".join(str(network) for network in sorted(networks)[:2])
         raise ValueError(f"{key}: all of a testbed are in one /{PREFIX_LENGTH} network here, not in {names}")
+
+
+@dataclass(frozen=True)
+class _Ports:
+    """Ports in a row that a process binds. key: which says where they begin."""
+
+    kind: str
+    ip: IPv4Address | None
+    first: int
+    count: int
+    process: str
+    key: str
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+    def meets(self, other: _Ports) -> bool:
+        same = (self.kind, self.ip) == (other.kind, other.ip)
+        return same and self.first <= other.last and other.first <= self.last
+
+
+def _check_ports(testbed: Testbed) -> None:
+    """ValueError for ports that two processes want, and for such as there are not."""
+    everything = [*_udp_ports(testbed), *_tcp_ports(testbed)]
+    for ports in everything:
+        if ports.last > _LAST_PORT:
+            raise ValueError(
+                f"{ports.key}: {ports.process} needs {ports.count} ports from {ports.first} on, and the last "
+                f"is {_LAST_PORT}; choose a lower one"
+            )
+    for one, other in combinations(everything, 2):
+        if one.meets(other):
+            first, last = max(one.first, other.first), min(one.last, other.last)
+            which = f"port {first}" if first == last else f"ports {first} to {last}"
+            keys = one.key if one.key == other.key else f"{one.key} or {other.key}"
+            raise ValueError(
+                f"{one.key}: {one.process} and {other.process} both have {one.kind} {which} of {one.ip}; change {keys}"
+            )
+
+
+def _udp_ports(testbed: Testbed) -> Iterator[_Ports]:
+    each = testbed.lanes * testbed.transport.polling_threads
+    for worker in assign_workers(testbed):
+        yield _Ports("UDP", worker.nic.ip, worker.udp_port, each, f"worker {worker.number}", "job.udp_port")
+    aggregator = testbed.aggregator
+    if not isinstance(aggregator, SwitchAggregator):
+        for host in testbed.aggregator_hosts:
+            ip, name = aggregator_nic(testbed, host).ip, f"thc-ps on {host.name}"
+            yield _Ports("UDP", ip, aggregator.port, testbed.server_threads, name, "aggregator.port")
+
+
+def _tcp_ports(testbed: Testbed) -> Iterator[_Ports]:
+    aggregator, coordinator = testbed.aggregator, testbed.coordinator
+    launcher = "torchrun" if testbed.training.launcher == "torchrun" else "BytePS's scheduler"
+    yield _Ports("TCP", coordinator.management_ip, testbed.training.port, 1, launcher, "training.port")
+    if not isinstance(aggregator, SwitchAggregator) and aggregator.metrics_port:
+        for host in testbed.aggregator_hosts:
+            name = f"thc-ps on {host.name}"
+            yield _Ports("TCP", host.management_ip, aggregator.metrics_port, 1, name, "aggregator.metrics_port")

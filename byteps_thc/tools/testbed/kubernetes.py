@@ -6,14 +6,16 @@ Pods use the networks of their nodes: the addresses of a plan are those of NICs.
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Kubernetes, SwitchAggregator
+from byteps_thc.tools.testbed.host_scripts import MAKE_FOLDER, comment
 from byteps_thc.tools.testbed.kubernetes_pod import FILES, Pods, file_key
-from byteps_thc.tools.testbed.kubernetes_setup import setup_scripts
-from byteps_thc.tools.testbed.process import Plan, PlannedProcess
+from byteps_thc.tools.testbed.process import HostSetup, Plan, PlannedProcess
+from byteps_thc.tools.testbed.sections import Kubernetes, SwitchAggregator
 from byteps_thc.wire.layout import UDP_PORT
 
 #: They serve until somebody ends them, and are started again when they fail.
@@ -54,7 +56,7 @@ def _config_map(testbed: Testbed, plan: Plan, settings: Kubernetes) -> Manifest:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(testbed, settings, FILES.format(testbed.name)),
-        "data": files | setup_scripts(plan),
+        "data": files | _setup_scripts(plan),
     }
 
 
@@ -95,3 +97,27 @@ def _workload(testbed: Testbed, pods: Pods, process: PlannedProcess, settings: K
         "template": {"metadata": {"labels": labels}, "spec": pods.spec(process, restart="Never")},
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _setup_scripts(plan: Plan) -> dict[str, str]:
+    """Name -> script to be run as root on a node, and one that undoes it: no pod can undo what others rely on."""
+    scripts = {}
+    for setup in plan.setups:
+        scripts[f"set-up.{setup.host}.sh"] = "\n".join(_setup_script(plan, setup)) + "\n"
+        undo = [shlex.join(step.undo) for step in reversed(setup.steps) if step.undo]
+        if undo:
+            scripts[f"undo.{setup.host}.sh"] = "\n".join(["#!/bin/sh", *undo]) + "\n"
+    return scripts
+
+
+def _setup_script(plan: Plan, setup: HostSetup) -> Iterator[str]:
+    yield "#!/bin/sh"
+    yield "set -e"
+    yield f"make_folder={shlex.quote(MAKE_FOLDER)}"
+    for file in plan.files:
+        if file.host == setup.host and file.text is None:
+            yield f'sh -c "$make_folder" sh {shlex.quote(file.path)}'
+    for step in setup.steps:
+        yield comment(step.what)
+        done = f"{shlex.join(step.done)} || " if step.done else ""
+        yield f"{done}{shlex.join(step.do)}"

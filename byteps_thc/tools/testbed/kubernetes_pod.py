@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from byteps_thc.tools.testbed.assignment import Worker, assign_workers
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Dpdk, Kubernetes
+from byteps_thc.tools.testbed.description import Testbed, Worker, assign_workers
 from byteps_thc.tools.testbed.process import Plan, PlannedFile, PlannedProcess
+from byteps_thc.tools.testbed.sections import Dpdk, Kubernetes
 
 #: Names of the ConfigMap with the plan's files, of the Secret whose item "key" is the job's key, and of that which has
 #: the values of the workers' variables.

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, assign_workers
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Racks, SwitchAggregator
+from byteps_thc.tools.testbed.description import Testbed, Worker, aggregator_nic, assign_workers, config_of, racks_of
 from byteps_thc.tools.testbed.plan_environment import address_of_thc_ps, config_text, results_file, servers_of
 from byteps_thc.tools.testbed.plan_network import bridges_of, cables_of, namespaces_of
 from byteps_thc.tools.testbed.plan_processes import Processes
 from byteps_thc.tools.testbed.plan_setup import setups_of
 from byteps_thc.tools.testbed.process import Plan, PlannedFile, PlannedHost
-from byteps_thc.tools.testbed.racks import config_of, racks_of
+from byteps_thc.tools.testbed.sections import Racks, SwitchAggregator
 
 
 def plan(testbed: Testbed) -> Plan:

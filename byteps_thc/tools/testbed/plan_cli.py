@@ -11,11 +11,11 @@ import typer
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.cli import DescriptionFile
-from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.kubernetes import manifests
 from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.plan_environment import private_lines
 from byteps_thc.tools.testbed.plan_text import as_json, as_text
+from byteps_thc.tools.testbed.reading import load
 from byteps_thc.tools.testbed.slurm import batch_script
 
 

@@ -7,11 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic, interface_of, mac_of, management_interface_of
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic, Racks, SwitchAggregator
+from byteps_thc.tools.testbed.description import (
+    Testbed,
+    Worker,
+    aggregator_nic,
+    config_of,
+    interface_of,
+    mac_of,
+    management_interface_of,
+    racks_of,
+)
 from byteps_thc.tools.testbed.process import ResultsFile
-from byteps_thc.tools.testbed.racks import config_of, racks_of
+from byteps_thc.tools.testbed.sections import Dpdk, HostDescription, Nic, Racks, SwitchAggregator
 from byteps_thc.wire.layout import UDP_PORT
 
 #: Path of the file that worker 0 writes the training's results to.

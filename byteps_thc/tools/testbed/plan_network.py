@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from byteps_thc.tools.testbed.assignment import interface_of, mac_from, mac_of, management_interface_of
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_checks import PREFIX_LENGTH
-from byteps_thc.tools.testbed.description_parts import Dpdk, SwitchAggregator, Udp
-from byteps_thc.tools.testbed.job_description import AGENT_INTERFACE, CPU_INTERFACE
+from byteps_thc.tools.testbed.description import (
+    PREFIX_LENGTH,
+    Testbed,
+    interface_of,
+    mac_from,
+    mac_of,
+    management_interface_of,
+)
 from byteps_thc.tools.testbed.process import Cable, CableEnd, HostSetup, PlannedHost, SetupStep
+from byteps_thc.tools.testbed.sections import Dpdk, SwitchAggregator, Udp
+from byteps_thc.tools.testbed.switch import AGENT_INTERFACE, CPU_INTERFACE, port_interface
 
 #: Namespaces of bridges: of data, where there is no switch, and of everything else.
 FABRIC, MANAGEMENT = "fabric", "management"
@@ -65,7 +70,7 @@ def _data_cables(testbed: Testbed) -> Iterator[Cable]:
     for host in testbed.hosts:
         for nic in host.nics:
             if isinstance(aggregator, SwitchAggregator):
-                far = CableEnd(aggregator.host, f"port{nic.switch_port}", f"02:02:00:00:00:{number:02x}")
+                far = CableEnd(aggregator.host, port_interface(nic.switch_port), f"02:02:00:00:00:{number:02x}")
             else:
                 far = CableEnd(FABRIC, f"port{number}", f"02:02:00:00:00:{number:02x}")
             address = "" if by_dpdk else f"{nic.ip}/{PREFIX_LENGTH}"

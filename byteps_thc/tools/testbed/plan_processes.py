@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
 from byteps_thc.tools.launch import READY_PREFIX
-from byteps_thc.tools.testbed.assignment import Worker, aggregator_nic
-from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_checks import PREFIX_LENGTH
-from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Racks, SwitchAggregator, ThcPs
-from byteps_thc.tools.testbed.job_description import CPU_INTERFACE, deployment_of
+from byteps_thc.tools.testbed.description import PREFIX_LENGTH, Testbed, Worker, aggregator_nic, racks_of
 from byteps_thc.tools.testbed.plan_environment import (
     address_of_thc_ps,
     byteps_environment,
@@ -23,8 +18,8 @@ from byteps_thc.tools.testbed.plan_environment import (
     torch_environment,
 )
 from byteps_thc.tools.testbed.process import PlannedFile, PlannedProcess, Role
-from byteps_thc.tools.testbed.racks import racks_of
-from thc_switch.description import Deployment
+from byteps_thc.tools.testbed.sections import Dpdk, HostDescription, Racks, SwitchAggregator, ThcPs
+from byteps_thc.tools.testbed.switch import deployment_of, text_of, words_of_run
 from thc_switch.software import READY as SWITCH_READY
 
 AGENT_READY = "agent ready on "
@@ -48,8 +43,8 @@ class Processes:
         """Files and folders that the processes need."""
         folder = self._testbed.run_folder
         if isinstance(self._testbed.aggregator, SwitchAggregator):
-            text = job_description_text(self._testbed, self._testbed.aggregator, self._workers)
-            yield PlannedFile(self._testbed.aggregator.host, self._job_description, text)
+            deployment = deployment_of(self._testbed, self._testbed.aggregator, self._workers)
+            yield PlannedFile(self._testbed.aggregator.host, self._job_description, text_of(deployment))
         if self._testbed.training.launcher == "bpslaunch":
             for worker in self._workers:
                 yield PlannedFile(worker.host.name, f"{folder}/worker{worker.number}", mode=0o700)
@@ -122,18 +117,11 @@ class Processes:
         )
 
     def _software_switch(self, aggregator: SwitchAggregator) -> PlannedProcess:
-        nics = [nic for host in self._testbed.hosts for nic in host.nics]
-        ports = sorted({nic.switch_port for nic in nics if nic.switch_port is not None})
-        argv = [self.command("thc"), "switch", "run", self._job_description, "--target", aggregator.runner]
-        for port in ports:
-            argv += ["--port", f"{port}={aggregator.interfaces.get(port, f'port{port}')}"]
-        if aggregator.runner == "bmv2":
-            argv += ["--cpu-interface", CPU_INTERFACE]
         return PlannedProcess(
             name="switch",
             host=aggregator.host,
             role="switch",
-            argv=tuple(argv),
+            argv=(self.command("thc"), *words_of_run(self._testbed, aggregator, self._job_description)),
             environment=path_environment(self._bin),
             ready=SWITCH_READY,
         )
@@ -203,10 +191,3 @@ class Processes:
                 after=aggregators,
                 listens=() if node else (self._rendezvous,),
             )
-
-
-def job_description_text(testbed: Testbed, aggregator: SwitchAggregator, workers: tuple[Worker, ...]) -> str:
-    """The derived job description, as `thc switch` reads it from a .json file; lanes are jobs there."""
-    deployment: Deployment = deployment_of(testbed, aggregator, workers)
-    fields = deployment.model_dump(mode="json", exclude_defaults=True)
-    return json.dumps(fields, indent=1) + "\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import Dpdk, HostDescription, Nic
 from byteps_thc.tools.testbed.host_scripts import (
     GIVE_CARD_BACK,
     HAS_PAGES,
@@ -17,6 +16,7 @@ from byteps_thc.tools.testbed.host_scripts import (
     shell,
 )
 from byteps_thc.tools.testbed.process import HostSetup, SetupStep
+from byteps_thc.tools.testbed.sections import Dpdk, HostDescription, Nic
 
 _VFIO_PCI = "/sys/bus/pci/drivers/vfio-pci"
 _PAGE_KIB = {"2M": 2048, "1G": 1 << 20}

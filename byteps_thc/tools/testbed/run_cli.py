@@ -16,9 +16,9 @@ from byteps_thc.tools.consoles import table_console
 from byteps_thc.tools.testbed import check as checking
 from byteps_thc.tools.testbed import operations
 from byteps_thc.tools.testbed.cli import DescriptionFile
-from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.plan import plan as make_plan
 from byteps_thc.tools.testbed.process import Plan
+from byteps_thc.tools.testbed.reading import load
 from byteps_thc.tools.testbed.show import status_table
 from byteps_thc.tools.testbed.state import InUseError, State
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description import Testbed
-from byteps_thc.tools.testbed.description_parts import HostDescription
 from byteps_thc.tools.testbed.host_scripts import MAKE_FOLDER, WRITE_FILE, comment
 from byteps_thc.tools.testbed.process import Plan, PlannedFile, PlannedProcess, SetupStep
+from byteps_thc.tools.testbed.sections import HostDescription
 
 _FUNCTIONS = r"""
 # shellcheck disable=SC2016 # what is in single quotes is for the shells of hosts

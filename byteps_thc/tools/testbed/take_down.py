@@ -42,9 +42,8 @@ async def take_down(state: State, say: Say) -> None:
     if errors:
         hint = "not everything was taken down; mend this, and run `thc testbed down` again:"
         raise TransportError("\n".join([hint, *dict.fromkeys(errors)]))
-    maker = namespaces.NamespaceMaker(plan.name, plan.hosts[0].python)
     for host in reversed(state.journal.namespaces):
-        await maker.remove(host)
+        namespaces.remove(namespaces.namespace_of(plan.name, host))
     state.remove()
     say(f"testbed {plan.name} is down")
 

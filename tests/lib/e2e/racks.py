@@ -7,11 +7,15 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from byteps_thc.config import ThcConfig
-from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside
-from byteps_thc.tools.demo.site import Site
-from byteps_thc.tools.demo.software_switch import SLOTS, SoftwareSwitch, SwitchChoice, describe
+from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.demo.site import SLOTS, Site
+from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice
 from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.tools.testbed.description import Testbed, assign_workers
+from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect
+from byteps_thc.tools.testbed.process import Cable, CableEnd
+from byteps_thc.tools.testbed.sections import SwitchAggregator
+from byteps_thc.tools.testbed.switch import deployment_of
 from byteps_thc.wire.layout import UDP_PORT
 from e2e.workers import JOB, Work, Workers, backend_at
 from thc_switch.description import Deployment, JobDescription
@@ -28,8 +32,7 @@ class TwoRacks:
 
     def __init__(self, namespaces: Namespaces, choices: Sequence[SwitchChoice], folder: Path, stack: ExitStack) -> None:
         self._root = namespaces.add("root")
-        self.sites = [self._connect(namespaces, rack) for rack in range(len(choices))]
-        self._leaves = list(zip(self.sites, choices, strict=True))
+        self.sites = [self._connect(namespaces, rack, choice) for rack, choice in enumerate(choices)]
         self._folder, self._stack = folder, stack
 
     def start_root(self, *arguments: str) -> ParameterServer:
@@ -41,9 +44,11 @@ class TwoRacks:
     def start_leaves(self) -> None:
         """Start the switches; returns when packets may come."""
         switches = []
-        for rack, (site, choice) in enumerate(self._leaves):
-            switches.append(SoftwareSwitch(site, choice, self._deployment(rack), self._folder, {UPLINK_PORT: UPLINK}))
-            self._stack.callback(switches[-1].stop)
+        for rack, site in enumerate(self.sites):
+            testbed = site.testbed(JOB)
+            deployment = self._deployment(rack, testbed)
+            switch = SoftwareSwitch(testbed, self._folder, deployment=deployment, uplinks={UPLINK_PORT: UPLINK})
+            switches.append(self._stack.enter_context(switch))
         for switch in switches:
             switch.wait_until_ready()
 
@@ -57,21 +62,19 @@ class TwoRacks:
         namespaces = [site.workers[local] for site, local in places]
         return Workers([settings[number] for number in numbers], [namespaces[number] for number in numbers])
 
-    def _connect(self, namespaces: Namespaces, rack: int) -> Site:
+    def _connect(self, namespaces: Namespaces, rack: int, choice: SwitchChoice) -> Site:
         workers = tuple(namespaces.add(f"rack{rack}worker{local}") for local in range(2))
-        site = Site(1 + rack, namespaces.add(f"leaf{rack}"), workers)
-        site.connect(namespaces)
-        namespaces.connect(
-            Plug(self._root, f"rack{rack}", self._root_mac(rack), f"{self._root_ip(site)}/24"),
-            Plug(site.switch, UPLINK, f"02:00:00:07:00:{rack:02x}"),
-        )
+        site = Site(1 + rack, namespaces.add(f"leaf{rack}"), workers, choice)
+        site.connect()
+        below = CableEnd(self._root, f"rack{rack}", self._root_mac(rack), f"{self._root_ip(site)}/24")
+        connect(Cable(below, CableEnd(site.switch, UPLINK, f"02:00:00:07:00:{rack:02x}")))
         return site
 
-    def _deployment(self, rack: int) -> Deployment:
-        site, choice = self._leaves[rack]
-        own = describe(site, choice.program, JOB, ThcConfig())
+    def _deployment(self, rack: int, testbed: Testbed) -> Deployment:
+        assert isinstance(testbed.aggregator, SwitchAggregator)
+        own = deployment_of(testbed, testbed.aggregator, assign_workers(testbed))
         upstream = UpstreamDescription(
-            ip=IPv4Address(self._root_ip(site)),
+            ip=IPv4Address(self._root_ip(self.sites[rack])),
             mac=self._root_mac(rack),
             port=UPLINK_PORT,
             racks=self.RACKS,

@@ -15,7 +15,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.demo.site import Site
-from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice, describe
+from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice
 from thc_switch.software import BMV2_PROGRAMS
 
 V1MODEL, TNA = SwitchChoice("v1model", "model"), SwitchChoice("tna", "model")
@@ -50,27 +50,25 @@ def namespaces() -> Iterator[Namespaces]:
 
 
 @pytest.fixture
-def make_site(namespaces: Namespaces) -> MakeSite:
+def make_site(namespaces: Namespaces, choice: SwitchChoice) -> MakeSite:
     """Namespaces and cables for the workers of some work and a switch."""
 
     def make(work: Work) -> Site:
         workers = tuple(namespaces.add(f"worker{worker}") for worker in range(len(work.backends)))
-        site = Site(1, namespaces.add("switch"), workers)
-        site.connect(namespaces, {worker for worker, kind in enumerate(work.backends) if kind == "dpdk"})
+        site = Site(1, namespaces.add("switch"), workers, choice)
+        site.connect({worker for worker, kind in enumerate(work.backends) if kind == "dpdk"})
         return site
 
     return make
 
 
 @pytest.fixture
-def start_switch(choice: SwitchChoice, tmp_path: Path) -> Iterator[StartSwitch]:
+def start_switch(tmp_path: Path) -> Iterator[StartSwitch]:
     """Start a switch with the workers' job; may be called again when it was stopped."""
     with ExitStack() as stack:
 
         def start(site: Site, config: ThcConfig | None = None, lanes: int = 1) -> SoftwareSwitch:
-            deployment = describe(site, choice.program, JOB, config or ThcConfig(), lanes)
-            switch = SoftwareSwitch(site, choice, deployment, tmp_path)
-            stack.callback(switch.stop)
+            switch = stack.enter_context(SoftwareSwitch(site.testbed(JOB, config, lanes), tmp_path))
             switch.wait_until_ready()
             return switch
 

@@ -154,6 +154,7 @@ def test_tofino_2(environment: dict[str, str], tmp_path: Path) -> None:
     jobs.write_text(EXAMPLE.read_text().replace('"tofino1"', '"tofino2"'))
     output = script("compile", jobs, "--dry-run", env=environment | {"P4C": "p4c"}).stdout
     assert "--target tofino2 --arch t2na -DTHC_TOFINO2" in output
+    assert " -Xp4c=--no-clot " in output, "bfas needs it (p4/README.md)"
 
 
 @pytest.mark.parametrize("section", list(Section))

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.demo.namespaces import Namespaces, Plug, inside
+from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.demo.software_switch import SwitchChoice, choose_switches
+from byteps_thc.tools.testbed.hosts.namespaces import connect, inside
+from byteps_thc.tools.testbed.process import Cable, CableEnd
 
 THC = str(Path(sys.executable).parent / "thc")
 
@@ -70,10 +72,9 @@ def test_sockets_stay_in_the_namespace_they_were_opened_in() -> None:
     here = socket.if_nameindex()
     with Namespaces() as namespaces:
         first, second = namespaces.add("first"), namespaces.add("second")
-        namespaces.connect(
-            Plug(first, "left", "02:00:00:00:00:01", "10.77.0.1/24"),
-            Plug(second, "right", "02:00:00:00:00:02", "10.77.0.2/24"),
-        )
+        left = CableEnd(first, "left", "02:00:00:00:00:01", "10.77.0.1/24")
+        right = CableEnd(second, "right", "02:00:00:00:00:02", "10.77.0.2/24")
+        connect(Cable(left, right))
         with inside(first), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             with inside(second):
                 assert [name for _, name in socket.if_nameindex()] == ["lo", "right"]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from byteps_thc.tools.demo import leftover_namespaces
-from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.demo.namespaces import Namespaces, delete, find_leftovers, name_prefix
 from byteps_thc.tools.doctor.finding import State
 from byteps_thc.tools.doctor.leftovers import check_namespaces
+from byteps_thc.tools.testbed.hosts.namespaces import FOLDER
 
 DEADLINE_S = 120.0
 THC = str(Path(sys.executable).parent / "thc")
@@ -35,9 +35,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def namespaces_of(pid: int) -> list[str]:
     """Names of a process's namespaces, whether it runs or not."""
-    folder = leftover_namespaces.FOLDER
     return (
-        sorted(path.name for path in folder.iterdir() if path.name.startswith(f"thc{pid}.")) if folder.is_dir() else []
+        sorted(path.name for path in FOLDER.iterdir() if path.name.startswith(f"thc{pid}.")) if FOLDER.is_dir() else []
     )
 
 
@@ -68,7 +67,7 @@ def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(DEADLINE_S)
         for name in namespaces_of(process.pid):
-            leftover_namespaces.delete(name)
+            delete(name)
 
 
 @needs_root
@@ -88,17 +87,17 @@ def test_a_run_that_is_told_to_end_leaves_nothing(
 @pytest.mark.timeout(300)
 def test_the_next_run_removes_what_a_killed_one_left(demo: subprocess.Popen[bytes]) -> None:
     names = namespaces_of(demo.pid)
-    assert not set(names) & set(leftover_namespaces.find()), "it runs"
+    assert not set(names) & set(find_leftovers()), "it runs"
     demo.kill()
     demo.wait(DEADLINE_S)
-    assert set(names) <= set(leftover_namespaces.find())
+    assert set(names) <= set(find_leftovers())
     [finding] = check_namespaces()
     assert finding.state is State.PROBLEM
     assert names[0] in finding.command
     with Namespaces() as namespaces:
         assert namespaces_of(demo.pid) == []
         own = namespaces.add("own")
-        assert own not in leftover_namespaces.find()
+        assert own not in find_leftovers()
     wait_until(lambda: not running(demo.pid))  # its switches and workers have noticed
 
 
@@ -114,7 +113,7 @@ def test_doctors_command_removes_them(tmp_path: Path) -> None:
     [finding] = check_namespaces()
     assert killed.stdout.strip() in finding.command
     subprocess.run(["sh", "-c", finding.command], timeout=60, check=True, cwd=tmp_path)
-    assert killed.stdout.strip() not in leftover_namespaces.find()
+    assert killed.stdout.strip() not in find_leftovers()
 
 
 @pytest.mark.timeout(300)
@@ -136,7 +135,7 @@ def test_the_demo_without_a_switch_takes_thc_ps_with_it(tmp_path: Path) -> None:
 def test_names_of_living_and_dead_processes(tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    own = leftover_namespaces.name_prefix()
+    own = name_prefix()
     pids = own.rpartition(".")[2]  # with a hyphen
     others = [
         f"thc{ended.pid}.5.1-another-container",
@@ -149,5 +148,5 @@ def test_names_of_living_and_dead_processes(tmp_path: Path) -> None:
     dead = [f"thc{os.getpid()}.1.{pids}a", f"thc{ended.pid}.5.{pids}b"]
     for name in living + dead:
         (tmp_path / name).touch()
-    assert leftover_namespaces.find(tmp_path) == sorted(dead)
-    assert leftover_namespaces.find(tmp_path / "absent") == []
+    assert find_leftovers(tmp_path) == sorted(dead)
+    assert find_leftovers(tmp_path / "absent") == []

@@ -8,8 +8,9 @@ import subprocess
 
 import pytest
 
-from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside
-from byteps_thc.tools.demo.offload import disable_offloads
+from byteps_thc.tools.demo.namespaces import Namespaces
+from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect, disable_offloads
+from byteps_thc.tools.testbed.process import Cable, CableEnd
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
@@ -19,7 +20,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces ne
 def test_offloads_of_a_cable_are_off() -> None:
     with Namespaces() as namespaces:
         first, second = namespaces.add("first"), namespaces.add("second")
-        namespaces.connect(Plug(first, "left", "02:00:00:00:00:01"), Plug(second, "right", "02:00:00:00:00:02"))
+        ends = CableEnd(first, "left", "02:00:00:00:00:01"), CableEnd(second, "right", "02:00:00:00:00:02")
+        connect(Cable(*ends))
         for namespace, interface in ((first, "left"), (second, "right")):
             command = [*command_inside(namespace), "ethtool", "-k", interface]
             features = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout

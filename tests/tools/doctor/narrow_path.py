@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 
-from byteps_thc.tools.demo.namespaces import Namespaces, inside
+from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.doctor.server import check_server
 from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.tools.testbed.hosts.namespaces import inside
 
 
 def main() -> None:

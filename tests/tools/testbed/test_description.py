@@ -8,7 +8,7 @@ import pytest
 from testbed_plans import DESCRIPTIONS, EXAMPLE
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.description import load
+from byteps_thc.tools.testbed.reading import load
 
 #: description -> (what is replaced, by what, what the error says)
 MISTAKES: dict[str, list[tuple[str, str, str]]] = {

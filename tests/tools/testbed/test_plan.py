@@ -18,9 +18,9 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.testbed.check import login
-from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
+from byteps_thc.tools.testbed.reading import load
 from thc_switch.description import Deployment
 
 

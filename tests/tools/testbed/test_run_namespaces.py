@@ -16,9 +16,8 @@ from testbed_chains import skip_without_namespaces
 from testbed_runs import DEADLINE_S, FIRST, SECOND, down, namespaces_of, run, start_run, states, two_hosts, up
 
 from byteps_thc.errors import ConfigurationError, TransportError
-from byteps_thc.tools.demo.namespaces import command_inside
 from byteps_thc.tools.testbed import operations
-from byteps_thc.tools.testbed.hosts.namespaces import namespace_of
+from byteps_thc.tools.testbed.hosts.namespaces import command_inside, namespace_of
 from byteps_thc.tools.testbed.process import HostSetup, Plan, SetupStep
 from byteps_thc.tools.testbed.state import InUseError, State
 

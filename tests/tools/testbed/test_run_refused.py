@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.testbed import operations
-from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.hosts.local import LocalHost
 from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.process import Plan
+from byteps_thc.tools.testbed.reading import load
 from byteps_thc.tools.testbed.run import clear_last_run
 from byteps_thc.tools.testbed.state import InUseError, State
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from testbed_plans import CASES, DESCRIPTIONS, golden
 
-from byteps_thc.tools.testbed.description import load
 from byteps_thc.tools.testbed.plan import plan
+from byteps_thc.tools.testbed.reading import load
 from byteps_thc.tools.testbed.slurm import batch_script
 
 SCRIPTS = [name for name, format in CASES if format == "sbatch"]

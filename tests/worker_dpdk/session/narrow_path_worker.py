@@ -13,8 +13,9 @@ from pushed_codes import push_codes
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import DeadlineError
-from byteps_thc.tools.demo.namespaces import Namespaces, inside
+from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.tools.testbed.hosts.namespaces import inside
 from byteps_thc.transport.session import Session, Timeouts
 
 CODES = np.full(8192, 0x11, np.uint8)

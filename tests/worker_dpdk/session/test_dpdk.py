@@ -18,8 +18,10 @@ import pytest
 
 from byteps_thc import _core
 from byteps_thc.config import ThcConfig
-from byteps_thc.tools.demo.namespaces import Namespaces, Plug, command_inside, inside
+from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.launch import ParameterServer, find_thc_ps
+from byteps_thc.tools.testbed.hosts.namespaces import command_inside, connect, inside
+from byteps_thc.tools.testbed.process import Cable, CableEnd
 from byteps_thc.transport.session import has_dpdk
 from byteps_thc.wire.layout import MessageType
 
@@ -211,8 +213,8 @@ def test_a_drain_serves_workers_whose_frames_are_handed_over(make_worker: MakeWo
     """All work for thread 1. By its hash the kernel deals the frames of about half of the workers to thread 0."""
     with Namespaces() as hosts:
         server_host, worker_host = hosts.add("ps"), hosts.add("w")
-        worker_end = Plug(worker_host, "eth0", "02:00:00:00:00:02", "198.18.0.2/24")
-        hosts.connect(Plug(server_host, "eth0", "02:00:00:00:00:01"), worker_end)
+        worker_end = CableEnd(worker_host, "eth0", "02:00:00:00:00:02", "198.18.0.2/24")
+        connect(Cable(CableEnd(server_host, "eth0", "02:00:00:00:00:01"), worker_end))
         eal = [*EAL, f"--file-prefix=thc-test-{os.getpid()}-ps", "--vdev=net_af_packet0,iface=eth0"]
         arguments = ["--dpdk", "--eal-args", " ".join(eal), "--threads", "2", "--drain-timeout", "60"]
         with ParameterServer(arguments, prefix=command_inside(server_host), ip="198.18.0.1", port=48865) as server:

@@ -10,6 +10,7 @@ from typing import Any
 
 from byteps_thc.errors import TransportError
 from byteps_thc.tools.testbed.hosts.host import Host, Outcome
+from byteps_thc.tools.testbed.hosts.namespaces import with_its_sysfs
 from byteps_thc.tools.testbed.process import PlannedFile, PlannedProcess
 
 _KEEPER = "byteps_thc.tools.testbed.keeper"
@@ -40,7 +41,7 @@ class KeptHost:
         answer = await self._ask(
             "start",
             name=process.name,
-            argv=self._in_its_sysfs(process.argv),
+            argv=process.argv if self._namespace is None else with_its_sysfs(self._namespace, process.argv),
             environment={**process.environment, **{name: values[name] for name in process.private}},
             cwd=process.folder,
         )
@@ -97,11 +98,6 @@ class KeptHost:
         """See probe.probe."""
         answer: dict[str, Any] = await self._ask("probe", programs=list(programs), listens=list(listens))
         return answer
-
-    def _in_its_sysfs(self, argv: Sequence[str]) -> list[str]:
-        # simple_switch looks for the state of its interfaces in /sys, which only `ip netns exec` mounts anew.
-        bmv2 = self._namespace is not None and "bmv2" in argv
-        return ["ip", "netns", "exec", str(self._namespace), *argv] if bmv2 else list(argv)
 
     def _command(self, command: str) -> list[str]:
         return [self.host.python, "-P", "-m", _KEEPER, command]

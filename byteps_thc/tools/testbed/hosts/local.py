@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 
 from byteps_thc.errors import TransportError
-from byteps_thc.tools.demo.namespaces import command_inside
 from byteps_thc.tools.testbed.hosts.host import Host, Outcome
+from byteps_thc.tools.testbed.hosts.namespaces import command_inside, is_there
 
 #: A line of JSON, with a line of a log in it.
 LINE_LIMIT_BYTES = 1 << 20
@@ -58,7 +57,7 @@ class LocalHost(Host):
         """See Host."""
 
     async def _start(self, argv: Sequence[str]) -> asyncio.subprocess.Process:
-        if self._namespace is not None and not Path("/run/netns", self._namespace).exists():
+        if self._namespace is not None and not is_there(self._namespace):
             raise TransportError(f"host {self.name} is not there (network namespace {self._namespace}): thc testbed up")
         try:
             return await asyncio.create_subprocess_exec(

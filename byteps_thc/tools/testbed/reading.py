@@ -1,21 +1,64 @@
-"""What is wrong with a description, in words: the path of the key, and what to change."""
+"""Reads the description of a testbed: a TOML file that says everything about a training, its network and its hosts.
+
+It is checked as a whole, so that a plan made of it can be run. What is wrong is said in words: the path of the key, and
+what to change.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.testbed.description import Testbed
+from byteps_thc.tools.testbed.description_checks import check
 
 #: Values of this section may be secrets, and are in no message.
 _SECRETS = "training.environment"
 _Where = tuple[int | str, ...]
 
 
-def explain(error: ValidationError, root: type[BaseModel]) -> str:
+def load(path: Path) -> Testbed:
+    """Read a TOML file; ConfigurationError names it, the key and what to change."""
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{path} is no description of a testbed: {error}") from error
+    _resolve_folder(fields, path.resolve().parent)
+    try:
+        return read(fields)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def read(fields: Mapping[str, Any]) -> Testbed:
+    """Make a testbed of what a file says; ConfigurationError names the key and what to change."""
+    try:
+        testbed = Testbed(**fields)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, Testbed)) from error
+    try:
+        check(testbed)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+    return testbed
+
+
+def _resolve_folder(fields: dict[str, Any], beside: Path) -> None:
+    """In namespaces the training runs where the description is, so that it may name the script beside it."""
+    training = fields.get("training")
+    if fields.get("reach") == "namespaces" and isinstance(training, dict):
+        training["folder"] = str(beside / str(training.get("folder", "")))
+
+
+def _explain(error: ValidationError, root: type[BaseModel]) -> str:
     """One line per mistake in a description whose outermost section is `root`."""
     return "; ".join(dict.fromkeys(_line(detail, root) for detail in error.errors()))
 

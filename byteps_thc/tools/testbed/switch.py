@@ -1,17 +1,15 @@
-"""The switch's job description that follows from a testbed, by the types and checks of thc_switch."""
+"""A testbed's switch: its job description, by the types and checks of thc_switch, and how one in software is run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.assignment import Worker, mac_of
-from byteps_thc.tools.testbed.description_parts import SwitchAggregator
+from byteps_thc.tools.testbed.description import Testbed, Worker, mac_of
+from byteps_thc.tools.testbed.sections import SwitchAggregator
 from thc_switch.allocation import allocate
 from thc_switch.description import Deployment, JobDescription, SwitchDescription, WorkerDescription
-
-if TYPE_CHECKING:
-    from byteps_thc.tools.testbed.description import Testbed
 
 #: Ends of the cable between bmv2's CPU port and the agent, in namespaces.
 CPU_INTERFACE, AGENT_INTERFACE = "cpu", "agent"
@@ -36,6 +34,30 @@ def deployment_of(testbed: Testbed, aggregator: SwitchAggregator, workers: tuple
     except ConfigurationError as error:
         raise ConfigurationError(f"the switch cannot sum for this job: {error}") from error
     return deployment
+
+
+def text_of(deployment: Deployment) -> str:
+    """The job description as `thc switch` reads it from a .json file; lanes are jobs there."""
+    return json.dumps(deployment.model_dump(mode="json", exclude_defaults=True), indent=1) + "\n"
+
+
+def port_interface(port: int | None) -> str:
+    """Return the kernel's name of a software switch's interface at a port, in namespaces."""
+    return f"port{port}"
+
+
+def words_of_run(
+    testbed: Testbed, aggregator: SwitchAggregator, job_description: str, uplinks: Mapping[int, str] | None = None
+) -> list[str]:
+    """What comes behind `thc` to run the P4 program in software. uplinks: interfaces of ports without workers."""
+    ports = sorted({nic.switch_port for host in testbed.hosts for nic in host.nics if nic.switch_port is not None})
+    interfaces = {port: aggregator.interfaces.get(port, port_interface(port)) for port in ports} | dict(uplinks or {})
+    words = ["switch", "run", job_description, "--target", aggregator.runner]
+    for port, interface in interfaces.items():
+        words += ["--port", f"{port}={interface}"]
+    if aggregator.runner == "bmv2":
+        words += ["--cpu-interface", CPU_INTERFACE]
+    return words
 
 
 def _describe_worker(worker: Worker) -> WorkerDescription:
