@@ -76,7 +76,9 @@ bool Job::leave(std::uint8_t worker) noexcept {
 }
 
 void Job::start_over() noexcept {
-  roster_.start_over(epoch_);
+  Roster::Epochs epochs{epoch_};
+  std::ranges::copy(renewed_, epochs.begin() + 1);  // a survivor may not have heard of the last one
+  roster_.start_over(epochs);
   renew_epoch();
   renewed_.fill(0);  // those workers are gone, or must begin anew
   counters_.workers.set(0);

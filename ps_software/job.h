@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "awaited_rounds.h"
@@ -117,7 +118,8 @@ class Job {
   const std::uint64_t workers_elsewhere_;
   const std::uint32_t slots_;
   std::uint32_t epoch_;
-  std::array<std::uint32_t, 4> renewed_{};  ///< epochs of these workers before this one; 0: none
+  /// Epochs of these workers before this one; 0: none.
+  std::array<std::uint32_t, std::tuple_size_v<Roster::Epochs> - 1> renewed_{};
   std::size_t renewals_ = 0;
   RoundRange norm_rounds_, code_rounds_;  ///< of this epoch
   Roster roster_;

@@ -83,9 +83,9 @@ void Roster::leave(std::uint8_t worker) noexcept {
   --size_;
 }
 
-void Roster::start_over(std::uint32_t epoch) noexcept {
+void Roster::start_over(const Epochs& epochs) noexcept {
   Incarnation& incarnation = superseded_[restarts_++ % superseded_.size()];
-  incarnation.epoch = epoch;
+  incarnation.epochs = epochs;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     incarnation.endpoints[i] = workers_[i].joined ? workers_[i].endpoint : io::Endpoint{};
   }
@@ -97,7 +97,8 @@ void Roster::start_over(std::uint32_t epoch) noexcept {
 
 bool Roster::was_superseded(std::uint32_t epoch, std::uint8_t worker, io::Endpoint from) const noexcept {
   return epoch != 0 && std::ranges::any_of(superseded_, [&](const Incarnation& incarnation) {
-           return incarnation.epoch == epoch && incarnation.endpoints[worker] == from;
+           return incarnation.endpoints[worker] == from &&
+                  std::ranges::find(incarnation.epochs, epoch) != incarnation.epochs.end();
          });
 }
 

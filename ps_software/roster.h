@@ -45,6 +45,9 @@ class Roster {
     kOver,   ///< another one, and of those that were here none lives: the job must start over
   };
 
+  /// The last ones that the same workers had, one after the other.
+  using Epochs = std::array<std::uint32_t, 5>;
+
   explicit Roster(std::uint8_t num_workers) noexcept : num_workers_(num_workers) {}
 
   /// Comes first: processes of two trainings must not meet. `run`: HELLO's.
@@ -55,14 +58,15 @@ class Roster {
   void enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept;
   /// The worker said GOODBYE.
   void leave(std::uint8_t worker) noexcept;
-  /// The job starts over: all places are free. `epoch`: the one that ends.
-  void start_over(std::uint32_t epoch) noexcept;
+  /// The job starts over: all places are free. `epochs`: those of the incarnation that ends, 0: none.
+  void start_over(const Epochs& epochs) noexcept;
 
   bool has(std::uint8_t worker) const noexcept { return workers_[worker].joined; }
   bool is_registered(std::uint8_t worker, io::Endpoint from) const noexcept {
     return workers_[worker].joined && workers_[worker].endpoint == from;
   }
-  /// Whether that worker was registered at this address in one of the last incarnations before this, with this epoch.
+  /// Whether that worker was registered at this address in one of the last incarnations before this, which had this
+  /// epoch.
   bool was_superseded(std::uint32_t epoch, std::uint8_t worker, io::Endpoint from) const noexcept;
   std::uint32_t size() const noexcept { return size_; }
 
@@ -110,7 +114,7 @@ class Roster {
     TimePoint held_until{};
   };
   struct Incarnation {
-    std::uint32_t epoch = 0;  ///< 0: none
+    Epochs epochs{};
     std::array<io::Endpoint, wire::kMaxWorkers> endpoints{};
   };
 

@@ -1,7 +1,8 @@
 /* The slots, rounds and epochs of docs/protocol.md as a model that spin explores completely. README.md says how to run it, and
  * what was found; check.py has the configurations and the mutations, which are macros:
  *
- *   QUORUM, ROUNDS, LOSSES, LOSS_TOLERANT, TWO_STREAM_SLOTS, ONE_SLOT, CRASHES, SERVER_RESTARTS, RETURNS, SWITCH    a configuration
+ *   QUORUM, ROUNDS, LOSSES, LOSS_TOLERANT, TWO_STREAM_SLOTS, ONE_SLOT, CRASHES, DEATHS, SERVER_RESTARTS, RETURNS,
+ *   SWITCH                                                               a configuration
  *   MUTATE_...                                                           one rule left out, which must be found
  *
  * Three workers, two slots of two versions. Slot NORM takes norms, slot CODES takes codes, which are quantized with the maximum
@@ -15,10 +16,12 @@
  *
  * What is checked (search for the names):
  *   EXACT      a result holds the contribution of each worker in the bitmap exactly once, all of the slot's round, of the job's
- *              epoch, quantized with one maximum norm, and at least QUORUM of them.
+ *              epoch, quantized with one maximum norm, and at least QUORUM of them. A worker that a quorum left behind in the
+ *              norms has none, and thc-ps does not add its codes (`abstain`); a switch does, as zeros.
  *   SAME       all results of a round of an epoch are equal; so are those that living workers took, of whatever epoch.
+ *   LEFT_BEHIND  who is told that a quorum is past a round is told so of one that has had a result.
  *   ONE_PROCESS  an epoch has one process for each worker.
- *   ENDS       every run ends in results or, only if something died, in an error. Nothing hangs.
+ *   ENDS       every run ends in results or, only if something died, in an error. Nothing hangs. DEATHS of a quorum are none.
  */
 
 #define N 3
@@ -39,6 +42,9 @@
 #endif
 #ifndef CRASHES
 #define CRASHES 0 /* of workers, which are started again */
+#endif
+#ifndef DEATHS
+#define DEATHS 0 /* of workers, which are not: as many as a quorum does without */
 #endif
 #ifndef SERVER_RESTARTS
 #define SERVER_RESTARTS 0
@@ -82,6 +88,9 @@ byte losses_left = LOSSES;
 /* What a result of an epoch says. */
 byte result_of[EPOCHS * SLOTS * ROUNDS];
 #define RESULT(e, s, r) result_of[((e) * SLOTS + (s)) * ROUNDS + (r) - 1]
+#if QUORUM < N && !defined MORTAL
+byte completed; /* (slot, round) that have had a result */
+#endif
 #define QUANTIZED(w, e, r) quantized[((w) * EPOCHS + (e)) * ROUNDS + (r) - 1]
 
 /* ---- workers ---- */
@@ -105,7 +114,7 @@ WorkerState worker[N];
 #define IS_DONE(w) (!worker[w].waiting[0] && !worker[w].waiting[1] && \
                     worker[w].round[0] == ROUNDS && (worker[w].round[1] == ROUNDS || !IS_USED(1)))
 bool something_died;  /* a crash, a restart: only then may a run end in an error */
-byte crashes_left = CRASHES, restarts_left = SERVER_RESTARTS, returns_left = RETURNS;
+byte crashes_left = CRASHES, deaths_left = DEATHS, restarts_left = SERVER_RESTARTS, returns_left = RETURNS;
 
 /* ---- the job on the aggregator ("Joining") ---- */
 byte epoch = NONE, next_epoch = 0;
@@ -163,11 +172,22 @@ Version version[SLOTS * 2];
 #define IS_TOLD(w, e) \
     (IN(unknown_job[w], 1 << (e)) || IN(stale_epoch[w], 1 << (e)) || worker[w].state != RUNNING || worker[w].epoch != (e))
 #define IS_ASKED(w, e, s, r) (worker[w].epoch == (e) && worker[w].waiting[s] && worker[w].round[s] == (r))
+/* Codes without a maximum norm ask for the result and are never added. */
+#if QUORUM < N && !defined TWO_STREAM_SLOTS && !defined ONE_SLOT && !defined MUTATE_ABSTAINED_COUNT
+#define ABSTAINS(w, e, s, r) ((s) == CODES && QUANTIZED(w, e, r) == 0)
+#else
+#define ABSTAINS(w, e, s, r) false
+#endif
+#ifdef MUTATE_ABSTAINED_COMPLETE
+#define MAY_ADD(w, e, s, r) true
+#else
+#define MAY_ADD(w, e, s, r) (!ABSTAINS(w, e, s, r))
+#endif
 #define CHANGES_SLOT(w, e, s, r) \
-    (STARTS_OVER(s, r) \
-     || (STRAGGLES(s, r) && IS_ASKED(w, e, s, r) && !IN(stragglers[AT(w, e)], BIT(s, r))) \
-     || (!STRAGGLES(s, r) && !IS_CLOSED(w, V(s, r))) \
-     || (!STRAGGLES(s, r) && IS_REPLAY(w, e, s, r)))
+    (STARTS_OVER(s, r) -> !ABSTAINS(w, e, s, r) : \
+     ((STRAGGLES(s, r) && IS_ASKED(w, e, s, r) && !IN(stragglers[AT(w, e)], BIT(s, r))) \
+      || (!STRAGGLES(s, r) && !IS_CLOSED(w, V(s, r)) && MAY_ADD(w, e, s, r)) \
+      || (!STRAGGLES(s, r) && IS_REPLAY(w, e, s, r))))
 #define IS_NEWS(w, e, s, r) \
     (IN(sent[AT(w, e)], BIT(s, r)) && \
      ((IS_EPOCH(e) && IN(joined, 1 << (w)) && CHANGES_SLOT(w, e, s, r)) || (!IS_EPOCH(e) && !IS_TOLD(w, e))))
@@ -208,12 +228,29 @@ inline send_result_to(w) {
     fi
 }
 
+/* LEFT_BEHIND. */
+inline note_completed() {
+#if QUORUM < N && !defined MORTAL
+    completed = completed | BIT(s_, r_)
+#else
+    skip
+#endif
+}
+inline check_left_behind(w, s) {
+#if QUORUM < N && !defined MORTAL
+    assert(IN(completed, BIT(s, worker[w].round[s])))
+#else
+    skip
+#endif
+}
+
 /* EXACT and SAME: whenever a result is sent, the first time and later. */
 inline check_result(v) {
     assert(!version[v].wrong && BITMAP(version[v].sum) == version[v].bitmap);
     assert(COUNT(version[v].sum) == version[v].contributions && version[v].contributions >= QUORUM);
     assert(RESULT(epoch, s_, r_) == 0 || RESULT(epoch, s_, r_) == version[v].sum);
-    RESULT(epoch, s_, r_) = version[v].sum
+    RESULT(epoch, s_, r_) = version[v].sum;
+    note_completed()
 }
 
 inline start_over(v) {
@@ -230,11 +267,15 @@ inline start_over(v) {
 
 inline add(v) {
     version[v].wrong = version[v].wrong || WHO(version[v].sum, w_) != 0 || version[v].round != r_ || e_ != epoch;
-    version[v].sum = version[v].sum | (process_in[AT(w_, e_)] << (2 * w_));
+    if
+    :: !ABSTAINS(w_, e_, s_, r_) -> version[v].sum = version[v].sum | (process_in[AT(w_, e_)] << (2 * w_))
+    :: else
+    fi;
 #if !defined TWO_STREAM_SLOTS && !defined ONE_SLOT
     if
-    :: s_ == CODES && QUANTIZED(w_, e_, r_) != 0 ->
-        version[v].wrong = version[v].wrong || (version[v].norm != 0 && version[v].norm != QUANTIZED(w_, e_, r_));
+    :: s_ == CODES ->
+        version[v].wrong = version[v].wrong || QUANTIZED(w_, e_, r_) == 0 ||
+                           (version[v].norm != 0 && version[v].norm != QUANTIZED(w_, e_, r_));
         version[v].norm = QUANTIZED(w_, e_, r_)
     :: else
     fi;
@@ -481,8 +522,13 @@ inline send(w, s) {
 #ifdef TWO_STREAM_SLOTS /* packet number k of a stream of two slots */
 #define IS_NEXT(w, s) ((s) == 0 -> worker[w].round[1] == worker[w].round[0] : worker[w].round[0] > worker[w].round[1])
 #else /* codes wait for the maximum norm that they are quantized with; norms run ahead */
+#if DEATHS > 0 && !defined MUTATE_NORMS_FAR_AHEAD /* less than two laps: who is left behind then lacks no one's codes */
+#define MAY_RUN_AHEAD(w) (worker[w].round[NORM] <= worker[w].round[CODES])
+#else
+#define MAY_RUN_AHEAD(w) true
+#endif
 #define IS_NEXT(w, s) \
-    ((s) == NORM || worker[w].round[NORM] > worker[w].round[CODES] + 1 \
+    ((s) == NORM -> MAY_RUN_AHEAD(w) : worker[w].round[NORM] > worker[w].round[CODES] + 1 \
      || (worker[w].round[NORM] == worker[w].round[CODES] + 1 && !worker[w].waiting[NORM]))
 #endif
 #define MAY_SEND(w, s) \
@@ -597,15 +643,21 @@ end_waiting:
     :: atomic { IS_REFUSED(w, unknown_job) -> rejoin(w) }
 #endif
     :: atomic { MAY_SEND(w, 0) -> worker[w].round[0]++; worker[w].waiting[0] = true; send(w, 0) }
+#ifdef MUTATE_ABSTAINED_UNSENT
+    :: atomic { MAY_SEND(w, 1) && TOOK(w, NORM, worker[w].round[1] + 1) == 0 -> worker[w].round[1]++ }
+    :: atomic { MAY_SEND(w, 1) && TOOK(w, NORM, worker[w].round[1] + 1) != 0 ->
+        worker[w].round[1]++; worker[w].waiting[1] = true; send(w, 1) }
+#else
     :: atomic { MAY_SEND(w, 1) -> worker[w].round[1]++; worker[w].waiting[1] = true; send(w, 1) }
+#endif
 #ifdef MUTATE_ANY_ROUND_TAKEN
     :: atomic { HAS_RESULT(w, 0, 1) -> r_ = 1; take_result(w, 0) }
     :: atomic { HAS_RESULT(w, 1, 1) -> r_ = 1; take_result(w, 1) }
 #endif
     :: atomic { HAS_RESULT(w, 0, worker[w].round[0]) -> r_ = worker[w].round[0]; take_result(w, 0) }
     :: atomic { HAS_RESULT(w, 1, worker[w].round[1]) -> r_ = worker[w].round[1]; take_result(w, 1) }
-    :: atomic { IS_STRAGGLER(w, 0) -> if :: MAY_BE_LEFT_BEHIND(0) -> release(w, 0) :: else -> fail(w) fi }
-    :: atomic { IS_STRAGGLER(w, 1) -> if :: MAY_BE_LEFT_BEHIND(1) -> release(w, 1) :: else -> fail(w) fi }
+    :: atomic { IS_STRAGGLER(w, 0) -> check_left_behind(w, 0); if :: MAY_BE_LEFT_BEHIND(0) -> release(w, 0) :: else -> fail(w) fi }
+    :: atomic { IS_STRAGGLER(w, 1) -> check_left_behind(w, 1); if :: MAY_BE_LEFT_BEHIND(1) -> release(w, 1) :: else -> fail(w) fi }
 #if LOSS_TOLERANT
     :: atomic { worker[w].state == RUNNING && worker[w].waiting[CODES] -> release(w, CODES) } /* given up */
 #ifdef ONE_SLOT
@@ -629,6 +681,9 @@ end_waiting:
     }
 #if RETURNS > 0
     :: atomic { returns_left > 0 && worker[w].state == LEFT && worker[w].process + 1 < PROCESSES && !IS_GOODBYE_NEWS(w) -> returns_left--; start_again(w) }
+#endif
+#if DEATHS > 0
+    :: atomic { deaths_left > 0 && worker[w].state <= RUNNING -> deaths_left--; worker[w].state = FAILED; forget_session(w) }
 #endif
 #if CRASHES > 0
     :: atomic { crashes_left > 0 && worker[w].state <= RUNNING && worker[w].process + 1 < PROCESSES ->

@@ -124,6 +124,7 @@ inline finish() {
         assert(!wrong_ && got1_ == got2_ && COUNT(got1_) >= QUORUM && COUNT(got1_) == finished[v_]);
         assert(RESULT(0, s_, r_) == 0 || RESULT(0, s_, r_) == got1_);
         RESULT(0, s_, r_) = got1_;
+        note_completed();
         if
         :: step_ == FINISH -> send_result_to(0); send_result_to(1); send_result_to(2)
         :: else -> send_result_to(w_)

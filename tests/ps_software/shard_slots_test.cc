@@ -292,7 +292,7 @@ TEST_F(Epochs, WhoHasNotHeardOfANewEpochIsStillKnown) {
   EXPECT_EQ(changes().back(), JobChange::kLeft);
 }
 
-TEST_F(Epochs, ARestartedJobForgetsTheEpochsBefore) {
+TEST_F(Epochs, ARestartedJobDoesNotGoOnFromTheEpochsBefore) {
   begin(8);
   const std::uint32_t old = epoch;
   from_worker(0, make_codes(0, 1));
@@ -305,7 +305,27 @@ TEST_F(Epochs, ARestartedJobForgetsTheEpochsBefore) {
   for (unsigned worker = 0; worker < 2; ++worker) {
     EXPECT_NE(answer_to(worker, make_hello(worker)).header.epoch, old);
   }
-  EXPECT_EQ(single(from_worker(0, in_epoch(old, make_codes(0, 1)))).reason(), ErrorReason::kUnknownJob);
+  EXPECT_EQ(single(from_worker(0, in_epoch(old, make_codes(0, 1)))).reason(), ErrorReason::kStaleEpoch);
+}
+
+TEST_F(Epochs, SurvivorsOfARestartAreToldSoInWhicheverEpochTheyAre) {
+  begin(1);
+  std::vector<std::uint32_t> epochs{epoch};
+  from_worker(0, make_codes(0, 1));
+  for (std::uint32_t round = 2; round <= 5; ++round) {
+    take_new_epoch(from_worker(0, make_codes(0, round)));
+    from_worker(0, make_codes(0, round));
+    epochs.push_back(epoch);
+  }
+  from_worker(2, make_goodbye(2));
+  now += Roster::kAsking;
+  HelloMessage newcomer = make_hello(2);
+  newcomer.payload.nonce = std::uint64_t{999};
+  ASSERT_EQ(answer_to(2, newcomer).type(), MessageType::kWelcome);
+  for (const std::uint32_t old : epochs) {  // `unknown_job` would have it join again, and wait for rounds that are over
+    EXPECT_EQ(single(from_worker(1, in_epoch(old, make_codes(1, 5)))).reason(), ErrorReason::kStaleEpoch);
+  }
+  EXPECT_EQ(single(from_worker(1, in_epoch(1, make_codes(1, 5)))).reason(), ErrorReason::kUnknownJob);
 }
 
 TEST_F(Epochs, WithoutALimitRoundsWrapAround) {
