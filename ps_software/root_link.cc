@@ -1,8 +1,5 @@
 #include "root_link.h"
 
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
 #include <utility>
 
 #include "thc/kernel_random.h"
@@ -10,46 +7,35 @@
 namespace thc::ps {
 
 using wire::ErrorReason;
-using wire::MessageType;
 
 RootLink::RootLink(const Hello& hello, std::uint32_t holder_ip, const LeafConfig& leaf, ShardShare share)
-    : config_(hello.config), holder_ip_(holder_ip), leaf_(leaf), share_(share), header_{} {
-  const JobConfig towards_root = leaf.towards_root(config_);
-  hello_payload_ = thc::hello_payload(
-      {.job_id = hello.job_id, .worker_id = leaf.rack, .nonce = 0, .cookie = 0, .config = towards_root});
-  header_.version = wire::kVersion;
-  header_.code_bits = static_cast<std::uint8_t>(LeafConfig::kSumBits);
-  header_.value_bits = config_.value_bits;
-  header_.worker_id = leaf.rack;
-  header_.num_workers = leaf.racks;
-  header_.job_id = hello.job_id;
-  start_over(hello.run);
-}
+    : config_(hello.config),
+      holder_ip_(holder_ip),
+      leaf_(leaf),
+      run_(hello.run),
+      join_({.job_id = hello.job_id,
+             .worker_id = leaf.rack,
+             .nonce = random_uint64(),
+             .cookie = 0,
+             .run = hello.run,
+             .config = leaf.towards_root(config_)},
+            share.shard, {.first = kHelloInterval, .last = kHelloInterval}, TimePoint{}) {}
 
 void RootLink::start_over(std::uint64_t run) noexcept {
-  nonce_ = random_uint64();
   run_ = run;
-  wire::HelloPayload payload;
-  std::memcpy(&payload, hello_payload_.data(), sizeof(payload));
-  payload.nonce = nonce_;
-  payload.cookie = std::uint64_t{0};
-  payload.run = run;
-  std::memcpy(hello_payload_.data(), &payload, sizeof(payload));
-  header_.epoch = std::uint32_t{0};
-  joined_ = false;
+  join_.begin_again(random_uint64(), run);
   refusal_.reset();
   silent_since_.reset();
-  next_hello_ = {};
   wanted_until_ = {};  // by a worker that says HELLO now: a place for none would keep others waiting
 }
 
 bool RootLink::may_give_way(TimePoint now) const noexcept {
-  return !is_wanted(now) || (!joined_ && refusal_ && refusal_->reason == ErrorReason::kOtherTraining);
+  return !is_wanted(now) || (!joined() && refusal_ && refusal_->reason == ErrorReason::kOtherTraining);
 }
 
 bool RootLink::take_new_epoch(std::uint32_t epoch) noexcept {
   if (epoch == 0) return false;
-  header_.epoch = epoch;
+  join_.renew(epoch);
   heard_of();
   return true;
 }
@@ -59,38 +45,9 @@ void RootLink::want(TimePoint now) noexcept {
   wanted_until_ = now + kPatience;
 }
 
-wire::Header RootLink::notice_header(MessageType type) const noexcept {
-  wire::Header header = header_;
-  header.message_type = static_cast<std::uint8_t>(type);
-  header.slot = share_.shard;
-  return header;
-}
-
-wire::Header RootLink::hello_header() const noexcept {
-  wire::Header header = notice_header(MessageType::kHello);
-  // As any worker's: they say the nonce, which the answers repeat.
-  header.round = static_cast<std::uint32_t>(nonce_);
-  header.partition = static_cast<std::uint16_t>(nonce_ >> 32);
-  header.chunk = static_cast<std::uint16_t>(nonce_ >> 48);
-  return header;
-}
-
-void RootLink::said_hello(TimePoint now) noexcept {
-  next_hello_ = now + kHelloInterval;
-  challenged_ = false;
+Join::Message RootLink::say_hello(TimePoint now) noexcept {
   if (!silent_since_) silent_since_ = now;
-}
-
-bool RootLink::answers_hello(const wire::Header& header) const noexcept {
-  return !joined_ && header.slot == share_.shard && header.round == static_cast<std::uint32_t>(nonce_) &&
-         header.partition == static_cast<std::uint16_t>(nonce_ >> 32) &&
-         header.chunk == static_cast<std::uint16_t>(nonce_ >> 48);
-}
-
-bool RootLink::take_challenge(const wire::ChallengePayload& payload) noexcept {
-  std::memcpy(hello_payload_.data() + offsetof(wire::HelloPayload, cookie), &payload.cookie, sizeof(payload.cookie));
-  // One answer to a HELLO that was due: a server that took no cookie would otherwise be asked without end.
-  return !std::exchange(challenged_, true);
+  return join_.say_hello(now);
 }
 
 bool RootLink::take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept {
@@ -100,8 +57,7 @@ bool RootLink::take_welcome(const wire::Header& header, const wire::WelcomePaylo
   }
   slots_ = payload.slots;
   window_bytes_ = payload.window_bytes;
-  header_.epoch = header.epoch;
-  joined_ = true;
+  join_.take_welcome(header);
   refusal_.reset();
   sent_at_ = now;
   return true;
@@ -109,7 +65,7 @@ bool RootLink::take_welcome(const wire::Header& header, const wire::WelcomePaylo
 
 bool RootLink::take_refusal(const Refusal& refusal, TimePoint now) noexcept {
   const bool is_news = !refusal_ || refusal_->reason != refusal.reason || refusal_->field != refusal.field;
-  if (is_news || now - refused_at_ >= kRefusalAge) refused_since_ = now;
+  if (is_news || now - refused_at_ >= kRefusalAge) forbearance_.begin(now);
   refusal_ = refusal;
   refused_at_ = now;
   return is_news;
@@ -118,12 +74,10 @@ bool RootLink::take_refusal(const Refusal& refusal, TimePoint now) noexcept {
 std::optional<Refusal> RootLink::why_waiting(TimePoint now) const noexcept {
   const Refusal not_yet{.reason = ErrorReason::kRacksIncomplete, .job_value = leaf_.racks};
   if (refusal_ && now - refused_at_ < kRefusalAge) {
-    if (refusal_->reason == ErrorReason::kOtherTraining) {
-      return now - refused_since_ < kContest ? not_yet : *refusal_;  // it may be over
-    }
-    if (refusal_->reason != ErrorReason::kDuplicateWorker) return leaf_.towards_workers(*refusal_);
-    // About the rack's place, not the worker's.
-    return now - refused_since_ < kContest ? not_yet : Refusal{.reason = ErrorReason::kBadConfig};
+    if (!is_contest(refusal_->reason)) return leaf_.towards_workers(*refusal_);
+    if (!forbearance_.is_over(now)) return not_yet;
+    // Of a place that another process has, the root means the rack's, not the worker's.
+    return refusal_->reason == ErrorReason::kDuplicateWorker ? Refusal{.reason = ErrorReason::kBadConfig} : *refusal_;
   }
   return is_root_silent(now) ? std::optional(not_yet) : std::nullopt;
 }
@@ -133,12 +87,13 @@ bool RootLink::has_fallen_silent(TimePoint now) noexcept {
 }
 
 wire::Header RootLink::partial_sum_header(const wire::Header& contribution, TimePoint now) noexcept {
+  const wire::Header& own = join_.header();
   wire::Header header = contribution;
   header.flags = std::uint8_t{0};
-  header.code_bits = header_.code_bits;
-  header.worker_id = header_.worker_id;
-  header.num_workers = header_.num_workers;
-  header.epoch = header_.epoch;
+  header.code_bits = own.code_bits;
+  header.worker_id = own.worker_id;
+  header.num_workers = own.num_workers;
+  header.epoch = own.epoch;
   sent_at_ = now;
   return header;
 }
@@ -155,13 +110,13 @@ bool RootLink::is_root_silent(TimePoint now) const noexcept {
 }
 
 bool RootLink::is_alive_due(TimePoint workers_heard_at, TimePoint now) const noexcept {
-  return joined_ && workers_heard_at > sent_at_ && now - sent_at_ >= kAliveInterval;
+  return joined() && workers_heard_at > sent_at_ && now - sent_at_ >= kAliveInterval;
 }
 
 bool RootLink::is_addressed(const wire::Header& header) const noexcept {
-  return header.worker_id == header_.worker_id && header.num_workers == header_.num_workers &&
-         header.code_bits == header_.code_bits && header.value_bits == header_.value_bits &&
-         header.job_id == header_.job_id;
+  const wire::Header& own = join_.header();
+  return header.worker_id == own.worker_id && header.num_workers == own.num_workers &&
+         header.code_bits == own.code_bits && header.value_bits == own.value_bits && header.job_id == own.job_id;
 }
 
 }  // namespace thc::ps

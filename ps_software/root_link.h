@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "job.h"
 #include "leaf_config.h"
 #include "thc/hello.h"
+#include "thc/join.h"
 #include "thc/wire_layout.h"
 
 namespace thc::ps {
@@ -20,8 +20,6 @@ class RootLink {
   static constexpr std::chrono::milliseconds kPatience{2000};
   /// What the root says no to is asked again all the time; this long its last answer holds.
   static constexpr std::chrono::milliseconds kRefusalAge{500};
-  /// A place at the root that another process has is given after a second or so if that one is gone.
-  static constexpr std::chrono::milliseconds kContest{3000};
   /// Without any answer for so long, the root is said not to answer.
   static constexpr std::chrono::milliseconds kSilence{500};
   /// A rack whose workers are there, but not all, has nothing to send; so often it says ALIVE instead.
@@ -30,7 +28,7 @@ class RootLink {
   /// Allocates. `holder_ip`: who asked for the job.
   RootLink(const Hello& hello, std::uint32_t holder_ip, const LeafConfig& leaf, ShardShare share);
 
-  std::uint16_t job_id() const noexcept { return header_.job_id; }
+  std::uint16_t job_id() const noexcept { return join_.header().job_id; }
   std::uint32_t holder_ip() const noexcept { return holder_ip_; }
   /// What the workers said.
   const JobConfig& config() const noexcept { return config_; }
@@ -39,19 +37,18 @@ class RootLink {
   bool may_give_way(TimePoint now) const noexcept;
 
   // Joining.
-  bool joined() const noexcept { return joined_; }
+  bool joined() const noexcept { return join_.joined(); }
   /// A worker's HELLO waits for the root.
   void want(TimePoint now) noexcept;
   bool is_wanted(TimePoint now) const noexcept { return now < wanted_until_; }
-  bool is_hello_due(TimePoint now) const noexcept { return !joined_ && is_wanted(now) && now >= next_hello_; }
-  wire::Header hello_header() const noexcept;
-  /// Unchanged until the next CHALLENGE.
-  const std::vector<std::uint8_t>& hello_payload() const noexcept { return hello_payload_; }
+  bool is_hello_due(TimePoint now) const noexcept { return is_wanted(now) && join_.is_hello_due(now); }
+  Join::Message say_hello(TimePoint now) noexcept;
   /// Whether a message from the root answers the HELLO of this process; others are copies of old ones.
-  bool answers_hello(const wire::Header& header) const noexcept;
-  void said_hello(TimePoint now) noexcept;
-  /// Whether to say HELLO at once, with this cookie.
-  bool take_challenge(const wire::ChallengePayload& payload) noexcept;
+  bool answers_hello(const wire::Header& header) const noexcept { return join_.is_awaited(header); }
+  /// The HELLO to say at once, if any.
+  std::optional<Join::Message> take_challenge(const wire::ChallengePayload& payload) noexcept {
+    return join_.take_challenge(payload);
+  }
   /// Whether it was expected and is possible; then the root has let the job in.
   bool take_welcome(const wire::Header& header, const wire::WelcomePayload& payload, TimePoint now) noexcept;
   /// What the root said to the HELLO. Returns whether it is news.
@@ -66,12 +63,12 @@ class RootLink {
   void start_over(std::uint64_t run) noexcept;
 
   // What WELCOME said.
-  std::uint32_t epoch() const noexcept { return header_.epoch; }
+  std::uint32_t epoch() const noexcept { return join_.epoch(); }
   std::uint32_t slots() const noexcept { return slots_; }
   std::uint32_t window_bytes() const noexcept { return window_bytes_; }
 
   /// For a bare message to the root.
-  wire::Header notice_header(wire::MessageType type) const noexcept;
+  wire::Header notice_header(wire::MessageType type) const noexcept { return join_.notice(type); }
   /// `contribution`, of a worker, as the rack's.
   wire::Header partial_sum_header(const wire::Header& contribution, TimePoint now) noexcept;
   /// As that, when `contribution` was sent again: the root must answer.
@@ -92,19 +89,13 @@ class RootLink {
   const JobConfig config_;
   const std::uint32_t holder_ip_;
   const LeafConfig& leaf_;
-  const ShardShare share_;
-  wire::Header header_;  ///< of all messages to the root
-  std::uint64_t nonce_ = 0;
-  std::uint64_t run_ = 0;
-  std::vector<std::uint8_t> hello_payload_;
+  std::uint64_t run_;
+  Join join_;
   TimePoint wanted_until_{};
-  TimePoint next_hello_{};
-  bool challenged_ = false;  ///< since the last HELLO that was due
   std::optional<Refusal> refusal_;
-  TimePoint refused_since_{};  ///< for this reason, again and again
-  TimePoint refused_at_{};     ///< the last time
+  Forbearance forbearance_;  ///< of refusals for this reason, again and again
+  TimePoint refused_at_{};   ///< the last time
   bool told_of_silence_ = false;
-  bool joined_ = false;
   std::uint32_t slots_ = 0;
   std::uint32_t window_bytes_ = 0;
   TimePoint sent_at_{};                    ///< the last packet to the root

@@ -38,13 +38,13 @@ void Upstream::send(const wire::Header& header, std::span<const std::uint8_t> pa
 
 void Upstream::ask(RootLink& link, TimePoint now) noexcept {
   if (!link.is_hello_due(now)) return;
-  send(link.hello_header(), link.hello_payload());
-  link.said_hello(now);
+  const Join::Message hello = link.say_hello(now);
+  send(hello.header, hello.payload);
 }
 
 void Upstream::answer_challenge(RootLink& link, const wire::ChallengePayload& payload) noexcept {
   io_.flush();  // a HELLO without the cookie may be queued
-  if (link.take_challenge(payload)) send(link.hello_header(), link.hello_payload());
+  if (const auto hello = link.take_challenge(payload)) send(hello->header, hello->payload);
 }
 
 void Upstream::renew(RootLink& link, std::uint64_t run) noexcept {

@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
-#include <cstring>
-#include <utility>
 
 namespace thc {
 namespace {
 
-constexpr Duration kFirstHelloInterval{20'000};
-constexpr Duration kLastHelloInterval{500'000};
-constexpr Duration kVerdictInterval{200'000};
+constexpr Join::Pace kPace{.first = Duration(20'000), .last = Duration(500'000)};
 
 /// The limits are also what a session is ready to allocate because a datagram says so.
 bool is_possible(const wire::WelcomePayload& shape, std::uint32_t codes_per_packet, std::uint16_t port) noexcept {
@@ -36,39 +31,35 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
     : server_(server),
       io_(packet_io),
       counters_(counters),
-      hello_(make_header(wire::MessageType::kHello, config)),
-      notice_(make_header(wire::MessageType::kGoodbye, config)),
-      hello_payload_(hello_payload({.job_id = config.job_id,
-                                    .worker_id = config.worker_id,
-                                    .nonce = nonce,
-                                    .cookie = 0,
-                                    .run = config.run,
-                                    .config = job_config(config)})),
-      codes_per_packet_(config.codes_per_packet),
+      hello_{.job_id = config.job_id,
+             .worker_id = config.worker_id,
+             .nonce = nonce,
+             .cookie = 0,
+             .run = config.run,
+             .config = job_config(config)},
       share_(share),
-      shards_(share.own_shards(), Shard{.next_hello = now, .hello_interval = kFirstHelloInterval}),
-      waiting_(shards_.size()) {
-  // Answers are made from the header that they answer.
-  hello_.round = static_cast<std::uint32_t>(nonce);
-  hello_.partition = static_cast<std::uint16_t>(nonce >> 32);
-  hello_.chunk = static_cast<std::uint16_t>(nonce >> 48);
+      waiting_(share.own_shards()) {
+  add_shards(share.own_shards(), now);
 }
 
-bool Membership::answers_hello(const wire::Header& header) const noexcept {
-  return header.round == hello_.round && header.partition == hello_.partition && header.chunk == hello_.chunk;
+void Membership::add_shards(std::uint32_t shards, TimePoint now) {
+  for (auto shard = static_cast<std::uint32_t>(shards_.size()); shard < shards; ++shard) {
+    shards_.emplace_back(hello_, shard, kPace, now);
+  }
 }
 
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
   const auto shape = payload_of<wire::WelcomePayload>(message);
-  Shard* shard = waiting_shard(message.header.slot);
-  if (!answers_hello(message.header) || !is_possible(shape, codes_per_packet_, server_.port) || shard == nullptr ||
-      was_lost(*shard, message.header.epoch)) {
+  Join* shard = waiting_shard(message.header.slot);
+  if (!is_possible(shape, hello_.config.codes_per_packet, server_.port) || shard == nullptr ||
+      !shard->is_news(message.header)) {
     return Welcome::kIgnored;
   }
   if (has_shape_ && !is_same(shape, shape_)) {
     return Welcome::kChanged;
   }
-  accept(*shard, message.header);
+  shard->take_welcome(message.header);
+  --waiting_;
   if (has_shape_) {
     return Welcome::kShard;
   }
@@ -81,52 +72,28 @@ void Membership::take_shape(const wire::WelcomePayload& shape, TimePoint now) {
   has_shape_ = true;
   share_.shards = shape.shards;
   waiting_ += share_.own_shards() - shards_.size();  // shard 0 has answered, or is not there yet
-  shards_.resize(shape.shards, Shard{.next_hello = now, .hello_interval = kFirstHelloInterval});
+  add_shards(shape.shards, now);
 }
 
-Membership::Shard* Membership::waiting_shard(std::uint32_t index) noexcept {
-  const bool is_waiting = index < shards_.size() && share_.has_shard(index) && !shards_[index].joined;
+Join* Membership::waiting_shard(std::uint32_t index) noexcept {
+  const bool is_waiting = index < shards_.size() && share_.has_shard(index) && !shards_[index].joined();
   return is_waiting ? &shards_[index] : nullptr;
-}
-
-bool Membership::was_lost(const Shard& shard, std::uint32_t epoch) noexcept {
-  return shard.losses > 0 && std::ranges::find(shard.lost_epochs, epoch) != shard.lost_epochs.end();
 }
 
 io::Endpoint Membership::absent() const noexcept {
   std::uint32_t shard = share_.thread;
-  while (shard + share_.threads < shards_.size() && shards_[shard].joined) {
+  while (shard + share_.threads < shards_.size() && shards_[shard].joined()) {
     shard += share_.threads;
   }
   return address_of(shard);
 }
 
-void Membership::accept(Shard& shard, const wire::Header& welcome) noexcept {
-  shard.joined = true;
-  shard.epoch = welcome.epoch;
-  shard.takes_abstentions = (welcome.flags & wire::kFlagAbstain) != 0;
-  --waiting_;
-}
-
-void Membership::forget_epoch(Shard& shard) noexcept {
-  shard.lost_epochs[shard.losses++ % shard.lost_epochs.size()] = shard.epoch;
-}
-
-void Membership::renew(std::uint32_t slot, std::uint32_t epoch) noexcept {
-  Shard& shard = shards_[slot % shards_.size()];
-  forget_epoch(shard);
-  shard.epoch = epoch;
-}
-
 bool Membership::lose(std::uint32_t slot, TimePoint now) noexcept {
-  Shard& shard = shards_[slot % shards_.size()];
-  if (!shard.joined) {
+  Join& shard = shard_of(slot);
+  if (!shard.joined()) {
     return false;
   }
-  shard.joined = false;
-  forget_epoch(shard);
-  shard.next_hello = now;
-  shard.hello_interval = kFirstHelloInterval;
+  shard.lose(now);
   ++waiting_;
   return true;
 }
@@ -136,14 +103,9 @@ void Membership::run_timers(TimePoint now) noexcept {
     return;
   }
   for (std::size_t i = share_.thread; i < shards_.size(); i += share_.threads) {
-    Shard& shard = shards_[i];
-    if (shard.joined || shard.next_hello > now) {
-      continue;
+    if (shards_[i].is_hello_due(now)) {
+      send_hello(shards_[i].say_hello(now));
     }
-    send_hello(i);
-    shard.challenged = false;
-    shard.next_hello = now + shard.hello_interval;
-    shard.hello_interval = std::min(2 * shard.hello_interval, kLastHelloInterval);
   }
 }
 
@@ -151,44 +113,36 @@ TimePoint Membership::next_timer() const noexcept {
   TimePoint next = TimePoint::max();
   if (waiting_ != 0) {
     for (std::size_t i = share_.thread; i < shards_.size(); i += share_.threads) {
-      next = std::min(next, shards_[i].joined ? TimePoint::max() : shards_[i].next_hello);
+      next = std::min(next, shards_[i].next_hello());
     }
   }
   return next;
 }
 
-void Membership::send_hello(std::size_t shard) noexcept {
-  hello_.slot = static_cast<std::uint32_t>(shard);
-  const be64_t cookie = shards_[shard].cookie;
-  std::memcpy(hello_payload_.data() + offsetof(wire::HelloPayload, cookie), &cookie, sizeof(cookie));
-  io_.send(address_of(hello_.slot), bytes_of(hello_), hello_payload_);
-  io_.flush();  // the next one has another cookie
+void Membership::send_hello(const Join::Message& hello) noexcept {
+  io_.send(address_of(hello.header.slot), bytes_of(hello.header), hello.payload);
+  io_.flush();  // the payload changes with the next cookie
   counters_.add(Count::kHelloSent);
 }
 
-void Membership::send_notice(wire::MessageType type, std::size_t shard) noexcept {
-  notice_.message_type = static_cast<std::uint8_t>(type);
-  notice_.slot = static_cast<std::uint32_t>(shard);
-  notice_.epoch = shards_[shard].epoch;
-  io_.send(address_of(notice_.slot), bytes_of(notice_), {});
+void Membership::send_notice(wire::MessageType type, std::uint32_t shard) noexcept {
+  io_.send(address_of(shard), bytes_of(shards_[shard].notice(type)), {});
 }
 
 bool Membership::take_challenge(const ServerMessage& message) noexcept {
-  Shard* shard = waiting_shard(message.header.slot);
-  if (!answers_hello(message.header) || shard == nullptr) {
+  Join* shard = waiting_shard(message.header.slot);
+  if (shard == nullptr || !shard->is_awaited(message.header)) {
     return false;
   }
-  shard->cookie = payload_of<wire::ChallengePayload>(message).cookie;
-  // One answer to a HELLO that was due: a server that took no cookie would otherwise be asked without end.
-  if (!std::exchange(shard->challenged, true)) {
-    send_hello(message.header.slot);
+  if (const auto hello = shard->take_challenge(payload_of<wire::ChallengePayload>(message))) {
+    send_hello(*hello);
   }
   return true;
 }
 
 bool Membership::answer_probe(const ServerMessage& message) noexcept {
   const std::uint32_t index = message.header.slot;
-  if (index >= shards_.size() || !shards_[index].joined) {
+  if (index >= shards_.size() || !shards_[index].joined()) {
     return false;
   }
   send_notice(wire::MessageType::kAlive, index);
@@ -196,15 +150,14 @@ bool Membership::answer_probe(const ServerMessage& message) noexcept {
 }
 
 void Membership::await_verdict(std::uint32_t slot, TimePoint now) noexcept {
-  if (Shard* shard = waiting_shard(slot); shard != nullptr) {
-    shard->hello_interval = std::min(shard->hello_interval, kVerdictInterval);
-    shard->next_hello = std::min(shard->next_hello, now + kVerdictInterval);
+  if (Join* shard = waiting_shard(slot); shard != nullptr) {
+    shard->await_verdict(now);
   }
 }
 
 void Membership::send_goodbye() noexcept {
-  for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (shards_[i].joined) {
+  for (std::uint32_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].joined()) {
       send_notice(wire::MessageType::kGoodbye, i);
     }
   }

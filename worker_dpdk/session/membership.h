@@ -1,7 +1,6 @@
 // Being a member of a job on the shards of one server: HELLO until WELCOME, epochs, joining again after a restart.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "session/messages.h"
 #include "session/session_config.h"
 #include "session/slot_share.h"
+#include "thc/join.h"
 
 namespace thc {
 
@@ -33,10 +33,10 @@ class Membership {
   bool has_shape() const noexcept { return has_shape_; }
   /// All shards that this thread has; `slot`: that of a slot, never one of another thread.
   bool joined() const noexcept { return has_shape_ && waiting_ == 0; }
-  bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined; }
-  std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch; }
+  bool joined(std::uint32_t slot) const noexcept { return has_shape_ && shard_of(slot).joined(); }
+  std::uint32_t epoch(std::uint32_t slot) const noexcept { return shard_of(slot).epoch(); }
   /// Whether the shard of `slot` knows CODES that are not to be added.
-  bool takes_abstentions(std::uint32_t slot) const noexcept { return shard_of(slot).takes_abstentions; }
+  bool takes_abstentions(std::uint32_t slot) const noexcept { return shard_of(slot).takes_abstentions(); }
   bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
 
   std::uint32_t slots() const noexcept { return shape_.slots; }
@@ -60,14 +60,14 @@ class Membership {
   }
 
   /// Whether a message repeats the nonce in the header of this HELLO: others answer a HELLO of before, or are replayed.
-  bool answers_hello(const wire::Header& header) const noexcept;
+  bool answers_hello(const wire::Header& header) const noexcept { return repeats_nonce(header, hello_.nonce); }
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
   /// What another thread was told by shard 0: says HELLO to own shards.
   void take_shape(const wire::WelcomePayload& shape, TimePoint now);
   /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
   bool take_challenge(const ServerMessage& message) noexcept;
   /// The shard of `slot` goes on in another epoch, with its slots as they are.
-  void renew(std::uint32_t slot, std::uint32_t epoch) noexcept;
+  void renew(std::uint32_t slot, std::uint32_t epoch) noexcept { shard_of(slot).renew(epoch); }
   /// The server asks whether this process lives, perhaps in an epoch that it has not yet heard of. False: it has not
   /// joined there.
   bool answer_probe(const ServerMessage& message) noexcept;
@@ -82,41 +82,24 @@ class Membership {
   void send_goodbye() noexcept;
 
  private:
-  struct Shard {
-    bool joined = false;
-    bool takes_abstentions = false;
-    std::uint32_t epoch = 0;
-    TimePoint next_hello{};
-    Duration hello_interval{0};
-    std::uint64_t cookie = 0;
-    bool challenged = false;  ///< since the last HELLO that was due
-    /// The last ones, 0: none. They never come back: a WELCOME of one is a late copy, and with it late results of that
-    /// epoch would be taken for those of packets that the other workers have summed in another.
-    std::array<std::uint32_t, 32> lost_epochs{};
-    std::size_t losses = 0;
-  };
-
-  const Shard& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
+  const Join& shard_of(std::uint32_t slot) const noexcept { return shards_[slot % shards_.size()]; }
+  Join& shard_of(std::uint32_t slot) noexcept { return shards_[slot % shards_.size()]; }
   /// An own shard that has not answered HELLO; null for others.
-  Shard* waiting_shard(std::uint32_t index) noexcept;
-  static bool was_lost(const Shard& shard, std::uint32_t epoch) noexcept;
-  void accept(Shard& shard, const wire::Header& welcome) noexcept;
-  static void forget_epoch(Shard& shard) noexcept;
-  void send_hello(std::size_t shard) noexcept;
-  void send_notice(wire::MessageType type, std::size_t shard) noexcept;
+  Join* waiting_shard(std::uint32_t index) noexcept;
+  /// Shards up to that many, of which HELLO is due.
+  void add_shards(std::uint32_t shards, TimePoint now);
+  void send_hello(const Join::Message& hello) noexcept;
+  void send_notice(wire::MessageType type, std::uint32_t shard) noexcept;
 
   const io::Endpoint server_;
   io::PacketIo& io_;
   Counters& counters_;
-  wire::Header hello_;
-  wire::Header notice_;  ///< GOODBYE, ALIVE
-  std::vector<std::uint8_t> hello_payload_;
-  const std::uint32_t codes_per_packet_;
+  const Hello hello_;
   wire::WelcomePayload shape_{};
   bool has_shape_ = false;
   SlotShare share_;
-  std::vector<Shard> shards_;  ///< all; those of other threads are left alone
-  std::size_t waiting_;        ///< own shards that have not answered HELLO
+  std::vector<Join> shards_;  ///< all; those of other threads are left alone
+  std::size_t waiting_;       ///< own shards that have not answered HELLO
 };
 
 }  // namespace thc

@@ -9,10 +9,6 @@
 namespace thc {
 namespace {
 
-// A server lets go of a process that crashed without GOODBYE when it left five PROBEs in a second without an answer;
-// each shard finds out for itself.
-constexpr Duration kRefusalPatience{3'000'000};
-
 /// Own shards' part of what server and settings allow in flight, and what this end can take when all results come at
 /// once.
 std::size_t own_window_bytes(const LinkContext& context, const Membership& membership) noexcept {
@@ -84,7 +80,7 @@ void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
   const Membership::Welcome welcome = membership_.take_welcome(message, now);
   if (welcome != Membership::Welcome::kIgnored) {  // the next shard may still have to find out
     refusal_.reset();
-    refused_until_ = TimePoint::max();
+    forbearance_.stop();
   }
   switch (welcome) {
     case Membership::Welcome::kIgnored:
@@ -142,9 +138,9 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
 
 void ServerLink::take_order_mismatch(const wire::Header& about, TimePoint now) {
   // Workers that average different gradients are about to find out by the norms, and to say more of it.
-  if (refused_until_ == TimePoint::max()) {
+  if (!forbearance_.has_begun()) {
     refusal_ = order_mismatch(about, server(), context_.config);
-    refused_until_ = now + kRefusalPatience;
+    forbearance_.begin(now);
   }
 }
 
@@ -169,18 +165,17 @@ void ServerLink::sample_round_trip(Duration round_trip, TimePoint now) noexcept 
 void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorReason reason, TimePoint now) {
   if (reason == wire::ErrorReason::kRacksIncomplete) {  // no refusal: the root may be about to start
     refusal_ = no_root(server(), context_.config);
-    refused_until_ = TimePoint::max();  // the rack's server has given the place that it refused before
+    forbearance_.stop();  // the rack's server has given the place that it refused before
     return;
   }
   // Another worker, with another address, may start the job; a job that ended makes room, or was another training's.
-  if (reason != wire::ErrorReason::kDuplicateWorker && reason != wire::ErrorReason::kTooManyJobs &&
-      reason != wire::ErrorReason::kOtherTraining) {
+  if (!is_contest(reason) && reason != wire::ErrorReason::kTooManyJobs) {
     return fail(refusal(message, server(), context_.config));
   }
   membership_.await_verdict(message.header.slot, now);
-  if (refused_until_ == TimePoint::max()) {  // go on saying HELLO: it may have been this worker before a crash
+  if (!forbearance_.has_begun()) {  // go on saying HELLO: it may have been this worker before a crash
     refusal_ = refusal(message, server(), context_.config);
-    refused_until_ = now + kRefusalPatience;
+    forbearance_.begin(now);
   }
 }
 

@@ -131,7 +131,7 @@ class ServerLink {
   TimePoint heard_at_{};
   TimePoint rejoined_at_{};
   std::optional<Failure> refusal_;  ///< of HELLO, which may pass: another process has the place, or there is no room
-  TimePoint refused_until_ = TimePoint::max();
+  Forbearance forbearance_;         ///< of the refusal
 };
 
 }  // namespace thc

@@ -38,7 +38,7 @@ void ServerLink::run_timers(TimePoint now) {
     }
   }
   membership_.run_timers(now);
-  if (now >= refused_until_) {
+  if (forbearance_.is_over(now)) {
     return fail(*refusal_);
   }
   check_deadline(norms_.stream, now);
@@ -185,7 +185,7 @@ LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* pa
 
 TimePoint ServerLink::next_timer() const noexcept {
   TimePoint next =
-      std::min({next_check_, norms_.next_loss, codes_.next_loss, refused_until_, membership_.next_timer()});
+      std::min({next_check_, norms_.next_loss, codes_.next_loss, forbearance_.end(), membership_.next_timer()});
   for (const Lane* lane : {&norms_, &codes_}) {
     if (const OperationPart* part = lane->stream.first(); part != nullptr) {
       next = std::min(next, part->deadline);

@@ -1,0 +1,117 @@
+// How a worker, or the leaf of a rack, gets into its job at a shard of a server (docs/protocol.md, "Joining"): it says
+// HELLO, again with the cookie that CHALLENGE brings, until WELCOME. No clock and no sockets: both are the caller's.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "thc/hello.h"
+#include "thc/wire_layout.h"
+
+namespace thc {
+
+class Join {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Duration = std::chrono::microseconds;
+
+  /// The time from one HELLO to the next: `first`, then twice as long each time, `last` at most.
+  struct Pace {
+    Duration first;
+    Duration last;
+  };
+
+  /// A HELLO to be sent; the payload changes with the next take_challenge() or begin_again().
+  struct Message {
+    wire::Header header;
+    std::span<const std::uint8_t> payload;
+  };
+
+  /// Allocates. The first HELLO is due at `now`.
+  Join(const Hello& hello, std::uint32_t shard, Pace pace, TimePoint now);
+
+  bool joined() const noexcept { return joined_; }
+  /// Of the job on the shard, as the last WELCOME or renew() said; 0 before.
+  std::uint32_t epoch() const noexcept { return header_.epoch; }
+  /// Whether the server knows CODES that are not to be added.
+  bool takes_abstentions() const noexcept { return takes_abstentions_; }
+
+  bool is_hello_due(TimePoint now) const noexcept { return now >= next_hello(); }
+  /// Once joined, the end of time.
+  TimePoint next_hello() const noexcept { return joined_ ? TimePoint::max() : next_hello_; }
+  /// The HELLO that is due.
+  Message say_hello(TimePoint now) noexcept;
+  /// Says HELLO soon, and often: whether another process that has the place lives is found out by HELLOs.
+  void await_verdict(TimePoint now) noexcept;
+
+  /// Whether `header` is of an answer that is still waited for. It repeats the nonce; others answer another process.
+  bool is_awaited(const wire::Header& header) const noexcept;
+  /// Takes the cookie of an awaited CHALLENGE. The HELLO to say at once; nothing when that has been done since the last
+  /// one that was due: a server that takes no cookie would otherwise be asked without end.
+  std::optional<Message> take_challenge(const wire::ChallengePayload& payload) noexcept;
+  /// Whether a WELCOME is awaited, and not a late copy of one before lose().
+  bool is_news(const wire::Header& welcome) const noexcept;
+  /// Joins: the WELCOME is news, and what it says is possible.
+  void take_welcome(const wire::Header& welcome) noexcept;
+
+  /// The shard goes on in another epoch.
+  void renew(std::uint32_t epoch) noexcept;
+  /// The shard does not know the job any more: HELLO must be said again.
+  void lose(TimePoint now) noexcept;
+  /// As another process, of the training `run`, with HELLO due at once. Allocates nothing.
+  void begin_again(std::uint64_t nonce, std::uint64_t run) noexcept;
+
+  /// What messages to the shard have in common: the job, who sends, the epoch.
+  const wire::Header& header() const noexcept { return header_; }
+  /// A message without payload, such as ALIVE.
+  wire::Header notice(wire::MessageType type) const noexcept;
+
+ private:
+  Message hello() const noexcept;
+  void forget_epoch() noexcept;
+
+  wire::Header header_{};
+  std::vector<std::uint8_t> payload_;
+  std::uint64_t nonce_ = 0;
+  const Pace pace_;
+  Duration interval_;
+  TimePoint next_hello_;
+  bool challenged_ = false;  ///< since the last HELLO that was due
+  bool joined_ = false;
+  bool takes_abstentions_ = false;
+  /// The last ones, 0: none. They never come back: a WELCOME of one is a late copy, and with it late results of that
+  /// epoch would be taken for those of packets that the other workers have summed in another.
+  std::array<std::uint32_t, 32> lost_epochs_{};
+  std::size_t losses_ = 0;
+};
+
+/// Whether an answer to HELLO repeats this nonce.
+bool repeats_nonce(const wire::Header& answer, std::uint64_t nonce) noexcept;
+
+/// Whether a refusal of HELLO is about what another process has, and has no more if that one is found to be gone.
+constexpr bool is_contest(wire::ErrorReason reason) noexcept {
+  return reason == wire::ErrorReason::kDuplicateWorker || reason == wire::ErrorReason::kOtherTraining;
+}
+
+/// How long a refusal that may pass is borne before it is an answer. A server lets go of a process that crashed without
+/// GOODBYE when it left five PROBEs in a second without an answer; each shard finds out for itself.
+class Forbearance {
+ public:
+  static constexpr std::chrono::seconds kLimit{3};
+
+  void begin(Join::TimePoint now) noexcept { end_ = now + kLimit; }
+  void stop() noexcept { end_ = Join::TimePoint::max(); }
+  bool has_begun() const noexcept { return end_ != Join::TimePoint::max(); }
+  bool is_over(Join::TimePoint now) const noexcept { return now >= end_; }
+  Join::TimePoint end() const noexcept { return end_; }
+
+ private:
+  Join::TimePoint end_ = Join::TimePoint::max();
+};
+
+}  // namespace thc
