@@ -23,7 +23,7 @@ case $purpose in
   model-check) packages+=(spin) ;;
   byteps) packages+=("${byteps_packages[@]}") ;;
   test)
-    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 "${byteps_packages[@]}")
+    packages+=(libgtest-dev libgmock-dev iproute2 "${byteps_packages[@]}")
     extras+=,test,docs
     ;;
   all)

@@ -3,7 +3,7 @@
     process = start_program(Path("rank.py"), environment=os.environ | {"RANK": "0"}, log=tmp_path / "rank0.log")
     assert process.wait(60.0) == 0
 
-A forked program differs from `python -P rank.py` in this: modules were imported before its environment was set, and
+A forked program differs from `python -P rank.py` in this: torch was imported before its environment was set, and
 hashes of strings are the same in all processes of a run. It ends as any interpreter does: threads are joined, functions
 of atexit are called, extension modules are destroyed.
 
@@ -31,13 +31,14 @@ from pathlib import Path
 
 _LIBRARY = Path(__file__).parent
 _LARGEST_REQUEST_BYTES = 1 << 17
-#: what most programs import, and what torch imports when it is used for the first time
+#: What programs import, and what torch imports when it is used for the first time: nothing of this project, which a
+#: program may find elsewhere.
 _PRELOADED = (
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.fsdp",
     "torch.distributed.nn.functional",
     "torch._dynamo",
-    "byteps_thc.ddp",
-    "byteps_thc.fsdp",
-    "byteps_thc.torch",
+    "pydantic.dataclasses",
 )
 
 
@@ -196,8 +197,8 @@ class _Server:
 
 def main(descriptor: int) -> None:
     """Serve; in the children, run what is asked for as the main module."""
-    for module in _PRELOADED:
-        importlib.import_module(module)
+    for name in _PRELOADED:
+        importlib.import_module(name)
     threads = len(list(Path("/proc/self/task").iterdir()))
     assert threads == 1, f"{threads} threads: those of a library would be missing after a fork"
     gc.collect()
