@@ -33,9 +33,8 @@ byteps: ## build BytePS with THC's compressor into .venv; about four minutes the
 	@scripts/setup.sh byteps
 	@$(BUILD_BYTEPS)
 
-test: ## C++ and Python tests, with BytePS where it can be built; a few minutes
+test: ## C++ and Python tests; minutes
 	@scripts/setup.sh test
-	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@scripts/cpp_tests.sh release $(JOBS)
 	@$(PYTEST) -m "not slow" $(ARGS)
 
@@ -43,12 +42,12 @@ test-switch: ## all packet tests on bmv2 (root; simple_switch, simple_switch_CLI
 	@scripts/setup.sh test
 	@$(PYTEST) tests/p4 --aggregator bmv2 $(ARGS)
 
-test-all: ## test, slow tests, sanitizers and a minute of fuzzing
+test-all: ## test, slow tests, those with BytePS where it can be built, sanitizers and a minute of fuzzing
 	@scripts/setup.sh all
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@for preset in $(PRESETS); do scripts/cpp_tests.sh $$preset $(JOBS); done
 	@scripts/fuzz.sh
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) --byteps $(ARGS)
 
 model-check: ## explore the model of the protocol with spin (tests/model); a few minutes
 	@scripts/setup.sh model-check

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from byteps_lab import why_not
 from hypothesis import settings
 from raw_worker import MakeWorker, Worker
 
@@ -18,6 +19,11 @@ settings.load_profile("no deadline")
 _BFLOAT16 = pytest.StashKey[str]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """BytePS takes minutes to build: `make test` leaves it and its tests to `make test-all`."""
+    parser.addoption("--byteps", action="store_true", help="run tests that need BytePS, too (make byteps builds it)")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Once for all processes of the run, which have this one's environment."""
     if not hasattr(config, "workerinput"):  # which processes of pytest-xdist have
@@ -28,6 +34,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what the tests run with."""
     note = config.stash.get(_BFLOAT16, "")
     return [note] if note else []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs BytePS where it is not asked for, or not installed."""
+    if item.get_closest_marker("byteps") is None:
+        return
+    if not item.config.getoption("byteps"):
+        pytest.skip("needs BytePS: make test-all runs it, or pytest --byteps")
+    if reason := why_not():
+        pytest.skip(reason)
 
 
 @pytest.fixture
