@@ -7,8 +7,10 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
 BIN := .venv/bin
-# Tests wait for processes and deadlines as often as they compute; files stay whole, for the fixtures of their modules.
-PYTEST = $(BIN)/pytest -n $(JOBS) --dist loadfile
+# Tests wait for processes and deadlines a third of their time: half as many processes again as cores. Files stay whole, for
+# the fixtures of their modules, and start in the order of tests/conftest.py.
+PYTEST = $(BIN)/pytest -n $$(($(JOBS) + ($(JOBS) + 1) / 2)) --dist loadfile --no-loadscope-reorder $(DURATIONS)
+DURATIONS := $(if $(CI),--durations=50)
 BUILD_BYTEPS := nice $(BIN)/python scripts/byteps/build.py
 WITHOUT_BYTEPS := echo "make: BytePS was not built; tests that need it are skipped" >&2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -105,6 +105,7 @@ def _server() -> socket.socket:
         "PYTHONPATH": os.pathsep.join([str(_LIBRARY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
         "OMP_NUM_THREADS": "1",  # libraries start threads when they are loaded: none is left after a fork
         "OPENBLAS_NUM_THREADS": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # CUDA, once asked whether it is there, does not survive a fork
     }
     with theirs:
         server = subprocess.Popen(
@@ -190,6 +191,7 @@ class _Server:
         folders = [folder for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
         sys.path[:0] = [folder for folder in folders if folder not in sys.path]
         os.chdir(str(request["folder"]))
+        atexit.register(gc.unfreeze)
         random.seed()
         importlib.import_module("numpy").random.seed()
         return argv
