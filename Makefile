@@ -7,8 +7,10 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
 BIN := .venv/bin
-# Tests wait for processes and deadlines as often as they compute; files stay whole, for the fixtures of their modules.
-PYTEST = $(BIN)/pytest -n $(JOBS) --dist loadfile
+# Tests wait for processes and deadlines a third of their time: half as many processes again as cores. Files stay whole, for
+# the fixtures of their modules, and start in the order of tests/conftest.py.
+PYTEST = $(BIN)/pytest -n $$(($(JOBS) + ($(JOBS) + 1) / 2)) --dist loadfile --no-loadscope-reorder $(DURATIONS)
+DURATIONS := $(if $(CI),--durations=50)
 BUILD_BYTEPS := nice $(BIN)/python scripts/byteps/build.py
 WITHOUT_BYTEPS := echo "make: BytePS was not built; tests that need it are skipped" >&2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -33,9 +35,8 @@ byteps: ## build BytePS with THC's compressor into .venv; about four minutes the
 	@scripts/setup.sh byteps
 	@$(BUILD_BYTEPS)
 
-test: ## C++ and Python tests, with BytePS where it can be built; a few minutes
+test: ## C++ and Python tests; minutes
 	@scripts/setup.sh test
-	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@scripts/cpp_tests.sh release $(JOBS)
 	@$(PYTEST) -m "not slow" $(ARGS)
 
@@ -43,12 +44,12 @@ test-switch: ## all packet tests on bmv2 (root; simple_switch, simple_switch_CLI
 	@scripts/setup.sh test
 	@$(PYTEST) tests/p4 --aggregator bmv2 $(ARGS)
 
-test-all: ## test, slow tests, sanitizers and a minute of fuzzing
+test-all: ## test, slow tests, those with BytePS where it can be built, sanitizers and a minute of fuzzing
 	@scripts/setup.sh all
 	@$(BUILD_BYTEPS) || $(WITHOUT_BYTEPS)
 	@for preset in $(PRESETS); do scripts/cpp_tests.sh $$preset $(JOBS); done
 	@scripts/fuzz.sh
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) --byteps $(ARGS)
 
 model-check: ## explore the model of the protocol with spin (tests/model); a few minutes
 	@scripts/setup.sh model-check

@@ -50,8 +50,8 @@ def rows_of(script: str, name: str, *options: str) -> list[dict[str, Any]]:
 
 def memif_rows() -> list[dict[str, Any]]:
     """thc-ps over DPDK memif against testpmd."""
-    run(["cmake", "--preset", "release"], stdout=subprocess.DEVNULL)
-    run(["cmake", "--build", "--preset", "release", "-j", str(os.cpu_count())], stdout=subprocess.DEVNULL)
+    run(["cmake", "--preset", "benchmarks"], stdout=subprocess.DEVNULL)
+    run(["cmake", "--build", "--preset", "benchmarks", "-j", str(os.cpu_count())], stdout=subprocess.DEVNULL)
     result = run([sys.executable, str(ROOT / "scripts/bench_memif.py")], stdout=subprocess.PIPE)
     measured = json.loads(result.stdout.splitlines()[-1])
     return [

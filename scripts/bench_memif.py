@@ -139,7 +139,7 @@ def compare_testpmd(generator: str, thc_ps: str, testpmd: str, arguments: argpar
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, default=Path("build/release"), help="build folder (preset release)")
+    parser.add_argument("--build", type=Path, default=Path("build/benchmarks"), help="build folder (preset benchmarks)")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--window", type=int, default=256, help="packets in flight")

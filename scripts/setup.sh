@@ -2,7 +2,7 @@
 # Install what is missing and build the project into .venv. Fast, and without network, when nothing is missing.
 #
 # Usage: scripts/setup.sh demo|demo-switch|byteps|model-check|test|all
-#   demo  build and run the project        test  demo + C++ and Python tests        all  test + lint, fuzzing, benchmarks
+#   demo  build and run the project        test  demo + C++ and Python tests        all  test + byteps, lint, fuzzing, benchmarks
 #   demo-switch  demo + network namespaces             byteps  demo + what scripts/byteps/build.py needs
 #   model-check  demo + the model checker spin
 set -euo pipefail
@@ -23,7 +23,7 @@ case $purpose in
   model-check) packages+=(spin) ;;
   byteps) packages+=("${byteps_packages[@]}") ;;
   test)
-    packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 "${byteps_packages[@]}")
+    packages+=(libgtest-dev libgmock-dev iproute2)
     extras+=,test,docs
     ;;
   all)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from byteps_lab import why_not
 from hypothesis import settings
 from raw_worker import MakeWorker, Worker
 
@@ -15,11 +18,44 @@ from byteps_thc.tools.launch import ParameterServer
 settings.register_profile("no deadline", settings.default, deadline=None)
 settings.load_profile("no deadline")
 
+#: What takes longest starts first (make test: --dist loadfile --no-loadscope-reorder), so that no process is left alone
+#: with it at the end.
+LONGEST = (
+    "gpu/test_bits.py",
+    "p4/e2e/test_sums.py",
+    "p4/e2e/test_failures.py",
+    "p4/e2e/test_racks.py",
+    "p4/e2e/test_front_ends.py",
+    "examples/test_examples.py",
+    "docs/test_snippets.py",
+    "security/test_trainings.py",
+    "tools/demo/test_demo.py",
+    "ddp/test_failures.py",
+    "p4/thc_switch/test_emitters.py",
+    "p4/thc_switch/test_grpc.py",
+    "pipeline/test_mismatch.py",
+    "p4/switch/test_any_packets.py",
+    "p4/switch/test_schedules.py",
+    "worker_dpdk/session/test_dpdk.py",
+    "security/test_places.py",
+    "averager/test_failures.py",
+    "averager/test_racks.py",
+)
+#: The collector looks at more at a time than it does by default: P4 programs are graphs of a million objects.
+GC_THRESHOLDS = (20_000, 20, 20)
+
+_TESTS = Path(__file__).parent
 _BFLOAT16 = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """BytePS takes minutes to build: `make test` leaves it and its tests to `make test-all`."""
+    parser.addoption("--byteps", action="store_true", help="run tests that need BytePS, too (make byteps builds it)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Once for all processes of the run, which have this one's environment."""
+    gc.set_threshold(*GC_THRESHOLDS)
     if not hasattr(config, "workerinput"):  # which processes of pytest-xdist have
         config.stash[_BFLOAT16] = do_without_amx_if_it_crashes()
 
@@ -28,6 +64,35 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what the tests run with."""
     note = config.stash.get(_BFLOAT16, "")
     return [note] if note else []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files of LONGEST first, in that order."""
+    ranks = {_TESTS / name: rank for rank, name in enumerate(LONGEST)}
+    assert not [path for path in ranks if not path.exists()], "LONGEST names files that are not there"
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what has been imported and collected alone: it is not garbage before the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter end as it always does."""
+    gc.unfreeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs BytePS where it is not asked for, or not installed."""
+    if item.get_closest_marker("byteps") is None:
+        return
+    if not item.config.getoption("byteps"):
+        pytest.skip("needs BytePS: make test-all runs it, or pytest --byteps")
+    if reason := why_not():
+        pytest.skip(reason)
 
 
 @pytest.fixture

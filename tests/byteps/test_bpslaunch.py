@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from byteps_lab import why_not
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.byteps
 
 #: Runs bpslaunch with the folder that is to tell it about CPUs, and the command for its workers.
 LAUNCH = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.byteps
 
 PROGRAM = Path(__file__).parent / "programs" / "plain_push_pull.py"
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 from byteps_training import SHAPES, Oracle, gradient_of
 
 from byteps_thc.tools.launch import ParameterServer
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.byteps
 PROGRAMS = Path(__file__).with_name("programs")
 TWO_PROCESSES = {"NVIDIA_VISIBLE_DEVICES": "0,1"}
 WORKERS, PROCESSES = 2, 2

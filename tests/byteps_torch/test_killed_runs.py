@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 
 from byteps_thc.tools.doctor.finding import State
 from byteps_thc.tools.doctor.leftovers import check_shared_memory
 from byteps_thc.transport.byteps import leftover_memory
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.byteps
 ENDLESS = Path(__file__).with_name("programs") / "endless.py"
 #: of a step, for a machine that is busy
 DEADLINE_S = "60"

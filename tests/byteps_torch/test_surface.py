@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.byteps
 PROGRAMS = Path(__file__).with_name("programs")
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 
 from byteps_thc.tools.launch import ParameterServer
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.byteps
 PROGRAM = Path(__file__).with_name("programs") / "synchronize.py"
 
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 from byteps_training import SHAPES, Oracle, gradient_of
 
 from byteps_thc.tools.launch import ParameterServer
 
 pytestmark = [
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.byteps,
     pytest.mark.timeout(280),  # the first test of a route runs the training
 ]
 PROGRAMS = Path(__file__).with_name("programs")

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from byteps_lab import why_not
 
 from byteps_thc.torch import settings
 
@@ -26,7 +25,7 @@ def can_make_networks() -> bool:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+@pytest.mark.byteps
 @pytest.mark.skipif(not can_make_networks(), reason="no network namespaces here: the ports of the guide may be in use")
 def test_commands(tmp_path: Path) -> None:
     [commands] = re.findall(r"^```sh\n(.*?)^```", SECTION, flags=re.MULTILINE | re.DOTALL)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 from markdown_snippets import python_snippets
 
 from byteps_thc.tools.launch import ParameterServer
@@ -20,10 +20,9 @@ MIGRATION = "\n".join(
 )
 
 
+@pytest.mark.byteps
 @pytest.mark.parametrize("snippet", [PLUGINS, pytest.param(MIGRATION, marks=pytest.mark.slow)])
 def test_snippet_trains(snippet: str, tmp_path: Path, thc_ps: ParameterServer) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
     code = tmp_path / "snippet.py"
     code.write_text(snippet, encoding="utf-8")
     with BytepsLab(tmp_path, workers=2, environment={"THC_SERVERS": thc_ps.address}) as lab:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 
 from byteps_thc.tools.launch import ParameterServer
 
@@ -95,10 +95,9 @@ def test_diloco() -> None:
     assert float(bytes_[2]) > 6 * float(bytes_[1])
 
 
+@pytest.mark.byteps
 @pytest.mark.parametrize("route", ["network", "servers"])
 def test_bpslaunch(route: str, tmp_path: Path, thc_ps: ParameterServer) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
     environment = {"THC_ROUTE": route, "THC_SERVERS": thc_ps.address}
     with BytepsLab(tmp_path, workers=2, environment=environment) as lab:
         lab.start(EXAMPLES / "train_byteps.py", *OPTIONS)

@@ -4,7 +4,7 @@ The test starts them, and gets what each reported:
 
     results = run_ranks(Path(__file__).with_name("averaging_rank.py"), 4, tmp_path, settings={"steps": 3})
 
-The program (a standalone file) joins, works, reports:
+The ranks are forked (fork_server.py). The program (a standalone file) joins, works, reports:
 
     with joined_rank() as rank:              # torch.distributed is initialised with gloo
         rank.report({"sum": tensor})         # tensors and plain values
@@ -17,7 +17,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-_LIBRARY = Path(__file__).parent
+from fork_server import ForkedProcess, start_program
+
 SETTINGS_VARIABLE = "THC_TEST_RANK"
 
 
@@ -51,20 +51,16 @@ class Ranks:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.deadline = time.monotonic() + timeout_s
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[ForkedProcess] = []
         for rank in range(ranks):
             launch = {"rank": rank, "ranks": ranks, "directory": str(directory), "timeout_s": timeout_s}
             variables = os.environ | {
-                "PYTHONPATH": os.pathsep.join([str(_LIBRARY), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
                 "OMP_NUM_THREADS": "1",
                 "GLOO_SOCKET_IFNAME": "lo",
                 SETTINGS_VARIABLE: json.dumps(launch | {"settings": dict(settings or {})}),
             }
-            with (directory / f"rank{rank}.log").open("wb") as log:
-                command = [sys.executable, "-P", str(program)]
-                self.processes.append(
-                    subprocess.Popen(command, stdout=log, stderr=log, env=variables | dict(environment or {}))
-                )
+            log = directory / f"rank{rank}.log"
+            self.processes.append(start_program(program, environment=variables | dict(environment or {}), log=log))
 
     def __enter__(self) -> Self:
         return self

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from forked_ranks import run_forked_ranks
 from gradients import check_case
 from known_gradients import gradients
+from ranks import run_ranks
 from reduce_scatter_oracle import ReduceScatterOracle
 
 from byteps_thc import ThcConfig
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def test_the_collective_engine_averages(tmp_path: Path) -> None:
     cases = [{"policy": {"deadline_s": 240}, "steps": 2} | case for case in CASES]
-    reports = run_forked_ranks(HERE / "engine_rank.py", RANKS, tmp_path, settings={"cases": cases}, timeout_s=500)
+    reports = run_ranks(HERE / "engine_rank.py", RANKS, tmp_path, settings={"cases": cases}, timeout_s=500)
     for case in cases:
         check_case(case, [report[case["name"]] for report in reports])
 
@@ -36,7 +36,7 @@ def test_the_reduce_scatter_averages_rows_and_servers_are_refused(tmp_path: Path
     """The second step has the residuals of the first. No server is asked: none is there."""
     columns, thc = 700, {"rotation_block": 256, "partition_bytes": 1 << 17}
     settings = {"columns": columns, "steps": 2, "thc": thc}
-    reports = run_forked_ranks(HERE / "reduce_scatter_rank.py", RANKS, tmp_path, settings=settings, timeout_s=500)
+    reports = run_ranks(HERE / "reduce_scatter_rank.py", RANKS, tmp_path, settings=settings, timeout_s=500)
     oracle = ReduceScatterOracle("matrix", ["w"], [], RANKS, ThcConfig(**thc))
     for step in range(2):
         own = [gradients(rank, step, {"w": (RANKS, columns)}) for rank in range(RANKS)]

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 from byteps_training import CONFIG
 from e2e.programs import one_program_or_slow
 from e2e.workers import JOB
@@ -26,7 +26,7 @@ from byteps_thc.tools.testbed.plan_environment import config_text
 from byteps_thc.transport.session import has_dpdk
 
 pytestmark = [
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.byteps,
     pytest.mark.timeout(300),
 ]
 needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")

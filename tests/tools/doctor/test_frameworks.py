@@ -124,14 +124,14 @@ def test_without_byteps() -> None:
     assert (finding.state, finding.command) == (State.OPTIONAL, "make byteps")
 
 
-@pytest.mark.skipif(find_spec("byteps") is None, reason="needs BytePS (make byteps)")
+@pytest.mark.byteps
 def test_byteps_of_make_byteps() -> None:
     [finding] = check_byteps()
     assert finding.state is State.OK, finding
     assert "THC's compressor for its servers loads" in finding.meaning
 
 
-@pytest.mark.skipif(find_spec("byteps") is None, reason="needs BytePS (make byteps)")
+@pytest.mark.byteps
 def test_byteps_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in without_modules(tmp_path, "torch").items():
         monkeypatch.setenv(name, value)

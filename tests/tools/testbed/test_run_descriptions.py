@@ -6,14 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from byteps_lab import why_not
 from markdown_snippets import python_snippets
 from testbed_chains import run_chain, skip_without_namespaces
 
 from byteps_thc.transport.session import has_dpdk
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-needs_byteps = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 DOCUMENT = Path(__file__).parents[3] / "docs/testbed.md"
 TRAINING = ["python3", "-P", "-m", "byteps_thc.tools.testbed.training", "--steps", "4"]
 DPDK = 'kind = "dpdk"\ndriver = "af_packet"\nhugepages = "none"\nmemory_mib = 128'
@@ -27,7 +25,7 @@ def namespaces() -> None:
 needs_dpdk = pytest.mark.skipif(not has_dpdk(), reason="this build has no DPDK")
 
 
-@needs_byteps
+@pytest.mark.byteps
 @pytest.mark.parametrize(
     ("aggregator", "transport"),
     [

@@ -6,14 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from byteps_lab import why_not
 from testbed_chains import changed, own_name, run_description, skip_without_namespaces
 from testbed_plans import EXAMPLE, RACKS_EXAMPLE
 
 from byteps_thc.transport.session import has_dpdk
 
 pytestmark = [
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.byteps,
     pytest.mark.timeout(300),
 ]
 

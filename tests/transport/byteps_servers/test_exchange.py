@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from byteps_lab import BytepsLab, why_not
+from byteps_lab import BytepsLab
 from gradient_rounds import simulate
 
 from byteps_thc import Compressor, ThcConfig, _core
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = pytest.mark.byteps
 
 PROGRAM = Path(__file__).parent / "programs" / "exchange_rounds.py"
 COORDINATES = [5000, 20_001]
