@@ -16,6 +16,7 @@ readonly stamps=$venv/.stamps
 packages=(g++ cmake ninja-build ccache
   libhwy-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev prometheus-cpp-dev libsodium-dev pkg-config libdpdk-dev)
 byteps_packages=(make libnuma-dev)
+build_tools=('scikit-build-core>=0.10' 'pybind11>=3' 'flit_core>=3.11')
 extras=demo
 case $purpose in
   demo) ;;
@@ -83,28 +84,42 @@ install_packages() {
   "${apt[@]}" install --no-install-recommends --yes "${missing[@]}" </dev/null >"$log" || { cat "$log"; exit 1; }
 }
 
-sources_digest() {
-  find byteps_thc p4 worker_dpdk ps_software tables cmake \
-    CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt \
-    -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
+digest() {
+  find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum
+}
+
+install_build_tools() {
+  [[ "${build_tools[*]}" == "$(cat "$stamps/build-tools" 2>/dev/null)" ]] && return
+  say "Installing Python build tools into $venv"
+  "$venv/bin/pip" install -qq "${build_tools[@]}"
+  echo "${build_tools[*]}" >"$stamps/build-tools"
 }
 
 # pip resolves and builds again only when the sources or the extras have changed since the last time.
 install_project() {
   local state
-  state="$extras $(sources_digest)"
+  state="$extras $(digest byteps_thc p4/programs p4/thc_switch worker_dpdk ps_software tables cmake \
+    CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt)"
   [[ $state == "$(cat "$stamps/project" 2>/dev/null)" ]] && return
-  if [[ ! -e $stamps/build-tools ]]; then
-    say "Installing Python build tools into $venv"
-    "$venv/bin/pip" install -qq 'scikit-build-core>=0.10' 'pybind11>=3'
-    touch "$stamps/build-tools"
-  fi
+  install_build_tools
   say "Building byteps_thc and thc-ps, installing them and what they need ($extras) into $venv (a few minutes the first time)"
   if command -v ccache >/dev/null; then
     export CMAKE_CXX_COMPILER_LAUNCHER=ccache  # the tests compile the same files again
   fi
+  # Earlier versions of byteps_thc have the P4 model in them, and take it along when they go.
+  rm -f "$stamps/model"
   "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt ".[$extras]"
   echo "$state" >"$stamps/project"
+}
+
+install_model() {
+  local state folder=p4/thc_p4_model
+  state=$(digest $folder/src $folder/pyproject.toml $folder/README.md $folder/LICENSE)
+  [[ $state == "$(cat "$stamps/model" 2>/dev/null)" ]] && return
+  install_build_tools
+  say "Installing the P4 model into $venv"
+  "$venv/bin/pip" install -qq --no-build-isolation ./$folder
+  echo "$state" >"$stamps/model"
 }
 
 # A script in this folder imports the source folder, not what is installed: it finds the compiled modules there as well.
@@ -140,4 +155,5 @@ if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
 fi
 mkdir -p "$stamps"
 install_project
+install_model
 link_modules

@@ -36,12 +36,12 @@ _STOP_TIMEOUT_S = 10.0
 class ModelSwitch:
     """The program of a deployment in the P4 model, with the deployment's tables and its agent at the CPU port.
 
-    ports: front-panel ports by number. ConfigurationError when the model is not usable here.
+    ports: front-panel ports by number. ConfigurationError when the model is not installed.
     """
 
     def __init__(self, deployment: Deployment, ports: Mapping[int, Port]) -> None:
         require_model()
-        # Only here: bmv2 needs neither the model nor lark.
+        # Only here: bmv2 does not need the model.
         from thc_p4_model.port_loop import PortLoop
         from thc_p4_model.ports import FunctionPort
         from thc_switch.targets.model import new_switch_with_control

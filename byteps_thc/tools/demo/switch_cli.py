@@ -42,8 +42,8 @@ def demo_switch(
     target: Annotated[
         Literal["auto", "bmv2", "model"],
         typer.Option(
-            help="What runs it: bmv2's simple_switch or the P4 model of this package; auto: bmv2 if it is on PATH, "
-            "and fast enough for --time-limit."
+            help="What runs it: bmv2's simple_switch, or the P4 model (pip install ./p4/thc_p4_model); auto: bmv2 if "
+            "it is on PATH, and fast enough for --time-limit."
         ),
     ] = "auto",
     workers: Annotated[int, typer.Option(help="Worker processes, each in a network namespace.")] = DEFAULTS.workers,

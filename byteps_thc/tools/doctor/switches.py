@@ -6,19 +6,26 @@ import os
 import shutil
 from collections.abc import Sequence
 
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.tools.doctor.processes import run_command
+from thc_switch.targets import INSTALL_MODEL, require_model
 
 _NAMESPACE_DEADLINE_S = 10.0
 
 
 def check_p4_tools() -> Sequence[Finding]:
-    """The P4 compiler and the software switch bmv2."""
+    """The P4 compiler and the software switch bmv2, or the P4 model in their place."""
     missing = [name for name in ("p4c-bm2-ss", "simple_switch") if shutil.which(name) is None]
     if not missing:
         return [Finding("P4 tools", State.OK, "p4c-bm2-ss and simple_switch: thc demo-switch can use bmv2")]
-    meaning = f"no {', no '.join(missing)}: thc demo-switch uses this package's P4 model, which is part of it"
-    return [Finding("P4 tools", State.OPTIONAL, meaning)]
+    bmv2 = f"no {', no '.join(missing)}"
+    try:
+        require_model()
+    except ConfigurationError:
+        meaning = f"{bmv2}, and no P4 model: thc demo-switch needs either; the command is for a clone of byteps_thc"
+        return [Finding("P4 tools", State.OPTIONAL, meaning, INSTALL_MODEL)]
+    return [Finding("P4 tools", State.OPTIONAL, f"{bmv2}: thc demo-switch uses the P4 model, which is installed")]
 
 
 def check_namespaces() -> Sequence[Finding]:

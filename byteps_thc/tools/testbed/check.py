@@ -20,6 +20,7 @@ from byteps_thc.tools.testbed.hosts.local import LocalHost
 from byteps_thc.tools.testbed.hosts.reach import reached_or_not
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
 from byteps_thc.tools.testbed.setup import Undoable
+from thc_switch.targets import INSTALL_MODEL
 
 #: Its own probes have deadlines; a host that is loaded takes its time for all of them.
 _DOCTOR_TIMEOUT_S = 300.0
@@ -75,7 +76,7 @@ async def _lines_of(plan: Plan, kept: KeptHost, names: Sequence[str], *, ports: 
     # A process of this testbed that is up has its ports.
     listens = [] if running or not ports else [address for process in processes for address in process.listens]
     found = await kept.probe(programs, listens)
-    for line in _versions(kept.name, found, processes):
+    for line in versions(kept.name, found, processes):
         yield line
     if (line_of_login := login(kept.name, found["user_id"], processes)) is not None:
         yield line_of_login
@@ -96,7 +97,8 @@ async def _lines_of(plan: Plan, kept: KeptHost, names: Sequence[str], *, ports: 
         yield line
 
 
-def _versions(host: str, found: dict[str, Any], processes: Sequence[PlannedProcess]) -> Iterator[Line]:
+def versions(host: str, found: dict[str, Any], processes: Sequence[PlannedProcess]) -> Iterator[Line]:
+    """Say which of the packages that a host's processes need are there."""
     here, there = version("byteps_thc"), found["byteps_thc"]
     same = here == there
     text = f"{there}, Python {found['python']}" + ("" if same else f"; here it is {here}: install the same everywhere")
@@ -105,6 +107,10 @@ def _versions(host: str, found: dict[str, Any], processes: Sequence[PlannedProce
         byteps = found["byteps"]
         text = byteps or "not installed for this Python: make byteps"
         yield Line(host, "BytePS", "ok" if byteps else "problem", text)
+    if any(process.role == "switch" and "model" in process.argv for process in processes):
+        model = found["thc_p4_model"]
+        text = model or f"not installed for this Python: in a clone of byteps_thc, {INSTALL_MODEL}"
+        yield Line(host, "P4 model", "ok" if model else "problem", text)
 
 
 def login(host: str, user_id: int, processes: Sequence[PlannedProcess]) -> Line | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
+import importlib
 from collections.abc import Iterable
 
 from byteps_thc.errors import ConfigurationError
@@ -12,6 +12,9 @@ from thc_switch.plan import Operation
 from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.base import SwitchControl
 from thc_switch.targets.grpc import GrpcControl
+
+#: The command that brings the P4 model, in a clone.
+INSTALL_MODEL = "pip install ./p4/thc_p4_model"
 
 
 class Target(enum.Enum):
@@ -47,9 +50,13 @@ def connect(target: Target, switch: SwitchDescription) -> SwitchControl:
 
 
 def require_model() -> None:
-    """ConfigurationError when the P4 model is not usable here: it parses with lark, which no other target needs."""
-    if importlib.util.find_spec("lark") is None:
-        raise ConfigurationError("the P4 model needs lark: pip install 'byteps_thc[model]'")
+    """Raise ConfigurationError when the P4 model, which no other target needs, is not installed here."""
+    try:
+        importlib.import_module("thc_p4_model.compiler")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the P4 model is not installed ({error}): in a clone of byteps_thc, {INSTALL_MODEL}"
+        ) from error
 
 
 def new_model(switch: SwitchDescription) -> SwitchControl:

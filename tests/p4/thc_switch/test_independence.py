@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from doctor_host import without_modules
 
-from byteps_thc.tools.cli import app
 from thc_switch import programs
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -55,11 +54,17 @@ def test_reaching_a_switch_over_grpc_does_not_need_the_model(command: str) -> No
     assert not packages & {"thc_p4_model", "lark"}
 
 
-def test_the_model_without_lark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lark", None)
-    result = CliRunner().invoke(app, ["switch", "install", str(EXAMPLE), "--target", "model"])
-    assert result.exit_code == 1
-    assert "pip install 'byteps_thc[model]'" in result.stderr
+@pytest.mark.parametrize("command", [["install"], ["run", "--port", "1=lo"]], ids=" ".join)
+def test_without_the_model_the_error_says_what_to_install(command: list[str], tmp_path: Path) -> None:
+    thc = [sys.executable, "-P", "-m", "byteps_thc", "switch", command[0], str(EXAMPLE), "--target", "model"]
+    environment = os.environ | without_modules(tmp_path, "thc_p4_model")
+    result = subprocess.run(
+        [*thc, *command[1:]], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("thc: the P4 model is not installed (")
+    assert line.endswith(": in a clone of byteps_thc, pip install ./p4/thc_p4_model")
 
 
 def test_an_installed_package_brings_the_p4_sources() -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from doctor_host import without_modules
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.demo.namespaces import Namespaces
@@ -55,10 +56,21 @@ def test_bmv2_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_switches("v1model", "auto") == [SwitchChoice("v1model", "model")]
 
 
-def test_the_model_needs_lark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lark", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'byteps_thc\[model\]'"):
-        choose_switches("tna", "auto")
+@pytest.mark.parametrize("target", ["auto", "model"])
+def test_without_the_model_the_error_says_how_to_get_it(tmp_path: Path, target: str) -> None:
+    finished = subprocess.run(
+        [THC, "demo-switch", "--program", "tna", "--target", target],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | without_modules(tmp_path, "thc_p4_model"),
+    )
+    assert finished.returncode == 1
+    (line,) = finished.stderr.splitlines()
+    assert line.startswith("thc: the P4 model is not installed (")
+    assert line.endswith(": in a clone of byteps_thc, pip install ./p4/thc_p4_model")
 
 
 def test_namespaces_need_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,14 @@ def test_without_torch(tmp_path: Path) -> None:
     assert findings["kernels"]["state"] == "ok"
 
 
+def test_without_the_p4_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")  # no bmv2 either
+    findings = run_doctor(environment=without_modules(tmp_path, "thc_p4_model"))
+    assert findings["P4 tools"]["state"] == "optional"
+    assert "no P4 model" in findings["P4 tools"]["meaning"]
+    assert findings["P4 tools"]["command"] == "pip install ./p4/thc_p4_model"
+
+
 def test_without_thc_ps(bare_python: str) -> None:
     code = (
         "from byteps_thc.tools.doctor.installation import check_thc_ps; "

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.cli import app
-from byteps_thc.tools.testbed.check import login
+from byteps_thc.tools.testbed.check import login, versions
+from byteps_thc.tools.testbed.keeper.probe import probe
 from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
 from byteps_thc.tools.testbed.reading import load
@@ -248,6 +249,17 @@ def test_an_agent_and_dpdk_need_root() -> None:
     assert line.text.startswith("agent, worker0, worker1:")
     assert login("any", 0, planned.processes) is None
     assert login("any", 1000, plan(description("torchrun")).processes) is None
+
+
+def test_the_p4_model_is_looked_for_where_a_switch_runs_in_it() -> None:
+    found = probe([], [])
+    in_model, tofino = plan(load(EXAMPLE)), plan(description("dpdk_switch"))
+    lines = {line.what: line for line in versions("tor", found, in_model.processes)}
+    assert lines["P4 model"].verdict == "ok"
+    lines = {line.what: line for line in versions("tor", found | {"thc_p4_model": None}, in_model.processes)}
+    assert lines["P4 model"].verdict == "problem"
+    assert lines["P4 model"].text.endswith("in a clone of byteps_thc, pip install ./p4/thc_p4_model")
+    assert "P4 model" not in [line.what for line in versions("tor", found, tofino.processes)]
 
 
 def test_a_tofino_is_told_its_jobs_when_the_agent_starts() -> None:

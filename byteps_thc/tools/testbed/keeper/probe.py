@@ -21,6 +21,7 @@ def probe(programs: list[str], listens: list[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "byteps_thc": _version("byteps_thc"),
         "byteps": _version("byteps"),
+        "thc_p4_model": _version("thc_p4_model"),
         "missing_programs": [program for program in programs if shutil.which(program, path=path) is None],
         "refused_addresses": [f"{text}: {reason}" for text in listens if (reason := _refusal(text))],
     }

@@ -1,4 +1,4 @@
-"""The model runs any P4_16 program: it knows nothing of the package that it comes with."""
+"""The model runs any P4_16 program: it knows nothing of byteps_thc, which uses it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,9 @@
+"""Settings of all tests."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+# Hypothesis gives up after an example of 0.2 s, unless it knows that it runs on CI: any stall of the machine is one.
+settings.register_profile("no deadline", settings.default, deadline=None)
+settings.load_profile("no deadline")

@@ -1,0 +1,58 @@
+"""The clone's two distributions: byteps_thc with the switch's agent, and the P4 model by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import files, packages_distributions, requires
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def packages_in(names: list[str]) -> set[str]:
+    """The import packages among a wheel's files."""
+    return {name.partition("/")[0] for name in names if name.endswith(".py")}
+
+
+def built(tmp_path: Path, folder: Path, code: str) -> list[str]:
+    """Names of the files in the wheel that a build back end makes of a folder."""
+    subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path)], cwd=folder, timeout=100, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    return ZipFile(wheel).namelist()
+
+
+def test_byteps_thc_s_wheel_is_without_the_p4_model(tmp_path: Path) -> None:
+    pytest.importorskip("scikit_build_core")
+    # All but what is compiled.
+    code = "import sys; from scikit_build_core.build import build_wheel as b; b(sys.argv[1], {'wheel.cmake': 'false'})"
+    names = built(tmp_path, ROOT, code)
+    assert packages_in(names) == {"byteps_thc", "thc_switch"}
+    assert not [name for name in names if "p4_model" in name]
+
+
+def test_the_p4_model_s_wheel_has_all_that_it_reads(tmp_path: Path) -> None:
+    pytest.importorskip("flit_core")
+    code = "import sys; from flit_core.buildapi import build_wheel; build_wheel(sys.argv[1])"
+    names = built(tmp_path, ROOT / "p4/thc_p4_model", code)
+    assert packages_in(names) == {"thc_p4_model"}
+    source = ROOT / "p4/thc_p4_model/src"
+    read = {".py", ".p4", ".lark", ".typed"}
+    assert {name for name in names if Path(name).suffix in read} == {
+        str(path.relative_to(source)) for path in source.rglob("*") if path.suffix in read
+    }
+
+
+def test_what_is_installed_are_two_distributions() -> None:
+    owners = packages_distributions()
+    assert owners["thc_p4_model"] == ["thc_p4_model"]
+    assert set(owners["byteps_thc"]) == set(owners["thc_switch"]) == {"byteps_thc"}
+    assert not [path for path in files("byteps_thc") or [] if "p4_model" in str(path)]
+
+
+def test_the_p4_model_asks_for_nothing_of_byteps_thc() -> None:
+    needed = [text for text in requires("thc_p4_model") or [] if "extra ==" not in text]
+    assert sorted(text.partition(">")[0] for text in needed) == ["lark", "rich", "typer"]
