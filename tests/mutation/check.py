@@ -1,0 +1,126 @@
+"""Apply small faults one at a time and see that the tests of make test find them (make mutation-check).
+
+python tests/mutation/check.py [-k WORD] [--list]: the faults of faults/*.toml are tried in a copy of the working tree,
+build/mutation. Tests run once without a fault first: a fault only counts as found by tests that pass without it. A run
+over all faults writes docs/mutation_check.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+
+import runs
+import scratch
+from faults import Fault, ListError, load
+
+PAGE = scratch.REPOSITORY / "docs" / "mutation_check.md"
+INTRODUCTION = """# Faults that the tests find
+
+Written by `make mutation-check`: each of these small faults, applied alone, was found by a test of `make test`. The faults,
+with the changed lines and the tests that ran, are in `tests/mutation/faults`. "By deadline": the test's own deadline ended it.
+
+| component | fault | in | found by |
+| --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one fault; `found_by` is None where no test found it, and `problem` says why."""
+
+    fault: Fault
+    found_by: str | None
+    problem: str = ""
+
+
+def prepare(faults: list[Fault]) -> dict[str, runs.Run]:
+    """Build the copy and run every test without a fault; return those that do not pass."""
+    scratch.refresh()
+    _say("building without a fault")
+    scratch.configure()
+    programs = {test.split()[0] for fault in faults for test in fault.tests if runs.is_program(test)}
+    scratch.build(*scratch.USED_FROM_PYTHON, *sorted(programs))
+    scratch.link_modules()
+    broken = {}
+    for test in sorted({test for fault in faults for test in fault.tests}):
+        began = time.monotonic()
+        result = runs.run(test)
+        _say(f"{'passes' if result.has_passed else 'DOES NOT PASS'} without a fault: {test}", began)
+        if not result.has_passed:
+            print(result.output, flush=True)
+            broken[test] = result
+    return broken
+
+
+def try_one(fault: Fault, broken: dict[str, runs.Run]) -> Outcome:
+    """Apply a fault and run its tests until one fails."""
+    if unusable := [test for test in fault.tests if test in broken]:
+        return Outcome(fault, None, f"without the fault {unusable[0]} does not pass")
+    with scratch.with_fault(fault):
+        try:
+            if fault.is_compiled:
+                scratch.build(*sorted(_targets(fault)))
+        except scratch.BuildError as error:
+            return Outcome(fault, None, f"did not build: {error}")
+        for test in fault.tests:
+            result = runs.run(test)
+            if result.file is not None:
+                how = " (by deadline)" if result.by_deadline else ""
+                return Outcome(fault, f"{result.file}{how}", result.test)
+            if result.why_not is not None:
+                return Outcome(fault, None, f"{test}: {result.why_not}\n{result.output[-2000:]}")
+    return Outcome(fault, None, f"all of these pass: {'; '.join(fault.tests)}")
+
+
+def _targets(fault: Fault) -> set[str]:
+    programs = {test.split()[0] for test in fault.tests if runs.is_program(test)}
+    return programs | (set() if len(programs) == len(fault.tests) else set(scratch.USED_FROM_PYTHON))
+
+
+def _say(text: str, began: float | None = None) -> None:
+    took = "" if began is None else f"{time.monotonic() - began:5.1f} s"
+    print(f"{took:8} {text}", flush=True)
+
+
+def write_page(outcomes: list[Outcome]) -> None:
+    """Write the table of all faults."""
+    rows = (f"| {o.fault.component} | {o.fault.breaks} | `{o.fault.file}` | `{o.found_by}` |" for o in outcomes)
+    PAGE.write_text(INTRODUCTION + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-k", dest="word", default="", help="only faults with this in COMPONENT/NAME")
+    parser.add_argument("--list", action="store_true", help="list the faults and try none")
+    arguments = parser.parse_args()
+    all_faults = load()
+    faults = [fault for fault in all_faults if arguments.word in f"{fault.component}/{fault.name}"]
+    if not faults:
+        sys.exit(f"mutation-check: no fault has {arguments.word} in its name")
+    if arguments.list:
+        for fault in faults:
+            print(f"{fault.component}/{fault.name}: {fault.breaks}")
+        return 0
+    broken = prepare(faults)
+    outcomes = []
+    for fault in faults:
+        began = time.monotonic()
+        outcome = try_one(fault, broken)
+        outcomes.append(outcome)
+        words = f"found by {outcome.found_by} ({outcome.problem})" if outcome.found_by else f"NOT FOUND: {outcome.problem}"
+        _say(f"{fault.component}/{fault.name}: {words}", began)
+    missed = [outcome.fault.name for outcome in outcomes if outcome.found_by is None]
+    _say(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults found" + (f"; not: {', '.join(missed)}" if missed else ""))
+    if not missed and len(faults) == len(all_faults):
+        write_page(outcomes)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (ListError, scratch.BuildError) as error:
+        sys.exit(f"mutation-check: {error}")

@@ -1,0 +1,96 @@
+"""A copy of the working tree in which faults are tried; the working tree itself is never changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from faults import Fault
+
+REPOSITORY = Path(__file__).parents[2]
+#: Ignored by git, removed by make clean; kept between runs for what is built in it.
+ROOT = REPOSITORY / "build" / "mutation"
+BUILD = ROOT / "build" / "release"
+#: What Python tests use of the build, beside the sources.
+USED_FROM_PYTHON = ("_core", "_comm", "thc-ps")
+
+
+class BuildError(Exception):
+    """The tree does not build; the message is the end of the compiler's output."""
+
+
+def refresh() -> None:
+    """Make the copy what the working tree is now; files that have not changed keep their times."""
+    listed = _output(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], REPOSITORY)
+    wanted = {name for name in listed.split("\0") if name and (REPOSITORY / name).is_file()}
+    for name in wanted:
+        source, copy = REPOSITORY / name, ROOT / name
+        if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, copy)
+    for path in list(ROOT.rglob("*")):
+        name = path.relative_to(ROOT)
+        if path.is_file() and name.parts[0] != "build" and path.suffix != ".so" and str(name) not in wanted:
+            path.unlink()
+
+
+def configure() -> None:
+    """Configure the release build of the copy, with the Python modules and without benchmarks."""
+    pybind11 = _output([sys.executable, "-m", "pybind11", "--cmakedir"], ROOT).strip()
+    options = ["-DTHC_BUILD_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"]
+    _build(["cmake", "--preset", "release", "-DTHC_BUILD_BENCHMARKS=OFF", *options])
+
+
+def build(*targets: str) -> None:
+    """Build these targets; BuildError if that fails."""
+    _build(["cmake", "--build", "--preset", "release", "--target", *targets])
+
+
+def link_modules() -> None:
+    """Let Python find the compiled modules beside the copied sources."""
+    for module in BUILD.rglob("_co*.so"):
+        link = ROOT / "byteps_thc" / module.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(module)
+
+
+def environment() -> dict[str, str]:
+    """Environment in which tests use the copy and nothing that is installed of this project."""
+    folders = (ROOT, ROOT / "p4", ROOT / "tests" / "lib")
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+        "PYTHONDONTWRITEBYTECODE": "1",  # two versions of a file may have the same second and size
+        "THC_PS": str(BUILD / "ps_software" / "thc-ps"),
+        "LD_LIBRARY_PATH": str(BUILD / "lib"),
+    }
+
+
+@contextmanager
+def with_fault(fault: Fault) -> Iterator[None]:
+    """Apply the fault to the copy, and take it back in the end."""
+    path = ROOT / fault.file
+    before = path.read_bytes() if path.is_file() else b""
+    fault.apply(ROOT)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
+
+
+def _build(command: list[str]) -> None:
+    compiler = {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache"} if shutil.which("ccache") else {}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **compiler}, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise BuildError("\n".join((done.stdout + done.stderr).splitlines()[-20:]))
+
+
+def _output(command: list[str], folder: Path) -> str:
+    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
