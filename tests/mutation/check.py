@@ -19,8 +19,8 @@ from faults import Fault, ListError, load
 PAGE = scratch.REPOSITORY / "docs" / "mutation_check.md"
 INTRODUCTION = """# Faults that the tests find
 
-Written by `make mutation-check`: each of these small faults, applied alone, was found by a test of `make test`. The faults,
-with the changed lines and the tests that ran, are in `tests/mutation/faults`. "By deadline": the test's own deadline ended it.
+Written by `make mutation-check`: each of these small faults, applied alone, was found by a test of `make test`. The
+changed lines, and the tests that ran, are in `tests/mutation/faults`. "By deadline": the test's own deadline ended it.
 
 | component | fault | in | found by |
 | --- | --- | --- | --- |
@@ -29,11 +29,22 @@ with the changed lines and the tests that ran, are in `tests/mutation/faults`. "
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one fault; `found_by` is None where no test found it, and `problem` says why."""
+    """What became of one fault.
+
+    found_by: file of the first test that failed; None: no test did. what: that test, or why there is none. by_deadline:
+    it was the test's own deadline that ended it.
+    """
 
     fault: Fault
     found_by: str | None
-    problem: str = ""
+    what: str
+    by_deadline: bool = False
+
+    def words(self) -> str:
+        """What the log says."""
+        if self.found_by is None:
+            return f"NOT FOUND: {self.what}"
+        return f"found by {self.found_by}{' by deadline' if self.by_deadline else ''} ({self.what})"
 
 
 def prepare(faults: list[Fault]) -> dict[str, runs.Run]:
@@ -43,7 +54,7 @@ def prepare(faults: list[Fault]) -> dict[str, runs.Run]:
     scratch.configure()
     programs = {test.split()[0] for fault in faults for test in fault.tests if runs.is_program(test)}
     scratch.build(*scratch.USED_FROM_PYTHON, *sorted(programs))
-    scratch.link_modules()
+    scratch.make_environment()
     broken = {}
     for test in sorted({test for fault in faults for test in fault.tests}):
         began = time.monotonic()
@@ -68,8 +79,7 @@ def try_one(fault: Fault, broken: dict[str, runs.Run]) -> Outcome:
         for test in fault.tests:
             result = runs.run(test)
             if result.file is not None:
-                how = " (by deadline)" if result.by_deadline else ""
-                return Outcome(fault, f"{result.file}{how}", result.test)
+                return Outcome(fault, result.file, result.test, result.by_deadline)
             if result.why_not is not None:
                 return Outcome(fault, None, f"{test}: {result.why_not}\n{result.output[-2000:]}")
     return Outcome(fault, None, f"all of these pass: {'; '.join(fault.tests)}")
@@ -87,8 +97,11 @@ def _say(text: str, began: float | None = None) -> None:
 
 def write_page(outcomes: list[Outcome]) -> None:
     """Write the table of all faults."""
-    rows = (f"| {o.fault.component} | {o.fault.breaks} | `{o.fault.file}` | `{o.found_by}` |" for o in outcomes)
-    PAGE.write_text(INTRODUCTION + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+    rows = []
+    for outcome in outcomes:
+        fault, how = outcome.fault, " by deadline" if outcome.by_deadline else ""
+        rows.append(f"| {fault.component} | {fault.breaks} | `{fault.file}` | `{outcome.found_by}`{how} |\n")
+    PAGE.write_text(INTRODUCTION + "".join(rows), encoding="utf-8")
 
 
 def main() -> int:
@@ -104,16 +117,23 @@ def main() -> int:
         for fault in faults:
             print(f"{fault.component}/{fault.name}: {fault.breaks}")
         return 0
+    if stale := [problem for fault in faults if (problem := fault.why_stale(scratch.REPOSITORY)) is not None]:
+        raise ListError("\n".join(stale))
     broken = prepare(faults)
     outcomes = []
     for fault in faults:
         began = time.monotonic()
         outcome = try_one(fault, broken)
         outcomes.append(outcome)
-        words = f"found by {outcome.found_by} ({outcome.problem})" if outcome.found_by else f"NOT FOUND: {outcome.problem}"
+        words = (
+            f"found by {outcome.found_by} ({outcome.problem})" if outcome.found_by else f"NOT FOUND: {outcome.problem}"
+        )
         _say(f"{fault.component}/{fault.name}: {words}", began)
     missed = [outcome.fault.name for outcome in outcomes if outcome.found_by is None]
-    _say(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults found" + (f"; not: {', '.join(missed)}" if missed else ""))
+    _say(
+        f"{len(outcomes) - len(missed)} of {len(outcomes)} faults found"
+        + (f"; not: {', '.join(missed)}" if missed else "")
+    )
     if not missed and len(faults) == len(all_faults):
         write_page(outcomes)
     return 1 if missed else 0

@@ -31,17 +31,24 @@ class Fault:
     new: str
     tests: tuple[str, ...]
 
+    def why_stale(self, root: Path) -> str | None:
+        """Why the entry does not fit the tree; None: its text is there exactly once."""
+        path = root / self.file
+        times = path.read_text(encoding="utf-8").count(self.old) if path.is_file() else 0
+        if times == 1:
+            return None
+        where = f"{self.file} has it {times} times" if path.is_file() else f"there is no {self.file}"
+        return (
+            f"tests/mutation/faults/{self.component}.toml: {self.name}: its old text must be there exactly once, but "
+            f"{where}. Write the entry anew for what stands there now, so that it still breaks this: {self.breaks}"
+        )
+
     def apply(self, root: Path) -> None:
         """Write the fault into the tree; ListError if its text is not there exactly once."""
+        if (problem := self.why_stale(root)) is not None:
+            raise ListError(problem)
         path = root / self.file
-        text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        if (times := text.count(self.old)) != 1:
-            where = f"{self.file} has it {times} times" if path.is_file() else f"there is no {self.file}"
-            raise ListError(
-                f"tests/mutation/faults/{self.component}.toml: {self.name}: its old text must be there exactly once, "
-                f"but {where}. Write the entry anew for what stands there now, so that it still breaks: {self.breaks}"
-            )
-        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        path.write_text(path.read_text(encoding="utf-8").replace(self.old, self.new), encoding="utf-8")
 
     @cached_property
     def is_compiled(self) -> bool:

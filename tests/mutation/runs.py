@@ -8,7 +8,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +40,7 @@ class Run:
 
 def is_program(test: str) -> bool:
     """Whether these are tests in C++."""
-    return not test.startswith("tests/")
+    return "tests/" not in test
 
 
 def run(test: str) -> Run:
@@ -51,7 +50,7 @@ def run(test: str) -> Run:
 
 def _run_pytest(test: str) -> Run:
     options = ["-p", "no:cacheprovider", "-p", "no:benchmark", "-x", "-q", "-rfE", "--tb=short", "-m", "not slow"]
-    status, output = _call([sys.executable, "-m", "pytest", *options, *shlex.split(test)])
+    status, output = _call([str(scratch.PYTHON), "-m", "pytest", *options, *shlex.split(test)])
     failed = _PYTEST_FAILED.search(output) if status == 1 else None
     if failed:
         return Run(failed[1], failed[2], "from pytest-timeout" in output, None, output)

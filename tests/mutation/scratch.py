@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 #: Ignored by git, removed by make clean; kept between runs for what is built in it.
 ROOT = REPOSITORY / "build" / "mutation"
 BUILD = ROOT / "build" / "release"
+PYTHON = ROOT / ".venv" / "bin" / "python"
 #: What Python tests use of the build, beside the sources.
 USED_FROM_PYTHON = ("_core", "_comm", "thc-ps")
 
@@ -35,7 +38,7 @@ def refresh() -> None:
             shutil.copy(source, copy)
     for path in list(ROOT.rglob("*")):
         name = path.relative_to(ROOT)
-        if path.is_file() and name.parts[0] != "build" and path.suffix != ".so" and str(name) not in wanted:
+        if path.is_file() and name.parts[0] not in ("build", ".venv") and path.suffix != ".so" and str(name) not in wanted:
             path.unlink()
 
 
@@ -51,24 +54,26 @@ def build(*targets: str) -> None:
     _build(["cmake", "--build", "--preset", "release", "--target", *targets])
 
 
-def link_modules() -> None:
-    """Let Python find the compiled modules beside the copied sources."""
+def make_environment() -> None:
+    """Make an environment whose Python finds the copied sources, what is built of them, and this Python's packages.
+
+    An environment and not PYTHONPATH: some tests give the programs that they start another one.
+    """
+    if not PYTHON.exists():
+        venv.create(PYTHON.parents[1])
+    packages = sysconfig.get_path("purelib", vars={"base": str(PYTHON.parents[1])})
+    folders = (ROOT, ROOT / "p4", sysconfig.get_path("purelib"))
+    (Path(packages) / "mutation.pth").write_text("".join(f"{folder}\n" for folder in folders), encoding="utf-8")
+    _link(PYTHON.with_name("thc-ps"), BUILD / "ps_software" / "thc-ps")
     for module in BUILD.rglob("_co*.so"):
-        link = ROOT / "byteps_thc" / module.name
-        link.unlink(missing_ok=True)
-        link.symlink_to(module)
+        _link(ROOT / "byteps_thc" / module.name, module)
 
 
 def environment() -> dict[str, str]:
-    """Environment in which tests use the copy and nothing that is installed of this project."""
-    folders = (ROOT, ROOT / "p4", ROOT / "tests" / "lib")
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, folders)),
-        "PYTHONDONTWRITEBYTECODE": "1",  # two versions of a file may have the same second and size
-        "THC_PS": str(BUILD / "ps_software" / "thc-ps"),
-        "LD_LIBRARY_PATH": str(BUILD / "lib"),
-    }
+    """Environment of the tests."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "THC_PS")}
+    # Two versions of a file may have the same second and size.
+    return {**inherited, "PYTHONDONTWRITEBYTECODE": "1", "LD_LIBRARY_PATH": str(BUILD / "lib")}
 
 
 @contextmanager
@@ -81,6 +86,11 @@ def with_fault(fault: Fault) -> Iterator[None]:
         yield
     finally:
         path.write_bytes(before)
+
+
+def _link(link: Path, target: Path) -> None:
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
 
 
 def _build(command: list[str]) -> None:

@@ -116,7 +116,7 @@ def test_settings_of_a_rack_are_those_of_thc_ps(leaf: Deployment) -> None:
     )
     upstream = leaf.jobs[0].upstream
     assert upstream is not None
-    assert rack_settings_hash(config, upstream) == 0x1547ae0e
+    assert rack_settings_hash(config, upstream) == 0x1547AE0E
 
 
 def test_as_many_leaves_as_the_tables_hold(describe: Describe, a_job: MakeFields) -> None:
