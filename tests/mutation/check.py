@@ -1,13 +1,14 @@
 """Apply small faults one at a time and see that the tests of make test find them (make mutation-check).
 
-python tests/mutation/check.py [-k WORD] [--list]: the faults of faults/*.toml are tried in a copy of the working tree,
-build/mutation. Tests run once without a fault first: a fault only counts as found by tests that pass without it. A run
-over all faults writes docs/mutation_check.md.
+python tests/mutation/check.py [-k WORD] [--continue] [--list]: the faults of faults/*.toml are tried in a copy of the
+working tree, build/mutation. Tests run once without a fault first: a fault only counts as found by tests that pass
+without it. When all faults are found in one state of the tree, docs/mutation_check.md is written.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import scratch
 from faults import Fault, ListError, load
 
 PAGE = scratch.REPOSITORY / "docs" / "mutation_check.md"
+KEPT = scratch.ROOT / "build" / "found.json"
 INTRODUCTION = """# Faults that the tests find
 
 Written by `make mutation-check`: each of these small faults, applied alone, was found by a test of `make test`. The
@@ -47,9 +49,33 @@ class Outcome:
         return f"found by {self.found_by}{' by deadline' if self.by_deadline else ''} ({self.what})"
 
 
+class Found:
+    """Faults that were found in this state of the tree, kept for a run that goes on. tree: the state's name."""
+
+    def __init__(self, tree: str) -> None:
+        self._tree = tree
+        #: by Fault.path
+        self.outcomes: dict[str, Outcome] = {}
+        kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
+        if kept.get("tree") == tree:
+            for fault in load():
+                if fault.path in kept["found"]:
+                    self.outcomes[fault.path] = Outcome(fault, *kept["found"][fault.path])
+
+    def forget(self, faults: list[Fault]) -> None:
+        """Take these for not found."""
+        for fault in faults:
+            self.outcomes.pop(fault.path, None)
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome."""
+        self.outcomes[outcome.fault.path] = outcome
+        found = {path: [each.found_by, each.what, each.by_deadline] for path, each in self.outcomes.items()}
+        KEPT.write_text(json.dumps({"tree": self._tree, "found": found}), encoding="utf-8")
+
+
 def prepare(faults: list[Fault]) -> dict[str, runs.Run]:
     """Build the copy and run every test without a fault; return those that do not pass."""
-    scratch.refresh()
     _say("building without a fault")
     scratch.configure()
     programs = {test.split()[0] for fault in faults for test in fault.tests if runs.is_program(test)}
@@ -85,6 +111,21 @@ def try_one(fault: Fault, broken: dict[str, runs.Run]) -> Outcome:
     return Outcome(fault, None, f"all of these pass: {'; '.join(fault.tests)}")
 
 
+def try_all(faults: list[Fault], found: Found) -> list[Fault]:
+    """Try faults, and return those that were not found."""
+    broken = prepare(faults)
+    missed = []
+    for fault in faults:
+        began = time.monotonic()
+        outcome = try_one(fault, broken)
+        _say(f"{fault.path}: {outcome.words()}", began)
+        if outcome.found_by is None:
+            missed.append(fault)
+        else:
+            found.add(outcome)
+    return missed
+
+
 def _targets(fault: Fault) -> set[str]:
     programs = {test.split()[0] for test in fault.tests if runs.is_program(test)}
     return programs | (set() if len(programs) == len(fault.tests) else set(scratch.USED_FROM_PYTHON))
@@ -108,34 +149,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-k", dest="word", default="", help="only faults with this in COMPONENT/NAME")
     parser.add_argument("--list", action="store_true", help="list the faults and try none")
+    parser.add_argument(
+        "--continue", dest="goes_on", action="store_true", help="not those that this tree's tests found"
+    )
     arguments = parser.parse_args()
     all_faults = load()
-    faults = [fault for fault in all_faults if arguments.word in f"{fault.component}/{fault.name}"]
+    faults = [fault for fault in all_faults if arguments.word in fault.path]
     if not faults:
         sys.exit(f"mutation-check: no fault has {arguments.word} in its name")
     if arguments.list:
         for fault in faults:
-            print(f"{fault.component}/{fault.name}: {fault.breaks}")
+            print(f"{fault.path}: {fault.breaks}")
         return 0
     if stale := [problem for fault in faults if (problem := fault.why_stale(scratch.REPOSITORY)) is not None]:
         raise ListError("\n".join(stale))
-    broken = prepare(faults)
-    outcomes = []
-    for fault in faults:
-        began = time.monotonic()
-        outcome = try_one(fault, broken)
-        outcomes.append(outcome)
-        words = (
-            f"found by {outcome.found_by} ({outcome.problem})" if outcome.found_by else f"NOT FOUND: {outcome.problem}"
-        )
-        _say(f"{fault.component}/{fault.name}: {words}", began)
-    missed = [outcome.fault.name for outcome in outcomes if outcome.found_by is None]
-    _say(
-        f"{len(outcomes) - len(missed)} of {len(outcomes)} faults found"
-        + (f"; not: {', '.join(missed)}" if missed else "")
-    )
-    if not missed and len(faults) == len(all_faults):
-        write_page(outcomes)
+    found = Found(scratch.refresh())
+    if not arguments.goes_on:
+        found.forget(faults)
+    missed = try_all([fault for fault in faults if fault.path not in found.outcomes], found)
+    _say(f"{len(faults) - len(missed)} of {len(faults)} faults found")
+    if missed:
+        _say(f"not found: {', '.join(fault.path for fault in missed)}")
+    if all(fault.path in found.outcomes for fault in all_faults):
+        write_page([found.outcomes[fault.path] for fault in all_faults])
     return 1 if missed else 0
 
 

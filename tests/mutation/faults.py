@@ -31,6 +31,11 @@ class Fault:
     new: str
     tests: tuple[str, ...]
 
+    @property
+    def path(self) -> str:
+        """What it is called."""
+        return f"{self.component}/{self.name}"
+
     def why_stale(self, root: Path) -> str | None:
         """Why the entry does not fit the tree; None: its text is there exactly once."""
         path = root / self.file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -27,19 +28,28 @@ class BuildError(Exception):
     """The tree does not build; the message is the end of the compiler's output."""
 
 
-def refresh() -> None:
-    """Make the copy what the working tree is now; files that have not changed keep their times."""
+def refresh() -> str:
+    """Make the copy what the working tree is now, and return a name for this state, of everything but docs.
+
+    Files that have not changed keep their times.
+    """
     listed = _output(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], REPOSITORY)
     wanted = {name for name in listed.split("\0") if name and (REPOSITORY / name).is_file()}
-    for name in wanted:
+    state = hashlib.sha256()
+    for name in sorted(wanted):
         source, copy = REPOSITORY / name, ROOT / name
-        if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+        content = source.read_bytes()
+        if not copy.is_file() or copy.read_bytes() != content:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, copy)
+        if source.suffix != ".md":
+            state.update(f"{name} {len(content)} ".encode() + content)
     for path in list(ROOT.rglob("*")):
-        name = path.relative_to(ROOT)
-        if path.is_file() and name.parts[0] not in ("build", ".venv") and path.suffix != ".so" and str(name) not in wanted:
+        place = path.relative_to(ROOT)
+        is_kept = place.parts[0] in ("build", ".venv") or path.suffix == ".so" or str(place) in wanted
+        if path.is_file() and not is_kept:
             path.unlink()
+    return state.hexdigest()
 
 
 def configure() -> None:
