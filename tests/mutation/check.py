@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from datetime import date
 
 import runs
 import scratch
@@ -23,6 +24,8 @@ INTRODUCTION = """# Faults that the tests find
 
 Written by `make mutation-check`: each of these small faults, applied alone, was found by a test of `make test`. The
 changed lines, and the tests that ran, are in `tests/mutation/faults`. "By deadline": the test's own deadline ended it.
+
+{count} faults, {date}, commit {commit}.
 
 | component | fault | in | found by |
 | --- | --- | --- | --- |
@@ -142,7 +145,8 @@ def write_page(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         fault, how = outcome.fault, " by deadline" if outcome.by_deadline else ""
         rows.append(f"| {fault.component} | {fault.breaks} | `{fault.file}` | `{outcome.found_by}`{how} |\n")
-    PAGE.write_text(INTRODUCTION + "".join(rows), encoding="utf-8")
+    top = INTRODUCTION.format(count=len(rows), date=f"{date.today()}", commit=scratch.commit())
+    PAGE.write_text(top + "".join(rows), encoding="utf-8")
 
 
 def main() -> int:

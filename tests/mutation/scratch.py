@@ -52,6 +52,11 @@ def refresh() -> str:
     return state.hexdigest()
 
 
+def commit() -> str:
+    """Return the commit that the working tree is of."""
+    return _output(["git", "rev-parse", "--short", "HEAD"], REPOSITORY).strip()
+
+
 def configure() -> None:
     """Configure the release build of the copy, with the Python modules and without benchmarks."""
     pybind11 = _output([sys.executable, "-m", "pybind11", "--cmakedir"], ROOT).strip()
