@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-switch byteps test test-switch test-all model-check soak lint format bench bench-gpu docs clean
+.PHONY: help setup demo demo-switch byteps test test-switch test-all model-check mutation-check soak lint format bench bench-gpu docs clean
 
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
@@ -54,6 +54,10 @@ test-all: ## test, slow tests, those with BytePS where it can be built, sanitize
 model-check: ## explore the model of the protocol with spin (tests/model); a few minutes
 	@scripts/setup.sh model-check
 	@nice $(BIN)/python tests/model/check.py $(ARGS)
+
+mutation-check: ## see that the tests find small faults, one at a time; half an hour (ARGS='-k engine/' for a part)
+	@scripts/setup.sh test
+	@nice $(BIN)/python tests/mutation/check.py $(ARGS)
 
 FUZZ_PACKETS ?= 100000000
 FUZZ_LIMIT_SECONDS ?= 10800

@@ -1,4 +1,7 @@
 // Leaves and a root, joined by a network in memory: workers 0 and 1 in rack 0, worker 2 in rack 1.
+#include <array>
+#include <numeric>
+
 #include "leaf_config.h"
 #include "shard_fixture.h"
 #include "thc/errors.h"
@@ -579,6 +582,19 @@ TEST_F(Rack, ARootOfOtherThreadsIsNotUsed) {
   ASSERT_TRUE(leaves[0].shard->job_events().pop(event));
   EXPECT_EQ(event.change, JobChange::kOtherShards);
   EXPECT_EQ(event.shards, 2);
+}
+
+TEST(LeafConfig, SettingsOfARackAreThoseOfASwitch) {  // the same number as in tests/p4/thc_switch/test_upstream.py
+  std::array<std::uint16_t, 16> values;
+  std::iota(values.begin(), values.end(), std::uint16_t{0});
+  const JobConfig config{.num_workers = 6,
+                         .value_bits = 8,
+                         .quorum = 6,
+                         .settings_hash = 0x01020304,
+                         .codes_per_packet = 1024,
+                         .slots_asked = 0,
+                         .table = LookupTable(4, values)};
+  EXPECT_EQ(make_leaf({}, 1, {"0-2", "3-5"}).towards_root(config).settings_hash, 0x1547ae0eU);
 }
 
 TEST(LeafConfig, SaysWhatIsWrongWithRacks) {

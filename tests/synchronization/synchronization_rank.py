@@ -232,6 +232,9 @@ def states_that_keep_their_dtype(rank: Rank) -> dict[str, Any]:
     model = nn.Linear(30, 30).bfloat16()
     optimizer = MasterWeights(model.parameters(), lr=0.1)
     optimizer.keep({"numbers": [1, 2.5, None, (True, "text")], 3: rank.rank})
+    if rank.rank != 0:  # turns it into bfloat16, as after a checkpoint
+        optimizer.load_state_dict(optimizer.state_dict())
+        assert optimizer.state[model.weight]["master"].dtype == torch.bfloat16
     synchronize_parameters(model, optimizer)
     entry = optimizer.state[model.weight]
     return {"master": entry["master"], "extra": entry["extra"]}

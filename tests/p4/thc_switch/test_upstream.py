@@ -15,7 +15,9 @@ from byteps_thc.errors import ConfigurationError
 from thc_p4_model.switch import Switch
 from thc_switch import Deployment, allocate, limits, plan
 from thc_switch.controls import JobCheck, Leaf
+from thc_switch.hello import JobConfig
 from thc_switch.plan import Operation
+from thc_switch.root_link import rack_settings_hash
 from thc_switch.targets import bfshell, bmv2
 from thc_switch.targets.grpc import DEFAULT_ADDRESS, GrpcControl
 from thc_switch.targets.model import ModelControl
@@ -97,6 +99,24 @@ def test_the_root_must_be_able_to_add_the_racks(describe: Describe, a_job: MakeF
 def test_all_workers_of_a_job_count(describe: Describe, a_job: MakeFields) -> None:
     with pytest.raises(ConfigurationError, match=r"50 \* 6 workers = 300 does not fit"):
         describe([a_job(thc={"granularity": 50, "p": 1 / 32}, upstream=upstream())])
+
+
+def test_settings_of_a_rack_are_those_of_thc_ps(leaf: Deployment) -> None:
+    """The same number as in tests/ps_software/shard_rack_test.cc: racks of switches and of servers meet at one root."""
+    config = JobConfig(
+        num_workers=6,
+        code_bits=4,
+        value_bits=8,
+        granularity=15,
+        table=tuple(range(16)),
+        codes_per_packet=1024,
+        quorum=6,
+        settings_hash=0x01020304,
+        slots_asked=0,
+    )
+    upstream = leaf.jobs[0].upstream
+    assert upstream is not None
+    assert rack_settings_hash(config, upstream) == 0x1547AE0E
 
 
 def test_as_many_leaves_as_the_tables_hold(describe: Describe, a_job: MakeFields) -> None:
