@@ -84,7 +84,8 @@ class FlatEngine(Engine):
         self._clock = clock or WorkClock()
         self._ended: InputError | None = None
         self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
-        self._layouts = Layouts(self._in_flight, state.rollback)
+        # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
+        self._layouts: Layouts[Layout] = Layouts(self._in_flight, moving=state.rollback.release)
         stages = Stages(
             state.recorder,
             state.rollback,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,7 +19,6 @@ from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.in_flight import InFlight
 from byteps_thc.pipeline.piece import Extent, PlacedPiece, Round
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.staging import Staging
 from byteps_thc.transport.communicator import ExactSum, Waitable
@@ -148,19 +147,34 @@ class Layout:
             self.residual.index_fill_(0, self._clear_index, 0.0)
 
 
-class Layouts:
-    """Those of an engine, by key."""
+class NamedLayout(Protocol):
+    """What an engine keeps for gradients of one layout. key: of these. names: of their parameters."""
 
-    def __init__(self, in_flight: InFlight[Any], rollback: Rollback[Any]) -> None:
-        self._in_flight, self._rollback = in_flight, rollback
-        self._known: dict[str, tuple[object, Layout]] = {}
+    @property
+    def key(self) -> str:
+        """See above."""
 
-    def known(self, key: str, kind: object) -> Layout | None:
+    @property
+    def names(self) -> frozenset[str]:
+        """See above."""
+
+
+LayoutT = TypeVar("LayoutT", bound=NamedLayout)
+
+
+class Layouts(Generic[LayoutT]):
+    """Those of an engine, by key. moving: called before parameters leave a layout for another one."""
+
+    def __init__(self, in_flight: InFlight[Any], moving: Callable[[], None] = lambda: None) -> None:
+        self._in_flight, self._moving = in_flight, moving
+        self._known: dict[str, tuple[object, LayoutT]] = {}
+
+    def known(self, key: str, kind: object) -> LayoutT | None:
         """Return that of a key, if there is one of that kind: size and parameters."""
         known = self._known.get(key)
         return known[1] if known is not None and known[0] == kind else None
 
-    def make_room(self, layout: Layout) -> None:
+    def make_room(self, layout: LayoutT) -> None:
         """Call before a new one gets its residual; InputError when its parameters are in flight in another layout.
 
         A parameter lies in one gradient: those it was in before, as before DDP rebuilt its buckets, are forgotten.
@@ -169,12 +183,11 @@ class Layouts:
         if stale & self._in_flight.keys():
             raise InputError(f"buffer {layout.key!r} has parameters of buffers in flight")
         if stale:
-            # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
-            self._rollback.release()
+            self._moving()
         for key in stale:
             del self._known[key]
 
-    def add(self, kind: object, layout: Layout) -> None:
+    def add(self, kind: object, layout: LayoutT) -> None:
         """Take in a new one; `kind`: as known() has it."""
         self._known[layout.key] = kind, layout
 

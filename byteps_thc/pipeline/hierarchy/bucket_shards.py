@@ -52,10 +52,6 @@ class BucketShards:
         )
         self.staging: Staging = NoStaging() if gradient.device == device else make_staging(gradient, recorder)
 
-    def fits(self, buffer: GradientBuffer) -> bool:
-        """Whether the buffer has this layout."""
-        return self.size == buffer.gradient.numel() and self.parameters == buffer.parameters
-
     def fill(self, matrix: Tensor, gradient: Tensor) -> None:
         """Write a gradient to matrix[ranks, columns], and zeros to the padding."""
         if self.padded:

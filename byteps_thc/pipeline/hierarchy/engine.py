@@ -25,21 +25,16 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.non_root import NonRootEngine
 from byteps_thc.pipeline.in_flight import InFlight
+from byteps_thc.pipeline.layout import Layouts, NamedLayout
 from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
 
 
-class NodeLayout(Protocol):
-    """What an exchange keeps for buffers of one layout. names: of the parameters. staging: brings gradients to where
-    they are exchanged.
-    """
+class NodeLayout(NamedLayout, Protocol):
+    """What an exchange keeps for buffers of one layout. staging: brings gradients to where they are exchanged."""
 
-    names: frozenset[str]
     staging: Staging
-
-    def fits(self, buffer: GradientBuffer) -> bool:
-        """Whether the buffer has this layout."""
 
 
 LayoutT = TypeVar("LayoutT", bound=NodeLayout)
@@ -106,8 +101,8 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self._inner, self._exchange = inner, exchange
         self._own_recorder = StatsRecorder() if recorder is None else None
         self._recorder = recorder or self._own_recorder or StatsRecorder()
-        self._known: dict[str, LayoutT] = {}
         self._in_flight: InFlight[_Job[LayoutT]] = InFlight()
+        self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
         self._round = 0
         self._streams: tuple[SideStream, SideStream] | None = None
         self._threads: StageThreads | None = None
@@ -130,13 +125,13 @@ class NodeEngine(Engine, Generic[LayoutT]):
         if self._streams is not None and gradient.device != self._exchange.device:
             raise InputError(f"the gradient is on {gradient.device}, and compressed on {self._exchange.device}")
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
-        known = self._known.get(buffer.key)
-        new = known is None or not known.fits(buffer)
-        layout = self._new_layout(buffer) if known is None or new else known
+        kind = gradient.numel(), buffer.parameters
+        known = self._layouts.known(buffer.key, kind)
+        layout = known or self._new_layout(buffer, kind)
         if gradient.numel() == 0:
             future.set_result(gradient)
             return future
-        job = _Job(buffer, layout, self._round, new, future, host=gradient)
+        job = _Job(buffer, layout, self._round, known is None, future, host=gradient)
         self._round += 1
         self._in_flight.begin(buffer.key, job)
         if self._threads is not None:
@@ -202,15 +197,10 @@ class NodeEngine(Engine, Generic[LayoutT]):
         if self._threads is not None:
             self._threads.join()
 
-    def _new_layout(self, buffer: GradientBuffer) -> LayoutT:
+    def _new_layout(self, buffer: GradientBuffer, kind: object) -> LayoutT:
         layout = self._exchange.layout(buffer, self._recorder)
-        # A parameter lies in one buffer: those it was in before DDP rebuilt its buckets are gone.
-        stale = {key for key, known in self._known.items() if key == buffer.key or known.names & layout.names}
-        if stale & self._in_flight.keys():
-            raise InputError(f"buffer {buffer.key!r} has parameters of buffers in flight")
-        for key in stale:
-            del self._known[key]
-        self._known[buffer.key] = layout
+        self._layouts.make_room(layout)
+        self._layouts.add(kind, layout)
         return layout
 
     def _begin(self, job: _Job[LayoutT]) -> None:

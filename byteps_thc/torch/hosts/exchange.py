@@ -17,16 +17,12 @@ from byteps_thc.torch.hosts.group import HostGroup
 
 
 class HostLayout:
-    """Buffers of a layout are averaged as they are. names: none; BytePS's lanes never cut buffers in another way."""
-
-    names: frozenset[str] = frozenset()
+    """Buffers of a layout are averaged as they are."""
 
     def __init__(self, buffer: GradientBuffer, recorder: StatsRecorder) -> None:
+        self.key = buffer.key
+        self.names = frozenset(part.name for part in buffer.parameters)
         self.staging = make_staging(buffer.gradient, recorder)
-
-    def fits(self, buffer: GradientBuffer) -> bool:  # noqa: ARG002
-        """See names."""
-        return True
 
 
 class RootExchange(NodeExchange[HostLayout]):
