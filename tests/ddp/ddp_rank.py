@@ -166,7 +166,7 @@ def autocast_and_scaler(rank: Rank) -> dict[str, Any]:
     untouched = all(torch.equal(after[name], residual) for name, residual in residuals.items())
     finite = bool(training.gradients().isfinite().all())
     scaled_by = scaler.get_scale() / 1024.0
-    training.state._scaling.begin_backward()
+    training.state._steps.scaling.begin_backward()
     rescaled = training.state.state_dict()["residuals"]
     result = {"skipped": skipped, "untouched": untouched, "finite": finite, "scaled_by": scaled_by}
     result["followed"] = all(torch.equal(rescaled[name], residual * scaled_by) for name, residual in after.items())
