@@ -18,6 +18,7 @@ packages=(g++ cmake ninja-build ccache
 byteps_packages=(make libnuma-dev)
 build_tools=('scikit-build-core>=0.10' 'pybind11>=3' 'flit_core>=3.11')
 extras=demo
+test_module=OFF
 case $purpose in
   demo) ;;
   demo-switch) packages+=(iproute2) ;;
@@ -26,6 +27,7 @@ case $purpose in
   test)
     packages+=(libgtest-dev libgmock-dev iproute2)
     extras+=,test,docs
+    test_module=ON
     ;;
   all)
     packages+=(libgtest-dev libgmock-dev libbenchmark-dev iproute2 git shellcheck clang-14 libclang-rt-14-dev)
@@ -34,6 +36,7 @@ case $purpose in
     # For tests of `thc testbed`; not on people's machines, where it would start to serve.
     [[ ${CI:-} != true ]] || packages+=(openssh-server)
     extras+=,test,docs,lint
+    test_module=ON
     ;;
   *)
     echo "setup: unknown purpose '$purpose' (demo, demo-switch, byteps, model-check, test or all)" >&2
@@ -99,7 +102,7 @@ install_build_tools() {
 install_project() {
   local state
   state="$extras $(digest byteps_thc p4/programs p4/thc_switch worker_dpdk ps_software tables cmake \
-    CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt)"
+    tests/csrc/python tests/csrc/use_instruction_set.* tests/CMakeLists.txt CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt)"
   [[ $state == "$(cat "$stamps/project" 2>/dev/null)" ]] && return
   install_build_tools
   say "Building byteps_thc and thc-ps, installing them and what they need ($extras) into $venv (a few minutes the first time)"
@@ -108,7 +111,8 @@ install_project() {
   fi
   # Earlier versions of byteps_thc have the P4 model in them, and take it along when they go.
   rm -f "$stamps/model"
-  "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt ".[$extras]"
+  "$venv/bin/pip" install -qq --no-build-isolation --constraint scripts/constraints.txt \
+    --config-settings=cmake.define.THC_BUILD_TEST_MODULE="$test_module" ".[$extras]"
   echo "$state" >"$stamps/project"
 }
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from _core_test import SlotOutcome, SlotPool
 from ratio import Row, medians_us, report
 from switch_lab.jobs import CODES_PER_PACKET, VALUE_BITS, Job
 from switch_lab.lab import Lab
 from switch_lab.targets.model import ModelTarget, tna, v1model
-
-from byteps_thc._core import SlotOutcome, SlotPool
 
 LIMIT_MS = 20
 CODES = np.random.default_rng(1).integers(0, 16, CODES_PER_PACKET, dtype=np.uint8)

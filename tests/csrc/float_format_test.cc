@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include "csrc/kernel_fixture.h"
+#include "csrc/naive/twins.h"
 
 namespace thc::testing {
 namespace {
 
-class FloatFormats : public EveryInstructionSet {};
+class FloatFormats : public BesideNaiveTwin {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(FloatFormats);
 
 TEST_P(FloatFormats, EveryHalfPrecisionValueSurvives) {
@@ -39,9 +39,9 @@ TEST_P(FloatFormats, RoundingEqualsNaive) {
     }
   }
   for (const FloatFormat format : {FloatFormat::kFp16, FloatFormat::kBf16}) {
-    expect_same<std::vector<std::uint16_t>>([&] {
+    expect_same<std::vector<std::uint16_t>>([&](const Kernels& kernels) {
       std::vector<std::uint16_t> out(values.size());
-      from_fp32(values.data(), values.size(), {out.data(), format});
+      kernels.from_fp32(values.data(), values.size(), {out.data(), format});
       return out;
     });
   }

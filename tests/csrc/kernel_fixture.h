@@ -1,4 +1,4 @@
-// Runs a kernel with its naive twin and with every instruction set of the machine.
+// Runs a kernel with every instruction set of the machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,14 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "csrc/use_instruction_set.h"
 #include "thc/block_layout.h"
-#include "thc/instruction_set.h"
 #include "thc/lookup_table.h"
 #include "thc/philox.h"
 
@@ -111,15 +110,6 @@ inline LookupTable uneven_table(unsigned bits, unsigned stretch = 1) {
 class EveryInstructionSet : public ::testing::TestWithParam<std::string> {
  protected:
   void TearDown() override { use_instruction_set(std::nullopt); }
-
-  /// Results of `kernel` from the naive twin and from the instruction set under test.
-  template <typename Result>
-  void expect_same(const std::function<Result()>& kernel) {
-    use_instruction_set(kNaive);
-    const Result expected = kernel();
-    use_instruction_set(GetParam());
-    EXPECT_EQ(kernel(), expected);
-  }
 };
 
 #define THC_INSTANTIATE_EVERY_INSTRUCTION_SET(suite)                                   \

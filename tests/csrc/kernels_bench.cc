@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "csrc/use_instruction_set.h"
 #include "thc/bit_stream.h"
 #include "thc/decode.h"
-#include "thc/instruction_set.h"
 #include "thc/lookup_sum.h"
 #include "thc/quantization.h"
 #include "thc/rotation.h"
@@ -41,13 +41,12 @@ struct Partition {
     for (float& value : gradient) {
       value = normal(generator);
     }
+    block_norms({gradient.data(), FloatFormat::kFp32}, nullptr, layout, norms.data());
     encode(false);
     lookup_sum(codes.data(), layout.padded(), table, Accumulate::kWrite, sums.data());
   }
 
-  void rotate_gradient() {
-    rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data(), norms.data());
-  }
+  void rotate_gradient() { rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data()); }
   void quantize_rotated(bool keep_error) {
     quantize(rotated.data(), norms.data(), layout, table, {kThreshold, kKey, {1, 0x8000}, keep_error}, codes.data());
   }
@@ -84,12 +83,12 @@ BENCHMARK(bench_memcpy)->Unit(benchmark::kMicrosecond);
 
 template <typename Kernel>
 void run(benchmark::State& state, const std::string& instruction_set, Kernel kernel) {
-  use_instruction_set(instruction_set);
+  testing::use_instruction_set(instruction_set);
   for (auto _ : state) {
     kernel();
     benchmark::ClobberMemory();
   }
-  use_instruction_set(std::nullopt);
+  testing::use_instruction_set(std::nullopt);
 }
 
 template <typename Kernel>

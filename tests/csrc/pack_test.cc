@@ -3,13 +3,13 @@
 #include <cstring>
 #include <utility>
 
-#include "csrc/kernel_fixture.h"
+#include "csrc/naive/twins.h"
 #include "thc/bit_stream.h"
 
 namespace thc::testing {
 namespace {
 
-class Pack : public EveryInstructionSet {
+class Pack : public BesideNaiveTwin {
  protected:
   template <class Number>
   void expect_like_naive(unsigned bits, std::size_t size) {
@@ -19,11 +19,11 @@ class Pack : public EveryInstructionSet {
     if (size > 0) {
       std::memcpy(numbers.data(), bytes.data(), bytes.size());
     }
-    expect_same<std::pair<std::vector<std::uint8_t>, std::vector<Number>>>([&] {
+    expect_same<std::pair<std::vector<std::uint8_t>, std::vector<Number>>>([&](const Kernels& kernels) {
       Misaligned<std::uint8_t> packed(code_bytes(size, bits), 1);
       Misaligned<Number> unpacked(size, 2);
-      pack(numbers.data(), size, bits, packed.data());
-      unpack(packed.data(), size, bits, unpacked.data());
+      kernels.pack(numbers.data(), size, bits, packed.data());
+      kernels.unpack(packed.data(), size, bits, unpacked.data());
       for (std::size_t i = 0; i < size; ++i) {
         EXPECT_EQ(unpacked.data()[i], numbers[i] & ((1U << bits) - 1U));
       }

@@ -4,27 +4,29 @@
 #include <limits>
 #include <tuple>
 
-#include "csrc/kernel_fixture.h"
+#include "csrc/naive/twins.h"
 #include "thc/bit_stream.h"
 
 namespace thc::testing {
 namespace {
 
 constexpr float kThreshold = 2.0F;
+constexpr Kernels kVector{.naive = false};
 
-class Quantization : public EveryInstructionSet {};
+class Quantization : public BesideNaiveTwin {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Quantization);
 
 /// Codes, errors and number of clamped coordinates.
 using Quantized = std::tuple<std::vector<std::uint8_t>, std::vector<std::uint32_t>, std::size_t>;
 
-Quantized run_quantize(const std::vector<float>& x, const std::vector<float>& max_norms, const BlockLayout& layout,
-                       const LookupTable& table, bool keep_error, std::size_t misalignment = 0) {
+Quantized run_quantize(const Kernels& kernels, const std::vector<float>& x, const std::vector<float>& max_norms,
+                       const BlockLayout& layout, const LookupTable& table, bool keep_error,
+                       std::size_t misalignment = 0) {
   Misaligned<float> rotated(x, misalignment);
   Misaligned<float> norms(max_norms, misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(layout.padded(), table.bits()), misalignment);
   const QuantizeOptions options{kThreshold, kKey, {4, 0x5555}, keep_error};
-  const std::size_t clamped = quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
+  const std::size_t clamped = kernels.quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
   return {codes.values(), bits_of(rotated.values()), clamped};
 }
 
@@ -38,7 +40,9 @@ TEST_P(Quantization, EqualsNaiveForAllBitsAndSizes) {
         const BlockLayout layout(size, 1024);
         const std::vector<float> x = normal_floats(layout.padded());
         const std::vector<float> norms(layout.blocks(), 0.9F);
-        expect_same<Quantized>([&] { return run_quantize(x, norms, layout, table, size % 2 == 0, size % 5); });
+        expect_same<Quantized>([&](const Kernels& kernels) {
+          return run_quantize(kernels, x, norms, layout, table, size % 2 == 0, size % 5);
+        });
       }
     }
   }
@@ -48,7 +52,8 @@ TEST_P(Quantization, EqualsNaiveForAMillionCoordinates) {
   const BlockLayout layout(std::size_t{1} << 20, kDefaultRotationBlock);
   const std::vector<float> x = normal_floats(layout.padded());
   const std::vector<float> norms(layout.blocks(), 1.0F);
-  expect_same<Quantized>([&] { return run_quantize(x, norms, layout, uneven_table(4), true); });
+  expect_same<Quantized>(
+      [&](const Kernels& kernels) { return run_quantize(kernels, x, norms, layout, uneven_table(4), true); });
 }
 
 TEST_P(Quantization, EqualsNaiveForExtremeNorms) {
@@ -60,7 +65,9 @@ TEST_P(Quantization, EqualsNaiveForExtremeNorms) {
   x[64 * 6 + 1] = kInfinity;
   x[64 * 6 + 2] = -kInfinity;
   for (const bool keep_error : {false, true}) {
-    expect_same<Quantized>([&] { return run_quantize(x, extremes, layout, uneven_table(4), keep_error); });
+    expect_same<Quantized>([&](const Kernels& kernels) {
+      return run_quantize(kernels, x, extremes, layout, uneven_table(4), keep_error);
+    });
   }
 }
 
@@ -76,7 +83,8 @@ TEST_P(Quantization, EqualsNaiveAroundTheLimit) {
         const float steps = static_cast<float>(i % 17) - 8.0F;
         x[i] = (i % 2 == 0 ? 1.0F : -1.0F) * kThreshold * norm * (1.0F + steps * 0x1p-24F);
       }
-      expect_same<Quantized>([&] { return run_quantize(x, {norm}, layout, table, true, 1); });
+      expect_same<Quantized>(
+          [&](const Kernels& kernels) { return run_quantize(kernels, x, {norm}, layout, table, true, 1); });
     }
   }
 }
@@ -86,7 +94,7 @@ TEST_P(Quantization, ZeroAndNonFiniteNorms) {
   const BlockLayout layout(128, 64);
   const std::vector<float> x(128, 0.0F);
   const auto [codes, errors, clamped] =
-      run_quantize(x, {0.0F, std::numeric_limits<float>::infinity()}, layout, identity_table(4), true);
+      run_quantize(kVector, x, {0.0F, std::numeric_limits<float>::infinity()}, layout, identity_table(4), true);
   for (std::size_t i = 0; i < 64; ++i) {  // 7.5 rounds to one of the middle codes
     EXPECT_TRUE(read_code(codes.data(), i, 4) == 7 || read_code(codes.data(), i, 4) == 8);
     EXPECT_EQ(read_code(codes.data(), 64 + i, 4), 0U);
@@ -101,7 +109,7 @@ TEST_P(Quantization, CodesAboveTheGranularityAreNotUsed) {
   const std::vector<float> x = normal_floats(layout.padded());
   for (const std::uint16_t granularity : {1, 7, 14}) {
     const std::vector<float> norms(layout.blocks(), 0.5F);
-    const auto [codes, errors, clamped] = run_quantize(x, norms, layout, short_table(4, granularity), false);
+    const auto [codes, errors, clamped] = run_quantize(kVector, x, norms, layout, short_table(4, granularity), false);
     std::uint32_t largest = 0;
     for (std::size_t i = 0; i < layout.padded(); ++i) {
       largest = std::max<std::uint32_t>(largest, read_code(codes.data(), i, 4));
@@ -117,7 +125,7 @@ TEST_P(Quantization, IsUnbiasedInsideTheRange) {
   const BlockLayout layout(std::size_t{1} << 16, 65536);
   for (const float value : {-1.7F, -0.31F, 0.0F, 0.5F, 1.99F}) {
     const std::vector<float> x(layout.padded(), value);
-    const auto [codes, errors, clamped] = run_quantize(x, {1.0F}, layout, table, true);
+    const auto [codes, errors, clamped] = run_quantize(kVector, x, {1.0F}, layout, table, true);
     double error = 0;
     for (const std::uint32_t bits : errors) {
       error += static_cast<double>(std::bit_cast<float>(bits));
@@ -135,7 +143,7 @@ TEST_P(Quantization, CountsAndClampsOutliers) {
   x[3] = 2.5F;
   x[5] = -100.0F;
   x[6] = 2.0F;  // the limit itself
-  const auto [codes, errors, clamped] = run_quantize(x, {1.0F}, layout, identity_table(4), true);
+  const auto [codes, errors, clamped] = run_quantize(kVector, x, {1.0F}, layout, identity_table(4), true);
   EXPECT_EQ(clamped, 2U);
   EXPECT_EQ(read_code(codes.data(), 3, 4), 15U);
   EXPECT_EQ(read_code(codes.data(), 5, 4), 0U);

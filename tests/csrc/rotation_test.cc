@@ -3,20 +3,23 @@
 #include <cmath>
 #include <tuple>
 
-#include "csrc/kernel_fixture.h"
+#include "csrc/naive/twins.h"
 
 namespace thc::testing {
 namespace {
 
-class Rotation : public EveryInstructionSet {};
+class Rotation : public BesideNaiveTwin {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Rotation);
 
 using Rotated = std::tuple<std::vector<std::uint32_t>, std::vector<std::uint32_t>>;
 
-Rotated run_rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, std::size_t misalignment) {
+/// Rotated blocks and their norms before that.
+Rotated run_rotate(const Kernels& kernels, ConstFloats gradient, const float* residual, const BlockLayout& layout,
+                   std::size_t misalignment) {
   Misaligned<float> rotated(layout.padded(), misalignment);
   Misaligned<float> norms(layout.blocks(), misalignment);
-  rotate(gradient, residual, layout, kKey, rotated.data(), norms.data());
+  kernels.rotate(gradient, residual, layout, kKey, rotated.data());
+  kernels.block_norms(gradient, residual, layout, norms.data());
   return {bits_of(rotated.values()), bits_of(norms.values())};
 }
 
@@ -26,7 +29,9 @@ TEST_P(Rotation, EqualsNaiveForAllSizesAndBlocks) {
       SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block));
       const std::vector<float> gradient = normal_floats(size);
       const BlockLayout layout(size, block);
-      expect_same<Rotated>([&] { return run_rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, 0); });
+      expect_same<Rotated>([&](const Kernels& kernels) {
+        return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, nullptr, layout, 0);
+      });
     }
   }
 }
@@ -37,7 +42,9 @@ TEST_P(Rotation, EqualsNaiveForLargeBlocks) {
   for (std::size_t block = std::size_t{1} << 15; block <= kMaxRotationBlock; block *= 2) {
     SCOPED_TRACE("block " + std::to_string(block));
     const BlockLayout layout(size, block);
-    expect_same<Rotated>([&] { return run_rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, 0); });
+    expect_same<Rotated>([&](const Kernels& kernels) {
+      return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, nullptr, layout, 0);
+    });
   }
 }
 
@@ -52,23 +59,24 @@ TEST_P(Rotation, EqualsNaiveWithResidualFormatsAndMisalignment) {
         Misaligned<std::uint8_t> gradient(size * float_bytes(format), misalignment);
         naive::from_fp32(values.data(), size, {gradient.data(), format});
         Misaligned<float> carried(residual, misalignment);
-        expect_same<Rotated>(
-            [&] { return run_rotate({gradient.data(), format}, carried.data(), layout, misalignment); });
+        expect_same<Rotated>([&](const Kernels& kernels) {
+          return run_rotate(kernels, {gradient.data(), format}, carried.data(), layout, misalignment);
+        });
       }
     }
   }
 }
 
-TEST_P(Rotation, BlockNormsEqualThoseOfRotate) {
+TEST_P(Rotation, BlockNormsEqualNaiveWithResidual) {
   for (const std::size_t size : kSizes) {
     const BlockLayout layout(size, 1024);
     const std::vector<float> gradient = normal_floats(size);
     const std::vector<float> residual = normal_floats(size, 3);
-    use_instruction_set(GetParam());
-    std::vector<float> norms(layout.blocks());
-    block_norms({gradient.data(), FloatFormat::kFp32}, residual.data(), layout, norms.data());
-    EXPECT_EQ(bits_of(norms),
-              std::get<1>(run_rotate({gradient.data(), FloatFormat::kFp32}, residual.data(), layout, 0)));
+    expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
+      std::vector<float> norms(layout.blocks());
+      kernels.block_norms(ConstFloats{gradient.data(), FloatFormat::kFp32}, residual.data(), layout, norms.data());
+      return bits_of(norms);
+    });
   }
 }
 
@@ -78,10 +86,10 @@ TEST_P(Rotation, InverseEqualsNaive) {
       SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block));
       const BlockLayout layout(size, block);
       const std::vector<float> rotated = normal_floats(layout.padded());
-      expect_same<std::vector<std::uint32_t>>([&] {
+      expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
         Misaligned<float> scratch(rotated, 3);
         Misaligned<float> out(size, 1);
-        inverse_rotate(scratch.data(), layout, kKey, out.data());
+        kernels.inverse_rotate(scratch.data(), layout, kKey, out.data());
         return bits_of(out.values());
       });
     }
@@ -91,10 +99,10 @@ TEST_P(Rotation, InverseEqualsNaive) {
 TEST_P(Rotation, InverseEqualsNaiveForAMillionCoordinates) {
   const BlockLayout layout((std::size_t{1} << 20) + 12345, kDefaultRotationBlock);
   const std::vector<float> rotated = normal_floats(layout.padded());
-  expect_same<std::vector<std::uint32_t>>([&] {
+  expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
     Misaligned<float> scratch(rotated, 1);
     Misaligned<float> out(layout.coordinates(), 2);
-    inverse_rotate(scratch.data(), layout, kKey, out.data());
+    kernels.inverse_rotate(scratch.data(), layout, kKey, out.data());
     return bits_of(out.values());
   });
 }
@@ -105,7 +113,8 @@ TEST_P(Rotation, InverseRestoresGradientAndNormIsPreserved) {
   const BlockLayout layout(gradient.size(), kDefaultRotationBlock);
   std::vector<float> rotated(layout.padded());
   std::vector<float> norms(layout.blocks());
-  rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data(), norms.data());
+  rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data());
+  block_norms({gradient.data(), FloatFormat::kFp32}, nullptr, layout, norms.data());
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     double squares = 0;
     for (std::size_t j = layout.offset(b); j < layout.offset(b) + layout.size(b); ++j) {

@@ -8,6 +8,7 @@ import zlib
 from typing import Any
 
 import numpy as np
+import reference
 import torch
 from named_compressor import NamedCompressor
 from torch import Tensor
@@ -102,9 +103,7 @@ class Simulation:
             compressor.begin(name, gradient, **key)
             for compressor, gradient in zip(self.compressors, gradients, strict=True)
         ]
-        max_norms = np.zeros_like(partitions[0].norms)
-        for partition in partitions:
-            _core.max_norms(partition.norms, max_norms, add=True)
+        max_norms = reference.max_norms([partition.norms for partition in partitions])
         resolved = self.compressors[0].resolved
         sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
         for compressor, partition in zip(self.compressors, partitions, strict=True):

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "thc/instruction_set.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "io/sip_hash.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -327,8 +325,8 @@ void hash_any(std::span<const SipMessage> messages, std::span<Hash> hashes) noex
   constexpr std::size_t kMost = 64;  // sorted at a time
   while (!messages.empty()) {
     const auto some = messages.first(std::min(messages.size(), kMost));
-    if (some.size() == 1 || naive_selected()) {
-      for (std::size_t i = 0; i < some.size(); ++i) hashes[i] = hash_one(some[i], Hash{});
+    if (some.size() == 1) {
+      hashes[0] = hash_one(some[0], Hash{});
     } else {
       // Neighbours of one length: a group takes as long as its longest.
       std::array<std::uint8_t, kMost> order;

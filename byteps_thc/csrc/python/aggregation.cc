@@ -33,23 +33,11 @@ void lookup_sum_array(const py::array& codes, const py::array& values, py::array
   }
 }
 
-void max_norms_array(const py::array& norms, py::array maximum, bool add) {
-  const auto count = static_cast<std::size_t>(norms.size());
-  const float* in = input<float>(norms, "norms", count);
-  float* out = output<float>(maximum, "maximum", count);
-  const py::gil_scoped_release unlocked;
-  max_norms(in, count, add ? Accumulate::kAdd : Accumulate::kWrite, out);
-}
-
 }  // namespace
 
 void register_aggregation(py::module_& module) {
-  module.def(
-      "table_hash", [](unsigned bits, const py::array& values) { return table_input(values, bits).hash(); },
-      py::arg("bits"), py::arg("values"));
   module.def("lookup_sum", &lookup_sum_array, py::arg("codes"), py::arg("values"), py::arg("aggregate"), py::kw_only(),
              py::arg("bits"), py::arg("add"), py::arg("pool") = py::none());
-  module.def("max_norms", &max_norms_array, py::arg("norms"), py::arg("maximum"), py::kw_only(), py::arg("add"));
 }
 
 }  // namespace thc::python

@@ -55,16 +55,6 @@ Aggregate checked(const AggregateArguments& arguments, const BlockLayout& layout
   return aggregate;
 }
 
-void dequantize_array(const py::array& aggregate, const py::array& contributions, const py::array& max_norms,
-                      py::array rotated, std::size_t coordinates, std::size_t codes_per_chunk,
-                      std::size_t rotation_block, std::size_t granularity, float threshold) {
-  const BlockLayout layout(coordinates, rotation_block);
-  const Aggregate in = checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold}, layout);
-  float* out = output<float>(rotated, "rotated", layout.padded());
-  const py::gil_scoped_release unlocked;
-  dequantize(in, layout, out);
-}
-
 void decode_array(const py::array& aggregate, const py::array& contributions, const py::array& max_norms, py::array out,
                   std::size_t coordinates, std::size_t codes_per_chunk, std::size_t rotation_block,
                   std::size_t granularity, float threshold, std::uint64_t seed, std::uint32_t tensor,
@@ -79,9 +69,6 @@ void decode_array(const py::array& aggregate, const py::array& contributions, co
 }  // namespace
 
 void register_decode(py::module_& module) {
-  module.def("dequantize", &dequantize_array, py::arg("aggregate"), py::arg("contributions"), py::arg("max_norms"),
-             py::arg("rotated"), py::kw_only(), py::arg("coordinates"), py::arg("codes_per_chunk"),
-             py::arg("rotation_block"), py::arg("granularity"), py::arg("threshold"));
   module.def("decode", &decode_array, py::arg("aggregate"), py::arg("contributions"), py::arg("max_norms"),
              py::arg("out"), py::kw_only(), py::arg("coordinates"), py::arg("codes_per_chunk"),
              py::arg("rotation_block"), py::arg("granularity"), py::arg("threshold"), py::arg("seed"),

@@ -7,11 +7,6 @@ namespace thc::python {
 
 namespace py = pybind11;
 
-void register_instruction_sets(py::module_& module) {
-  module.def("instruction_sets", &instruction_sets);
-  module.def(
-      "use_instruction_set", [](const std::optional<std::string>& name) { use_instruction_set(name); },
-      py::arg("name").none(true));
-}
+void register_instruction_sets(py::module_& module) { module.def("instruction_sets", &instruction_sets); }
 
 }  // namespace thc::python

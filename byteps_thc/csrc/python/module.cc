@@ -13,6 +13,5 @@ PYBIND11_MODULE(_core, module) {
   thc::python::register_quantization(module);
   thc::python::register_aggregation(module);
   thc::python::register_decode(module);
-  thc::python::register_slot_pool(module);
   thc::python::register_instruction_sets(module);
 }

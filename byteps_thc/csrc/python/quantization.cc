@@ -21,21 +21,6 @@ void check_threshold(float threshold) {
   }
 }
 
-std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::array codes, std::size_t coordinates,
-                           std::size_t rotation_block, const py::array& values, unsigned bits, float threshold,
-                           std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, std::uint32_t domain,
-                           std::uint16_t phase, bool keep_error) {
-  const BlockLayout layout(coordinates, rotation_block);
-  const LookupTable table = table_input(values, bits);
-  check_threshold(threshold);
-  float* in = keep_error ? output<float>(rotated, "rotated", layout.padded())
-                         : const_cast<float*>(input<float>(rotated, "rotated", layout.padded()));
-  const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
-  auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
-  const py::gil_scoped_release unlocked;
-  return quantize(in, norms, layout, table, {threshold, {seed, tensor, round}, {domain, phase}, keep_error}, packed);
-}
-
 std::size_t encode_array(const py::array& gradient, std::optional<py::array> residual, const py::array& max_norms,
                          py::array codes, std::size_t rotation_block, const py::array& values, unsigned bits,
                          float threshold, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
@@ -93,10 +78,6 @@ void register_quantization(py::module_& module) {
              py::arg("pool") = py::none());
   module.def("unpack", &unpack_array, py::arg("packed"), py::arg("numbers"), py::kw_only(), py::arg("bits"),
              py::arg("pool") = py::none());
-  module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
-             py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
-             py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
-             py::arg("phase"), py::arg("keep_error"));
   module.def("encode", &encode_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("max_norms"),
              py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),

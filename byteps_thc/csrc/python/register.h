@@ -11,7 +11,6 @@ void register_rotation(pybind11::module_& module);
 void register_quantization(pybind11::module_& module);
 void register_aggregation(pybind11::module_& module);
 void register_decode(pybind11::module_& module);
-void register_slot_pool(pybind11::module_& module);
 void register_instruction_sets(pybind11::module_& module);
 
 }  // namespace thc::python

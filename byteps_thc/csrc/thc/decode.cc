@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "thc/affine_map.h"
-#include "thc/instruction_set.h"
 #include "thc/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -79,19 +78,6 @@ HWY_INLINE LoadDequantized<Sum> block_load(const Aggregate& aggregate, std::size
 }
 
 template <class Sum>
-HWY_INLINE void dequantize_as(const Aggregate& aggregate, const BlockLayout& layout, float* rotated) {
-  std::vector<AffineMap> maps(layout.rotation_block() / kAffineGroup);
-  for (std::size_t b = 0; b < layout.blocks(); ++b) {
-    const std::size_t offset = layout.offset(b);
-    fill_affine_maps(aggregate, block_range(aggregate, b), offset, layout.size(b), 1.0F, maps.data());
-    const auto load = block_load<Sum>(aggregate, offset, maps.data());
-    for (std::size_t i = 0; i < layout.size(b); i += kLanes) {
-      hn::StoreU(load(i, i % 16), DF(), rotated + offset + i);
-    }
-  }
-}
-
-template <class Sum>
 HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out) {
   SignWindow signs(key);
   std::vector<AffineMap> maps(layout.rotation_block() / kAffineGroup);
@@ -118,11 +104,6 @@ HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout,
   }
 }
 
-HWY_ATTR void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated) {
-  aggregate.value_bits == 8 ? dequantize_as<std::uint8_t>(aggregate, layout, rotated)
-                            : dequantize_as<std::uint16_t>(aggregate, layout, rotated);
-}
-
 HWY_ATTR void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out) {
   aggregate.value_bits == 8 ? decode_as<std::uint8_t>(aggregate, layout, key, out)
                             : decode_as<std::uint16_t>(aggregate, layout, key, out);
@@ -135,17 +116,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace thc {
 
-HWY_EXPORT(dequantize);
 HWY_EXPORT(decode);
 
-void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated) {
-  naive_selected() ? naive::dequantize(aggregate, layout, rotated)
-                   : HWY_DYNAMIC_DISPATCH(dequantize)(aggregate, layout, rotated);
-}
-
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out) {
-  naive_selected() ? naive::decode(aggregate, layout, key, out)
-                   : HWY_DYNAMIC_DISPATCH(decode)(aggregate, layout, key, out);
+  HWY_DYNAMIC_DISPATCH(decode)(aggregate, layout, key, out);
 }
 
 }  // namespace thc

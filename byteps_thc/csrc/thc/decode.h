@@ -45,19 +45,11 @@ struct Aggregate {
   std::size_t first = 0;   // where in the first chunk sums and max_norms begin; a multiple of 64
 };
 
-/// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,
-/// NaN where the max norm is not finite.
-void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated);
-
-/// out[layout.coordinates()] = average gradient: dequantize and inverse_rotate in one pass per block, the factor 1/d in
-/// the map. Blocks of up to 2^16 8-bit sums whose chunks all have the same contributions are transformed as integers:
-/// t * slope with t = H sums exactly, less the limit at coordinate 0 alone, as H maps a constant to d * e0.
+/// out[layout.coordinates()] = average gradient: sum / contributions * step - limit, see ClampRange, and inverse_rotate
+/// of that, in one pass per block, the factor 1/d in the map. Before inverse_rotate, what a chunk without contributions
+/// stands for is 0, and a block whose max norm is not finite is NaN. Blocks of up to 2^16 8-bit sums whose chunks all
+/// have the same contributions are transformed as integers: t * slope with t = H sums exactly, less the limit at
+/// coordinate 0 alone, as H maps a constant to d * e0.
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 
-namespace naive {
-
-void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated);
-void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
-
-}  // namespace naive
 }  // namespace thc

@@ -30,7 +30,7 @@ std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms
       here.next_gradient = static_cast<const float*>((gradient + (first + tile)).data);
       here.next_residual = carried == nullptr ? nullptr : carried + tile;
     }
-    rotate(gradient + first, carried, part, here.key, rotated.data(), nullptr);
+    rotate(gradient + first, carried, part, here.key, rotated.data());
     clamped += quantize(rotated.data(), max_norms + first / layout.rotation_block(), part, table, here,
                         codes + code_bytes(first, table.bits()));
     if (options.keep_error) {

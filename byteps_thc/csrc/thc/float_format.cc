@@ -1,7 +1,5 @@
 #include "thc/float_format.h"
 
-#include "thc/instruction_set.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "thc/float_format.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -105,12 +103,10 @@ namespace thc {
 HWY_EXPORT(to_fp32);
 HWY_EXPORT(from_fp32);
 
-void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept {
-  naive_selected() ? naive::to_fp32(in, count, out) : HWY_DYNAMIC_DISPATCH(to_fp32)(in, count, out);
-}
+void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept { HWY_DYNAMIC_DISPATCH(to_fp32)(in, count, out); }
 
 void from_fp32(const float* in, std::size_t count, Floats out) noexcept {
-  naive_selected() ? naive::from_fp32(in, count, out) : HWY_DYNAMIC_DISPATCH(from_fp32)(in, count, out);
+  HWY_DYNAMIC_DISPATCH(from_fp32)(in, count, out);
 }
 
 }  // namespace thc

@@ -33,6 +33,7 @@ void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept;
 /// out[i] = in[i], rounded to nearest even; too large becomes infinity, NaN stays NaN.
 void from_fp32(const float* in, std::size_t count, Floats out) noexcept;
 
+/// Scalar code: for the floats that are left over by vectors.
 namespace naive {
 
 inline float fp16_to_fp32(std::uint16_t half) noexcept {

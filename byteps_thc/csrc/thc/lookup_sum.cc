@@ -1,11 +1,11 @@
 #include "thc/lookup_sum.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "thc/bit_stream.h"
 #include "thc/byte_order.h"
-#include "thc/instruction_set.h"
 #include "thc/lookup_sum_naive.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -167,14 +167,12 @@ HWY_EXPORT(lookup_sum_16);
 
 void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                 std::uint8_t* aggregate) noexcept {
-  naive_selected() ? naive::lookup_sum(codes, count, table, mode, aggregate)
-                   : HWY_DYNAMIC_DISPATCH(lookup_sum_8)(codes, count, table, mode, aggregate);
+  HWY_DYNAMIC_DISPATCH(lookup_sum_8)(codes, count, table, mode, aggregate);
 }
 
 void lookup_sum(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                 std::uint16_t* aggregate) noexcept {
-  naive_selected() ? naive::lookup_sum(codes, count, table, mode, aggregate)
-                   : HWY_DYNAMIC_DISPATCH(lookup_sum_16)(codes, count, table, mode, aggregate);
+  HWY_DYNAMIC_DISPATCH(lookup_sum_16)(codes, count, table, mode, aggregate);
 }
 
 bool has_negative_be(const std::uint8_t* norms_be, std::size_t count) noexcept {
@@ -183,13 +181,21 @@ bool has_negative_be(const std::uint8_t* norms_be, std::size_t count) noexcept {
   return (first_bytes & 0x80) != 0;
 }
 
-// One float per rotation block: too few for vectors to matter, so the naive version serves all.
+// One float per rotation block: too few for vectors to matter.
 void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mode, std::uint8_t* maximum_be) noexcept {
-  naive::max_norms_be(norms_be, count, mode, maximum_be);
-}
-
-void max_norms(const float* norms, std::size_t count, Accumulate mode, float* maximum) noexcept {
-  naive::max_norms(norms, count, mode, maximum);
+  const auto load = [](const std::uint8_t* from) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, from, sizeof(word));
+    return to_big_endian(word);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t word = load(norms_be + 4 * i);
+    if (mode == Accumulate::kAdd) {
+      word = std::max(word, load(maximum_be + 4 * i));
+    }
+    word = to_big_endian(word);
+    std::memcpy(maximum_be + 4 * i, &word, sizeof(word));
+  }
 }
 
 }  // namespace thc

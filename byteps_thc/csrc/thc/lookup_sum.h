@@ -24,7 +24,4 @@ void max_norms_be(const std::uint8_t* norms_be, std::size_t count, Accumulate mo
 /// Whether any norm has its sign bit set, which no norm has: as an integer it would be above all others.
 bool has_negative_be(const std::uint8_t* norms_be, std::size_t count) noexcept;
 
-/// The same as max_norms_be in host order.
-void max_norms(const float* norms, std::size_t count, Accumulate mode, float* maximum) noexcept;
-
 }  // namespace thc

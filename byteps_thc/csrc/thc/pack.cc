@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "thc/bit_stream.h"
-#include "thc/instruction_set.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "thc/pack.cc"
@@ -214,64 +213,23 @@ HWY_EXPORT(pack_16);
 HWY_EXPORT(unpack_8);
 HWY_EXPORT(unpack_16);
 
-template <class Number>
-void pack_bits(const Number* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
-  std::fill_n(packed, code_bytes(count, bits), std::uint8_t{0});
-  for (std::size_t i = 0; i < count * bits; ++i) {
-    const unsigned bit = (numbers[i / bits] >> (bits - 1 - i % bits)) & 1U;
-    packed[i / 8] = static_cast<std::uint8_t>(packed[i / 8] | (bit << (7 - i % 8)));
-  }
-}
-
-template <class Number>
-void unpack_bits(const std::uint8_t* packed, std::size_t count, unsigned bits, Number* numbers) noexcept {
-  std::fill_n(numbers, count, Number{0});
-  for (std::size_t i = 0; i < count * bits; ++i) {
-    const unsigned bit = (packed[i / 8] >> (7 - i % 8)) & 1U;
-    numbers[i / bits] = static_cast<Number>((numbers[i / bits] << 1) | bit);
-  }
-}
-
 }  // namespace
 
 void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
-  naive_selected() ? naive::pack(numbers, count, bits, packed)
-                   : HWY_DYNAMIC_DISPATCH(pack_8)(numbers, count, bits, packed);
+  HWY_DYNAMIC_DISPATCH(pack_8)(numbers, count, bits, packed);
 }
 
 void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
-  naive_selected() ? naive::pack(numbers, count, bits, packed)
-                   : HWY_DYNAMIC_DISPATCH(pack_16)(numbers, count, bits, packed);
+  HWY_DYNAMIC_DISPATCH(pack_16)(numbers, count, bits, packed);
 }
 
 void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept {
-  naive_selected() ? naive::unpack(packed, count, bits, numbers)
-                   : HWY_DYNAMIC_DISPATCH(unpack_8)(packed, count, bits, numbers);
+  HWY_DYNAMIC_DISPATCH(unpack_8)(packed, count, bits, numbers);
 }
 
 void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept {
-  naive_selected() ? naive::unpack(packed, count, bits, numbers)
-                   : HWY_DYNAMIC_DISPATCH(unpack_16)(packed, count, bits, numbers);
+  HWY_DYNAMIC_DISPATCH(unpack_16)(packed, count, bits, numbers);
 }
 
-namespace naive {
-
-void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
-  pack_bits(numbers, count, bits, packed);
-}
-
-void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept {
-  pack_bits(numbers, count, bits, packed);
-}
-
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept {
-  unpack_bits(packed, count, bits, numbers);
-}
-
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept {
-  unpack_bits(packed, count, bits, numbers);
-}
-
-}  // namespace naive
 }  // namespace thc
 #endif

@@ -14,12 +14,4 @@ void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::u
 void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept;
 void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept;
 
-namespace naive {
-
-void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
-void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept;
-void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept;
-
-}  // namespace naive
 }  // namespace thc

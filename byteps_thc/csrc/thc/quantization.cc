@@ -5,7 +5,6 @@
 
 #include "thc/bit_stream.h"
 #include "thc/clamp_range.h"
-#include "thc/instruction_set.h"
 #include "thc/interval_table.h"
 #include "thc/pack.h"
 
@@ -353,8 +352,7 @@ HWY_EXPORT(quantize);
 
 std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
                      const QuantizeOptions& options, std::uint8_t* codes) {
-  return naive_selected() ? naive::quantize(rotated, max_norms, layout, table, options, codes)
-                          : HWY_DYNAMIC_DISPATCH(quantize)(rotated, max_norms, layout, table, options, codes);
+  return HWY_DYNAMIC_DISPATCH(quantize)(rotated, max_norms, layout, table, options, codes);
 }
 
 }  // namespace thc

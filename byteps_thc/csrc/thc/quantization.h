@@ -29,10 +29,4 @@ struct QuantizeOptions {
 std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
                      const QuantizeOptions& options, std::uint8_t* codes);
 
-namespace naive {
-
-std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
-                     const QuantizeOptions& options, std::uint8_t* codes);
-
-}  // namespace naive
 }  // namespace thc

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "thc/instruction_set.h"
 #include "thc/norm_sum.h"
 #include "thc/scratch.h"
 
@@ -54,35 +53,20 @@ struct BlockInput {
   const float* residual;  // may be null
 };
 
-/// Where norms are not asked for.
-struct NoNorm {
-  HWY_INLINE void add(VF /*v*/, std::size_t /*lane*/) const {}
-};
-
-template <class Norm>
-struct LoadSum {
-  BlockInput input;
-  Norm norm;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
-    VF v = hn::LoadU(DF(), input.gradient + i);
-    if (input.residual != nullptr) {
-      v = hn::Add(v, hn::LoadU(DF(), input.residual + i));
-    }
-    norm.add(v, lane);
-    return v;
-  }
-};
+HWY_INLINE VF load_sum(const BlockInput& input, std::size_t i) {
+  const VF v = hn::LoadU(DF(), input.gradient + i);
+  return input.residual == nullptr ? v : hn::Add(v, hn::LoadU(DF(), input.residual + i));
+}
 
 /// Loads a block to rotate, and brings what is needed next into L2: the block is stored in strides that the hardware
 /// does not foresee.
-template <class Norm>
 struct LoadWithSigns {
-  LoadSum<Norm> sum;
+  BlockInput input;
   const std::uint8_t* signs;
   const float* rotated;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
+  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
     __builtin_prefetch(rotated + i, 1, 2);
-    return flip_signs(DF(), sum(i, lane), signs, i);
+    return flip_signs(DF(), load_sum(input, i), signs, i);
   }
 };
 
@@ -137,47 +121,34 @@ HWY_INLINE BlockInput block_input(ConstFloats gradient, const float* residual, c
   return {staging, nullptr};
 }
 
-HWY_INLINE void store_float(float value, float* to) { std::memcpy(to, &value, sizeof(value)); }
-
 HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
   float* staging = block_scratch(layout.rotation_block());
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t size = layout.size(b);
-    LoadSum<NormAccumulator> sum{block_input(gradient, residual, layout, layout.offset(b), size, staging), {}};
+    const BlockInput input = block_input(gradient, residual, layout, layout.offset(b), size, staging);
+    NormAccumulator squares;
     for (std::size_t i = 0; i < size; i += kNormLanes) {
       for (std::size_t lane = 0; lane < kNormLanes; lane += kLanes) {
-        sum(i + lane, lane);
+        squares.add(load_sum(input, i + lane), lane);
       }
     }
-    store_float(sum.norm.norm(), norms + b);
+    const float norm = squares.norm();
+    std::memcpy(norms + b, &norm, sizeof(norm));
   }
 }
 
-/// Rotates block b, and returns what it was loaded with.
-template <class Norm>
-HWY_INLINE Norm rotate_block(ConstFloats gradient, const float* residual, const BlockLayout& layout, std::size_t b,
-                             SignWindow& signs, float* scratch, float* rotated) {
-  const std::size_t offset = layout.offset(b);
-  const std::size_t size = layout.size(b);
-  const BlockInput input = block_input(gradient, residual, layout, offset, size, rotated + offset);
-  LoadWithSigns<Norm> load{{input, {}}, signs.bits(offset, size), rotated + offset};
-  const float* next_gradient = input.gradient + size;
-  const float* next_residual = input.residual == nullptr ? next_gradient : input.residual + size;
-  hadamard(size, load, scratch, StoreRotated{rotated + offset, next_gradient, next_residual});
-  return load.sum.norm;
-}
-
 HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
-                     float* rotated, float* norms) {
+                     float* rotated) {
   SignWindow signs(key);
   float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
-    if (norms == nullptr) {
-      rotate_block<NoNorm>(gradient, residual, layout, b, signs, scratch, rotated);
-    } else {
-      store_float(rotate_block<NormAccumulator>(gradient, residual, layout, b, signs, scratch, rotated).norm(),
-                  norms + b);
-    }
+    const std::size_t offset = layout.offset(b);
+    const std::size_t size = layout.size(b);
+    const BlockInput input = block_input(gradient, residual, layout, offset, size, rotated + offset);
+    LoadWithSigns load{input, signs.bits(offset, size), rotated + offset};
+    const float* next_gradient = input.gradient + size;
+    const float* next_residual = input.residual == nullptr ? next_gradient : input.residual + size;
+    hadamard(size, load, scratch, StoreRotated{rotated + offset, next_gradient, next_residual});
   }
 }
 
@@ -209,19 +180,16 @@ HWY_EXPORT(rotate);
 HWY_EXPORT(inverse_rotate);
 
 void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
-  naive_selected() ? naive::block_norms(gradient, residual, layout, norms)
-                   : HWY_DYNAMIC_DISPATCH(block_norms)(gradient, residual, layout, norms);
+  HWY_DYNAMIC_DISPATCH(block_norms)(gradient, residual, layout, norms);
 }
 
 void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
-            float* rotated, float* norms) {
-  naive_selected() ? naive::rotate(gradient, residual, layout, key, rotated, norms)
-                   : HWY_DYNAMIC_DISPATCH(rotate)(gradient, residual, layout, key, rotated, norms);
+            float* rotated) {
+  HWY_DYNAMIC_DISPATCH(rotate)(gradient, residual, layout, key, rotated);
 }
 
 void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
-  naive_selected() ? naive::inverse_rotate(rotated, layout, key, out)
-                   : HWY_DYNAMIC_DISPATCH(inverse_rotate)(rotated, layout, key, out);
+  HWY_DYNAMIC_DISPATCH(inverse_rotate)(rotated, layout, key, out);
 }
 
 }  // namespace thc

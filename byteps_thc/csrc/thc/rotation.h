@@ -13,23 +13,12 @@ namespace thc {
 /// layout.coordinates() floats.
 void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
 
-/// rotated[layout.padded()] = H D (gradient + residual) per block, and the norms of the blocks before rotation, unless
-/// `norms` is null, in one pass per block. D flips signs by `key`; H is the Walsh-Hadamard matrix of +-1 in natural
-/// order. `rotated` may not overlap the inputs.
+/// rotated[layout.padded()] = H D (gradient + residual) per block. D flips signs by `key`; H is the Walsh-Hadamard
+/// matrix of +-1 in natural order. `rotated` may not overlap the inputs.
 void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
-            float* rotated, float* norms);
+            float* rotated);
 
 /// out[layout.coordinates()] = (1/d) D H rotated[layout.padded()] per block of size d. `rotated` is left undefined.
 void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out);
 
-namespace naive {
-
-void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
-void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
-            float* rotated, float* norms);
-void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out);
-/// x[size] = H x, in place.
-void hadamard(float* x, std::size_t size) noexcept;
-
-}  // namespace naive
 }  // namespace thc

@@ -34,10 +34,10 @@ def check_kernels() -> Sequence[Finding]:
     from byteps_thc import _core  # here: it may not load, or end the process
 
     best, *others = _core.instruction_sets()
-    if best == "naive":
+    if best in ("emu128", "scalar"):
         meaning = "no SIMD kernels for this processor: encoding and decoding are several times slower"
         return [Finding("kernels", State.PROBLEM, meaning)]
-    return [Finding("kernels", State.OK, f"{best} (also: {', '.join(others)})")]
+    return [Finding("kernels", State.OK, f"{best} (also: {', '.join(others) or 'none'})")]
 
 
 def check_cores() -> Sequence[Finding]:

@@ -1,9 +1,8 @@
 #include <cstring>
 #include <vector>
 
+#include "csrc/naive/kernels.h"
 #include "thc/affine_map.h"
-#include "thc/decode.h"
-#include "thc/rotation.h"
 
 namespace thc::naive {
 namespace {

@@ -2,9 +2,8 @@
 #include <cstring>
 #include <vector>
 
+#include "csrc/naive/kernels.h"
 #include "thc/clamp_range.h"
-#include "thc/pack.h"
-#include "thc/quantization.h"
 
 namespace thc::naive {
 namespace {

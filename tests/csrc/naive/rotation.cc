@@ -2,8 +2,8 @@
 #include <cstring>
 #include <vector>
 
+#include "csrc/naive/kernels.h"
 #include "thc/norm_sum.h"
-#include "thc/rotation.h"
 
 namespace thc::naive {
 namespace {
@@ -59,13 +59,9 @@ void block_norms(ConstFloats gradient, const float* residual, const BlockLayout&
 }
 
 void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
-            float* rotated, float* norms) {
+            float* rotated) {
   for (std::size_t i = 0; i < layout.blocks(); ++i) {
     std::vector<float> block = load_block(gradient, residual, layout, i);
-    if (norms != nullptr) {
-      const float norm = block_norm(block);
-      std::memcpy(norms + i, &norm, sizeof(norm));
-    }
     flip_signs(block, layout.offset(i), key);
     hadamard(block.data(), block.size());
     std::memcpy(rotated + layout.offset(i), block.data(), block.size() * sizeof(float));

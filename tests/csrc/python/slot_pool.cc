@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "csrc/python/register_test.h"
 #include "python/arrays.h"
-#include "python/register.h"
 #include "python/table_input.h"
 
 namespace thc::python {

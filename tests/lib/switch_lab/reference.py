@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from byteps_thc._core import SlotOutcome, SlotPool, SlotReply
+from _core_test import SlotOutcome, SlotPool, SlotReply
+
 from byteps_thc.wire.layout import VERSION, ErrorPayload, ErrorReason, Flag, Header, MessageType
 from switch_lab.jobs import CODES_PER_PACKET, VALUE_BITS, Endpoint, Job
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from _core_test import SlotOutcome, SlotPool
 from switch_lab.jobs import Job
 from switch_lab.lab import Lab
 from switch_lab.simulation import Faults, Simulation
 from switch_lab.targets.thc_ps import ThcPsTarget
 
-from byteps_thc._core import SlotOutcome, SlotPool
 from byteps_thc.errors import ConfigurationError, InputError
 
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "io/authenticated_io.h"
-#include "thc/instruction_set.h"
+#include "csrc/use_instruction_set.h"
 #include "thc/wire_layout.h"
 
 namespace thc::io {
@@ -58,7 +58,7 @@ class LoadIo final : public PacketIo {
 };
 
 void check_and_tag(benchmark::State& state, const std::string& instructions, std::size_t workers) {
-  use_instruction_set(instructions);
+  thc::testing::use_instruction_set(instructions);
   const JobKeys keys(JobKey{1});
   AuthenticatedIo packet_io(std::make_unique<LoadIo>(*keys.derive(0, Direction::kUp)), keys, Direction::kDown);
   std::array<RxPacket, kBurst> packets;
@@ -71,7 +71,7 @@ void check_and_tag(benchmark::State& state, const std::string& instructions, std
     }
     packet_io.flush();
   }
-  use_instruction_set(std::nullopt);
+  thc::testing::use_instruction_set(std::nullopt);
   state.counters["time_per_packet"] = benchmark::Counter(static_cast<double>(state.iterations() * kBurst),
                                                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }

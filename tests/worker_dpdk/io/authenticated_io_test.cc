@@ -16,7 +16,7 @@
 
 #include "io/job_keys.h"
 #include "thc/errors.h"
-#include "thc/instruction_set.h"
+#include "csrc/use_instruction_set.h"
 #include "thc/wire_layout.h"
 #include "worker_dpdk/session/memory_network.h"
 
@@ -207,7 +207,7 @@ std::vector<Datagram> mixed_burst(End& worker, std::size_t count) {
 TEST(AuthenticatedIoTest, InABurstEachPacketIsJudgedForItself) {
   for (const std::string& instructions : instruction_sets()) {
     SCOPED_TRACE(instructions);
-    use_instruction_set(instructions);
+    thc::testing::use_instruction_set(instructions);
     End worker(Direction::kUp);
     End server(Direction::kDown);
     const std::vector<Datagram> good = mixed_burst(worker, 64);
@@ -232,7 +232,7 @@ TEST(AuthenticatedIoTest, InABurstEachPacketIsJudgedForItself) {
       ASSERT_EQ(server.packet_io->counters().rx_unauthenticated, bad + 1);
     }
   }
-  use_instruction_set(std::nullopt);
+  thc::testing::use_instruction_set(std::nullopt);
 }
 
 TEST(AuthenticatedIoTest, TagsOfABurstDoNotFitItsOtherPackets) {

@@ -51,7 +51,7 @@ void expect_as_libsodium(const std::vector<SipMessage>& messages) {
 
 // Of the reference implementation: key 00 01 .. 0f, messages 00 01 ..
 TEST_P(SipHashSideBySide, KnownVectors) {
-  use_instruction_set(GetParam());
+  thc::testing::use_instruction_set(GetParam());
   const SipKey key = counting_key();
   Bytes bytes(15);
   std::iota(bytes.begin(), bytes.end(), std::uint8_t{0});
@@ -68,7 +68,7 @@ TEST_P(SipHashSideBySide, KnownVectors) {
 }
 
 TEST_P(SipHashSideBySide, AnyLengthCountAndAddress) {
-  use_instruction_set(GetParam());
+  thc::testing::use_instruction_set(GetParam());
   const std::vector<SipKey> keys = random_keys(3);
   const Bytes bytes = thc::testing::random_bytes(20000);
   std::vector<std::size_t> lengths(140);
@@ -87,7 +87,7 @@ TEST_P(SipHashSideBySide, AnyLengthCountAndAddress) {
 }
 
 TEST_P(SipHashSideBySide, LengthsAndKeysMixed) {
-  use_instruction_set(GetParam());
+  thc::testing::use_instruction_set(GetParam());
   const Bytes bytes = thc::testing::random_bytes(20000);
   std::mt19937 random(11);
   for (const std::size_t count : {0, 1, 2, 7, 15, 16, 31, 63, 64, 65, 128, 129, 200}) {
@@ -128,7 +128,7 @@ class GuardedPages {
 
 // A sanitizer does not see loads by masks; a page that cannot be read does.
 TEST_P(SipHashSideBySide, ReadsNothingBeforeOrBehindAMessage) {
-  use_instruction_set(GetParam());
+  thc::testing::use_instruction_set(GetParam());
   const GuardedPages pages(3);
   const Bytes random = thc::testing::random_bytes(pages.readable().size());
   std::memcpy(pages.readable().data(), random.data(), random.size());
@@ -160,7 +160,7 @@ std::chrono::nanoseconds least_time(const Function& function) {
 }
 
 TEST(SipHash, ABurstTakesLessThanItsPackets) {
-  use_instruction_set(std::nullopt);
+  thc::testing::use_instruction_set(std::nullopt);
   const std::string best = instruction_sets().front();
   if (best != "avx2" && best.find("avx3") != 0) GTEST_SKIP() << "too few lanes: " << best;
   const Bytes bytes = thc::testing::random_bytes(4096);

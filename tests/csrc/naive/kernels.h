@@ -1,0 +1,34 @@
+// Scalar twins of the vector kernels, a loop each, beside which those are tested: the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "thc/decode.h"
+#include "thc/pack.h"
+#include "thc/quantization.h"
+#include "thc/rotation.h"
+
+namespace thc::naive {
+
+void pack(const std::uint8_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
+void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::uint8_t* packed) noexcept;
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept;
+void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept;
+
+void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
+void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
+            float* rotated);
+void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out);
+/// x[size] = H x, in place.
+void hadamard(float* x, std::size_t size) noexcept;
+
+std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
+                     const QuantizeOptions& options, std::uint8_t* codes);
+
+/// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,
+/// NaN where the max norm is not finite.
+void dequantize(const Aggregate& aggregate, const BlockLayout& layout, float* rotated);
+void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
+
+}  // namespace thc::naive

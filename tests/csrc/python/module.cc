@@ -1,0 +1,28 @@
+// _core_test: what tests need of thc_core and byteps_thc._core has not, for Python. It has the kernels of _core, too,
+// so that use_instruction_set limits all that a test compares.
+//
+// rotate(gradient, residual, rotated, *, rotation_block, seed, tensor, round),
+// quantize(rotated, max_norms, codes, *, coordinates, rotation_block, values, bits, threshold, seed, tensor, round,
+// domain, phase, keep_error) -> clamped and inverse_rotate(rotated, out, *, rotation_block, seed, tensor, round) are
+// the stages of encode and decode, see thc/rotation.h and thc/quantization.h. rotated[padded_size(n)] is overwritten by
+// quantize with keep_error, and by inverse_rotate. max_norms_be(norms, maximum, *, add): thc/lookup_sum.h, on bytes.
+// table_hash(bits, values): what HELLO carries. SlotPool, SlotReply, SlotOutcome: the aggregator's state machine
+// (thc/slot_pool.h), as thc-ps runs it. use_instruction_set(name): one of instruction_sets(); None: the best.
+#include <pybind11/pybind11.h>
+
+#include "csrc/python/register_test.h"
+#include "python/register.h"
+#include "python/translate_errors.h"
+
+PYBIND11_MODULE(_core_test, module) {
+  pybind11::module_::import("byteps_thc._core");  // which registers ThreadPool, an argument of kernels
+  thc::python::register_exceptions(module);
+  thc::python::register_layout(module);
+  thc::python::register_rotation(module);
+  thc::python::register_quantization(module);
+  thc::python::register_aggregation(module);
+  thc::python::register_decode(module);
+  thc::python::register_instruction_sets(module);
+  thc::python::register_stages(module);
+  thc::python::register_slot_pool(module);
+}
