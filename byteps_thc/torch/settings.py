@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from byteps_thc.baselines import BaselineConfig, Fp16, NoCompression
 from byteps_thc.config import ThcConfig
@@ -14,36 +14,34 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import Settings
 from byteps_thc.transport.byteps.scheduler import run_of_scheduler
 from byteps_thc.transport.environment import (
+    NETWORK_VARIABLES,
     backend_from_environment,
     nth_socket,
+    quorum_of,
+    servers_of,
     timeouts_from_environment,
     variables,
 )
+from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, UdpConfig, settings_of
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
-from byteps_thc.transport.run import Run
 from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import DpdkConfig, JobKey, Timeouts, UdpConfig
-from byteps_thc.wire.layout import MAX_JOB_ID, MAX_SHARDS, MAX_WORKERS
+from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
 
 _DEFAULT_LANES = 2
 
 
 def _from_list(value: object) -> object:
     if isinstance(value, str):
-        return tuple(item.strip() for item in value.split(",") if item.strip())
+        return servers_of(value)
     return tuple(value) if isinstance(value, Sequence) else value
 
 
-def _checked_quorum(value: object) -> object:
-    """The number of workers is not known yet, so only what is wrong for any is refused here."""
-    if isinstance(value, str):
-        value = float(value) if "." in value else int(value)
-    resolve_quorum(cast(Quorum, value), MAX_WORKERS)
-    return value
-
-
-class ThcCompression(Settings):
+class ThcCompression(Settings, NetworkSettings):
     """Settings of Compression.thc(config, ...), the same on all workers. Raises ConfigurationError.
+
+    Those of NetworkSettings are for the network route. backend: lane k binds k * polling_threads ports above the port
+    given; a DPDK device serves one lane. polling_threads: of each lane. run: None: the scheduler's address says it.
+    timeouts: THC_TIMEOUTS=connect_s=60,rto_initial_s=1.
 
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_RUN, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
@@ -69,22 +67,6 @@ class ThcCompression(Settings):
     """network: number of the first lane's job on those servers; lanes use job, job + 1, ..."""
     lanes: int | None = Field(default=None, ge=1, le=16)
     """streams of gradients, each in a fixed order; layers that are needed first have their own. None: 2, with DPDK 1"""
-    backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
-    """network: kernel UDP or DPDK. Lane k binds k * polling_threads ports above the port given. A DPDK device serves
-    one lane"""
-    polling_threads: int = Field(default=1, ge=1, le=MAX_SHARDS)
-    """network: of each lane, that send and receive"""
-    quorum: Annotated[Quorum, BeforeValidator(_checked_quorum)] = None
-    """network: workers that complete a sum, or their share (0.9: the paper's 90 %); None: all"""
-    loss_tolerant: bool = False
-    """network: give lost packets up instead of repeating them. Workers may then get different averages: use a
-    ParameterSynchronizer"""
-    key: JobKey | None = Field(default=None, repr=False)
-    """network: path of a key file, or 32 bytes; None: the file that THC_KEY_FILE names, or no key (docs/security.md)"""
-    run: Run | None = None
-    """network: which training this is, on its workers and no others; None: the scheduler's address says it"""
-    timeouts: Timeouts | None = None
-    """network: None: an operation takes at most policy.deadline_s. THC_TIMEOUTS=connect_s=60,rto_initial_s=1"""
     policy: CompressionPolicy = Field(default_factory=CompressionPolicy)
     """warm-up steps, small tensors, deadline"""
     grad_scaler: Any = None
@@ -99,6 +81,15 @@ class ThcCompression(Settings):
                 settings["config"] = config
             _refuse_baseline(config)
             super().__init__(**_from_environment() | settings)
+
+    @field_validator("quorum", mode="before")
+    @classmethod
+    def _check_quorum(cls, quorum: object) -> object:
+        """The number of workers is not known yet, so only what is wrong for any is refused here."""
+        if isinstance(quorum, str):
+            quorum = quorum_of(quorum)
+        resolve_quorum(cast(Quorum, quorum), MAX_WORKERS)
+        return quorum
 
     @model_validator(mode="after")
     def _check(self) -> ThcCompression:
@@ -115,17 +106,11 @@ class ThcCompression(Settings):
 
     def network_of_lane(self, lane: int) -> NetworkConfig:
         """Where the codes of a lane go, on the network route."""
-        return NetworkConfig(
-            servers=self.servers,
-            job=self.job + lane,
-            quorum=self.quorum,
-            loss_tolerant=self.loss_tolerant,
-            timeouts=self.timeouts,
-            backend=self._backend_of_lane(lane),
-            polling_threads=self.polling_threads,
-            key=self.key,
-            run=run_of_scheduler() if self.run is None else self.run,
-        )
+        of_lane = {
+            "backend": self._backend_of_lane(lane),
+            "run": run_of_scheduler() if self.run is None else self.run,
+        }
+        return NetworkConfig(self.servers, self.job + lane, **settings_of(self) | of_lane)
 
     def _backend_of_lane(self, lane: int) -> Literal["udp"] | UdpConfig | DpdkConfig:
         if isinstance(self.backend, UdpConfig):
@@ -145,7 +130,7 @@ def _refuse_baseline(config: object) -> None:
 
 
 #: Fields of ThcCompression that are one environment variable.
-_VARIABLES = ("route", "servers", "job", "run", "lanes", "quorum", "loss_tolerant", "polling_threads", "log_every")
+_VARIABLES = (*NETWORK_VARIABLES, "route", "lanes", "log_every")
 _POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "deadline_s")
 
 

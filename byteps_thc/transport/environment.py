@@ -10,15 +10,29 @@ from typing import Any
 
 from byteps_thc.environment import settings_from_environment
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.session import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc.transport.network_settings import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc.transport.quorum import Quorum
 
 #: seconds; CompressionPolicy's
 _DEADLINE_S = "600"
+
+#: Settings of the network that are one environment variable: THC_<NAME>.
+NETWORK_VARIABLES = ("servers", "job", "run", "quorum", "loss_tolerant", "polling_threads")
 
 
 def variables(names: tuple[str, ...]) -> dict[str, Any]:
     """Return THC_<NAME> of each name that is set, by name."""
     return {name: value for name in names if (value := os.environ.get(f"THC_{name.upper()}"))}
+
+
+def servers_of(text: str) -> tuple[str, ...]:
+    """Return the addresses in a text with commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def quorum_of(text: str) -> Quorum:
+    """Return the number of workers or the share of them that a text says; ValueError when it is no number."""
+    return float(text) if "." in text else int(text)
 
 
 def backend_from_environment(socket: int = 0) -> UdpConfig | DpdkConfig | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from typing_extensions import override
@@ -14,38 +14,34 @@ from byteps_thc import _comm, _core
 from byteps_thc.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.environment import backend_from_environment, timeouts_from_environment, variables
-from byteps_thc.transport.quorum import Quorum, resolve_quorum
+from byteps_thc.transport.environment import (
+    NETWORK_VARIABLES,
+    backend_from_environment,
+    quorum_of,
+    servers_of,
+    timeouts_from_environment,
+    variables,
+)
+from byteps_thc.transport.network_settings import NetworkSettings, Timeouts, has_key, settings_of
+from byteps_thc.transport.quorum import resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
-from byteps_thc.transport.run import Run, told_run
-from byteps_thc.transport.session import DpdkConfig, FaultConfig, JobKey, Session, Timeouts, UdpConfig, has_key
+from byteps_thc.transport.run import told_run
+from byteps_thc.transport.session import Session
 from byteps_thc.transport.transport import FINGERPRINT_WORDS, Transfer, Transport
 from byteps_thc.wire.layout import MAX_PARTITIONS
 
 
 @dataclass(frozen=True)
-class NetworkConfig:
-    """Where the servers are, and how to talk to them: see Session for all of it.
+class NetworkConfig(NetworkSettings):
+    """Where the servers are, and how to talk to them: see NetworkSettings and Session.
 
-    quorum: a number of workers or a share of them, 0.9 for the paper's 90 %. timeouts: None: Session's, with operations
-    limited to CompressionPolicy.deadline_s. polling_threads: that send and receive; one is enough until it is what a
-    core does all the time (docs/plugins.md). run: None: THC_RUN, and without it a random number of rank 0's, which the
-    ranks of a process group share. With loss_tolerant or a quorum ranks may get different sums, so that their
-    parameters drift apart: use a ParameterSynchronizer, as the paper synchronises every epoch.
+    run: None: THC_RUN, and without it a random number of rank 0's, which the ranks of a process group share. With
+    loss_tolerant or a quorum ranks may get different sums, so that their parameters drift apart: use a
+    ParameterSynchronizer, as the paper synchronises every epoch.
     """
 
     servers: Sequence[str]
     job: int = 1
-    quorum: Quorum = None
-    slots: int = 0
-    window_bytes: int = 0
-    loss_tolerant: bool = False
-    timeouts: Timeouts | None = None
-    backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
-    polling_threads: int = 1
-    faults: FaultConfig | None = None
-    key: JobKey | None = field(default=None, repr=False)
-    run: Run | None = None
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -56,18 +52,17 @@ class NetworkConfig:
         the ranks before it, from the one of THC_LOCAL on. Raises ConfigurationError for wrong values, and without
         THC_SERVERS.
         """
-        text = variables(("servers", "job", "quorum", "loss_tolerant", "polling_threads", "run"))
-        servers = [server.strip() for server in text.get("servers", "").split(",") if server.strip()]
+        text = variables(NETWORK_VARIABLES)
+        servers = servers_of(text.get("servers", ""))
         if not servers:
             raise ConfigurationError("THC_SERVERS is not set: the addresses of thc-ps or a switch, such as 10.0.0.1")
         try:
-            quorum = text.get("quorum")
             polling_threads = int(text.get("polling_threads", "1"))
             first_socket = int(os.environ.get("LOCAL_RANK", "0")) * polling_threads
             return cls(
-                servers=servers,
+                servers=list(servers),
                 job=int(text.get("job", "1")),
-                quorum=None if quorum is None else float(quorum) if "." in quorum else int(quorum),
+                quorum=quorum_of(text["quorum"]) if "quorum" in text else None,
                 loss_tolerant=text.get("loss_tolerant", "0").lower() in ("1", "true"),
                 timeouts=timeouts_from_environment(),
                 backend=backend_from_environment(first_socket) or "udp",
@@ -98,23 +93,8 @@ class NetworkConfig:
 
     def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
         """Join the servers' job; raises what Session raises."""
-        return Session(
-            self.servers,
-            job=self.job,
-            worker=worker,
-            workers=workers,
-            config=config,
-            quorum=self.quorum,
-            slots=self.slots,
-            window_bytes=self.window_bytes,
-            loss_tolerant=self.loss_tolerant,
-            timeouts=self.timeouts or Timeouts(operation_s=deadline_s),
-            backend=self.backend,
-            polling_threads=self.polling_threads,
-            faults=self.faults,
-            key=self.key,
-            run=self.run,
-        )
+        settings = settings_of(self) | {"timeouts": self.timeouts or Timeouts(operation_s=deadline_s)}
+        return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
 
 
 class ServersTransport(Transport):

@@ -13,12 +13,12 @@ methods may be called from any thread.
 from __future__ import annotations
 
 import atexit
-import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 
@@ -26,94 +26,35 @@ from byteps_thc import _comm
 from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
-from byteps_thc.transport.quorum import Quorum, resolve_quorum
-from byteps_thc.transport.run import Run, run_number, told_run
+from byteps_thc.transport.network_settings import (
+    DpdkConfig,
+    FaultConfig,
+    JobKey,
+    NetworkSettings,
+    Timeouts,
+    UdpConfig,
+    io_config,
+)
+from byteps_thc.transport.quorum import resolve_quorum
+from byteps_thc.transport.run import run_number, told_run
 from byteps_thc.wire.layout import MAX_PARTITIONS, MAX_SHARDS
 from byteps_thc.worker_limits import require_packet_workers
 
-#: Path of a key file, or the 32 bytes of a key.
-JobKey = str | os.PathLike[str] | bytes
-_KEY_FILE_VARIABLE = "THC_KEY_FILE"
+__all__ = [
+    "DpdkConfig",
+    "FaultConfig",
+    "JobKey",
+    "NetworkSettings",
+    "Session",
+    "Timeouts",
+    "UdpConfig",
+    "has_dpdk",
+]
 
 
-@dataclass(frozen=True)
-class UdpConfig:
-    """Kernel UDP."""
-
-    local: str = "0.0.0.0:0"
-    """IP or IP:PORT to bind; port 0: any free port. Polling thread t binds PORT + t. With a switch, the address its job
-    description lists"""
-    gso: bool = True
-    """send bursts in one system call where the kernel can"""
-    gro: bool = True
-    """receive bursts in one system call where the kernel can"""
-
-
-@dataclass(frozen=True)
-class DpdkConfig:
-    """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
-
-    local: str
-    """own IP or IP:PORT; port 0: any. Polling thread t has PORT + t. With a switch, the address its job description
-    lists"""
-    eal_args: Sequence[str] = ()
-    """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""
-    devices: Sequence[str] = ()
-    """names or PCI addresses; empty: all that EAL has"""
-    prefix_length: int = 24
-    gateway: str = ""
-    """next hop of other networks; empty: none"""
-    neighbours: Sequence[tuple[str, str]] = ()
-    """(IP, MAC) of next hops; others are found by ARP"""
-    mtu_bytes: int = 1500
-    verify_udp_checksum: bool = True
-    """False for peers behind veth with checksum offload"""
-    isolate: bool = False
-    """leave all but the session's own packets to the kernel, by flow rules of the device (mlx5): ARP too, so give
-    neighbours"""
-
-
-@dataclass(frozen=True)
-class FaultConfig:
-    """Faults put in on purpose, for tests and demonstrations: probabilities of a datagram, up and down each."""
-
-    drop: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    seed: int = 1
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds. RTO: retransmission timeout, which follows the round-trip times between min and max."""
-
-    connect_s: float = 10.0
-    operation_s: float = 60.0
-    """from the push to its last result"""
-    loss_s: float = 0.05
-    """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
-    rto_initial_s: float = 0.02
-    rto_min_s: float = 0.0005
-    rto_max_s: float = 0.2
-
-
-class Session:
+@dataclass(frozen=True, eq=False, repr=False)
+class Session(NetworkSettings):
     """A connection of one worker to the servers of a job; a context manager.
-
-    servers: "IP" or "IP:PORT" each; partition p goes to servers[p mod len(servers)]. job: 16 bits, the same for all
-    workers and different from other jobs on the servers. worker: 0 .. workers - 1. config: the same on all workers.
-    quorum: workers that complete a sum, as a number or as a share of them below 1 (0.9 is the paper's), None for all;
-    the rest is left behind. slots, window_bytes: limits of what is in flight, 0 for the server's. loss_tolerant: codes
-    are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are always
-    repeated, because workers that quantize with different norms add up wrong sums. backend: kernel UDP or DPDK with its
-    settings. polling_threads: that send and receive, each with a socket or a queue of the DPDK device of its own;
-    thread t of T has the packets of every T-th thread of each server (thc-ps --threads), so more than those are idle.
-    Workers of a job need not have as many; both ends of a memif device do. faults: for tests. key: path of the key file
-    of an authenticated job, or its 32 bytes; None: the file that the environment variable THC_KEY_FILE names, and a job
-    without a key if there is none (docs/security.md). Servers must have the same key. run: which
-    training this is, a number or a text that all its workers have and no other training; None: what the environment
-    variable THC_RUN says, if anything. A server that has another training under this job number refuses the worker,
-    whose gradients would be added to that one's; those that do not say a run are one training to it.
 
     Raises ConfigurationError for settings, TransportError and DpdkUnavailableError for the back end, DeadlineError when
     a server does not answer within timeouts.connect_s, ServerRefusedError when one refuses: other settings than the
@@ -123,58 +64,42 @@ class Session:
     the parent's session alone.
     """
 
-    def __init__(
-        self,
-        servers: Sequence[str],
-        *,
-        job: int,
-        worker: int,
-        workers: int,
-        config: ThcConfig,
-        quorum: Quorum = None,
-        slots: int = 0,
-        window_bytes: int = 0,
-        loss_tolerant: bool = False,
-        timeouts: Timeouts | None = None,
-        backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp",
-        polling_threads: int = 1,
-        faults: FaultConfig | None = None,
-        key: JobKey | None = None,
-        run: Run | None = None,
-    ) -> None:
-        if isinstance(servers, str):
-            raise ConfigurationError(f"servers must be a list of addresses, such as [{servers!r}], not one string")
-        integers = {"job": job, "worker": worker, "workers": workers, "slots": slots, "window_bytes": window_bytes}
-        for name, value in integers.items():
-            _check_integer(name, value, 1 << 63, ConfigurationError)
-        _check_polling_threads(polling_threads)
-        require_thc(config, "Session")
-        require_packet_workers(workers)
-        resolved = config.resolve(workers)
-        settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
-        settings.set_servers(list(servers))
-        settings.set_job(job=job, worker=worker, workers=workers, quorum=resolve_quorum(quorum, workers))
-        settings.value_bits = resolved.value_bits
-        settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
-        settings.slots = slots
-        settings.settings_hash = resolved.shared_hash
-        settings.run = run_number(told_run(run))
-        settings.window_bytes = window_bytes
-        settings.loss_tolerant = loss_tolerant
-        _set_timeouts(settings, timeouts or Timeouts())
-        io = _io_config(UdpConfig() if backend == "udp" else backend, faults)
-        io.polling_threads = polling_threads
-        _use_key(io, key)
-        self._session = _comm.Session(settings, io)
+    servers: Sequence[str]
+    """"IP" or "IP:PORT" each; partition p goes to servers[p mod len(servers)]"""
+    job: int = field(kw_only=True)
+    """16 bits, the same for all workers and different from other jobs on the servers"""
+    worker: int = field(kw_only=True)
+    """0 .. workers - 1"""
+    workers: int = field(kw_only=True)
+    config: ThcConfig = field(kw_only=True)
+    """the same on all workers"""
+    _session: _comm.Session = field(init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.servers, str):
+            raise ConfigurationError(f"servers must be a list of addresses, such as [{self.servers!r}], not one string")
+        for name in ("job", "worker", "workers", "slots", "window_bytes"):
+            _check_integer(name, getattr(self, name), 1 << 63, ConfigurationError)
+        _check_polling_threads(self.polling_threads)
+        require_thc(self.config, "Session")
+        require_packet_workers(self.workers)
+        object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
         _open_sessions.add(self)
-        #: codes in a full packet, which is a chunk of `contributions`
-        self.codes_per_packet = self._session.config.codes_per_packet
-        #: what this session was made with
-        self.config, self.worker, self.workers = config, worker, workers
-        #: bits of a code
-        self.code_bits = config.bits
-        #: bits of a coordinate of an aggregate
-        self.value_bits = resolved.value_bits
+
+    @cached_property
+    def codes_per_packet(self) -> int:
+        """Codes in a full packet, which is a chunk of `contributions`."""
+        return self._session.config.codes_per_packet
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a code."""
+        return self.config.bits
+
+    @cached_property
+    def value_bits(self) -> int:
+        """Bits of a coordinate of an aggregate."""
+        return self._session.config.value_bits
 
     def __enter__(self) -> Self:
         return self
@@ -272,44 +197,22 @@ def _check_arrays(**arrays: object) -> None:
             raise InputError(f"{name} is a {type(array).__name__}, not a NumPy array")
 
 
-def _set_timeouts(settings: _comm.SessionConfig, timeouts: Timeouts) -> None:
+def _session_config(session: Session) -> _comm.SessionConfig:
+    config, workers = session.config, session.workers
+    resolved = config.resolve(workers)
+    settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
+    settings.set_servers(list(session.servers))
+    settings.set_job(
+        job=session.job, worker=session.worker, workers=workers, quorum=resolve_quorum(session.quorum, workers)
+    )
+    settings.value_bits = resolved.value_bits
+    settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
+    settings.slots = session.slots
+    settings.settings_hash = resolved.shared_hash
+    settings.run = run_number(told_run(session.run))
+    settings.window_bytes = session.window_bytes
+    settings.loss_tolerant = session.loss_tolerant
+    timeouts = session.timeouts or Timeouts()
     settings.set_timeouts(connect_s=timeouts.connect_s, operation_s=timeouts.operation_s, loss_s=timeouts.loss_s)
     settings.set_retransmission(initial_s=timeouts.rto_initial_s, min_s=timeouts.rto_min_s, max_s=timeouts.rto_max_s)
-
-
-def has_key(key: JobKey | None) -> bool:
-    """Whether a Session with this argument would use a key."""
-    return key is not None or bool(os.environ.get(_KEY_FILE_VARIABLE))
-
-
-def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
-    key = os.environ.get(_KEY_FILE_VARIABLE) or None if key is None else key
-    if isinstance(key, bytes):
-        io.use_key(key)
-    elif isinstance(key, (str, os.PathLike)):
-        io.use_key_file(os.fspath(key))
-    elif key is not None:  # not shown: it may be a secret all the same
-        raise ConfigurationError(f"key must be the path of a key file or 32 bytes, not a {type(key).__name__}")
-
-
-def _io_config(backend: UdpConfig | DpdkConfig, faults: FaultConfig | None) -> _comm.IoConfig:
-    io = _comm.IoConfig()
-    if isinstance(backend, UdpConfig):
-        io.use_udp(local=backend.local, gso=backend.gso, gro=backend.gro)
-    elif isinstance(backend, DpdkConfig):
-        io.use_dpdk(
-            local=backend.local,
-            eal_args=list(backend.eal_args),
-            devices=list(backend.devices),
-            prefix_length=backend.prefix_length,
-            gateway=backend.gateway,
-            neighbours=list(backend.neighbours),
-            mtu_bytes=backend.mtu_bytes,
-            verify_udp_checksum=backend.verify_udp_checksum,
-            isolate=backend.isolate,
-        )
-    else:
-        raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")
-    if faults is not None:
-        io.add_faults(drop=faults.drop, duplicate=faults.duplicate, reorder=faults.reorder, seed=faults.seed)
-    return io
+    return settings

@@ -12,8 +12,10 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from byteps_thc import CompressionPolicy, ThcConfig, ThcSettings, baselines
+from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, ThcSettings, baselines
 from byteps_thc.config import SettingsBesideTable
+from byteps_thc.torch.settings import ThcCompression
+from byteps_thc.transport.session import NetworkSettings
 
 SCRIPT = Path(__file__).with_name("user_script.py")
 #: torch is left out, because mypy takes minutes for it: its classes are Any then.
@@ -42,6 +44,14 @@ def test_signatures_name_every_setting(model: type[BaseModel]) -> None:
     parameters = inspect.signature(model).parameters
     assert list(parameters) == list(model.model_fields)
     assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in parameters.values())
+
+
+@pytest.mark.parametrize("model", [NetworkConfig, Session, ThcCompression], ids=lambda m: m.__name__)
+def test_network_settings_are_keywords_wherever_there_is_a_network(model: type[NetworkSettings]) -> None:
+    listed = inspect.signature(NetworkSettings).parameters
+    signature = inspect.signature(model).parameters
+    assert {name: signature[name].default for name in listed} == {name: listed[name].default for name in listed}
+    assert all(signature[name].kind is inspect.Parameter.KEYWORD_ONLY for name in listed)
 
 
 def test_keywords_of_front_ends_are_the_fields_of_thc_config() -> None:

@@ -4,7 +4,7 @@ from typing import assert_type
 
 from torch import nn
 
-from byteps_thc import CompressionPolicy, NetworkConfig, ThcConfig, ThcReducer, Timeouts
+from byteps_thc import CompressionPolicy, NetworkConfig, Session, ThcConfig, ThcReducer, Timeouts
 from byteps_thc.baselines import Dgc, Fp16, Qsgd, SignSgd, TopK
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter, compress_replicas
@@ -41,6 +41,19 @@ def baselines() -> None:
     Qsgd(bits=3)  # wrong
     SignSgd(variant="median")  # wrong
     Fp16(bits=16)  # wrong
+
+
+def networks() -> None:
+    network = NetworkConfig(["10.0.0.1"], 2, quorum=0.9, polling_threads=2, run="a")
+    assert_type(network.timeouts, Timeouts | None)
+    Session(["10.0.0.1"], job=1, worker=0, workers=2, config=ThcConfig(), quorum=1, slots=64, key=bytes(32)).close()
+    Compression.thc(servers=["10.0.0.1"], quorum=0.9, loss_tolerant=True, window_bytes=1 << 20, key="job.key")
+    NetworkConfig(["10.0.0.1"], polling_thread=2)  # wrong
+    NetworkConfig(["10.0.0.1"], quorum="0.9")  # wrong
+    network.loss_tolerant = True  # wrong
+    Session(["10.0.0.1"], 1, worker=0, workers=2, config=ThcConfig())  # wrong
+    Session(["10.0.0.1"], job=1, worker=0, workers=2, config=ThcConfig(), slot=64)  # wrong
+    Compression.thc(servers=["10.0.0.1"], polling_thread=2)  # wrong
 
 
 def front_ends(model: nn.Module) -> None:

@@ -18,7 +18,7 @@ def open_transports(
 ) -> list[Transport]:
     """Connect all lanes; on all workers, with the same lanes.
 
-    network: raises what Session raises. servers: what BytepsExchange raises.
+    network: raises what Session raises. servers: what BytepsTransport raises.
     """
     if settings.route == "servers":
         return _over_byteps_servers(settings, lanes, kernels, recorder)
@@ -48,35 +48,18 @@ def _over_byteps_servers(
 ) -> list[Transport]:
     compressor = kernels.compressor
     # The module needs BytePS's servers to run our compressor; the network route does not.
-    from byteps_thc.transport.byteps_servers.exchange import BytepsExchange, PartitionShape
-    from byteps_thc.transport.byteps_servers.transport import BytepsTransport
+    from byteps_thc.transport.byteps_servers.transport import BytepsTransport, PartitionShape
 
-    def shape(name: str, coordinates: int) -> PartitionShape:
+    def shape(lane: Lane, name: str, coordinates: int) -> PartitionShape:
         blocks, padded = compressor.sizes(coordinates)
-        return PartitionShape(name, norm_words(1, blocks), padded)
+        return PartitionShape(name, norm_words(1, blocks), padded, priority=-lane.number)
 
-    shapes = {lane.number: [shape(*piece) for piece in lane.pieces(settings.config)] for lane in lanes}
-    exchange = BytepsExchange(
+    transport = BytepsTransport(
         compressor.resolved,
-        [shape for own in shapes.values() for shape in own],
+        [shape(lane, *piece) for lane in lanes for piece in lane.pieces(settings.config)],
         worker=compressor.worker,
+        recorder=recorder,
         deadline_s=settings.policy.deadline_s,
         zeros=kernels.host_zeros,
     )
-    transports: list[Transport] = []
-    first = 0
-    for lane, own in shapes.items():
-        transports.append(
-            BytepsTransport(
-                exchange,
-                own,
-                first=first,
-                workers=compressor.workers,
-                code_bits=settings.config.bits,
-                priority=-lane,
-                recorder=recorder,
-                zeros=kernels.host_zeros,
-            )
-        )
-        first += len(own)
-    return transports
+    return [transport] * len(lanes)

@@ -26,8 +26,9 @@ from gradient_rounds import Rounds, gradient
 import byteps_thc.torch as bps
 from byteps_thc import Compressor, ThcConfig
 from byteps_thc.errors import ThcError
+from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.byteps_servers.environment import prepare_environment
-from byteps_thc.transport.byteps_servers.exchange import BytepsExchange, PartitionShape
+from byteps_thc.transport.byteps_servers.transport import BytepsTransport, PartitionShape
 
 
 def run_case(case: dict[str, Any], worker: int, deadline_s: float) -> list[str]:
@@ -36,17 +37,22 @@ def run_case(case: dict[str, Any], worker: int, deadline_s: float) -> list[str]:
         config = config.model_copy(update={"seed": config.seed + 1})
     compressor = Compressor(config, workers=bps.size(), worker=worker)
     shapes = [PartitionShape(f"p{i}", *compressor.sizes(n)) for i, n in enumerate(case["coordinates"])]
-    exchange = BytepsExchange(compressor.resolved, shapes, worker=worker, deadline_s=deadline_s)
+    transport = BytepsTransport(
+        compressor.resolved, shapes, worker=worker, recorder=StatsRecorder(), deadline_s=deadline_s
+    )
+    transfers = [transport.new_transfer(shape.name, shape.norms, shape.padded) for shape in shapes]
     rounds = Rounds(compressor, case["coordinates"])
     for number in range(case["rounds"]):
         misbehave(case, worker, number)
         partitions = rounds.measure([gradient(worker, number, n) for n in case["coordinates"]], number)
-        norms = [exchange.max_norms(i, partition.norms) for i, partition in enumerate(partitions)]
-        sums = []
-        for i, partition in enumerate(partitions):
-            codes = compressor.encode(partition, exchange.wait(norms[i]))
-            sums.append(exchange.push_codes(i, codes))
-        rounds.finish([exchange.wait(handle) for handle in sums])
+        for transfer, partition in zip(transfers, partitions, strict=True):
+            transfer.send_norms(partition.norms)
+        for transfer, partition in zip(transfers, partitions, strict=True):
+            transfer.codes[:] = compressor.encode(partition, transfer.wait_norms())
+            transfer.send_codes()
+        for transfer in transfers:
+            transfer.wait_sums()
+        rounds.finish([transfer.aggregate()[0] for transfer in transfers])
         print(f"round {number}", flush=True)
     return rounds.digests
 

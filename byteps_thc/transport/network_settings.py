@@ -1,0 +1,163 @@
+"""How a worker talks to servers: the settings of Session, NetworkConfig and Compression.thc, listed once.
+
+Annotations are types here, no strings: classes of other modules inherit them, where the names would mean nothing.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from byteps_thc import _comm
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.quorum import Quorum
+from byteps_thc.transport.run import Run
+from byteps_thc.wire.layout import MAX_SHARDS
+
+#: Path of a key file, or the 32 bytes of a key.
+JobKey = str | os.PathLike[str] | bytes
+_KEY_FILE_VARIABLE = "THC_KEY_FILE"
+
+
+@dataclass(frozen=True)
+class UdpConfig:
+    """Kernel UDP."""
+
+    local: str = "0.0.0.0:0"
+    """IP or IP:PORT to bind; port 0: any free port. Polling thread t binds PORT + t. With a switch, the address its job
+    description lists"""
+    gso: bool = True
+    """send bursts in one system call where the kernel can"""
+    gro: bool = True
+    """receive bursts in one system call where the kernel can"""
+
+
+@dataclass(frozen=True)
+class DpdkConfig:
+    """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
+
+    local: str
+    """own IP or IP:PORT; port 0: any. Polling thread t has PORT + t. With a switch, the address its job description
+    lists"""
+    eal_args: Sequence[str] = ()
+    """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""
+    devices: Sequence[str] = ()
+    """names or PCI addresses; empty: all that EAL has"""
+    prefix_length: int = 24
+    gateway: str = ""
+    """next hop of other networks; empty: none"""
+    neighbours: Sequence[tuple[str, str]] = ()
+    """(IP, MAC) of next hops; others are found by ARP"""
+    mtu_bytes: int = 1500
+    verify_udp_checksum: bool = True
+    """False for peers behind veth with checksum offload"""
+    isolate: bool = False
+    """leave all but the session's own packets to the kernel, by flow rules of the device (mlx5): ARP too, so give
+    neighbours"""
+
+
+@dataclass(frozen=True)
+class FaultConfig:
+    """Faults put in on purpose, for tests and demonstrations: probabilities of a datagram, up and down each."""
+
+    drop: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds. RTO: retransmission timeout, which follows the round-trip times between min and max."""
+
+    connect_s: float = 10.0
+    operation_s: float = 60.0
+    """from the push to its last result"""
+    loss_s: float = 0.05
+    """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
+    rto_initial_s: float = 0.02
+    rto_min_s: float = 0.0005
+    rto_max_s: float = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSettings:
+    """How a worker talks to servers, in Session, NetworkConfig and Compression.thc."""
+
+    quorum: Quorum = None
+    """workers that complete a sum, as a number or as a share of them below 1 (0.9 is the paper's), None for all; the
+    rest is left behind"""
+    slots: int = 0
+    """most slots of the job; 0: the server decides"""
+    window_bytes: int = 0
+    """most bytes in flight to a server; 0: what it allows"""
+    loss_tolerant: bool = False
+    """codes are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are
+    always repeated, because workers that quantize with different norms add up wrong sums. Workers may then get
+    different averages, as with a quorum: use a ParameterSynchronizer"""
+    timeouts: Timeouts | None = None
+    """None: the defaults; in a training, an operation takes at most CompressionPolicy.deadline_s"""
+    backend: Literal["udp"] | UdpConfig | DpdkConfig = "udp"
+    """kernel UDP or DPDK, with its settings"""
+    polling_threads: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
+    """that send and receive, each with a socket or a queue of the DPDK device of its own; thread t of T has the packets
+    of every T-th thread of each server (thc-ps --threads), so more than those are idle. Workers of a job need not have
+    as many; both ends of a memif device do. One is enough until it is all that a core does (docs/plugins.md)"""
+    faults: FaultConfig | None = None
+    """for tests"""
+    key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)
+    """path of the key file of an authenticated job, or its 32 bytes; None: the file that the environment variable
+    THC_KEY_FILE names, and a job without a key if there is none (docs/security.md). Servers must have the same key"""
+    run: Run | None = None
+    """which training this is, a number or a text that all its workers have and no other training; None: what the
+    environment variable THC_RUN says, if anything. A server that has another training under this job number refuses
+    the worker, whose gradients would be added to that one's; those that do not say a run are one training to it"""
+
+
+def settings_of(network: NetworkSettings) -> dict[str, Any]:
+    """Return the network settings of a NetworkConfig or the like, by name."""
+    return {setting.name: getattr(network, setting.name) for setting in fields(NetworkSettings)}
+
+
+def has_key(key: JobKey | None) -> bool:
+    """Whether a Session with this argument would use a key."""
+    return key is not None or bool(os.environ.get(_KEY_FILE_VARIABLE))
+
+
+def _use_key(io: _comm.IoConfig, key: JobKey | None) -> None:
+    key = os.environ.get(_KEY_FILE_VARIABLE) or None if key is None else key
+    if isinstance(key, bytes):
+        io.use_key(key)
+    elif isinstance(key, (str, os.PathLike)):
+        io.use_key_file(os.fspath(key))
+    elif key is not None:  # not shown: it may be a secret all the same
+        raise ConfigurationError(f"key must be the path of a key file or 32 bytes, not a {type(key).__name__}")
+
+
+def io_config(network: NetworkSettings) -> _comm.IoConfig:
+    """Return back end, faults and key as C++ takes them."""
+    io = _comm.IoConfig()
+    backend = UdpConfig() if network.backend == "udp" else network.backend
+    if isinstance(backend, UdpConfig):
+        io.use_udp(local=backend.local, gso=backend.gso, gro=backend.gro)
+    elif isinstance(backend, DpdkConfig):
+        io.use_dpdk(
+            local=backend.local,
+            eal_args=list(backend.eal_args),
+            devices=list(backend.devices),
+            prefix_length=backend.prefix_length,
+            gateway=backend.gateway,
+            neighbours=list(backend.neighbours),
+            mtu_bytes=backend.mtu_bytes,
+            verify_udp_checksum=backend.verify_udp_checksum,
+            isolate=backend.isolate,
+        )
+    else:
+        raise ConfigurationError(f"backend must be 'udp', a UdpConfig or a DpdkConfig, not {backend!r}")
+    if (faults := network.faults) is not None:
+        io.add_faults(drop=faults.drop, duplicate=faults.duplicate, reorder=faults.reorder, seed=faults.seed)
+    io.polling_threads = network.polling_threads
+    _use_key(io, network.key)
+    return io
