@@ -27,12 +27,18 @@ class _Round:
 
     sent: dict[int, bytes] = field(default_factory=dict)
     """payloads of NORM or CODES by worker"""
+    abstained: set[int] = field(default_factory=set)
+    """workers whose codes do not count: a quorum left them behind in the norms"""
     asked: set[int] = field(default_factory=set)
     """workers that sent with the retransmit flag"""
     result: bytes | None = None
     """payload of the first result"""
     contributions: int = 0
     """what the first result says"""
+
+    def contributors(self) -> list[int]:
+        """Workers whose payload may be in the result."""
+        return sorted(self.sent.keys() - self.abstained)
 
 
 class SlotMonitor:
@@ -58,6 +64,8 @@ class SlotMonitor:
         payload = datagram[Header.SIZE_BYTES :]
         if this.sent.setdefault(header.worker_id, payload) != payload:
             raise ProtocolViolationError(f"worker {header.worker_id} sends something else than before: {header}")
+        if header.flags & Flag.ABSTAIN:
+            this.abstained.add(header.worker_id)
         if header.flags & Flag.RETRANSMIT:
             this.asked.add(header.worker_id)
         slot = header.epoch, header.slot
@@ -86,10 +94,10 @@ class SlotMonitor:
         if not self._quorum <= header.contributions <= self._workers:
             raise ProtocolViolationError(f"{header.contributions} contributions, quorum {self._quorum}: {header}")
         if this.result is None:
-            sets = itertools.combinations(sorted(this.sent), header.contributions)
+            sets = itertools.combinations(this.contributors(), header.contributions)
             if not any(self._result_of(header, [this.sent[w] for w in workers]) == payload for workers in sets):
                 raise ProtocolViolationError(
-                    f"not what {header.contributions} of workers {sorted(this.sent)} sent: {header}"
+                    f"not what {header.contributions} of workers {this.contributors()} sent: {header}"
                 )
             this.result, this.contributions = payload, header.contributions
         elif (this.result, this.contributions) != (payload, header.contributions):
@@ -115,9 +123,9 @@ class SlotMonitor:
         if error.reason == ErrorReason.INCOMPLETE:
             this = self._rounds.get((header.epoch, header.slot, header.round), _Round())
             seen = {worker for worker in range(self._workers) if error.worker_bitmap >> worker & 1}
-            if header.worker_id not in this.asked or not seen <= this.sent.keys():  # IS_IN
+            if header.worker_id not in this.asked or not seen <= set(this.contributors()):  # IS_IN
                 raise ProtocolViolationError(
-                    f"workers {sorted(seen)} of {sorted(this.sent)} were seen, asked or not: {header}"
+                    f"workers {sorted(seen)} of {this.contributors()} were seen, asked or not: {header}"
                 )
             if self._quorum == self._workers and (header.worker_id not in seen or len(seen) == self._workers):
                 raise ProtocolViolationError(f"incomplete, with workers {sorted(seen)}: {header}")

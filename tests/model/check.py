@@ -1,4 +1,4 @@
-"""Explore the model of the protocol with spin: python tests/model/check.py [NAME...] (make model-check).
+"""Explore the models of the protocol with spin: python tests/model/check.py [NAME...] (make model-check).
 
 Every configuration must be explored completely without an error, and every mutation must be found. Needs spin and a C
 compiler. Memory and time are bounded; a search that does not end within them is a failure.
@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-MODEL = Path(__file__).with_name("protocol.pml")
+FOLDER = Path(__file__).parent
 MEMORY_MIB = 3500
 SEARCH_DEPTH = 200_000
 TIME_LIMIT_S = 600
@@ -28,6 +28,7 @@ class Check:
 
     name: str
     macros: str
+    model: str = "protocol.pml"
 
     @property
     def is_mutation(self) -> bool:
@@ -49,6 +50,12 @@ CONFIGURATIONS = (
     Check("switch", "SWITCH ONE_SLOT ROUNDS=3 LOSSES=1"),
     Check("switch-quorum", "SWITCH ONE_SLOT QUORUM=2 ROUNDS=3 LOSSES=0"),
     Check("switch-pass-losses", "SWITCH ONE_SLOT PASS_LOSSES=1 ROUNDS=3 LOSSES=0"),
+    Check("renewals", "ROUNDS=7", "epochs.pml"),
+    Check("renewals-quorum", "QUORUM=1 ROUNDS=3 EPOCH_ROUNDS=1", "epochs.pml"),
+    Check("renewals-worker-restart", "CRASHES=1 ROUNDS=2 EPOCH_ROUNDS=1 EPOCHS=5", "epochs.pml"),
+    Check("renewals-server-restart", "SERVER_RESTARTS=1 ROUNDS=2 EPOCH_ROUNDS=1", "epochs.pml"),
+    Check("trainings", "CRASHES=0", "trainings.pml"),
+    Check("trainings-crashes", "CRASHES=2", "trainings.pml"),
 )
 MUTATIONS = (
     Check("no-bitmap", "ROUNDS=1 LOSSES=0 MUTATE_NO_BITMAP"),
@@ -77,6 +84,17 @@ MUTATIONS = (
     Check("switch-no-finish-check", "SWITCH ONE_SLOT LOSS_TOLERANT=1 ROUNDS=3 LOSSES=0 MUTATE_NO_FINISH_CHECK"),
     Check("switch-no-room-check", "SWITCH ONE_SLOT QUORUM=2 ROUNDS=1 LOSSES=0 MUTATE_NO_ROOM_CHECK"),
     Check("switch-overtaking", "SWITCH ONE_SLOT LOSS_TOLERANT=1 ROUNDS=3 LOSSES=0 MUTATE_OVERTAKING"),
+    Check("no-renewal", "ROUNDS=7 MUTATE_NO_RENEWAL", "epochs.pml"),
+    Check("ended-epochs-count", "ROUNDS=7 MUTATE_ENDED_EPOCHS_COUNT", "epochs.pml"),
+    Check("any-epochs-result", "ROUNDS=7 MUTATE_ANY_EPOCHS_RESULT", "epochs.pml"),
+    Check("renewal-clears-slots", "ROUNDS=7 MUTATE_RENEWAL_CLEARS_SLOTS", "epochs.pml"),
+    Check("not-repeated", "ROUNDS=7 MUTATE_NOT_REPEATED", "epochs.pml"),
+    Check("ended-epochs-unknown", "QUORUM=1 ROUNDS=3 EPOCH_ROUNDS=1 MUTATE_ENDED_EPOCHS_UNKNOWN", "epochs.pml"),
+    Check("renewed-forgotten", "CRASHES=1 ROUNDS=2 EPOCH_ROUNDS=1 EPOCHS=5 MUTATE_RENEWED_FORGOTTEN", "epochs.pml"),
+    Check("no-run", "CRASHES=0 MUTATE_NO_RUN", "trainings.pml"),
+    Check("own-place-only", "CRASHES=0 MUTATE_OWN_PLACE_ONLY", "trainings.pml"),
+    Check("one-is-silent", "CRASHES=1 MUTATE_ONE_IS_SILENT", "trainings.pml"),
+    Check("run-kept", "CRASHES=1 MUTATE_RUN_KEPT", "trainings.pml"),
 )
 CHECKS = {check.name: check for check in (*CONFIGURATIONS, *MUTATIONS)}
 
@@ -110,7 +128,7 @@ def explore(check: Check) -> Outcome:
     """Generate, compile and run the verifier of one check."""
     with tempfile.TemporaryDirectory(prefix="thc-model-") as folder:
         macros = [f"-D{macro}" for macro in check.macros.split()]
-        _call(["spin", "-a", *macros, str(MODEL)], folder)
+        _call(["spin", "-a", *macros, str(FOLDER / check.model)], folder)
         options = ["-DSAFETY", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MIB}"]
         optimization = "-O0" if check.is_mutation else "-O1"  # a mutation is found sooner than compiled
         _call(["cc", optimization, "-w", *options, "-o", "pan", "pan.c"], folder)

@@ -25,7 +25,7 @@ needs_spin = pytest.mark.skipif(check.why_missing() is not None, reason=str(chec
 
 
 @needs_spin
-@pytest.mark.parametrize("name", ["reliable", "no-bitmap", "one-version"])
+@pytest.mark.parametrize("name", ["reliable", "no-bitmap", "one-version", "trainings", "no-run"])
 def test_fast_checks(name: str) -> None:
     assert check.explore(check.CHECKS[name]).failure_of(check.CHECKS[name]) is None
 
@@ -33,7 +33,19 @@ def test_fast_checks(name: str) -> None:
 @needs_spin
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["leave-and-return", "switch", "restart-keeps-epoch", "switch-overtaking"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "leave-and-return",
+        "switch",
+        "renewals",
+        "restart-keeps-epoch",
+        "switch-overtaking",
+        "abstained-count",
+        "no-renewal",
+        "renewed-forgotten",
+    ],
+)
 def test_slower_checks(name: str) -> None:
     assert check.explore(check.CHECKS[name]).failure_of(check.CHECKS[name]) is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from udp_relay import RelayFaults, UdpRelay
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import FaultConfig, Session, Timeouts, UdpConfig
-from byteps_thc.wire.layout import Header, MessageType
+from byteps_thc.wire.layout import Flag, Header, MessageType
 
 WORKERS = 3
 FAULTS = RelayFaults(drop=0.05, duplicate=0.05, reorder=0.1)
@@ -146,6 +147,22 @@ def test_a_missing_contribution_is_refused(reliable_trace):
 
     with pytest.raises(ProtocolViolationError, match=r"of workers \[0, 2\] sent"):
         check([entry for entry in reliable_trace if not is_left_out(entry)])
+
+
+def test_a_sum_with_codes_that_abstain_is_refused(reliable_trace):
+    at = first(reliable_trace, MessageType.AGGREGATE)
+    result = Header.unpack(reliable_trace[at][1])
+
+    def abstains(entry: tuple[bool, bytes]) -> tuple[bool, bytes]:
+        header = Header.unpack(entry[1])
+        same = (header.slot, header.round, header.worker_id) == (result.slot, result.round, 1)
+        if not (entry[0] and same and header.message_type == MessageType.CODES):
+            return entry
+        return True, replace(header, flags=header.flags | Flag.ABSTAIN).pack() + entry[1][Header.SIZE_BYTES :]
+
+    before = [entry for entry in reliable_trace[: at + 1] if Header.unpack(entry[1]).message_type != MessageType.ERROR]
+    with pytest.raises(ProtocolViolationError, match=r"of workers \[0, 2\] sent"):
+        check([abstains(entry) for entry in before])
 
 
 def test_a_result_of_another_round_is_refused(reliable_trace):
