@@ -5,7 +5,8 @@
 
 A forked program differs from `python -P rank.py` in this: torch was imported before its environment was set, and
 hashes of strings are the same in all processes of a run. It ends as any interpreter does: threads are joined, functions
-of atexit are called, extension modules are destroyed.
+of atexit are called, what it made is destroyed; what was imported before is not, which takes most of a second, and
+Triton's nanobind says at the end of the log that it is left.
 
 A process of pytest has a server of its own, which starts with the first program, and ends with the process, as all do
 that it has forked.
@@ -178,7 +179,7 @@ class _Server:
     def end(self) -> None:
         for child in self.running:
             os.kill(child, signal.SIGKILL)
-        sys.exit()
+        os._exit(0)  # nothing is left to be cleaned up, which would take a second
 
     def become(self, request: dict[str, object], descriptors: Sequence[int]) -> list[str]:
         """In the child: only what a new interpreter would have."""
@@ -200,7 +201,6 @@ class _Server:
         folders = [folder for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
         sys.path[:0] = [folder for folder in folders if folder not in sys.path]
         os.chdir(str(request["folder"]))
-        atexit.register(gc.unfreeze)
         random.seed()
         importlib.import_module("numpy").random.seed()
         return argv
@@ -213,7 +213,7 @@ def main(descriptor: int) -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     assert threads == 1, f"{threads} threads: those of a library would be missing after a fork"
     gc.collect()
-    gc.freeze()  # a collection in a child copies no pages
+    gc.freeze()  # neither a collection in a child nor its end copies and frees all of it
     sys.argv = _Server(socket.socket(fileno=descriptor)).run()
     module = types.ModuleType("__main__")
     module.__dict__["__file__"] = sys.argv[0]
