@@ -1,4 +1,7 @@
-"""Every example runs, learns, and differs from the one-process script in few lines."""
+"""Every example runs, learns, and differs from the one-process script in few lines.
+
+torchrun starts one of them (and the README's snippet, tests/docs); the others are forked with its variables.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from byteps_lab import BytepsLab
+from fork_server import start_program
+from torch.distributed import TCPStore
 
 from byteps_thc.tools.launch import ParameterServer
 
@@ -81,14 +86,49 @@ def test_single_process() -> None:
     assert_learned(run_example(sys.executable, "-P", str(EXAMPLES / "train_single.py")))
 
 
-@pytest.mark.parametrize("name", ["train_ddp.py", "train_fsdp.py"])
-def test_torchrun(name: str) -> None:
-    assert_learned(run_example(*TORCHRUN, str(EXAMPLES / name)))
+def run_on_two_ranks(name: str, folder: Path) -> str:
+    """What both ranks of an example print, one after the other, when they are started as torchrun starts them."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # what torchrun's agent has
+    launch = {
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": "2",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    logs = [folder / f"rank{rank}.log" for rank in range(2)]
+    ranks = [
+        start_program(
+            EXAMPLES / name,
+            *OPTIONS,
+            environment=os.environ | launch | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            log=log,
+        )
+        for rank, log in enumerate(logs)
+    ]
+    try:
+        statuses = [rank.wait(TIMEOUT_S) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    output = "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+    assert statuses == [0, 0], output
+    return output
 
 
-def test_diloco() -> None:
+def test_ddp_with_torchrun() -> None:
+    assert_learned(run_example(*TORCHRUN, str(EXAMPLES / "train_ddp.py")))
+
+
+def test_fsdp(tmp_path: Path) -> None:
+    assert_learned(run_on_two_ranks("train_fsdp.py", tmp_path))
+
+
+def test_diloco(tmp_path: Path) -> None:
     """It checks itself that the ranks end with the same parameters."""
-    output = run_example(*TORCHRUN, str(EXAMPLES / "diloco.py"))
+    output = run_on_two_ranks("diloco.py", tmp_path)
     assert_learned(output)
     bytes_ = re.search(r"sent ([\d.]+) MB in 2 outer steps; uncompressed outer gradients: ([\d.]+) MB", output)
     assert bytes_ is not None

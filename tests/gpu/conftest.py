@@ -10,26 +10,32 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fork_server import start_program
 
 HERE = Path(__file__).parent
 #: Of a program: they take 5 to 20 s on an idle machine.
 DEADLINE_S = 500
+INTERPRETER = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture
-def run_python(tmp_path: Path) -> Callable[..., str]:
-    """Run Python with arguments, and environment variables, and return what it prints; fails unless it ends with 0."""
+def variables(tmp_path: Path) -> dict[str, str]:
+    """Environment of a program: it finds what is in this folder and in lib."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed: pip install 'byteps_thc[gpu]'")
+    folders = os.pathsep.join([str(HERE), str(HERE.parent / "lib")])
+    return os.environ | {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": folders}
+
+
+@pytest.fixture
+def run_python(variables: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+    """Run Python with arguments, and environment variables, and return what it prints; fails unless it ends with 0."""
 
     def run(*arguments: str, **environment: str) -> str:
-        folders = os.pathsep.join([str(HERE), str(HERE.parent / "lib")])
-        libraries = {"TRITON_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": folders}
-        variables = os.environ | libraries | environment
         # Not the repository: its byteps_thc folder has no _core.
         result = subprocess.run(
             [sys.executable, *arguments],
-            env=variables,
+            env=variables | environment,
             cwd=tmp_path,
             text=True,
             capture_output=True,
@@ -43,10 +49,25 @@ def run_python(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def interpret(run_python: Callable[..., str]) -> Callable[..., str]:
-    """Run a program of this folder in Triton's interpreter, on CPU tensors."""
+def interpret(variables: dict[str, str], tmp_path: Path) -> Callable[..., str]:
+    """Run a program of this folder in Triton's interpreter, on CPU tensors; Triton is imported once."""
 
     def run(program: str, *arguments: str) -> str:
-        return run_python(str(HERE / program), *arguments, TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
+        log = tmp_path / "output"
+        process = start_program(
+            HERE / program,
+            *arguments,
+            environment=variables,
+            log=log,
+            folder=tmp_path,
+            before_import=INTERPRETER,
+        )
+        try:
+            status = process.wait(DEADLINE_S)
+        finally:
+            process.kill()
+        printed = log.read_text(encoding="utf-8", errors="replace")
+        assert status == 0, printed
+        return printed
 
     return run

@@ -5,10 +5,11 @@
 
 A forked program differs from `python -P rank.py` in this: torch was imported before its environment was set, and
 hashes of strings are the same in all processes of a run. It ends as any interpreter does: threads are joined, functions
-of atexit are called, extension modules are destroyed.
+of atexit are called, what it made is destroyed; what was imported before is not, which takes most of a second, and
+Triton's nanobind says at the end of the log that it is left.
 
-One server for every process of pytest; it starts with the first program, and ends with the process, as all do that it
-has forked.
+A process of pytest has a server of its own, which starts with the first program, and ends with the process, as all do
+that it has forked.
 """
 
 from __future__ import annotations
@@ -80,25 +81,34 @@ class ForkedProcess:
 
 
 def start_program(
-    program: Path, *arguments: str, environment: Mapping[str, str], log: Path, folder: Path | None = None
+    program: Path,
+    *arguments: str,
+    environment: Mapping[str, str],
+    log: Path,
+    folder: Path | None = None,
+    before_import: Mapping[str, str] | None = None,
 ) -> ForkedProcess:
-    """Run a program in a process of its own; log: where what it prints goes; folder: the current one if None."""
+    """Run a program in a process of its own.
+
+    log: where what it prints goes. folder: the current one if None. before_import: variables that a library reads when
+    it is imported; programs for which they are the same share a server.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     request = {
         "argv": [str(program), *arguments],
-        "environment": dict(environment),
+        "environment": {**environment, **(before_import or {})},
         "folder": str(folder or Path.cwd()),
     }
     with theirs, log.open("wb") as output:
         message = json.dumps(request).encode()
         assert len(message) <= _LARGEST_REQUEST_BYTES, "environment and arguments are too long"
-        socket.send_fds(_server(), [message], [theirs.fileno(), output.fileno()])
+        socket.send_fds(_server(*sorted((before_import or {}).items())), [message], [theirs.fileno(), output.fileno()])
     return ForkedProcess(ours)
 
 
 @functools.cache
-def _server() -> socket.socket:
-    """Requests of this process's server."""
+def _server(*before_import: tuple[str, str]) -> socket.socket:
+    """Requests of this process's server that has these variables."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _LARGEST_REQUEST_BYTES)
     variables = {
@@ -110,7 +120,7 @@ def _server() -> socket.socket:
     with theirs:
         server = subprocess.Popen(
             [sys.executable, "-P", __file__, str(theirs.fileno())],
-            env=os.environ | variables,
+            env=os.environ | variables | dict(before_import),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -169,7 +179,7 @@ class _Server:
     def end(self) -> None:
         for child in self.running:
             os.kill(child, signal.SIGKILL)
-        sys.exit()
+        os._exit(0)  # nothing is left to be cleaned up, which would take a second
 
     def become(self, request: dict[str, object], descriptors: Sequence[int]) -> list[str]:
         """In the child: only what a new interpreter would have."""
@@ -191,7 +201,6 @@ class _Server:
         folders = [folder for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
         sys.path[:0] = [folder for folder in folders if folder not in sys.path]
         os.chdir(str(request["folder"]))
-        atexit.register(gc.unfreeze)
         random.seed()
         importlib.import_module("numpy").random.seed()
         return argv
@@ -204,7 +213,7 @@ def main(descriptor: int) -> None:
     threads = len(list(Path("/proc/self/task").iterdir()))
     assert threads == 1, f"{threads} threads: those of a library would be missing after a fork"
     gc.collect()
-    gc.freeze()  # a collection in a child copies no pages
+    gc.freeze()  # neither a collection in a child nor its end copies and frees all of it
     sys.argv = _Server(socket.socket(fileno=descriptor)).run()
     module = types.ModuleType("__main__")
     module.__dict__["__file__"] = sys.argv[0]

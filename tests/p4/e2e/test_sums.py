@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from e2e.programs import one_program_or_slow
 from e2e.workers import Work, digest_of_thc_ps, start_workers
 
 from byteps_thc.transport.session import has_dpdk
@@ -40,6 +41,7 @@ def test_sums(backends: tuple[str, ...], make_site: Callable[..., Any], start_sw
     run(Work(backends), make_site, start_switch)
 
 
+@one_program_or_slow
 @pytest.mark.parametrize(
     "backends", [("udp",) * 4, pytest.param(("dpdk", "udp"), marks=[needs_dpdk, pytest.mark.slow])], ids="-".join
 )

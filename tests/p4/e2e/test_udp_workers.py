@@ -11,7 +11,7 @@ from byteps_thc.config import ThcConfig
 WORK = Work(backends=("udp", "udp"), counts=(3 * 1024 + 300, 3), steps=2)
 
 
-@pytest.mark.parametrize("program", ["v1model", "tna"])
+@pytest.mark.parametrize("program", ["v1model", pytest.param("tna", marks=pytest.mark.slow)])
 def test_workers_on_udp_sockets_get_the_sums_of_thc_ps(program):
     ports = free_udp_ports(2)
     settings = [

@@ -111,10 +111,10 @@ def test_serve_asks_for_what_it_needs(tmp_path: Path, bmv2_jobs: Path) -> None:
 def test_serve_installs_first_when_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a switch of the P4 model, in place of one that runs elsewhere."""
     deployment = Deployment.load(EXAMPLE)
+    model, control = new_switch_with_control(deployment.switch)
+    monkeypatch.setattr(cli, "connect", lambda *_: control)
     for options, installed in (((), False), (("--install",), True)):
-        model, control = new_switch_with_control(deployment.switch)
         before = len(model.table_entries(JobCheck.full_name("worker")))
-        monkeypatch.setattr(cli, "connect", lambda *_, control=control: control)
         assert "thcnone" in failure("serve", EXAMPLE, "--target", "grpc", "--interface", "thcnone", *options)
         assert (len(model.table_entries(JobCheck.full_name("worker"))) > before) == installed
 
