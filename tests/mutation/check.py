@@ -101,8 +101,7 @@ def try_one(fault: Fault, broken: dict[str, runs.Run]) -> Outcome:
         return Outcome(fault, None, f"without the fault {unusable[0]} does not pass")
     with scratch.with_fault(fault):
         try:
-            if fault.is_compiled:
-                scratch.build(*sorted(_targets(fault)))
+            scratch.build(*sorted(_targets(fault)))  # also without the fault before
         except scratch.BuildError as error:
             return Outcome(fault, None, f"did not build: {error}")
         for test in fault.tests:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name("faults")
@@ -54,11 +53,6 @@ class Fault:
             raise ListError(problem)
         path = root / self.file
         path.write_text(path.read_text(encoding="utf-8").replace(self.old, self.new), encoding="utf-8")
-
-    @cached_property
-    def is_compiled(self) -> bool:
-        """Whether something is to be built before the tests run."""
-        return Path(self.file).suffix in (".cc", ".h")
 
 
 def load() -> list[Fault]:
