@@ -19,8 +19,8 @@ cpp_tidy() {
       [[ $file == byteps_thc/csrc/byteps/* ]] || files+=("$file")
     done
   fi
-  cmake --preset release -B "$build" --log-level=WARNING -DTHC_BUILD_BENCHMARKS=ON -DTHC_BUILD_PYTHON=ON -DTHC_BUILD_TEST_MODULE=ON -DPython_EXECUTABLE="$(command -v python)" \
-    -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" "${byteps[@]}" >/dev/null
+  cmake --preset release -B "$build" --log-level=WARNING -DTHC_BUILD_BENCHMARKS=ON -DTHC_BUILD_PYTHON=ON \
+    -DTHC_BUILD_TEST_MODULE=ON -DPython_EXECUTABLE="$(command -v python)" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" "${byteps[@]}" >/dev/null
   printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p "$build" --warnings-as-errors='*' 2>/dev/null
 }
 

@@ -102,7 +102,8 @@ install_build_tools() {
 install_project() {
   local state
   state="$extras $(digest byteps_thc p4/programs p4/thc_switch worker_dpdk ps_software tables cmake \
-    tests/csrc/python tests/csrc/use_instruction_set.* tests/CMakeLists.txt CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt)"
+    tests/csrc/python tests/csrc/use_instruction_set.* tests/CMakeLists.txt \
+    CMakeLists.txt pyproject.toml README.md LICENSE NOTICE scripts/constraints.txt)"
   [[ $state == "$(cat "$stamps/project" 2>/dev/null)" ]] && return
   install_build_tools
   say "Building byteps_thc and thc-ps, installing them and what they need ($extras) into $venv (a few minutes the first time)"

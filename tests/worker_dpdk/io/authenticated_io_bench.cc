@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "io/authenticated_io.h"
 #include "csrc/use_instruction_set.h"
+#include "io/authenticated_io.h"
 #include "thc/wire_layout.h"
 
 namespace thc::io {

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "csrc/use_instruction_set.h"
 #include "io/job_keys.h"
 #include "thc/errors.h"
-#include "csrc/use_instruction_set.h"
 #include "thc/wire_layout.h"
 #include "worker_dpdk/session/memory_network.h"
 
