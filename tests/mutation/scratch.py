@@ -21,7 +21,7 @@ ROOT = REPOSITORY / "build" / "mutation"
 BUILD = ROOT / "build" / "release"
 PYTHON = ROOT / ".venv" / "bin" / "python"
 #: What Python tests use of the build, beside the sources.
-USED_FROM_PYTHON = ("_core", "_comm", "thc-ps")
+USED_FROM_PYTHON = ("_core", "_comm", "_core_test", "thc-ps")
 
 
 class BuildError(Exception):
@@ -60,7 +60,8 @@ def commit() -> str:
 def configure() -> None:
     """Configure the release build of the copy, with the Python modules and without benchmarks."""
     pybind11 = _output([sys.executable, "-m", "pybind11", "--cmakedir"], ROOT).strip()
-    options = ["-DTHC_BUILD_PYTHON=ON", f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"]
+    modules = ["-DTHC_BUILD_PYTHON=ON", "-DTHC_BUILD_TEST_MODULE=ON"]
+    options = [*modules, f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"]
     _build(["cmake", "--preset", "release", "-DTHC_BUILD_BENCHMARKS=OFF", *options])
 
 
@@ -81,7 +82,8 @@ def make_environment() -> None:
     (Path(packages) / "mutation.pth").write_text("".join(f"{folder}\n" for folder in folders), encoding="utf-8")
     _link(PYTHON.with_name("thc-ps"), BUILD / "ps_software" / "thc-ps")
     for module in BUILD.rglob("_co*.so"):
-        _link(ROOT / "byteps_thc" / module.name, module)
+        folder = ROOT if module.name.startswith("_core_test") else ROOT / "byteps_thc"
+        _link(folder / module.name, module)
 
 
 def environment() -> dict[str, str]:
