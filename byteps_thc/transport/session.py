@@ -75,6 +75,10 @@ class Session(NetworkSettings):
     """the same on all workers"""
     _session: _comm.Session = field(init=False)
 
+    # A session is itself, whatever its settings, which may be lists.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def __post_init__(self) -> None:
         if isinstance(self.servers, str):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{self.servers!r}], not one string")
