@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from byteps_thc.arrays import F32
 from byteps_thc.config import ResolvedConfig
@@ -213,7 +214,7 @@ class HostMessage(NormMessage):
         words = self.sent.view(np.int32)
         words[:FINGERPRINT_WORDS] = self._own
         for row, place in zip(self._rows, self._places, strict=True):
-            np.bitwise_and(row.norms.view(np.int32), LARGEST_WORD, out=words[place])
+            write_ordered(row.norms, words[place])
 
     def take(self, received: F32) -> None:
         """See NormMessage. InputError on all workers unless all average the same.
@@ -243,6 +244,14 @@ class HostAgreement(Agreement):
     ) -> HostMessage:
         """See Agreement."""
         return HostMessage(self._fingerprints, self._fingerprints.of(names, columns, label, layout), rows)
+
+
+def write_ordered(norms: F32, out: npt.NDArray[np.int32]) -> None:
+    """Write norms as integers that are ordered like them, with NaN above infinity.
+
+    Without the sign that a NaN may have: it would be less than all others.
+    """
+    np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=out)
 
 
 def norm_words(rows: int, blocks: int) -> int:

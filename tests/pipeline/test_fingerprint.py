@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from byteps_thc.config import ThcConfig
-from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known
+from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Fingerprints, Known, write_ordered
 
 
 def of_workers(*scales: float) -> list[Fingerprints]:
@@ -44,3 +46,13 @@ def test_scales_that_differed_are_named_after_they_have_changed() -> None:
         message = str(own.mismatch(known, 3, told))
         assert f"scaled by {here}" in message
         assert f"scaled by {there}. Is it the same GradScaler?" in message
+
+
+def test_a_nan_is_above_all_norms_whatever_its_sign() -> None:
+    norms = np.array([0.0, 1.5, np.inf, np.nan, -np.nan, -0.0], np.float32)
+    assert np.signbit(norms[4])
+    words = np.zeros(norms.size, np.int32)
+    write_ordered(norms, words)
+    zero, finite, infinite, nan, negative_nan, negative_zero = words.tolist()
+    assert 0 == zero == negative_zero < finite < infinite < nan == negative_nan
+    assert np.isnan(words.view(np.float32)[3:5]).all()

@@ -28,7 +28,6 @@ from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_asy
 from byteps_thc.transport.byteps.tensor_names import tensor_names
 from byteps_thc.transport.byteps.worker_library import worker_library
 from byteps_thc.transport.byteps_servers.environment import check_environment, sum_bytes
-from byteps_thc.transport.max_norms import write_ordered
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Transfer, Transport
 
@@ -190,7 +189,7 @@ class BytepsTransfer(Transfer):
 
     def _push_norms(self, norms: F32) -> None:
         self._norms.zero_()
-        write_ordered(norms, self._norms.numpy()[self._transport.worker])
+        self._norms.numpy()[self._transport.worker] = norms.view(np.int32)
         self._pushed_norms = _push(self._norms, self._norms_name, self.shape.priority)
 
     def _push_codes(self) -> None:
