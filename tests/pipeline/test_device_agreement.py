@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, Store
 
 from byteps_thc import ThcConfig
 from byteps_thc.errors import InputError
@@ -18,7 +19,7 @@ RANKS, SIZE = 2, 300
 ONE, OTHER = (Contents("the buffer of 'a' to 'c'", lines) for lines in (("b first",), ("b last",)))
 
 
-def ask(store: dist.Store, rank: int, asked: list[Contents]) -> InputError | None:
+def ask(store: Store, rank: int, asked: list[Contents]) -> InputError | None:
     """Ask about gradients, one in a round; return what is known then."""
     group = dist.ProcessGroupGloo(store, rank, RANKS, timedelta(seconds=60))
     resolved = ThcConfig().resolve(RANKS)
@@ -30,7 +31,7 @@ def ask(store: dist.Store, rank: int, asked: list[Contents]) -> InputError | Non
 
 def answers(*asked: list[Contents]) -> list[InputError | None]:
     """Return what the ranks know."""
-    store = dist.HashStore()
+    store = HashStore()
     with ThreadPoolExecutor(RANKS) as ranks:
         return list(ranks.map(lambda rank: ask(store, rank, asked[rank]), range(RANKS)))
 

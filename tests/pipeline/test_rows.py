@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from byteps_thc import ThcConfig
 from byteps_thc.pipeline.buffers import ParameterSlice
@@ -26,7 +27,7 @@ def matrix(key: str, *names: str) -> ShardMatrix:
 
 @pytest.fixture
 def engine() -> Iterator[FlatEngine]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         group = dist.group.WORLD
         assert group is not None
