@@ -84,8 +84,7 @@ class FlatEngine(Engine):
         self._clock = clock or WorkClock()
         self._ended: InputError | None = None
         self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
-        # In the middle of a step that is protected, if ever: the rest of it is protected in its new place.
-        self._layouts: Layouts[Layout] = Layouts(self._in_flight, moving=state.rollback.release)
+        self._layouts: Layouts[Layout] = Layouts(self._in_flight, moving=self._moving)
         stages = Stages(
             state.recorder,
             state.rollback,
@@ -266,10 +265,16 @@ class FlatEngine(Engine):
 
     def _prepared(self, kind: object, layout: Layout) -> Layout:
         self._layouts.make_room(layout)
-        if not self._alone:
+        if not self._alone or layout.extent.sharded:
             self._scheme.prepare(layout)
         self._layouts.add(kind, layout)
         return layout
+
+    def _moving(self, layout: Layout) -> None:
+        if layout.extent.sharded:  # what is frozen changes between steps, and other groups are in flight by now
+            self._state.rollback.forget_unsaved()
+        else:  # in the middle of a step that is protected, if ever: the rest of it is protected in its new place
+            self._state.rollback.release()
 
     @contextmanager
     def _between_steps(self, call: str) -> Iterator[None]:

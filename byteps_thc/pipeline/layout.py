@@ -163,9 +163,9 @@ LayoutT = TypeVar("LayoutT", bound=NamedLayout)
 
 
 class Layouts(Generic[LayoutT]):
-    """Those of an engine, by key. moving: called before parameters leave a layout for another one."""
+    """Those of an engine, by key. moving: called before parameters leave a layout for another one, with that one."""
 
-    def __init__(self, in_flight: InFlight[Any], moving: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, in_flight: InFlight[Any], moving: Callable[[LayoutT], None] = lambda _: None) -> None:
         self._in_flight, self._moving = in_flight, moving
         self._known: dict[str, tuple[object, LayoutT]] = {}
 
@@ -183,7 +183,7 @@ class Layouts(Generic[LayoutT]):
         if stale & self._in_flight.keys():
             raise InputError(f"buffer {layout.key!r} has parameters of buffers in flight")
         if stale:
-            self._moving()
+            self._moving(layout)
         for key in stale:
             del self._known[key]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Generic
 
 from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
@@ -10,14 +11,15 @@ from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
 class Rollback(Generic[ArrayT]):
     """Copies residuals before they are overwritten, and brings them back when an average was not finite.
 
-    Does nothing before the first begin(). save() of a residual is called by one thread, request() by any; the others
-    when nothing is in flight. memory: where the residuals lie.
+    Does nothing before the first begin(). save() of a residual is called by one thread, request() and forget_unsaved()
+    by any; the others when nothing is in flight. memory: where the residuals lie.
     """
 
     def __init__(self, memory: Memory[ArrayT] = HOST) -> None:
         self._memory = memory
         self.active = False
         self._requested = False
+        self._lock = threading.Lock()  # of what is saved, between save() and forget_unsaved()
         self._saved: set[tuple[int, tuple[int, ...]]] = set()  # in this step
         #: address and shape of a residual -> itself, which keeps it alive, and memory for its copy
         self._copies: dict[tuple[int, tuple[int, ...]], tuple[ArrayT, ArrayT]] = {}
@@ -34,12 +36,13 @@ class Rollback(Generic[ArrayT]):
         if not self.active:
             return
         key = (self._memory.address(residual), tuple(residual.shape))
-        if key in self._saved:
-            return
-        if key not in self._copies:
-            self._copies[key] = (residual, self._memory.like(residual))
-        self._copies[key][1][:] = residual
-        self._saved.add(key)
+        with self._lock:
+            if key in self._saved:
+                return
+            if key not in self._copies:
+                self._copies[key] = (residual, self._memory.like(residual))
+            self._copies[key][1][:] = residual
+            self._saved.add(key)
 
     def request(self) -> None:
         """Note that an average of the step is not finite: the step will be skipped."""
@@ -65,6 +68,11 @@ class Rollback(Generic[ArrayT]):
         """Call before residuals change or move outside of save(): apply(), and forget()."""
         self.apply()
         self.forget()
+
+    def forget_unsaved(self) -> None:
+        """Let go of the copies of steps before: some of these residuals move. What this step has saved stays."""
+        with self._lock:
+            self._copies = {key: self._copies[key] for key in self._saved}
 
     def forget(self) -> None:
         """Let go of all copies: the residuals have moved, or are other ones. The rest of the step begins here."""

@@ -75,7 +75,7 @@ class DeviceAgreement(Agreement, Questions):
         self._communicator = communicator
         self._fingerprints = Fingerprints(resolved, worker)
         self._pieces: list[Known] = []
-        self._questions: dict[tuple[str, int], DeviceMessage] = {}
+        self._questions: dict[tuple[Contents, int], DeviceMessage] = {}
         self._header = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
         self._differ = torch.zeros((), dtype=torch.bool, device=device)
         self._total = torch.zeros((), dtype=torch.int64, device=device)
@@ -103,7 +103,7 @@ class DeviceAgreement(Agreement, Questions):
     @override
     def require_same(self, contents: Contents, size: int, round: int, *facts: str) -> None:
         """See Questions; nobody waits, look() and wait() tell."""
-        key = (contents.label, size)
+        key = (contents, size)
         message = self._questions.get(key)
         if message is None:
             name, label = f"{contents.label} uncompressed", f"{contents.label} ({size} elements)"

@@ -64,7 +64,10 @@ class ShardExchange(NodeExchange[BucketShards]):
     @override
     def gather(self, layout: BucketShards, gradient: Tensor) -> None:
         gathered = self._gathered.matrix(layout, gradient)
-        own = layout.shard.gradient.to(gradient.dtype)
+        shard = layout.shard.gradient
+        if shard.is_cuda:  # it goes with its layout, perhaps before this stream gets here
+            shard.record_stream(torch.cuda.current_stream(shard.device))
+        own = shard.to(gradient.dtype)
         self._gather.all_gather(_bytes(gathered), _bytes(own)).wait()
         layout.take(gathered, gradient)
 

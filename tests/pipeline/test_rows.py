@@ -1,0 +1,71 @@
+"""The engine of a reduce-scatter, in one process: a rank alone has an engine that does all that several do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+
+from byteps_thc import ThcConfig
+from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.factory import row_engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
+
+COLUMNS = 2048
+
+
+def matrix(key: str, *names: str) -> ShardMatrix:
+    """Return that of a group whose parameters have COLUMNS elements each."""
+    parts = [ParameterSlice(name, COLUMNS * place, COLUMNS * (place + 1)) for place, name in enumerate(names)]
+    return ShardMatrix(key, 1, COLUMNS * len(names), tuple(parts), parameters=names)
+
+
+@pytest.fixture
+def engine() -> Iterator[FlatEngine]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        group = dist.group.WORLD
+        assert group is not None
+        policy = CompressionPolicy(bypass_elements=0)
+        alone = row_engine(group, ThcConfig(bits=4), policy, torch.device("cpu"))
+        yield alone
+        alone.close()
+    finally:
+        dist.destroy_process_group()
+
+
+def reduce(engine: FlatEngine, rows: ShardMatrix, gradient: torch.Tensor) -> torch.Tensor:
+    """Return the average."""
+    average = torch.full((rows.columns,), 7.0)
+    return engine.reduce_scatter(rows.key, rows, gradient.clone(), average).wait()
+
+
+def test_one_rank_gets_its_own_gradient(engine: FlatEngine) -> None:
+    engine.start_step()
+    gradient = torch.randn(COLUMNS, generator=torch.Generator().manual_seed(1))
+    average = reduce(engine, matrix("one", "a"), gradient)
+    assert (average - gradient).norm() < 0.2 * gradient.norm()
+
+
+def test_skipped_step_in_which_another_group_has_other_parameters(engine: FlatEngine) -> None:
+    random = torch.Generator().manual_seed(2)
+    one, both, less = matrix("one", "a"), matrix("two", "b", "c"), matrix("two without c", "b")
+    engine.protect_step()
+    engine.start_step()
+    for rows in (one, both):
+        reduce(engine, rows, torch.randn(rows.size, generator=random))
+    engine.protect_step()
+    before = engine.state_dict()["residuals"]
+    engine.start_step()
+    reduce(engine, one, torch.randn(one.size, generator=random))
+    assert reduce(engine, less, torch.full((less.size,), torch.inf)).isnan().any()
+    engine.protect_step()
+    after = engine.state_dict()["residuals"]
+    assert set(after) == set("abc")
+    assert before["a"].any()
+    assert {name for name in after if not torch.equal(after[name], before[name])} == set()
