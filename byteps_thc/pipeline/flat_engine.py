@@ -26,7 +26,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import Figures
 from byteps_thc.pipeline.in_flight import InFlight
-from byteps_thc.pipeline.layout import Layout, Layouts, check_rows
+from byteps_thc.pipeline.layout import Layout, Layouts, check_rows, kind_of
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.scheme import Scheme
@@ -247,7 +247,7 @@ class FlatEngine(Engine):
         return job
 
     def _layout_of(self, buffer: GradientBuffer) -> Layout:
-        kind = buffer.gradient.numel(), buffer.parameters
+        kind = kind_of(buffer)
         known = self._layouts.known(buffer.key, kind)
         if known is not None:
             return known

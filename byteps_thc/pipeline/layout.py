@@ -170,7 +170,7 @@ class Layouts(Generic[LayoutT]):
         self._known: dict[str, tuple[object, LayoutT]] = {}
 
     def known(self, key: str, kind: object) -> LayoutT | None:
-        """Return that of a key, if there is one of that kind: size and parameters."""
+        """Return that of a key, if there is one of that kind."""
         known = self._known.get(key)
         return known[1] if known is not None and known[0] == kind else None
 
@@ -194,6 +194,12 @@ class Layouts(Generic[LayoutT]):
     def clear(self) -> None:
         """Forget all: the residuals are other ones."""
         self._known.clear()
+
+
+def kind_of(buffer: GradientBuffer) -> object:
+    """Return what buffers of one layout have in common, for Layouts."""
+    gradient = buffer.gradient
+    return gradient.numel(), gradient.dtype, gradient.device, buffer.parameters
 
 
 def check_buffer(buffer: GradientBuffer) -> None:

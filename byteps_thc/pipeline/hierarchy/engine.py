@@ -25,7 +25,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.non_root import NonRootEngine
 from byteps_thc.pipeline.in_flight import InFlight
-from byteps_thc.pipeline.layout import Layouts, NamedLayout
+from byteps_thc.pipeline.layout import Layouts, NamedLayout, kind_of
 from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
@@ -125,7 +125,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
         if self._streams is not None and gradient.device != self._exchange.device:
             raise InputError(f"the gradient is on {gradient.device}, and compressed on {self._exchange.device}")
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
-        kind = gradient.numel(), buffer.parameters
+        kind = kind_of(buffer)
         known = self._layouts.known(buffer.key, kind)
         layout = known or self._new_layout(buffer, kind)
         if gradient.numel() == 0:
