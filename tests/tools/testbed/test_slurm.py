@@ -81,7 +81,8 @@ def is_running(pid: int) -> bool:
 
 
 def test_it_ends_with_the_workers(tmp_path: Path) -> None:
-    others = "[ $DMLC_ROLE != worker ] || until [ -s thc-script-7/scheduler.log ]; do sleep 0.1; done"
+    started = "[ -s thc-script-7/scheduler.log ] && [ -s thc-ps.pid ]"  # before the workers end
+    others = f"[ $DMLC_ROLE != worker ] || until {started}; do sleep 0.1; done"
     finished = run_script(tmp_path, f'#!/bin/sh\n{others}\necho "$DMLC_ROLE $THC_SERVERS $BYTEPS_LEFT $*"\n')
     assert finished.returncode == 0, finished.stderr
     logs = tmp_path / "thc-script-7"
@@ -118,7 +119,8 @@ def test_workers_have_their_variables_from_a_file(tmp_path: Path) -> None:
     """As they are, in no command line, and nobody else has them."""
     write_variables(tmp_path, f"# made by hand\nTOKEN={SECRET}\nOTHER=1\nEMPTY=\n")
     shown = 'tr "\\0" " " </proc/$PPID/cmdline; tr "\\0" " " </proc/$$/cmdline'
-    others = "[ $DMLC_ROLE != worker ] || until [ -s thc-script-7/scheduler.log ]; do sleep 0.1; done"
+    started = "[ -s thc-script-7/scheduler.log ] && [ -s thc-ps.pid ]"  # before the workers end
+    others = f"[ $DMLC_ROLE != worker ] || until {started}; do sleep 0.1; done"
     bpslaunch = f'#!/bin/sh\n{others}\necho "$DMLC_ROLE [$TOKEN] [$OTHER] [${{EMPTY-none}}]"\n{shown}\n'
     finished = run_script(tmp_path, bpslaunch, "TOKEN = 'elsewhere', EMPTY = 'x'")
     assert finished.returncode == 0, finished.stderr
