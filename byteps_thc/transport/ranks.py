@@ -103,7 +103,7 @@ class RanksTransport(Transport):
         if self.lends and self._free[codes]:
             return self._free[codes].pop()
         layout = (ShardLayout.of_rows if self.sharded else ShardLayout.of)(self.resolved, codes)
-        return RanksTransfer(self, layout) if self.workspace is not None else HostRanksTransfer(self, layout)
+        return RanksTransfer(self, layout) if self.workspace is not None else HostRanksTransfer(self, layout, norms)
 
     @override
     def done(self, transfer: Transfer) -> None:
@@ -137,9 +137,10 @@ class RanksTransfer(Transfer):
     @override
     def send_norms(self, norms: Any) -> None:
         self._norms = norms
-        if isinstance(self.codes, Tensor):
-            self.codes = self.room.codes
-        words = norms.view(torch.int32) if isinstance(norms, Tensor) else torch.from_numpy(norms.view(np.int32))
+        self.codes = self.room.codes
+        self._send_words(norms)
+
+    def _send_words(self, words: Tensor) -> None:
         self._norm_work = self._transport.collectives.norms.max_(words)
         self._transport.count(max_volume_bytes(words.nbytes, self._transport.resolved.workers))
 
@@ -186,15 +187,24 @@ class RanksTransfer(Transfer):
 class HostRanksTransfer(RanksTransfer):
     """Of a piece in host memory: its kernels take NumPy arrays, and sums that are not packed."""
 
-    def __init__(self, transport: RanksTransport, layout: ShardLayout) -> None:
+    def __init__(self, transport: RanksTransport, layout: ShardLayout, norms: int) -> None:
         super().__init__(transport, layout)
         resolved = transport.resolved
         self.codes = self.room.codes.numpy()
+        # torch's memory: gloo's thread may be the last to let go of it, at the end of Python, when nobody may ask for
+        # the interpreter's lock as the end of a NumPy array's memory would.
+        self._words = torch.zeros(norms, dtype=torch.int32)
+        self._norms = self._words.numpy().view(np.float32)
         self._contributions = everybody(resolved.workers)
         unpacks = packs_sums(resolved) and not transport.sharded
         self._unpacked = (
             np.zeros(layout.workers * layout.shard_codes, value_dtype(resolved.value_bits)) if unpacks else None
         )
+
+    @override
+    def send_norms(self, norms: Any) -> None:
+        self._norms.view(np.int32)[:] = norms.view(np.int32)
+        self._send_words(self._words)
 
     @override
     def aggregate(self) -> tuple[Any, Any]:
