@@ -13,6 +13,8 @@ from byteps_thc.pipeline.saved_state import VERSION, VERSIONS, require_as_saved,
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
 _COUNTERS = ("round", "step")
+#: Settings that states lack from before there were these, and what they were then.
+_ADDED_SETTINGS: dict[str, Any] = {"down_bits": None}
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
@@ -112,6 +114,8 @@ class EngineState:
         if missing:
             raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
         for key, value in self._identity.items():
+            if key == "config" and isinstance(state[key], Mapping):
+                state = {**state, key: {name: _ADDED_SETTINGS[name] for name in _ADDED_SETTINGS.keys() & value} | state[key]}
             if state[key] != value and not (key == "version" and state[key] in VERSIONS):
                 raise ConfigurationError(f"state does not fit: its {key} is {state[key]!r}, here it is {value!r}")
         for key in _COUNTERS:
