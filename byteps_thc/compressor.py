@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, Gradient, gradient_view, value_dtype
+from byteps_thc.arrays import F32, U8, U16, Gradient, everybody, gradient_view, value_dtype
 from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
@@ -276,6 +276,21 @@ class Compressor:
 
     def _key(self, partition: Partition) -> dict[str, Any]:
         return {"seed": self.config.seed, "tensor": partition.tensor, "round": partition.round}
+
+
+def received_by_all(compressor: Compressor, partition: Partition, sums: U8 | U16) -> tuple[U8 | U16, U8 | U16]:
+    """Return what decode() takes of exact sums of all workers: the same, or what one owner of all makes of them.
+
+    Owners of shards that begin at multiples of SCALE_GROUP make the same of them.
+    """
+    down = compressor.resolved.down
+    if down is None:
+        return sums, everybody(compressor.workers)
+    codes = np.zeros(_core.code_bytes(sums.size, down.bits), np.uint8)
+    scales, values = np.zeros(scale_groups(sums.size), np.uint16), np.zeros(sums.size, np.uint8)
+    compressor.requantize(partition, sums, codes, scales, first=0)
+    _core.lookup_sum(codes, down.array, values, bits=down.bits, add=False)
+    return values, scales
 
 
 def _is_finite(partition: Partition) -> bool:

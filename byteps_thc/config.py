@@ -45,7 +45,7 @@ class SettingsBesideTable(TypedDict, total=False):
     """Settings of ThcConfig that paper() leaves open, as keyword arguments."""
 
     value_bits: Literal[8, 16, "auto"]
-    down_bits: DownBits | None | Literal["auto"]
+    down_bits: DownBits | Literal["auto"] | None
     rotation_block: int
     error_feedback: bool
     seed: int
@@ -73,7 +73,7 @@ class ThcConfig(Settings):
 
     bits: Bits = _DEFAULT_BITS
     """b, bits of a code"""
-    down_bits: DownBits | None | Literal["auto"] = "auto"
+    down_bits: DownBits | Literal["auto"] | None = "auto"
     """among ranks that sum codes themselves: bits of the codes that the owner of a sum requantizes it to, without bias,
     before it sends it to all others; None: exact sums travel, as homomorphic as a switch's; auto: as total_bits says,
     None without it. Servers, switches and reduce-scatters, which have no such hop, do not look at it"""
@@ -141,9 +141,12 @@ class ThcConfig(Settings):
         smallest = (1 << self.bits) - 1
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
-        if self.total_bits is not None and (self.bits != _DEFAULT_BITS or self.down_bits != "auto" or self.uniform_table):
+        if self.total_bits is not None and (
+            self.bits != _DEFAULT_BITS or self.down_bits != "auto" or self.uniform_table
+        ):
             raise ValueError(
-                f"total_bits={self.total_bits} chooses bits and down_bits: leave them and uniform_table out, or total_bits"
+                f"total_bits={self.total_bits} chooses bits and down_bits: leave them and uniform_table out, "
+                "or total_bits"
             )
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):

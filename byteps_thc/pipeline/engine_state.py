@@ -38,7 +38,7 @@ class EngineState:
         rollback: Rollback[Any] | None = None,
     ) -> None:
         self.worker, self.workers = worker, workers
-        self._identity = {"version": VERSION, "worker": worker, "workers": workers, "config": dict(config)}
+        self._identity: dict[str, Any] = {"version": VERSION, "worker": worker, "workers": workers, "config": dict(config)}
         self._wrap = wrap
         self.stores: dict[str, Residuals[Any]] = {"residuals": Residuals()} if stores is None else stores
         self.recorder = recorder or StatsRecorder()
@@ -114,10 +114,9 @@ class EngineState:
         if missing:
             raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
         for key, value in self._identity.items():
-            if key == "config" and isinstance(state[key], Mapping):
-                state = {**state, key: {name: _ADDED_SETTINGS[name] for name in _ADDED_SETTINGS.keys() & value} | state[key]}
-            if state[key] != value and not (key == "version" and state[key] in VERSIONS):
-                raise ConfigurationError(f"state does not fit: its {key} is {state[key]!r}, here it is {value!r}")
+            theirs = _completed(state[key], value) if key == "config" else state[key]
+            if theirs != value and not (key == "version" and theirs in VERSIONS):
+                raise ConfigurationError(f"state does not fit: its {key} is {theirs!r}, here it is {value!r}")
         for key in _COUNTERS:
             if type(state[key]) is not int or not 0 <= state[key] < _END:
                 raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
@@ -128,3 +127,10 @@ class EngineState:
                 )
         require_sound(state)
         require_as_saved(state)
+
+
+def _completed(saved: object, ours: Mapping[str, Any]) -> object:
+    """Return settings of a state with those that it lacks because it is older than they are."""
+    if not isinstance(saved, Mapping):
+        return saved
+    return {name: was for name, was in _ADDED_SETTINGS.items() if name in ours} | dict(saved)

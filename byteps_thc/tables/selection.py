@@ -30,20 +30,20 @@ so that 1 % more bytes, of codes and sums together, must buy a criterion that is
 another bit of code costs two bits in all and divides the error by more than three. `thc tables auto --engine
 collective` prints what there was to choose from.
 
-Where the owner of a sum requantizes it (down_bits; csrc/thc/requantize.h), the granularity costs no bytes: the best table
-whose sums fit 16 bits is taken. A second error is added, of the sum itself: about normal coordinates, scaled so that the
-largest of 256 is at the end of the grid, are rounded without bias to 2^down_bits points. The tables for that are those
-of p = 1/512, whose clamp is at 3.1: the largest of 256 normal coordinates is 2.9 in the mean, and of p = 1/100 to 1/1500
-this one errs least or within 0.2 % of it at all widths. In units of the energy that the average has, the error is the
-table's cost within 1 % (measured on 256000 coordinates; 5 bits: 4.55 computed, 4.56e-3 measured). The average of n
+Where the owner of a sum requantizes it (down_bits; csrc/thc/requantize.h), the granularity costs no bytes: the best
+table whose sums fit 16 bits is taken. A second error is added, of the sum itself: about normal coordinates, scaled so
+that the largest of 256 is at the end of the grid, are rounded without bias to 2^down_bits points. The tables for that
+are those of p = 1/512, whose clamp is at 3.1; the largest of 256 normal coordinates is 2.9 in the mean. Of p = 1/100 to
+1/1500 this one errs least, or within 0.2 % of it, at all widths. In units of the energy that the average has, the error
+is the table's cost within 1 % (5 bits: 4.55e-3 computed, 4.56e-3 measured on 256000 coordinates). The average of n
 independent gradients and residuals has the energy (1 + R) / n, so that the criteria become
 
-    with error feedback      (average_cost(n) + clamp_cost + down cost) / (1 - d)
-    without error feedback   (average_cost(n) + down cost) / n + clamp_cost
+    with error feedback      minimise  (average_cost(n) + clamp_cost + down cost) / (1 - d)
+    without error feedback   minimise  (average_cost(n) + down cost) / n + clamp_cost
 
-total_bits takes the pair bits + down_bits, both 4 to 8, for which that is least. A bit divides a cost by about four, and
-stratified rounding halves the first: 6 + 6 of 12, and of 11 the odd one goes down, 5 + 6. The more gradients agree, the
-more of the error is that of the hop down, which averages nothing.
+total_bits takes the pair bits + down_bits, both 4 to 8, for which that is least. A bit divides a cost by about four,
+and stratified rounding halves the first: 6 + 6 of 12, and of 11 the odd one goes down, 5 + 6. The more gradients agree,
+the more of the error is that of the hop down, which averages nothing.
 
 Of many workers (up to worker_limits.MAX_RANKS) nothing is special: stratified rounding leaves about half of a worker's
 noise, and all committed granularities fit 16 bits. What is solved for 6 bits is coarser where the sums need it.
@@ -72,7 +72,7 @@ SOLVED_GRANULARITIES = {1: (1,), 6: (63, 126, 189), 7: (127, 254), 8: (255,)}
 SOLVED_P = {
     1: tuple(1 / (1 << k) for k in range(1, 11)),
     6: tuple(1 / (1 << k) for k in range(8, 14)),
-    7: tuple(1 / (1 << k) for k in range(9, 15)),
+    7: tuple(1 / (1 << k) for k in range(10, 17)),
     8: tuple(1 / (1 << k) for k in range(10, 15)),
 }
 #: With error feedback: the most of a gradient's energy that a table may leave to the residual.

@@ -240,7 +240,10 @@ class HostRanksTransfer(RanksTransfer):
     def _requantized(self, sums: HostSums, values: U8) -> tuple[U8, U16]:
         """Return the table values and the scales of all shards, without what is behind the last code."""
         shards = zip(
-            self.room.aggregate, np.split(values, self.layout.workers), np.split(self._scales, self.layout.workers), strict=True
+            self.room.aggregate,
+            np.split(values, self.layout.workers),
+            np.split(self._scales, self.layout.workers),
+            strict=True,
         )
         for shard, own_values, own_scales in shards:
             codes, scales = self.layout.parts(shard)

@@ -227,17 +227,18 @@ def requantize(
 ) -> tuple[U8, F32]:
     """(codes, scales of every group of 256) of the sums of a shard, coordinates from `first` on; unbiased.
 
-    A sum S stands for c = 2 S - n g. A group is a block of quantize() with the limit of its largest |c|, rounded up; the
-    rounding bits are those of the partition's coordinates in a domain of their own.
+    A sum S stands for c = 2 S - n g. A group is a block of quantize() with the limit of its largest |c|, rounded up;
+    the rounding bits are those of the partition's coordinates in a domain of their own.
     """
     centered = 2 * sums.astype(np.int64) - workers * granularity
     x = np.zeros(first + len(sums), np.float32)
     x[first:] = centered
     starts = range(0, len(sums), _SCALE_GROUP)
     scales = np.array([scale_of(np.abs(centered[start : start + _SCALE_GROUP]).max()) for start in starts], np.float32)
-    limits = []
-    for block in _blocks(len(x), _SCALE_GROUP):
-        limits.append(scales[(block.start - first) // _SCALE_GROUP] if block.start >= first else np.float32(0))
+    limits = [
+        scales[(block.start - first) // _SCALE_GROUP] if block.start >= first else np.float32(0)
+        for block in _blocks(len(x), _SCALE_GROUP)
+    ]
     rounding = Rounding(REQUANTIZE_DOMAIN, 0)
     quantized = quantize(x, np.array(limits, np.float32), len(x), _SCALE_GROUP, values, 1.0, key, rounding)
     assert quantized.clamped == 0
@@ -254,8 +255,8 @@ def decode_requantized(
     threshold: float,
     key: Key,
 ) -> F32:
-    """Average of requantized sums. granularity: of their table. scales: of requantize(), divided by workers * granularity
-    of the sums: what of a block's limit is a group's.
+    """Average of requantized sums. granularity: of their table. scales: of requantize(), divided by workers *
+    granularity of the sums: what of a block's limit is a group's.
     """
     mapped = np.zeros(len(table_values), np.float32)
     for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):

@@ -93,7 +93,7 @@ def test_scales_are_not_below_the_largest(largest):
 @SETTINGS
 def test_decode(of, kind, size, block, table, key, data):
     sizes = reference.block_sizes(size, block)
-    norms = st.sampled_from([0.0, 1e-42, 1e-30, 0.5, 1.0, 3.0, 1e30, np.inf, np.nan])
+    norms = st.sampled_from([0.0, 1e-42, 1e-30, 0.5, 1.0, 3.0, 1e30, 1e38, np.inf, np.nan])
     maxima = np.array([data.draw(norms) for _ in sizes], np.float32)
     codes, limits = reference.requantize(sums_of(kind, sum(sizes), *of, 0), 0, *of, table.values, key)
     values = np.array(table.values, np.uint8)[codes]
@@ -109,36 +109,12 @@ def test_decode(of, kind, size, block, table, key, data):
     assert out[finite].tobytes() == expected[finite].tobytes()
 
 
-@pytest.mark.parametrize("bits", DOWN_BITS)
-@pytest.mark.parametrize("workers", [4, 8])  # 8- and 16-bit sums
-def test_is_unbiased_for_any_sums(bits, workers):
-    """10^4 repetitions of the same sums: the mean of every coordinate is within 5 standard errors of what it stands
-    for, and so is the mean of all of them.
-    """
-    granularity, table, repetitions = 51, down_table(bits), 10_000
-    sums = sums_of("uniform", 256 + 64, workers, granularity, 7)
-    sums[256:] = np.arange(64)  # far from the middle
-    total, squares = np.zeros(sums.size), np.zeros(sums.size)
-    for round in range(repetitions):
-        codes, scales = requantized(sums, 512, (workers, granularity), table, Key(3, 1, round))
-        limit = np.repeat((scales.astype(np.uint32) << 16).view(np.float32), [256, 64]).astype(np.float64)
-        values = np.array(table.values)[reference.unpack(codes, bits, sums.size)]
-        error = (2 * values / table.granularity - 1) * limit - (2.0 * sums - workers * granularity)
-        total += error
-        squares += error**2
-    deviations = np.sqrt(np.maximum(squares / repetitions - (total / repetitions) ** 2, 1e-12) / repetitions)
-    step = 2 * limit / table.granularity
-    # 16 random bits round with probabilities that are off by 2^-17 at most, of gaps of a few steps.
-    slack = 2.0**-17 * step * np.diff(table.values).max()
-    assert (np.abs(total / repetitions) <= 5 * deviations + slack).all()
-    assert abs(total.mean() / repetitions) <= 5 * np.sqrt(np.square(deviations).sum()) / sums.size + slack.mean()
-
-
 def test_what_does_not_fit_is_refused():
     table, sums = down_table(6), np.zeros(256, np.uint8)
     codes, scales = np.zeros(192, np.uint8), np.zeros(1, np.uint16)
     good = {
-        "first": 0, "workers": 4, "granularity": 51, "values": table.array, "bits": 6, "seed": 0, "tensor": 0, "round": 0
+        "first": 0, "workers": 4, "granularity": 51, "values": table.array, "bits": 6, "seed": 0, "tensor": 0,
+        "round": 0,
     }  # fmt: skip
     core.requantize(sums, codes, scales, **good)
     with pytest.raises(ConfigurationError, match="first must be a multiple of 256, got 64"):

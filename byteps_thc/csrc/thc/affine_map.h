@@ -41,7 +41,7 @@ inline ClampRange block_range(const Aggregate& aggregate, std::size_t block) noe
 
 /// Map of a group whose sums were requantized.
 inline AffineMap scaled_map(const ClampRange& range, float scale, std::uint16_t granularity, float factor) noexcept {
-  return affine_map(ClampRange(range.limit, scale, granularity), 1, factor);
+  return affine_map(range.finite ? ClampRange(range.limit, scale, granularity) : range, 1, factor);
 }
 
 /// maps[size / kAffineGroup] of the coordinates offset .. offset + size - 1, all in one block.

@@ -43,8 +43,8 @@ struct Aggregate {
   float threshold;         // of quantize
   const float* max_norms;  // layout.blocks()
   std::size_t first = 0;   // where in the first chunk sums and max_norms begin; a multiple of 64
-  // Requantized sums (requantize.h): table values of one code for each coordinate, and what a group's limit is times the
-  // block's. Null: sums of table values, with contributions.
+  // Requantized sums (requantize.h): table values of one code for each coordinate, and what a group's limit is times
+  // the block's. Null: sums of table values, with contributions.
   const float* scales = nullptr;  // scale_groups(first + layout.padded())
 };
 

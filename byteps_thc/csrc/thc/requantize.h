@@ -16,9 +16,9 @@ inline constexpr std::uint32_t kRequantizeDomain = 0xFFFFFFFF;
 
 /// Where sums lie, and what they are sums of.
 struct ExactSums {
-  const void* sums;         // in host order, any alignment
-  unsigned value_bits;      // 8 or 16
-  std::size_t count;        // a multiple of kMinRotationBlock
+  const void* sums;     // in host order, any alignment
+  unsigned value_bits;  // 8 or 16
+  std::size_t count;    // a multiple of kMinRotationBlock
   std::uint32_t most;   // granularity * workers: the largest that a sum can be
 };
 
