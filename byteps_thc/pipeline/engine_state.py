@@ -38,7 +38,12 @@ class EngineState:
         rollback: Rollback[Any] | None = None,
     ) -> None:
         self.worker, self.workers = worker, workers
-        self._identity: dict[str, Any] = {"version": VERSION, "worker": worker, "workers": workers, "config": dict(config)}
+        self._identity: dict[str, Any] = {
+            "version": VERSION,
+            "worker": worker,
+            "workers": workers,
+            "config": dict(config),
+        }
         self._wrap = wrap
         self.stores: dict[str, Residuals[Any]] = {"residuals": Residuals()} if stores is None else stores
         self.recorder = recorder or StatsRecorder()
