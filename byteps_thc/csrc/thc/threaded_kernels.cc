@@ -93,9 +93,9 @@ void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& tab
     ExactSums here = exact;
     here.sums = static_cast<const std::uint8_t*>(exact.sums) + first * exact.value_bits / 8;
     here.count = size;
-    RandomKey here_key = key;
-    here_key.first += first;
-    thc::requantize(here, table, here_key, codes + code_bytes(first, table.bits()), scales + first / kScaleGroup);
+    RandomKey part_key = key;
+    part_key.first += first;
+    thc::requantize(here, table, part_key, codes + code_bytes(first, table.bits()), scales + first / kScaleGroup);
   });
 }
 
