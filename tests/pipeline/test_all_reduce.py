@@ -1,4 +1,4 @@
-"""CompressionPolicy(collective="all_reduce") on real gloo ranks: the bits of the simulation, and of the other collective.
+"""CompressionPolicy(collective="all_reduce") on real gloo ranks: the simulation's bits, and the other collective's.
 
 And its twin for devices, on CPU tensors with the CPU's kernels; tests/gpu has the GPU's in Triton's interpreter.
 """
