@@ -196,7 +196,7 @@ def _print_levels_left(resolved: ResolvedConfig) -> None:
     )
     table_console().print(
         f"8-bit sums (a switch has no others) leave {workers} workers {narrow.levels} of {1 << config.bits} levels: "
-        f"NMSE {narrow_error}; {wide_error} with 16-bit sums, and {full_error} with {most} workers, the most with all levels"
+        f"NMSE {narrow_error}; {wide_error} with 16-bit sums, and {full_error} with {most} workers, the most with all"
     )
 
 
