@@ -219,7 +219,7 @@ class Compressor:
             codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block,
             granularity=self.table.granularity,
-            threshold=self.table.threshold,
+            threshold=self.resolved.decode_threshold,
             pool=self.pool,
             **self._key(partition),
         )
