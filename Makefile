@@ -35,7 +35,7 @@ byteps: ## build BytePS with THC's compressor into .venv; about four minutes the
 	@scripts/setup.sh byteps
 	@$(BUILD_BYTEPS)
 
-test: ## C++ and Python tests; under ten minutes on two cores
+test: ## C++ and Python tests; seven minutes on two idle cores, once built
 	@scripts/setup.sh test
 	@scripts/cpp_tests.sh release $(JOBS)
 	@$(PYTEST) -m "not slow" $(ARGS)

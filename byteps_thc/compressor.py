@@ -263,7 +263,7 @@ class Compressor:
             codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block,
             granularity=table.granularity,
-            threshold=self.table.threshold,
+            threshold=self.resolved.decode_threshold,
             scales=scales,
             pool=self.pool,
             **self._key(partition),

@@ -90,7 +90,8 @@ class ThcConfig(Settings):
     rotation_block: int = DEFAULT_ROTATION_BLOCK
     """coordinates rotated together, a power of two in 64 .. 2^20"""
     error_feedback: bool = True
-    """add what was lost by quantization to the next gradient of the same name"""
+    """add what was lost by quantization to the next gradient of the same name; without it, averages are divided by what
+    clamping leaves of them, so that none is lost (ResolvedConfig.decode_threshold)"""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
     rounding: RoundingMode = "stratified"
@@ -250,13 +251,24 @@ class ResolvedConfig:
         return expected_error(self.table, self.workers, config.error_feedback, config.rounding, down=self.down)
 
     @property
+    def decode_threshold(self) -> float:
+        """The clamp in norms that an average is decoded with.
+
+        Clamping shrinks the average: E[z clamp(z)] = 1 - p for a standard normal z (Stein). Error feedback returns what
+        is missing; without it, averages are divided by 1 - p, which makes them unbiased where the workers' norms are
+        equal. A worker with a smaller norm than the largest is clamped less, and weighs up to 1 / (1 - p) too much.
+        """
+        threshold = self.table.threshold
+        return threshold if self.config.error_feedback else threshold / (1 - self.table.p)
+
+    @property
     def shared_hash(self) -> int:
         """32-bit hash of the settings that servers do not look at, but that must be the same on all workers.
 
-        Other signs, clamps or blocks than the other workers' would give wrong averages without any error; with other
-        rounding, averages would err more than they should.
+        Other signs, clamps (of an average, too) or blocks than the other workers' would give wrong averages without any
+        error; with other rounding, averages would err more than they should.
         """
         config = self.config
         sizes = (config.rotation_block, config.partition_bytes)
-        shared = (config.seed, self.table.threshold.hex(), *sizes, config.rounding)
+        shared = (config.seed, self.decode_threshold.hex(), *sizes, config.rounding)
         return zlib.crc32(repr(shared).encode())

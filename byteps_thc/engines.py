@@ -79,7 +79,7 @@ def make_engine(
             return network_engine(process_group, config, network, policy, gradients_on)
         return collective_engine(process_group, config, policy, gradients_on)
     _require_no_network(config, network)
-    policy.require_host_kernels(f"baselines ({type(config).__name__})")
+    _require_for_baseline(config, policy)
     return baseline_engine(process_group, config, policy)
 
 
@@ -125,6 +125,13 @@ def _require_no_network(config: BaselineConfig, network: NetworkConfig | None) -
         )
 
 
+def _require_for_baseline(config: BaselineConfig, policy: CompressionPolicy) -> None:
+    """ConfigurationError for a policy that baselines have not."""
+    route = f"baselines ({type(config).__name__})"
+    policy.require_host_kernels(route)
+    policy.require_shards(route)
+
+
 def make_row_engine(
     process_group: dist.ProcessGroup,
     config: ThcConfig | BaselineConfig,
@@ -134,5 +141,5 @@ def make_row_engine(
     """As make_engine, for a reduce-scatter among the ranks."""
     if isinstance(config, ThcConfig):
         return row_engine(process_group, config, policy, gradients_on)
-    policy.require_host_kernels(f"baselines ({type(config).__name__})")
+    _require_for_baseline(config, policy)
     return baseline_engine(process_group, config, policy, sharded=True)

@@ -141,7 +141,7 @@ class DeviceBatch:
             kernels.decode(
                 sums, contributions, part[1], mine, codes_per_chunk=codes_per_chunk,
                 rotation_block=compressor.config.rotation_block, granularity=table.granularity,
-                threshold=table.threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
+                threshold=compressor.decode_threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
             )  # fmt: skip
 
     def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,6 +59,7 @@ class GpuCompressor:
         if self.device.type == "cpu" and not INTERPRETED:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
         self.table = DeviceTable.of(self.resolved.table, self.device)
+        self.decode_threshold = float(np.float32(self.resolved.decode_threshold))
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)

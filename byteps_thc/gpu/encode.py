@@ -16,6 +16,7 @@ from byteps_thc.gpu.frontend import (
     lowest_byte,
     magic_lower,
     magic_upper,
+    number,
 )
 from byteps_thc.gpu.layouts import consecutive, flat, last_part, of_rows, rows, streamed, warps
 from byteps_thc.gpu.norms import load_carried
@@ -81,7 +82,7 @@ def _interval(entries, values, cell, WIDE: constexpr):
 def _quantize(x, chance, tables, clamp, WIDE: constexpr):
     """(code << 8 in a word, factor * error) of rotated coordinates; chance: 2^23 + 16 rounding bits, float32."""
     limit, step, scale, half, factor = clamp
-    u = L.minimum(L.maximum(x * scale + half, 0.0), half + half)
+    u = L.minimum(L.maximum(number(x * scale + half), 0.0), half + half)
     inverse_gap, lower, upper, code = _interval(tables[0], tables[1], u.to(L.int32), WIDE)
     value, code = choose(chance - 8388607.5, (u - lower) * inverse_gap, lower, upper, code)
     return code, (x - (value * step - limit)) * factor

@@ -46,6 +46,11 @@ if PLAIN:
         return x.to(dtype)
 
     @jit
+    def number(x, INTERPRET: tl.constexpr = INTERPRETED):
+        """x, float32, and 0 where it is not a number, as maximum() gives; that of old interpreters gives NaN back."""
+        return tl.where(x == x, x, 0.0) if INTERPRET else x
+
+    @jit
     def choose(a, b, low, high, count):
         """(high, count + 256) where a < b, else (low, count)."""
         less = a < b
@@ -101,6 +106,11 @@ else:
     def cast(x, dtype: gl.constexpr):
         """x, float32, in another format, rounded to nearest even."""
         return x.to(dtype)
+
+    @jit
+    def number(x):
+        """x, float32; see above."""
+        return x
 
     # PTX where the compiler takes an instruction more.
 

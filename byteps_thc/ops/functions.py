@@ -77,8 +77,8 @@ def decode(
 
     aggregate: uint8 or uint16[P], sums over `workers` workers, or with sum_bits uint8, what pack() made of them: the
     same on all workers, because uint16, and packed sums of more than 8 bits, are rounded in another order than uint8.
-    max_norms, table, key, threshold, rotation_block: those it was encoded with. Blocks whose max norm is not finite
-    become NaN.
+    max_norms, table, key, rotation_block: those it was encoded with. threshold: resolved.decode_threshold, the encoded
+    one where there is a residual. Blocks whose max norm is not finite become NaN.
     """
     average: Tensor = torch.ops.byteps_thc.decode(
         aggregate, max_norms, table, key, coordinates, workers, threshold, rotation_block, dtype, sum_bits

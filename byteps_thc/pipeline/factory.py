@@ -20,10 +20,11 @@ from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import device_engine, host_engine
+from byteps_thc.transport.among_ranks import ranks_transport, resolve_among_ranks
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator, open_device_communicator
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
-from byteps_thc.transport.ranks import Collectives, HostSums, RanksTransport
+from byteps_thc.transport.ranks import HostSums
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 from byteps_thc.transport.transport import Transport
@@ -32,6 +33,7 @@ from byteps_thc.worker_limits import require_packet_workers
 #: Bytes of gradient in a piece at most, unless ThcConfig.partition_bytes is given: DDP's buckets of 25 MiB, which their
 #: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
 _PIECE_BYTES = 9 << 20
+_SERVERS = "servers and switches"
 
 
 def collective_engine(
@@ -54,7 +56,7 @@ def collective_engine(
     # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
     exact = open_communicator(process_group, policy.deadline_s)
     device = _agreed_device(exact, "collective", process_group, config, policy, gradients_on)
-    resolved = config.resolve(workers, packed_sums=True)  # on all ranks or none
+    resolved = resolve_among_ranks(config, policy.collective, workers)  # on all ranks or none
     require_same_table(exact, resolved)
     if device is not None and resolved.down is not None:
         raise ConfigurationError(
@@ -73,6 +75,8 @@ def row_engine(
     process_group: dist.ProcessGroup, config: ThcConfig, policy: CompressionPolicy, gradients_on: torch.device
 ) -> FlatEngine:
     """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
+    # Its codes travel once, in one collective, and in fewer bytes than table values would.
+    policy.require_shards("FSDP2's reduce-scatters")
     communicator = open_communicator(process_group, policy.deadline_s)
     device = _agreed_device(communicator, "reduce-scatter", process_group, config, policy, gradients_on)
     resolved = config.resolve(process_group.size())  # on all ranks or none
@@ -120,15 +124,21 @@ def _ranks_engine(
 ) -> FlatEngine:
     """Return one in host memory. exact: of the calling rank; nobody else's."""
     workers = process_group.size()
-    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
-    collectives = Collectives(*(open_communicator(process_group, policy.deadline_s) for _ in range(3)))
     threads = policy.thread_count(ranks_on_this_host(exact, workers))
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
     recorder, sums = StatsRecorder(), HostSums(resolved, compressor.pool)
+    kernels = host_kernels(compressor)
+
+    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
+    def communicator() -> Communicator:
+        return open_communicator(process_group, policy.deadline_s)
+
     return host_engine(
-        host_kernels(compressor),
+        kernels,
         policy,
-        transport=RanksTransport(resolved, collectives, recorder, sums, sharded=sharded),
+        transport=ranks_transport(
+            policy.collective, resolved, communicator, recorder, sums, kernels.device, sharded=sharded
+        ),
         exact=exact.sum_,
         questions=RankAgreement(exact, workers, SAME_ROWS) if sharded else RankAgreement(exact, workers),
         # Gradients of ranks that use other parameters have other sizes, which no fingerprint gets to compare.
@@ -151,6 +161,7 @@ def network_engine(
     for kernels="device" that it cannot have, and what Session raises when servers cannot be joined.
     """
     workers, worker = process_group.size(), process_group.rank()
+    policy.require_shards(_SERVERS)
     require_packet_workers(workers)
     exact = open_communicator(process_group, policy.deadline_s)
     device = _agreed_device(exact, "network", process_group, config, policy, gradients_on, network)
@@ -187,6 +198,7 @@ def make_server_engine(
             "warmup_steps, stop_step and bypass_elements need a process group, which sums what is not compressed: call "
             "torch.distributed.init_process_group() before, or leave them out"
         )
+    policy.require_shards(_SERVERS)
     device = device_of(None, config, policy, None, needs_nccl=False, tried=False)
     threads, recorder = policy.thread_count(), StatsRecorder()
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.settings import Settings
 from byteps_thc.threads import MAX_THREADS, default_threads
+from byteps_thc.transport.transport import Collective
 
 
 class CompressionPolicy(Settings):
@@ -35,6 +36,11 @@ class CompressionPolicy(Settings):
     """experimental, has not been run on a GPU yet: record what the GPU kernels do with a DDP bucket as CUDA graphs, and
     replay them, which takes less of the host's time. The same bits. Of no effect where gradients are compressed on the
     host"""
+    collective: Collective = "shards"
+    """how ranks sum without servers. shards: each rank sums a share of all codes, in as few bits as they need.
+    all_reduce: an all-reduce of the process group adds table values of 8 bits, four in an int32: one collective in
+    place of two, which networks that add integers aggregate on their way, but more bytes. For DDP, HSDP and ThcReducer
+    """
     threads: Annotated[int, Field(ge=1, le=MAX_THREADS)] | Literal["auto"] = "auto"
     """threads of this process that work on a gradient's kernels together; results do not depend on it, and ranks may
     have different ones. auto: the cores that this process may use divided by the ranks on its host, at most 8"""
@@ -57,6 +63,14 @@ class CompressionPolicy(Settings):
             raise ConfigurationError(
                 f'CompressionPolicy(kernels="device"): {route} compress in host memory only: leave kernels out, or use '
                 "a ThcConfig with DDP, FSDP2, HSDP or ThcReducer, on NCCL or with servers"
+            )
+
+    def require_shards(self, route: str) -> None:
+        """ConfigurationError for collective="all_reduce", which this route has not. route: what errors call it."""
+        if self.collective != "shards":
+            raise ConfigurationError(
+                f'CompressionPolicy(collective="{self.collective}"): {route} have no all-reduce of table values: leave '
+                "collective out, or use a ThcConfig with DDP, HSDP or ThcReducer and without servers"
             )
 
     def thread_count(self, local_ranks: int | None = None) -> int:

@@ -28,8 +28,8 @@ from byteps_thc.pipeline.scheme import ThcScheme
 from byteps_thc.pipeline.staging import NoStaging, Staging, make_device_staging
 from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
+from byteps_thc.transport.among_ranks import ranks_transport
 from byteps_thc.transport.communicator import Communicator, ExactSum
-from byteps_thc.transport.ranks import Collectives, RanksTransport
 from byteps_thc.transport.transport import Transport
 
 if TYPE_CHECKING:  # it needs Triton
@@ -102,10 +102,11 @@ def device_engine(
     stream, rollback, clock = SideStream(device), DeviceRollback(device), WorkClock()
     agreement = DeviceAgreement(resolved, compressor.worker, device, communicator)
     state = _state(compressor, recorder, rollback, Residuals(DeviceMemory(device)))
-    collectives = Collectives(communicator, communicator, communicator)
     tools = PieceTools(
-        DeviceRows(compressor, sharded=sharded),
-        RanksTransport(resolved, collectives, recorder, compressor, device, sharded=sharded),
+        DeviceRows(compressor, packed=not sharded and policy.collective == "shards"),
+        ranks_transport(
+            policy.collective, resolved, lambda: communicator, recorder, compressor, device, sharded=sharded
+        ),
         agreement,
         DeviceFigures(recorder),
         clock,

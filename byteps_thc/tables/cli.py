@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from byteps_thc.config import Bits as CodeBits
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import chart, store
@@ -92,6 +92,8 @@ def auto(
         table_console().print(
             f"criterion {error_expected:.4e}; good for up to {most} workers with {resolved.value_bits}-bit sums"
         )
+        if not packed_sums:
+            _print_levels_left(resolved)
 
 
 @app.command("list")
@@ -176,6 +178,26 @@ def _print_widths(chosen: LookupTable, criteria: Mapping[LookupTable, float], wo
         row = (f"{best.bits} + {width - best.bits}", str(best.granularity), f"1/{1 / best.p:g}", f"{same[best]:.4e}")
         output.add_row(*row, "chosen" if best == chosen else "")
     table_console().print(output)
+
+
+def _print_levels_left(resolved: ResolvedConfig) -> None:
+    """What 8-bit sums cost where they are, or would be, too few for all codes: a switch has no others."""
+    workers, config = resolved.workers, resolved.config
+    smallest = (1 << config.bits) - 1
+    if workers * smallest < 1 << 8 or config.value_bits == 16:
+        return
+    most = 255 // smallest
+    full = config.model_copy(update={"value_bits": 8}).resolve(most).table
+    narrow = config.model_copy(update={"value_bits": 8}).resolve(workers).table
+    wide = config.model_copy(update={"value_bits": 16}).resolve(workers).table
+    narrow_error, wide_error, full_error = (
+        f"{table.average_cost(number, config.rounding) + table.clamp_cost:.4e}"
+        for table, number in ((narrow, workers), (wide, workers), (full, most))
+    )
+    table_console().print(
+        f"8-bit sums (a switch has no others) leave {workers} workers {narrow.levels} of {1 << config.bits} levels: "
+        f"NMSE {narrow_error}; {wide_error} with 16-bit sums, and {full_error} with {most} workers, the most with all"
+    )
 
 
 def _usage(error: Exception) -> typer.BadParameter:

@@ -4,12 +4,15 @@ What counts is the error of the average of n workers. It errs by the quantizatio
 
 - noise: cost / n with independent rounding, average_cost(n) / n with stratified (LookupTable.average_cost derives it);
 - clamping is no matter of rounding, so neither mode makes it smaller. Workers' clamping errors are taken to be
-  independent as long as error feedback returns them, as their gradients' noise is. What is never returned is a bias:
-  it hits the same coordinates with the same sign on workers with similar gradients, and averaging does not help.
+  independent as long as error feedback returns them, as their gradients' noise is. What is never returned hits the
+  same coordinates with the same sign on workers with similar gradients, and averaging does not help.
 
     with error feedback      minimise  (average_cost(n) + clamp_cost) / (1 - d),  d = cost + clamp_cost <= 0.9,
                              and p >= 1/64 up to 4 bits
-    without error feedback   minimise  average_cost(n) / n + clamp_cost
+    without error feedback   minimise  (average_cost(n) / n + clamp_cost - p^2) / (1 - p)^2
+
+Without error feedback averages are divided by 1 - p, which clamping leaves of them (ResolvedConfig.decode_threshold):
+with z the coordinate and q the decoded one before that, E[(q / (1 - p) - z)^2] is what is minimised, as E[q z] = 1 - p.
 
 With error feedback a worker quantizes gradient + residual. Rotations are fresh every step, so the residual's energy R
 adds to the gradient's, 1: R = d (1 + R), and all errors are 1 + R = 1 / (1 - d) times as large. A table with d >= 1
@@ -99,7 +102,7 @@ def expected_error(
     """
     noise = table.average_cost(workers, rounding) + (0.0 if down is None else down.cost)
     if not error_feedback:
-        return noise / workers + table.clamp_cost
+        return (noise / workers + table.clamp_cost - table.p**2) / (1 - table.p) ** 2
     lost = table.cost + table.clamp_cost
     return (noise + table.clamp_cost) / (1 - lost) if lost <= MOST_LOST else math.inf
 

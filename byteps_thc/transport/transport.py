@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 #: The first words of what Transfer.send_norms() takes, which are the same on all workers that average the same
 #: gradient (pipeline/fingerprint.py).
 FINGERPRINT_WORDS = 2
+
+#: How ranks sum without servers: see CompressionPolicy.
+Collective = Literal["shards", "all_reduce"]
 
 
 class Requantize(Protocol):

@@ -358,9 +358,17 @@ class Deployment(Description):
 
     def _check_tables(self) -> None:
         # Every block has one copy of one table; a job in its key would halve what fits into a stage.
+        first = self.jobs[0] if self.jobs else None
         for job in self.jobs[1:]:
-            if job.table.values != self.jobs[0].table.values:
+            assert first is not None
+            if job.table.values != first.table.values:
+                # What fits the most workers fits all.
+                least = min((other.table for other in self.jobs), key=lambda table: table.granularity)
+                pins = {"granularity": least.granularity, "p": least.p}
+                if any(other.num_workers * ((1 << limits.CODE_BITS) - 1) >> limits.VALUE_BITS for other in self.jobs):
+                    pins["value_bits"] = limits.VALUE_BITS
                 raise ValueError(
-                    f"jobs {self.jobs[0].job_id} and {job.job_id} use different lookup tables, and a switch holds one: "
-                    "give both the same thc.granularity and thc.p"
+                    f"jobs {first.job_id} and {job.job_id} use different lookup tables, and a switch holds one: give "
+                    f"all jobs thc = {{ {', '.join(f'{name} = {value}' for name, value in pins.items())} }} and their "
+                    f"workers THC_CONFIG={','.join(f'{name}={value}' for name, value in pins.items())}"
                 )

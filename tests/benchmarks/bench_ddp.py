@@ -43,13 +43,16 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_":
 TARGET_GBIT, FP32_TARGET, BF16_TARGET, HOOK_TARGET_US = 1.0, 4, 2.2, 200.0
 
 #: Bytes a rank sends per parameter, norms and headers apart. fp32 and bf16: a ring passes everything on twice but for
-#: its own share. THC: codes to the other ranks, sums of the own share to them; thc-ps takes codes and sends the sums.
+#: its own share, and so does THC's all-reduce of bytes. THC: codes to the other ranks, sums of the own share to them;
+#: thc-ps takes codes and sends the sums.
 _OTHERS = (RANKS - 1) / RANKS
 BYTES_PER_PARAMETER = {
     "fp32": 2 * _OTHERS * 4,
     "bf16": 2 * _OTHERS * 2,
     "thc": _OTHERS * (0.5 + 0.875),
     "thc_6bit": _OTHERS * (0.5 + 0.75),
+    "thc_all_reduce": 2 * _OTHERS,
+    "thc_all_reduce_6bit": 2 * _OTHERS,
     "thc_ps": 0.5,
 }
 TITLES = {
@@ -57,6 +60,8 @@ TITLES = {
     "bf16": "DDP, bf16 hook",
     "thc": "THC collective, default (7-bit sums)",
     "thc_6bit": "THC collective, g=15 (6-bit sums)",
+    "thc_all_reduce": "THC all-reduce, default (8-bit sums)",
+    "thc_all_reduce_6bit": "THC all-reduce, 6-bit codes",
     "thc_ps": "THC network, thc-ps",
 }
 Ranks = list[dict[str, Any]]
@@ -163,8 +168,14 @@ def measurement(ranks: Ranks, scheme: str) -> Measurement:
 
 
 def target_rows(run: Run) -> list[Row]:
-    """The targets of the collective engine, which hold at TARGET_GBIT."""
+    """The collective engine, and its targets, which hold at TARGET_GBIT."""
     rows = []
+    for scheme in ("thc_all_reduce", "thc_all_reduce_6bit"):
+        own_us = run.communication_us(scheme)
+        for peer in ("bf16", "thc"):
+            peer_us = run.communication_us(peer)
+            what = f"{TITLES[scheme]}, {run.gbit:g} Gb/s"
+            rows.append(Row(what, own_us, TITLES[peer], peer_us, "", peer_us / own_us, None))
     for scheme in ("thc", "thc_6bit"):
         own_us = run.communication_us(scheme)
         for peer, factor in (("fp32", FP32_TARGET), ("bf16", BF16_TARGET)):

@@ -22,13 +22,14 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
-from byteps_thc.ddp import NetworkConfig, ThcState, thc_hook
+from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, thc_hook
 
 TIMEOUT_S = 120
 WARM_UP_STEPS = 3  # DDP rebuilds its buckets after the first
 WIDTH, LAYERS, ROWS = 1024, 24, 4
 #: sums of four table values up to 15 take 6 bits
 SIX_BIT_SUMS = ThcConfig(granularity=15)
+ALL_REDUCE = CompressionPolicy(collective="all_reduce")
 
 
 @dataclass
@@ -117,6 +118,8 @@ def make_schemes(server: str) -> dict[str, Scheme]:
         "bf16": Bf16(),
         "thc": Thc(ThcState(None, ThcConfig())),
         "thc_6bit": Thc(ThcState(None, SIX_BIT_SUMS)),
+        "thc_all_reduce": Thc(ThcState(None, ThcConfig(), policy=ALL_REDUCE)),
+        "thc_all_reduce_6bit": Thc(ThcState(None, ThcConfig(bits=6), policy=ALL_REDUCE)),
         "thc_ps": Thc(ThcState(None, ThcConfig(), network=NetworkConfig(servers=[server], job=1))),
     }
 

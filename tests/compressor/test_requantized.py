@@ -11,7 +11,7 @@ from byteps_thc.arrays import value_dtype
 from byteps_thc.compressor import Compressor, received_by_all
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError, InputError
-from byteps_thc.tables.selection import DOWN_BITS, bit_pairs, down_table, expected_error
+from byteps_thc.tables.selection import DOWN_BITS, bit_pairs, down_table
 from byteps_thc.transport.shards import ShardLayout
 
 COORDINATES = (1 << 17) + 100
@@ -62,9 +62,8 @@ def test_error_of_normal_gradients(workers, total_bits, target):
     nmse = np.square(average - exact).sum() / np.square(exact).sum()
     assert nmse <= target
     # What the pair was chosen by, of a first step, when there is no residual yet.
-    first = expected_error(resolved.table, workers, False, down=resolved.down) * workers
-    without_clamping = first - (workers - 1) * resolved.table.clamp_cost
-    assert nmse == pytest.approx(without_clamping, rel=0.03)
+    table = resolved.table
+    assert nmse == pytest.approx(table.average_cost(workers) + table.clamp_cost + resolved.down.cost, rel=0.03)
 
 
 @pytest.mark.parametrize("bits", DOWN_BITS)

@@ -18,10 +18,10 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CONFIG = ThcConfig(seed=0x123456789ABCDEF)
 
 
-def check(workers: int, coordinates: int, rounds: int) -> None:
+def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFIG) -> None:
     """The first and the last worker have GpuCompressors, too."""
-    cpu = [Compressor(CONFIG, workers=workers, worker=worker, threads=1) for worker in range(workers)]
-    gpu = {worker: GpuCompressor(CONFIG, workers=workers, worker=worker, device=DEVICE) for worker in (0, workers - 1)}
+    cpu = [Compressor(config, workers=workers, worker=worker, threads=1) for worker in range(workers)]
+    gpu = {worker: GpuCompressor(config, workers=workers, worker=worker, device=DEVICE) for worker in (0, workers - 1)}
     host = [compressor.partition("layer", coordinates) for compressor in cpu]
     device = {worker: compressor.batch([("layer", slice(0, coordinates))], None) for worker, compressor in gpu.items()}
     rng = np.random.default_rng(0)
@@ -37,17 +37,18 @@ def check(workers: int, coordinates: int, rounds: int) -> None:
             batch.measure(there[worker])
             np.testing.assert_array_equal(batch.norms.cpu().numpy(), host[worker].norms)
         maxima = reference.max_norms([partition.norms for partition in host])
-        before = {worker: host[worker].residual.copy() for worker in gpu}
+        before = {worker: host[worker].residual.copy() for worker in gpu if config.error_feedback}
         codes = torch.stack([torch.from_numpy(cpu[worker].encode(host[worker], maxima)) for worker in range(workers)])
         for worker, batch in device.items():
             batch.max_norms.copy_(torch.from_numpy(maxima))
             mine = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
             batch.encode(there[worker], mine)
             np.testing.assert_array_equal(mine.cpu().numpy(), codes[worker].numpy())
-            residual = batch.residual.cpu().numpy()
-            np.testing.assert_array_equal(residual.view(np.uint32), host[worker].residual.view(np.uint32))
-            assert np.array_equal(residual, before[worker]) == (round == 1), "a lost step leaves the residual"
-            assert bool(batch.keep) == host[worker].residual_kept == (round != 1)
+            if config.error_feedback:
+                residual = batch.residual.cpu().numpy()
+                np.testing.assert_array_equal(residual.view(np.uint32), host[worker].residual.view(np.uint32))
+                assert np.array_equal(residual, before[worker]) == (round == 1), "a lost step leaves the residual"
+                assert bool(batch.keep) == host[worker].residual_kept == (round != 1)
             assert int(batch.clamped) == host[worker].clamped
         values = torch.uint8 if cpu[0].resolved.value_bits == 8 else torch.uint16
         sums = torch.empty(host[0].padded, dtype=values, device=DEVICE)
@@ -64,6 +65,7 @@ def check(workers: int, coordinates: int, rounds: int) -> None:
 def main() -> None:
     check(2, 8192 + 2048 + 64 + 9, rounds=3)
     check(300, 1024 + 64 + 9, rounds=1)
+    check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8, error_feedback=False))
     print("same bits")
 
 

@@ -30,6 +30,7 @@ from byteps_thc.pipeline.factory import collective_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.thc_engines import device_engine as make_device_engine
+from byteps_thc.transport.among_ranks import resolve_among_ranks
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator
 
@@ -45,6 +46,7 @@ CASES: list[dict[str, Any]] = [
     {"name": "bfloat16", "thc": _SMALL, "dtype": "bfloat16"},
     {"name": "warm-up, then compressed", "thc": _SMALL, "policy": {"warmup_steps": 1, "stop_step": 2}},
     {"name": "not finite", "thc": _SMALL, "not_finite": [[1, 1, 0]]},
+    {"name": "all-reduce", "thc": _SMALL, "policy": {"collective": "all_reduce"}},
 ]
 if ON_GPU:
     CASES += [
@@ -131,7 +133,7 @@ def device_engine(config: ThcConfig, policy: CompressionPolicy, record: Record |
     assert group is not None
     if "partition_bytes" not in config.model_fields_set:
         config = config.model_copy(update={"partition_bytes": 9 << 20})
-    resolved = config.resolve(group.size(), packed_sums=True)
+    resolved = resolve_among_ranks(config, policy.collective, group.size())
     compressor = GpuCompressor(resolved, workers=group.size(), worker=group.rank(), device=DEVICE)
     communicator = StagedCommunicator(open_communicator(group, policy.deadline_s))
     return make_device_engine(compressor, policy, communicator, record=record)

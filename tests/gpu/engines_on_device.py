@@ -42,6 +42,7 @@ from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.transport.communicator import Waitable
+from byteps_thc.transport.transport import Collective
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
@@ -112,8 +113,14 @@ def error_of_ddp(ddp: DistributedDataParallel, inputs: Tensor) -> float:
 # One rank, NCCL.
 
 
-def nccl_engine(group: dist.ProcessGroup, config: ThcConfig | None = None, *, graphs: bool = False) -> FlatEngine:
-    policy = CompressionPolicy(cuda_graphs=graphs)
+def nccl_engine(
+    group: dist.ProcessGroup,
+    config: ThcConfig | None = None,
+    *,
+    graphs: bool = False,
+    collective: Collective = "shards",
+) -> FlatEngine:
+    policy = CompressionPolicy(cuda_graphs=graphs, collective=collective)
     engine = collective_engine(group, config or ThcConfig(), policy, compress_alone=True)
     assert isinstance(engine, FlatEngine), engine
     assert engine.in_stream
@@ -130,13 +137,13 @@ def check_choice(group: dist.ProcessGroup) -> None:
         state.close()
 
 
-def check_nccl_bits(group: dist.ProcessGroup, dtype: str) -> None:
+def check_nccl_bits(group: dist.ProcessGroup, dtype: str, collective: Collective = "shards") -> None:
     """The same averages, residuals and figures as the engine's on CPU tensors with the CPU's kernels."""
     case = CASE | {"dtype": dtype}
-    mine = nccl_engine(group)
+    mine = nccl_engine(group, collective=collective)
     assert dist.group.WORLD is not None
-    config = ThcConfig(partition_bytes=9 << 20)
-    wanted = make_host_device_engine(dist.group.WORLD, config, CompressionPolicy(), compress_alone=True)
+    config, policy = ThcConfig(partition_bytes=9 << 20), CompressionPolicy(collective=collective)
+    wanted = make_host_device_engine(dist.group.WORLD, config, policy, compress_alone=True)
     for number in range(ROUNDS):
         got, expected = step(mine, case, 0, number, GPU), step(wanted, case, 0, number, CPU)
         for buffer, (average, right) in enumerate(zip(got, expected, strict=True)):
@@ -384,6 +391,7 @@ def run(rank: Rank) -> dict[str, str]:
             "NCCL: which engine": partial(check_choice, group),
             "NCCL: bits, float32": partial(check_nccl_bits, group, "float32"),
             "NCCL: bits, bfloat16": partial(check_nccl_bits, group, "bfloat16"),
+            "NCCL: bits, all-reduce of int32": partial(check_nccl_bits, group, "float32", "all_reduce"),
             "NCCL: gradients in host memory": partial(check_gradients_in_host_memory, group),
             "NCCL: different gradients": partial(check_different_gradients, group),
             "NCCL: the host does not wait": partial(check_no_wait, group),

@@ -16,8 +16,10 @@ from torch import Tensor
 from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import value_dtype
 from byteps_thc.compressor import received_by_all
+from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.among_ranks import resolve_among_ranks
 
 
 def pieces(size: int, config: ThcConfig) -> list[slice]:
@@ -65,8 +67,8 @@ class Simulation:
     Knows nothing of the engines' threads, shards and packed sums: it sums the table values of all ranks' codes.
     """
 
-    def __init__(self, config: ThcConfig, ranks: int, bypass_elements: int, packed_sums: bool) -> None:
-        resolved = config.resolve(ranks, packed_sums=packed_sums)
+    def __init__(self, resolved: ResolvedConfig, bypass_elements: int) -> None:
+        ranks = resolved.workers
         self.compressors = [NamedCompressor(resolved, workers=ranks, worker=rank) for rank in range(ranks)]
         self.bypass_elements = bypass_elements
         self.round = 0
@@ -130,8 +132,10 @@ def bits(tensor: torch.Tensor) -> bytes:
 def check_case(case: dict[str, Any], reports: list[dict[str, Any]]) -> None:
     """All ranks have the simulation's averages in every step, and its residuals at the end."""
     ranks = len(reports)
-    bypass_elements = CompressionPolicy(**case["policy"]).bypass_elements
-    simulation = Simulation(ThcConfig(**case["thc"]), ranks, bypass_elements, packed_sums="network" not in case)
+    config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
+    over_network = "network" in case
+    resolved = config.resolve(ranks) if over_network else resolve_among_ranks(config, policy.collective, ranks)
+    simulation = Simulation(resolved, policy.bypass_elements)
     for step in range(case["steps"]):
         for number, buffers in enumerate(of_all_ranks(case, ranks, step)):
             expected = simulation.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient

@@ -18,6 +18,7 @@ from byteps_thc.pipeline import factory, kernels
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.thc_engines import device_engine
+from byteps_thc.transport.among_ranks import resolve_among_ranks
 from byteps_thc.transport.groups import open_communicator
 
 
@@ -121,7 +122,7 @@ def make_host_device_engine(
 ) -> FlatEngine:
     """Return what factory.collective_engine() makes of a group with NCCL, for one with gloo and CPU tensors."""
     workers, worker = process_group.size(), process_group.rank()
-    resolved = config.resolve(workers, packed_sums=True)
+    resolved = resolve_among_ranks(config, policy.collective, workers)
     compressor = cast(Any, HostDeviceCompressor(resolved, workers=workers, worker=worker))
     communicator = open_communicator(process_group, policy.deadline_s)
     return device_engine(compressor, policy, communicator, compress_alone=compress_alone)

@@ -61,7 +61,7 @@ class OperatorWorker:
         sums = self.ops.lookup_sum(torch.stack(codes), self.table, self.resolved.value_bits)
         bits = self.resolved.sum_bits
         packed = self.ops.pack(sums, bits)
-        last = (WORKERS, self.threshold, self.block, self.case.dtype)
+        last = (WORKERS, self.resolved.decode_threshold, self.block, self.case.dtype)
         decoded = [
             self.ops.decode(aggregate, max_norms, self.table, self.key, self.case.coordinates, *last, *packing)
             for aggregate, packing in ((sums, [None]), (packed, [bits]))

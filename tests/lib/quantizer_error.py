@@ -26,7 +26,8 @@ def expected_nmse(config: ThcConfig, workers: int, *, packed_sums: bool = False,
     table = config.resolve(workers, packed_sums=packed_sums).table
     largest_norm = 1 + _LARGEST_OF[workers] * math.sqrt(2 / config.rotation_block)
     averaged = 1 if one_worker else workers
-    return table.average_cost(averaged, config.rounding) * largest_norm + table.clamp_cost
+    error = table.average_cost(averaged, config.rounding) * largest_norm + table.clamp_cost
+    return error if config.error_feedback else (error - table.p**2) / (1 - table.p) ** 2  # selection.py
 
 
 def nmse_limit(

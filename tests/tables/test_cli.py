@@ -47,6 +47,14 @@ def test_auto_shows_the_error_of_many_ranks(workers):
     assert "thc-ps sums for at most 64 workers" in result.output
 
 
+def test_auto_says_what_8_bit_sums_cost_more_workers_than_have_all_levels():
+    cost = "20 workers 13 of 16 levels: NMSE 1.7333e-02; 1.1173e-02 with 16-bit sums, and 1.2301e-02 with 17 workers"
+    for asked in ([], ["--value-bits", "8"]):
+        assert cost in " ".join(run("auto", "-n", "20", *asked, columns=300).split())
+    for unasked in (["-n", "17"], ["-n", "20", "--engine", "collective"], ["-n", "20", "--value-bits", "16"]):
+        assert "levels" not in run("auto", *unasked)
+
+
 def test_list_filters():
     assert run("list", "-b", "2", "-p", "1/32").count("1/32") == 49
 

@@ -59,14 +59,14 @@ class DeviceRows(Rows):
 
     One launch for all partitions of a row, and one transfer for all of a gradient: every launch and every collective
     costs the host tens of microseconds, and what pieces would overlap with each other, backward overlaps anyhow.
-    sharded: sums do not travel.
+    packed: sums travel in as few bits as they need.
     """
 
     joint = True
 
-    def __init__(self, compressor: GpuCompressor, *, sharded: bool) -> None:
+    def __init__(self, compressor: GpuCompressor, *, packed: bool) -> None:
         self._compressor = compressor
-        packed = packs_sums(compressor.resolved) and not sharded
+        packed = packed and packs_sums(compressor.resolved)
         self._sum_bits = compressor.resolved.sum_bits if packed else None
 
     @property

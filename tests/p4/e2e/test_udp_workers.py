@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 from e2e.udp_switch import HOST, SERVER, free_udp_ports, job_of, udp_switch
 from e2e.workers import JOB, Work, Workers, digest_of_thc_ps
+from joined_sessions import check_sums
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.transport.session import Session, Timeouts, UdpConfig
 
 WORK = Work(backends=("udp", "udp"), counts=(3 * 1024 + 300, 3), steps=2)
 
@@ -21,3 +25,30 @@ def test_workers_on_udp_sockets_get_the_sums_of_thc_ps(program):
         digests = {outcome["digest"] for outcome in workers.outcomes()}
     assert digests == {digest_of_thc_ps(2, WORK.counts, WORK.steps)}
     assert front.statistics.send_errors == 0
+
+
+@pytest.mark.parametrize("program", ["v1model", "tna"])
+def test_20_workers_get_exact_sums_of_13_levels(program):
+    """More than the 17 whose sums of 16 levels fit 8 bits: auto leaves three codes over (p4/README.md)."""
+    count = 20
+    config = ThcConfig(value_bits=8)
+    assert config.resolve(count).table.levels == 13
+    ports = free_udp_ports(count)
+    # A software switch takes milliseconds for a packet: queues are long, and nothing else is lost.
+    timeouts = Timeouts(connect_s=30.0, operation_s=60.0, rto_initial_s=5.0, rto_min_s=2.0, rto_max_s=10.0)
+    with udp_switch(program, job_of(JOB, ports, ThcConfig())), ExitStack() as stack:
+        joined = [
+            stack.enter_context(
+                Session(
+                    [SERVER],
+                    job=JOB,
+                    worker=worker,
+                    workers=count,
+                    config=config,
+                    backend=UdpConfig(local=f"{HOST}:{port}"),
+                    timeouts=timeouts,
+                )
+            )
+            for worker, port in enumerate(ports)
+        ]
+        check_sums(joined, config, [1024 + 300, 3], steps=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,53 @@ def test_jobs_share_the_lookup_table(describe: Describe, a_job: MakeFields) -> N
     other = a_job(2, first_worker=3, thc={"granularity": 17, "p": 1 / 32})
     message = refusal(lambda: describe([a_job(), other]))
     assert "jobs 1 and 2 use different lookup tables, and a switch holds one" in message
+
+
+@pytest.mark.parametrize(
+    ("counts", "line"),
+    [
+        ((4, 8), "granularity = 17, p = 0.015625"),
+        ((8, 4, 17), "granularity = 15, p = 0.015625"),
+        ((4, 20, 8), "granularity = 12, p = 0.015625, value_bits = 8"),
+    ],
+    ids=str,
+)
+def test_jobs_with_default_settings_share_a_table_that_the_error_names(
+    describe: Describe,
+    a_job: MakeFields,
+    monkeypatch: pytest.MonkeyPatch,
+    counts: tuple[int, ...],
+    line: str,
+) -> None:
+    """What it says, copied into the job description and for the workers, is taken, and is the same for both."""
+    message = refusal(lambda: describe([a_job(job, count=count, thc={}) for job, count in enumerate(counts)]))
+    copied = re.search(r"thc = (\{.*\}) and their workers THC_CONFIG=(\S+)$", message)
+    assert copied is not None
+    assert copied[1] == f"{{ {line} }}"
+    thc = tomllib.loads(f"thc = {copied[1]}")["thc"]
+    jobs = describe([a_job(job, count=count, thc=thc) for job, count in enumerate(counts)]).jobs
+    monkeypatch.setenv("THC_CONFIG", copied[2])
+    assert [ThcConfig.from_environment().resolve(job.num_workers) for job in jobs] == [
+        ThcConfig(**thc).resolve(job.num_workers) for job in jobs
+    ]
+    assert {ThcConfig(**thc).resolve(job.num_workers).table for job in jobs} == {job.table for job in jobs}
+
+
+def test_the_page_says_what_fewer_levels_and_a_shared_table_cost() -> None:
+    """p4/README.md, "More than 17 workers" and "Several jobs"."""
+
+    def nmse(workers: int, **settings: Any) -> float:
+        table = ThcConfig(**({"value_bits": 8} | settings)).resolve(workers).table
+        return table.average_cost(workers) + table.clamp_cost
+
+    page = (INCLUDE_FOLDER.parents[1] / "README.md").read_text()
+    for granularity in (17, 15):
+        cells = [f"{1e3 * nmse(n, granularity=granularity, p=1 / 64):.1f}" for n in (2, 4, 8, 15)]
+        assert f"| {granularity} | {' | '.join(cells)} |" in page
+    assert f"| each its own | {' | '.join(f'{1e3 * nmse(n):.1f}' for n in (2, 4, 8, 15))} |" in page
+    wide = " | ".join(f"{1e3 * nmse(n, value_bits=16):.1f}" for n in (18, 20, 24, 28, 32))
+    assert f"| 1e-3 with 16-bit sums, `thc-ps` alone | | {wide} |" in page
+    assert f"| 1e-3 | {' | '.join(f'{1e3 * nmse(n):.1f}' for n in (17, 18, 20, 24, 28, 32))} |" in page
 
 
 def test_a_worker_may_be_in_two_jobs(describe: Describe, a_job: MakeFields) -> None:
