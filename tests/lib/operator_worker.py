@@ -37,6 +37,7 @@ class OperatorWorker:
         self.ops, self.case = implementation, case
         self.resolved = case.config.resolve(WORKERS)
         self.block, self.threshold = case.config.rotation_block, self.resolved.table.threshold
+        self.decode_threshold = self.resolved.decode_threshold
         self.table = ops.make_table(self.resolved, device)
         self.key = ops.make_key("layer", self.resolved, worker, device)
         self.residual = torch.zeros(case.coordinates, device=device) if case.config.error_feedback else None
@@ -61,7 +62,7 @@ class OperatorWorker:
         sums = self.ops.lookup_sum(torch.stack(codes), self.table, self.resolved.value_bits)
         bits = self.resolved.sum_bits
         packed = self.ops.pack(sums, bits)
-        last = (WORKERS, self.resolved.decode_threshold, self.block, self.case.dtype)
+        last = (WORKERS, self.decode_threshold, self.block, self.case.dtype)
         decoded = [
             self.ops.decode(aggregate, max_norms, self.table, self.key, self.case.coordinates, *last, *packing)
             for aggregate, packing in ((sums, [None]), (packed, [bits]))
