@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     if not hasattr(config, "workerinput"):  # which processes of pytest-xdist have
         config.stash[_BFLOAT16] = do_without_amx_if_it_crashes()
+    # Shells have what they start in the background ignore Ctrl-C, which programs of tests would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
