@@ -86,6 +86,8 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("ranges", ranges_kernel, ranges, {"SEVERAL": True}, RANGES_WARPS.value, tile * 2048),
         Kernel("encode", encode_kernel, encoded, _TILE | code, 8, tile, True),
         Kernel("encode, no error feedback", encode_kernel, encoded, _TILE | bare, 8, tile, True),
+        Kernel("encode, 5 bits", encode_kernel, encoded, _TILE | code | {"BITS": 5}, 8, tile, True),
+        Kernel("encode, 6 bits", encode_kernel, encoded, _TILE | code | {"BITS": 6}, 8, tile, True),
         Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},
                lookup_sum.WARPS, 8 * lookup_sum.WORDS),
         Kernel("lookup_sum", lookup_sum.lookup_sum_kernel, looked_up, {"BITS": 3}, lookup_sum.WARPS, lookup_sum.TILE),

@@ -36,7 +36,7 @@ class GpuCompressor:
 
     device: a GPU, which must be the current one when methods are called; for tests, the CPU with TRITON_INTERPRET=1.
     config, workers, worker: see byteps_thc.Compressor. Raises ConfigurationError for settings that cannot work, among
-    them rotation blocks above 16384 and codes of 5 and 6 bits.
+    them rotation blocks above 16384.
     """
 
     def __init__(
@@ -54,7 +54,6 @@ class GpuCompressor:
             raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
         self.config = self.resolved.config
         kernels.check_rotation_block(self.config.rotation_block)
-        kernels.check_bits(self.config.bits)
         self.device = torch.device(device)
         if self.device.type == "cpu" and not INTERPRETED:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")

@@ -130,7 +130,7 @@ def _store_codes(pairs, codes, first, rest, T: constexpr, BITS: constexpr, TAIL:
         if BITS == 2:
             _store_bytes(fours, codes + first // 4, rest // 4, T, T // 4, 1, TAIL)
         else:
-            a, b = L.split(L.reshape(fours, [T // 8, 2]))
+            a, b = L.split(L.reshape(fours if BITS < 4 else fours.to(L.int64), [T // 8, 2]))
             eights = (a << (4 * BITS)) | b
             _store_bytes(eights, codes + first // 8 * BITS, rest // 8 * BITS, T, T // 8, BITS, TAIL)
 

@@ -21,7 +21,6 @@ from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.launch import Launcher
 from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, WARP_COORDINATES
 from byteps_thc.gpu.norms import norms_kernel
-from byteps_thc.gpu_limits import GPU_CODE_BITS
 from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
@@ -185,12 +184,6 @@ def check_rotation_block(rotation_block: int) -> None:
         raise ConfigurationError(
             f"rotation_block {rotation_block} is too large for the GPU kernels: use at most {MAX_TILE}"
         )
-
-
-def check_bits(bits: int) -> None:
-    """Raise ConfigurationError for widths of codes that no kernel packs."""
-    if bits not in GPU_CODE_BITS:
-        raise ConfigurationError(f"the GPU kernels have no codes of {bits} bits: use {GPU_CODE_BITS}")
 
 
 def _for_tiles(
