@@ -2,3 +2,4 @@
 
 #: coordinates: what a program of the kernels holds
 MAX_GPU_ROTATION_BLOCK = 16384
+SCALE_GROUP = 256

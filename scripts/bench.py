@@ -272,7 +272,14 @@ def kernels_section() -> list[str]:
 def gpu_section() -> list[str]:
     """The GPU kernels, after their bits: a section of its own, because most machines have no GPU."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / "tests" / name) for name in ("gpu", "lib"))}
-    bits = ("kernel_bits.py --large", "compressor_bits.py", "operator_bits.py", "engine_bits.py", "network_bits.py")
+    bits = (
+        "kernel_bits.py --large",
+        "requantize_bits.py --large",
+        "compressor_bits.py",
+        "operator_bits.py",
+        "engine_bits.py",
+        "network_bits.py",
+    )
     for program in (*bits, "on_device.py", "engines_on_device.py"):
         name, *options = program.split()
         run([sys.executable, "-P", str(ROOT / "tests/gpu" / name), *options], env=environment)

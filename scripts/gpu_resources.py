@@ -21,7 +21,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from byteps_thc.gpu import lookup_sum, packing
+from byteps_thc.gpu import lookup_sum, packing, requantize
 from byteps_thc.gpu.decode import decode_kernel
 from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
@@ -74,12 +74,20 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     }  # fmt: skip
     code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True}
     bare = code | {"ADD": False, "KEEP": False}
-    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False}
+    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False, "SCALED": 0}
     words = {"codes": "*i32", "values": "*i32", "sums": "*i32", "words": "i32", "stride": "i32", "shards": "i32"}
     looked_up = {"codes": "*u8", "values": "*i32", "sums": "*u8", "count": "i32", "stride": "i32", "shards": "i32"}
     packs = {"numbers": "*u8", "packed": "*i32", "count": "i32", "size": "i32"}
     unpacks = {"packed": "*u8", "numbers": "*u8", "count": "i32"}
     unpacked = {"packed": "*u8", "numbers": "*u8", "rows": "i32"}
+    requantized = {
+        "sums": "*u16", "codes": "*u8", "scales": "*u16", "entries": "*i64", "values": "*fp32", "key": "*i32",
+        "first": "i64", "count": "i32", "most": "i32", "granularity": "fp32",
+    }  # fmt: skip
+    expanded = {
+        "shards": "*i32", "scales": "*u16", "table": "*i32", "values": "*u8", "ratios": "*fp32", "stride": "i32",
+        "tiles": "i32", "rows_each": "i32", "most": "fp32",
+    }  # fmt: skip
     tile = 8192
     return [
         Kernel("norms", norms_kernel, measured, {**_TILE, "ADD": True}, 8, tile),
@@ -101,6 +109,16 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("decode", decode_kernel, _AVERAGE, _TILE | average, 8, tile, True),
         Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
                _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
+        Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"contributions": "*fp32"},
+               _TILE | average | {"EXACT": False, "SCALED": 256}, 8, tile, True),
+        Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized, {"BITS": 6, "WIDE": False},
+               requantize.WARPS, requantize.TILE),
+        Kernel("requantize, 8 bits", requantize.requantize_kernel, requantized, {"BITS": 8, "WIDE": False},
+               requantize.WARPS, requantize.TILE),
+        Kernel("expand, 6 bits", requantize.expand_kernel, expanded, {"BITS": 6}, requantize.WARPS,
+               32 * requantize.ROWS),
+        Kernel("expand, 8 bits", requantize.expand_kernel, expanded, {"BITS": 8}, requantize.WARPS,
+               32 * requantize.ROWS),
     ]  # fmt: skip
 
 

@@ -37,25 +37,35 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
     return L.where(exact, after, before * 0.0 + 1.0), limit, L.where(exact, T, 0)
 
 
+@jit
+def _scaled_map(max_norm, ratio, factor, threshold, granularity):
+    """(slope, shift) of a group of requantized sums before the transform, scaled_map() of affine_map.h."""
+    limit = ratio * (threshold * max_norm)
+    finite = 2.0 * limit < float("inf")
+    slope = L.where(finite, L.div_rn(2.0 * limit, granularity) * factor, float("nan"))
+    return slope, L.where(finite, limit * factor, 0.0)
+
+
 @jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["max_norms"])
 def decode_kernel(
     aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk,
     first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
-    TAIL: constexpr,
+    SCALED: constexpr, TAIL: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
     aggregate: sums, uint8 or uint16[padded], or with SUM_BITS a bit stream of them, uint8, or int32 with WORDS.
     EXACT: transform sums before they are mapped where a block allows it. contributions: uint8 or uint16, of each
-    chunk of codes_per_chunk coordinates; without CHUNKED there is one. out: float32, float16 or
+    chunk of codes_per_chunk coordinates; without CHUNKED there is one. SCALED: they are of requantized sums, and in the
+    place of contributions are ratios, float32, of groups of so many coordinates. out: float32, float16 or
     bfloat16[coordinates]. See encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
     rest = (padded - first).to(L.int32) if TAIL else T
     LAST: constexpr = last_part(T)
-    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED
+    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED and not SCALED
     there = rest
     if ONE_MAP:
         after, limit, there = _exact_map(L.load(max_norms + tile), L.load(contributions), threshold, granularity, T)
@@ -79,17 +89,21 @@ def decode_kernel(
         block, factor = block_of(row, rest, LOG, TAIL)
         inside = row < rest
         norm = L.load(max_norms + tile * (T >> LOG) + block, inside, 0.0)
-        if CHUNKED:
-            workers = L.load(contributions + (first + row) // codes_per_chunk, inside, 0).to(L.int32)
-            # The same in all of a block where the squares add up to those of the mean.
-            count = block_sums((row * 0 + 1).to(L.float64), rest, LOG, T, TAIL)
-            total = block_sums(workers.to(L.float64), rest, LOG, T, TAIL)
-            squares = block_sums((workers * workers).to(L.float64), rest, LOG, T, TAIL)
-            uniform = conv(total * total == squares * count, of_rows(inner)) & EXACT
+        if SCALED:
+            ratio = L.load(contributions + (first + row) // SCALED, inside, 0.0)
+            before, shift = _scaled_map(norm, ratio, factor, threshold, granularity)
         else:
-            workers = row * 0 + L.load(contributions).to(L.int32)
-            uniform = (row >= 0) & EXACT
-        before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)
+            if CHUNKED:
+                workers = L.load(contributions + (first + row) // codes_per_chunk, inside, 0).to(L.int32)
+                # The same in all of a block where the squares add up to those of the mean.
+                count = block_sums((row * 0 + 1).to(L.float64), rest, LOG, T, TAIL)
+                total = block_sums(workers.to(L.float64), rest, LOG, T, TAIL)
+                squares = block_sums((workers * workers).to(L.float64), rest, LOG, T, TAIL)
+                uniform = conv(total * total == squares * count, of_rows(inner)) & EXACT
+            else:
+                workers = row * 0 + L.load(contributions).to(L.int32)
+                uniform = (row >= 0) & EXACT
+            before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)
         x = L.reshape(
             conv(L.reshape(sums, [T // 32, 32]), inner) * L.expand_dims(before, 1) - L.expand_dims(shift, 1), [T]
         )
@@ -101,7 +115,7 @@ def decode_kernel(
         x = x * after
         line = L.expand_dims(arange(T // 32, of_rows(outer)), 1)
         x = L.where((column == 0) & (line == 0), x - limit, x)
-    else:
+    elif not SCALED:
         x = x * L.expand_dims(conv(after, of_rows(outer)), 1)
         begins = conv(begins_block(row, rest, LOG, TAIL), of_rows(outer))
         x = L.where((column == 0) & L.expand_dims(begins, 1), x - L.expand_dims(conv(limit, of_rows(outer)), 1), x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,10 @@ class Case:
     workers: int = 4
     chunk: int | None = None
     sum_bits: int | None = None
+
+
+#: (check, case), see check_cases()
+Cases = Callable[[], Iterator[tuple[Any, Case]]]
 
 
 class MismatchError(Exception):
@@ -251,7 +255,8 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
     yield check_lookup_sum, Case(1 << 17, workers=8)
 
 
-def main() -> int:
+def check_cases(small: Cases, large: Cases) -> int:
+    """Check what the command line asks for; return what the program ends with."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--large", action="store_true")
@@ -260,7 +265,7 @@ def main() -> int:
     arguments = parser.parse_args()
     index, parts = map(int, arguments.part.split("/"))
     failed = count = 0
-    cases = [*(large_cases() if arguments.large else small_cases())]
+    cases = [*(large() if arguments.large else small())]
     for number, (check, case) in enumerate(cases):
         if arguments.only not in check.__name__ or number % parts != index:
             continue
@@ -277,4 +282,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check_cases(small_cases, large_cases))

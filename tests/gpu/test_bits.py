@@ -17,6 +17,14 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
 
 
 @pytest.mark.timeout(600)
+def test_kernels_of_requantized_sums_have_the_bits_of_the_reference(interpret: Callable[..., str]) -> None:
+    printed = interpret("requantize_bits.py")
+    assert "DIFFERENT" not in printed
+    for check in ("check_requantize", "check_expand", "check_decode"):
+        assert f"same bits: {check} " in printed
+
+
+@pytest.mark.timeout(600)
 def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callable[..., str]) -> None:
     assert "same bits" in interpret("compressor_bits.py")
 
