@@ -2,4 +2,3 @@
 
 #: coordinates: what a program of the kernels holds
 MAX_GPU_ROTATION_BLOCK = 16384
-SCALE_GROUP = 256

@@ -32,7 +32,7 @@ _TILE = {"LOG": 13, "T": 8192, "TAIL": False}
 _POSITION = {"first_tile": "i64", "coordinates": "i64", "padded": "i64"}
 _AVERAGE = {
     "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
-    "threshold": "fp32", "granularity": "fp32", "codes_per_chunk": "i64", **_POSITION,
+    "threshold": "fp32", "granularity": "fp32", "most": "fp32", "codes_per_chunk": "i64", **_POSITION,
 }  # fmt: skip
 
 
@@ -85,8 +85,8 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         "first": "i64", "count": "i32", "most": "i32", "granularity": "fp32",
     }  # fmt: skip
     expanded = {
-        "shards": "*i32", "scales": "*u16", "table": "*i32", "values": "*u8", "ratios": "*fp32", "stride": "i32",
-        "tiles": "i32", "rows_each": "i32", "most": "fp32",
+        "shards": "*i32", "sent": "*u16", "table": "*i32", "values": "*u8", "scales": "*u16", "stride": "i32",
+        "tiles": "i32", "rows_each": "i32",
     }  # fmt: skip
     tile = 8192
     return [
@@ -109,7 +109,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("decode", decode_kernel, _AVERAGE, _TILE | average, 8, tile, True),
         Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
                _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
-        Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"contributions": "*fp32"},
+        Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"contributions": "*u16"},
                _TILE | average | {"EXACT": False, "SCALED": 256}, 8, tile, True),
         Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized, {"BITS": 6, "WIDE": False},
                requantize.WARPS, requantize.TILE),

@@ -38,8 +38,9 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
 
 
 @jit
-def _scaled_map(max_norm, ratio, factor, threshold, granularity):
+def _scaled_map(max_norm, scale, most, factor, threshold, granularity):
     """(slope, shift) of a group of requantized sums before the transform, scaled_map() of affine_map.h."""
+    ratio = L.div_rn((scale.to(L.uint32) << 16).to(L.float32, bitcast=True), most)
     limit = ratio * (threshold * max_norm)
     finite = 2.0 * limit < float("inf")
     slope = L.where(finite, L.div_rn(2.0 * limit, granularity) * factor, float("nan"))
@@ -48,7 +49,7 @@ def _scaled_map(max_norm, ratio, factor, threshold, granularity):
 
 @jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["max_norms"])
 def decode_kernel(
-    aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk,
+    aggregate, contributions, max_norms, out, key, threshold, granularity, most, codes_per_chunk,
     first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
     SCALED: constexpr, TAIL: constexpr,
@@ -57,9 +58,9 @@ def decode_kernel(
 
     aggregate: sums, uint8 or uint16[padded], or with SUM_BITS a bit stream of them, uint8, or int32 with WORDS.
     EXACT: transform sums before they are mapped where a block allows it. contributions: uint8 or uint16, of each
-    chunk of codes_per_chunk coordinates; without CHUNKED there is one. SCALED: they are of requantized sums, and in the
-    place of contributions are ratios, float32, of groups of so many coordinates. out: float32, float16 or
-    bfloat16[coordinates]. See encode_kernel for the rest.
+    chunk of codes_per_chunk coordinates; without CHUNKED there is one. SCALED: they are table values of requantized
+    sums, which were at most `most`, and in the place of contributions are scales, uint16, of groups of so many. out:
+    float32, float16 or bfloat16[coordinates]. See encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
@@ -90,8 +91,8 @@ def decode_kernel(
         inside = row < rest
         norm = L.load(max_norms + tile * (T >> LOG) + block, inside, 0.0)
         if SCALED:
-            ratio = L.load(contributions + (first + row) // SCALED, inside, 0.0)
-            before, shift = _scaled_map(norm, ratio, factor, threshold, granularity)
+            scale = L.load(contributions + (first + row) // SCALED, inside, 0)
+            before, shift = _scaled_map(norm, scale, most, factor, threshold, granularity)
         else:
             if CHUNKED:
                 workers = L.load(contributions + (first + row) // codes_per_chunk, inside, 0).to(L.int32)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.compressor import LARGEST_NORM, SCALE_GROUP
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gpu import lookup_sum as sums_of
 from byteps_thc.gpu import packing
@@ -22,7 +22,6 @@ from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.launch import Launcher
 from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, WARP_COORDINATES
 from byteps_thc.gpu.norms import norms_kernel
-from byteps_thc.gpu_limits import SCALE_GROUP
 from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
@@ -119,14 +118,15 @@ def decode(
     key: Tensor,
     value_bits: int,
     sum_bits: int | None = None,
-    scaled: bool = False,
+    most: int | None = None,
 ) -> None:
     """out[n] = average gradient of aggregate[P], uint8 or uint16 as value_bits says.
 
-    sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)]. scaled: the aggregate
-    and, in the place of contributions, the ratios are those of expand().
+    sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)]. most: the
+    aggregate and, in the place of contributions, scales are those of expand(), of sums that were at most so large.
     """
-    scalars = (threshold, float(granularity), codes_per_chunk)
+    scaled = most is not None
+    scalars = (threshold, float(granularity), float(most or 0), codes_per_chunk)
     words = sum_bits is not None and aggregate.data_ptr() % 4 == 0
     if words:
         aggregate = aggregate.view(torch.int32)
@@ -175,8 +175,8 @@ def requantize(
     _requantize(-(-count // requantizing.TILE), arguments, (table.bits, table.wide), warps)
 
 
-def expand(shards: Tensor, values: Tensor, ratios: Tensor, *, table: DeviceTable, most: int) -> None:
-    """values[codes], uint8, and ratios[codes / SCALE_GROUP], float32, of what the ranks have requantized.
+def expand(shards: Tensor, values: Tensor, scales: Tensor, *, table: DeviceTable) -> None:
+    """values[codes], uint8, and scales[codes / SCALE_GROUP], uint16, of what the ranks have requantized.
 
     shards: uint8[ranks, bytes], 4-byte aligned, of each as many codes, whole groups, and behind them their scales.
     """
@@ -184,9 +184,9 @@ def expand(shards: Tensor, values: Tensor, ratios: Tensor, *, table: DeviceTable
     count = values.numel() // ranks
     code_bytes = count * table.bits // 8
     words = shards.view(torch.int32)
-    scales = shards.view(-1)[code_bytes:].view(torch.uint16)
+    sent = shards.view(-1)[code_bytes:].view(torch.uint16)
     tiles = -(-count // (32 * requantizing.ROWS))
-    arguments = (words, scales, table.integers, values, ratios, size // 4, tiles, count // 32, float(most))
+    arguments = (words, sent, table.integers, values, scales, size // 4, tiles, count // 32)
     _expand(ranks * tiles, arguments, (table.bits,), requantizing.WARPS)
 
 

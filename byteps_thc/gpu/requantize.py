@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from byteps_thc.compressor import SCALE_GROUP
 from byteps_thc.gpu.encode import quantize_pairs, quarters, store_codes, whole
 from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
 from byteps_thc.gpu.layouts import flat, of_rows, rows, spread, streamed, warps
 from byteps_thc.gpu.packing import below, load_rows
 from byteps_thc.gpu.random_bits import key_word, rounding_words
-from byteps_thc.gpu_limits import SCALE_GROUP
 
 #: Coordinates of a program of requantize_kernel; of expand_kernel, in rows of 32, and its warps.
 TILE = 4096
@@ -70,12 +70,12 @@ def requantize_kernel(
 
 
 @jit
-def expand_kernel(shards, scales, table, values, ratios, stride, tiles, rows_each, most, BITS: constexpr):
-    """What decode_kernel takes, of shards of requantized sums: table values of codes, and ratios of scales to `most`.
+def expand_kernel(shards, sent, table, values, scales, stride, tiles, rows_each, BITS: constexpr):
+    """Table values of codes and scales of shards of requantized sums, without gaps.
 
-    shards: int32, `stride` words apart: rows_each rows of 32 codes of BITS bits, then their scales; scales: the same
-    memory as uint16, from the first scale on. table: int32[2^BITS]. values: uint8, of all shards; ratios: float32, of
-    each of their groups. tiles: programs of a shard.
+    shards: int32, `stride` words apart: rows_each rows of 32 codes of BITS bits, then their scales; sent: the same
+    memory as uint16, from the first scale on. table: int32[2^BITS]. values: uint8, scales: uint16, of all. tiles:
+    programs of a shard.
     """
     shard = (L.program_id(0) // tiles).to(L.int64)
     first = (L.program_id(0) % tiles).to(L.int64) * _ROWS
@@ -90,6 +90,5 @@ def expand_kernel(shards, scales, table, values, ratios, stride, tiles, rows_eac
     group = arange(groups, spread(groups, _WARPS))
     inside = group * (_GROUP // 32) < there
     at = first // (_GROUP // 32) + group
-    scale = L.load(scales + shard * (2 * stride) + at, inside, 0).to(L.uint32)
-    ratio = L.div_rn((scale << 16).to(L.float32, bitcast=True), most)
-    L.store(ratios + shard * (rows_each // (_GROUP // 32)) + at, ratio, inside)
+    scale = L.load(sent + shard * (2 * stride) + at, inside, 0)
+    L.store(scales + shard * (rows_each // (_GROUP // 32)) + at, scale, inside)

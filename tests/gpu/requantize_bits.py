@@ -12,31 +12,22 @@ import reference
 import torch
 from kernel_bits import FLOATS, KEY, Case, check_cases, key_of, place, same, to_bfloat16
 
+from byteps_thc.compressor import SCALE_GROUP
 from byteps_thc.gpu import kernels
-from byteps_thc.gpu_limits import SCALE_GROUP
-from byteps_thc.rounding import Rounding
+from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
+from byteps_thc.tables.selection import down_table
 
-REQUANTIZE_DOMAIN = 0xFFFFFFFF
 
-
-def down_table(case: Case, device: str) -> tuple[LookupTable, DeviceTable]:
-    table = LookupTable.solve(case.bits, min(10 * case.bits + 185, 255), 1 / 500)
+def on_device(case: Case, device: str) -> tuple[LookupTable, DeviceTable]:
+    """The table of `case.bits` that sums are requantized with."""
+    table = down_table(case.bits)
     return table, DeviceTable.of(table, torch.device(device))
 
 
-def requantize(sums: np.ndarray[Any, Any], most: int, table: LookupTable) -> tuple[Any, Any]:
-    """Return (codes, scales, bfloat16 bits) of the sums of a partition."""
-    centered = (2 * sums.astype(np.int32) - most).astype(np.float32)
-    groups = [centered[i : i + SCALE_GROUP] for i in range(0, len(sums), SCALE_GROUP)]
-    scales = np.array([(np.abs(group).max().view(np.uint32) + 0xFFFF) >> 16 for group in groups], np.uint32)
-    limits = (scales << 16).view(np.float32)
-    sizes = reference.block_sizes(len(sums), SCALE_GROUP)
-    maxima = limits[(np.cumsum(sizes) - sizes) // SCALE_GROUP]
-    rounding = Rounding(REQUANTIZE_DOMAIN, 0)
-    codes = reference.quantize(centered, maxima, len(sums), SCALE_GROUP, table.values, 1.0, KEY, rounding).codes
-    return codes, scales.astype(np.uint16)
+def upper_halves(scales: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (scales.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def some_sums(case: Case, rng: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -51,66 +42,56 @@ def some_sums(case: Case, rng: np.random.Generator) -> np.ndarray[Any, Any]:
 
 def check_requantize(case: Case, device: str, rng: np.random.Generator) -> None:
     """chunk: where in the partition the sums begin."""
-    first, most = case.chunk or 0, case.granularity * case.workers
-    table, on_device = down_table(case, device)
+    first = case.chunk or 0
+    table, there = on_device(case, device)
     sums = some_sums(case, rng)
-    wanted, scales = requantize(sums, most, table)
-    sums = sums[first:]
+    wanted, scales = reference.requantize(sums, first, case.workers, case.granularity, table.values, KEY)
     codes = place(torch.full((len(sums) * case.bits // 8,), 0xA5, dtype=torch.uint8), device, case.offset)
-    mine = torch.full((len(scales) - first // SCALE_GROUP,), 7, dtype=torch.int16, device=device).view(torch.uint16)
+    mine = torch.full((len(scales),), 7, dtype=torch.int16, device=device).view(torch.uint16)
     kernels.requantize(
-        place(torch.from_numpy(sums), device, case.offset), codes, mine, table=on_device,
-        key=key_of(device, Rounding(REQUANTIZE_DOMAIN, 0)), first=first, most=most,
+        place(torch.from_numpy(sums), device, case.offset), codes, mine, table=there,
+        key=key_of(device, Rounding(REQUANTIZE_DOMAIN, 0)), first=first, most=case.workers * case.granularity,
     )  # fmt: skip
-    same("scales", mine, scales[first // SCALE_GROUP :])
-    same("codes", codes, reference.pack(wanted[first:], case.bits))
+    same("scales", mine, upper_halves(scales))
+    same("codes", codes, reference.pack(wanted, case.bits))
 
 
 def check_expand(case: Case, device: str, rng: np.random.Generator) -> None:
     """coordinates: of each worker's shard."""
-    most = case.granularity * case.workers
-    table, on_device = down_table(case, device)
+    table, there = on_device(case, device)
     codes = rng.integers(0, 1 << case.bits, (case.workers, case.coordinates)).astype(np.uint8)
-    groups = case.coordinates // SCALE_GROUP
-    limits = (rng.random((case.workers, groups)) * most).astype(np.float32)
-    scales = to_bfloat16(limits)
+    wanted = rng.integers(0, 1 << 16, (case.workers, case.coordinates // SCALE_GROUP)).astype(np.uint16)
     packed = np.stack([reference.pack(shard, case.bits) for shard in codes])
-    filled = -(packed.shape[1] + 2 * groups) % 16
-    shards = np.concatenate([packed, scales.view(np.uint8), np.full((case.workers, filled), 0xA5, np.uint8)], 1)
+    parts = [packed, wanted.view(np.uint8)]
+    filled = -sum(part.shape[1] for part in parts) % 16
+    shards = np.concatenate([*parts, np.full((case.workers, filled), 0xA5, np.uint8)], 1)
     values = torch.full((codes.size,), 0xA5, dtype=torch.uint8, device=device)
-    ratios = torch.full((scales.size,), torch.nan, device=device)
-    kernels.expand(torch.from_numpy(shards).to(device), values, ratios, table=on_device, most=most)
+    scales = torch.full((wanted.size,), 7, dtype=torch.int16, device=device).view(torch.uint16)
+    kernels.expand(torch.from_numpy(shards).to(device), values, scales, table=there)
     same("values", values, np.array(table.values, np.uint8)[codes])
-    same("ratios", ratios, (scales.astype(np.uint32) << 16).view(np.float32) / np.float32(most))
+    same("scales", scales, wanted)
 
 
 def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
-    """Of requantized sums."""
-    n, d = case.coordinates, case.block
+    """Of requantized sums that were `workers` * `granularity` at most."""
+    n, d, most = case.coordinates, case.block, case.workers * case.granularity
     sizes = reference.block_sizes(n, d)
     threshold = float(np.float32(2.1538))
-    values = rng.integers(0, case.granularity + 1, sum(sizes)).astype(np.uint8)
+    values = rng.integers(0, 256, sum(sizes)).astype(np.uint8)
     maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
-    ratios = rng.random(-(-sum(sizes) // SCALE_GROUP)).astype(np.float32)
-    ratios[:1] = 0
-    mapped = np.zeros(len(values), np.float32)
-    with np.errstate(invalid="ignore"):
-        for start, size, norm in zip(np.cumsum(sizes) - sizes, sizes, maxima, strict=True):
-            limits = ratios[np.arange(start, start + size) // SCALE_GROUP] * (np.float32(threshold) * norm)
-            slope = np.float32(2) * limits / np.float32(case.granularity)
-            mapped[start : start + size] = values[start : start + size] * slope - limits
-            if not np.isfinite(norm):
-                mapped[start : start + size] = np.nan
-    wanted = reference.inverse_rotate(mapped, n, d, KEY)
+    largest = rng.integers(0, most + 1, -(-sum(sizes) // SCALE_GROUP))
+    largest[:1] = 0
+    scales = np.array([reference.scale_of(magnitude) for magnitude in largest], np.float32)
+    wanted = reference.decode_requantized(values, scales / np.float32(most), maxima, n, d, 255, threshold, KEY)
     if case.floats == "bf16":
         wanted = to_bfloat16(wanted)
     out = place(torch.full((n,), 7.0, dtype=FLOATS[case.floats]), device, case.offset)
     kernels.decode(
-        place(torch.from_numpy(values), device, case.offset), torch.from_numpy(ratios).to(device),
-        torch.from_numpy(maxima).to(device), out, codes_per_chunk=SCALE_GROUP, rotation_block=d,
-        granularity=case.granularity, threshold=threshold, key=key_of(device), value_bits=8, scaled=True,
+        place(torch.from_numpy(values), device, case.offset), torch.from_numpy(upper_halves(scales)).to(device),
+        torch.from_numpy(maxima).to(device), out, codes_per_chunk=SCALE_GROUP, rotation_block=d, granularity=255,
+        threshold=threshold, key=key_of(device), value_bits=8, most=most,
     )  # fmt: skip
     same("average", out, wanted)
 
@@ -122,10 +103,10 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_requantize, Case(1024, bits=4, granularity=65535, workers=1, value_bits=16)
     yield check_expand, Case(4096 + 256, bits=8)
     yield check_expand, Case(512, bits=6, workers=3)
-    yield check_expand, Case(768, bits=7, granularity=999)
-    yield check_decode, Case(8192 + 256, granularity=255)
-    yield check_decode, Case(12_357, granularity=200, block=512, offset=1, broken_block=2, floats="bf16")
-    yield check_decode, Case(1000, block=64, granularity=245)
+    yield check_expand, Case(768, bits=7)
+    yield check_decode, Case(8192 + 256)
+    yield check_decode, Case(12_357, granularity=300, block=512, offset=1, broken_block=2, floats="bf16")
+    yield check_decode, Case(1000, block=64, granularity=1)
 
 
 def large_cases() -> Iterator[tuple[Any, Case]]:
@@ -139,7 +120,7 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
             yield check_expand, Case(100_096, bits=bits, workers=workers)
     for log in range(6, 15):
         for scale in (1.0, 1e-30, 1e20):
-            yield check_decode, Case(3 * 16384 + 8192 + 1999, block=1 << log, granularity=255, scale=scale)
+            yield check_decode, Case(3 * 16384 + 8192 + 1999, block=1 << log, scale=scale)
 
 
 if __name__ == "__main__":
