@@ -22,6 +22,7 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import everybody
+from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gpu import kernels
@@ -59,6 +60,9 @@ class GpuCompressor:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.decode_threshold = float(np.float32(self.resolved.decode_threshold))
+        down = self.resolved.down
+        #: of requantized sums
+        self.down = None if down is None else DeviceTable.of(down, self.device)
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
@@ -66,9 +70,15 @@ class GpuCompressor:
         self.everybody = torch.from_numpy(everybody(workers)).to(self.device)
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
+        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate.
+
+        Padded to whole groups where sums are requantized, so that partitions behind each other share none.
+        """
         block = self.config.rotation_block
-        return len(_core.block_sizes(coordinates, block)), _core.padded_size(coordinates, block)
+        padded: int = _core.padded_size(coordinates, block)
+        if self.down is not None:
+            padded = scale_groups(padded) * SCALE_GROUP
+        return len(_core.block_sizes(coordinates, block)), padded
 
     def batch(self, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> DeviceBatch:
         """Return the partitions of a buffer, which go through rounds together.
@@ -90,3 +100,8 @@ class GpuCompressor:
     def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
         """packed = sums as a stream of sum_bits each; see kernels.pack."""
         kernels.pack(sums, packed, bits=self.resolved.sum_bits)
+
+    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
+        """Table values and scales, as decode() takes them, of requantized sums of all workers; see kernels.expand."""
+        assert self.down is not None
+        kernels.expand(shards, values, scales, table=self.down)

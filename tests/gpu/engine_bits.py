@@ -47,6 +47,7 @@ CASES: list[dict[str, Any]] = [
     {"name": "warm-up, then compressed", "thc": _SMALL, "policy": {"warmup_steps": 1, "stop_step": 2}},
     {"name": "not finite", "thc": _SMALL, "not_finite": [[1, 1, 0]]},
     {"name": "all-reduce", "thc": _SMALL, "policy": {"collective": "all_reduce"}},
+    {"name": "requantized sums", "thc": _SMALL | {"bits": 5, "down_bits": 6}},
 ]
 if ON_GPU:
     CASES += [
@@ -61,6 +62,13 @@ else:
             "name": "pieces smaller than a block",
             "thc": _SMALL | {"partition_bytes": 1 << 11},
             "sizes": [[1100]],
+            "steps": 2,
+        },
+        {
+            "name": "requantized sums of 16 bits, pieces that end within a group",
+            "thc": {"rotation_block": 64, "partition_bytes": 1 << 11, "total_bits": 14},
+            "sizes": [[1100], [9]],
+            "not_finite": [[1, 1, 0]],
             "steps": 2,
         },
     ]

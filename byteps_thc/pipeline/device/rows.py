@@ -47,7 +47,7 @@ class DeviceRow(Row):
 
     @override
     def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
-        raise NotImplementedError  # factory.collective_engine() refuses such settings
+        self.batch.requantize(sums, codes, scales)
 
     @override
     def decode(self, sums: Tensor, contributions: Any, out: Tensor) -> None:
@@ -66,8 +66,9 @@ class DeviceRows(Rows):
 
     def __init__(self, compressor: GpuCompressor, *, packed: bool) -> None:
         self._compressor = compressor
-        packed = packed and packs_sums(compressor.resolved)
-        self._sum_bits = compressor.resolved.sum_bits if packed else None
+        resolved = compressor.resolved
+        packed = packed and resolved.down is None and packs_sums(resolved)
+        self._sum_bits = resolved.sum_bits if packed else None
 
     @property
     def resolved(self) -> ResolvedConfig:
