@@ -278,6 +278,7 @@ def gpu_section() -> list[str]:
         "compressor_bits.py",
         "operator_bits.py",
         "engine_bits.py",
+        "engine_bits.py --requantized 2",
         "network_bits.py",
     )
     for program in (*bits, "on_device.py", "engines_on_device.py"):

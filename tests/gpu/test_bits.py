@@ -41,6 +41,15 @@ def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(inte
     assert "same bits: 7 cases" in interpret("engine_bits.py")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_device_engine_requantizes_sums_as_the_engine_in_host_memory_does(
+    interpret: Callable[..., str], ranks: int
+) -> None:
+    assert "same bits: 2 cases" in interpret("engine_bits.py", "--requantized", f"{ranks}")
+
+
 @pytest.mark.timeout(600)
 def test_engine_with_servers_has_the_bits_of_the_one_in_host_memory(interpret: Callable[..., str]) -> None:
     """Two ranks and a thc-ps, which in the end loses packets; more of it is in tests/pipeline."""
