@@ -41,8 +41,9 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
 def _scaled_map(max_norm, scale, most, factor, threshold, granularity):
     """(slope, shift) of a group of requantized sums before the transform, scaled_map() of affine_map.h."""
     ratio = L.div_rn((scale.to(L.uint32) << 16).to(L.float32, bitcast=True), most)
-    limit = ratio * (threshold * max_norm)
-    finite = 2.0 * limit < float("inf")
+    of_block = threshold * max_norm
+    limit = of_block * ratio
+    finite = (2.0 * of_block < float("inf")) & (2.0 * limit < float("inf"))
     slope = L.where(finite, L.div_rn(2.0 * limit, granularity) * factor, float("nan"))
     return slope, L.where(finite, limit * factor, 0.0)
 
