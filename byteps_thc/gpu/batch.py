@@ -28,9 +28,9 @@ class DeviceBatch:
     """Partitions that follow each other in a buffer; GpuCompressor.batch makes it. P partitions, B rotation blocks.
 
     coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: each as
-    GpuCompressor.sizes() says. code_bytes: of their codes. residual: float32[coordinates], None without error feedback. norms, max_norms:
-    float32[B]. keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P], coordinates
-    beyond the clamp. energy: float64[P], squared norms.
+    GpuCompressor.sizes() says. code_bytes: of their codes. residual: float32[coordinates], None without error
+    feedback. norms, max_norms: float32[B]. keep: int32[P], whether encode() wrote the residual of a partition.
+    clamped: int64[P], coordinates beyond the clamp. energy: float64[P], squared norms.
     """
 
     def __init__(self, compressor: GpuCompressor, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> None:
@@ -138,7 +138,8 @@ class DeviceBatch:
                 at, count = begin - first, end - begin
                 kernels.requantize(
                     sums[at : at + count], codes[at * down.bits // 8 : (at + count) * down.bits // 8],
-                    scales[at // SCALE_GROUP :][: scale_groups(count)], table=down, key=key, first=begin - start, most=most,
+                    scales[at // SCALE_GROUP :][: scale_groups(count)], table=down, key=key, first=begin - start,
+                    most=most,
                 )  # fmt: skip
             start += size
 
