@@ -195,7 +195,7 @@ class DeviceBatch:
         ):  # fmt: skip
             kernels.decode(
                 sums, limits, part[1], mine, codes_per_chunk=SCALE_GROUP, granularity=down.granularity,
-                rotation_block=compressor.config.rotation_block, threshold=compressor.table.threshold, key=part[-1],
+                rotation_block=compressor.config.rotation_block, threshold=compressor.decode_threshold, key=part[-1],
                 value_bits=8, most=compressor.table.granularity * compressor.workers,
             )  # fmt: skip
 

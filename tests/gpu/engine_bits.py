@@ -69,8 +69,8 @@ _REQUANTIZED = _SMALL | {"bits": 5, "down_bits": 6}
 REQUANTIZED: list[dict[str, Any]] = [
     {"name": "requantized sums", "thc": _REQUANTIZED},
     {
-        "name": "requantized sums of 16 bits, pieces that end within a group",
-        "thc": {"rotation_block": 64, "partition_bytes": 1 << 11, "total_bits": 14},
+        "name": "requantized sums of 16 bits, pieces that end within a group, no error feedback",
+        "thc": {"rotation_block": 64, "partition_bytes": 1 << 11, "total_bits": 14, "error_feedback": False},
         "sizes": [[1100], [9]],
         "not_finite": [[1, 1, 0]],
         "steps": 2,
