@@ -208,6 +208,7 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_encode, Case(3 * 256 + 17, block=256, bits=8, granularity=255)
     yield check_encode, Case(8192 + 64 + 5, bits=5, granularity=60, offset=1)
     yield check_encode, Case(70, block=64, bits=6, granularity=400)
+    yield check_encode, Case(300, block=128, bits=7, granularity=200)
     yield check_decode, Case(2 * 8192)
     yield check_decode, replace(base, floats="fp16", offset=1, sum_bits=7)
     yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
@@ -229,7 +230,7 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
 def large_cases() -> Iterator[tuple[Any, Case]]:
     yield from small_cases()
     for floats in FLOATS:
-        for bits, granularity in ((1, 3), (2, 9), (3, 12), (4, 30), (5, 60), (6, 126), (8, 255), (4, 600)):
+        for bits, granularity in ((1, 3), (2, 9), (3, 12), (4, 30), (5, 60), (6, 126), (7, 200), (8, 255), (4, 600)):
             yield check_encode, Case(5 * 8192 + 777, bits=bits, granularity=granularity, floats=floats)
     for log in range(6, 15):
         for offset in (0, 1):
@@ -249,7 +250,7 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
         yield check_packing, Case(100_003, bits=bits, value_bits=width, offset=bits % 3)
         yield check_packing, Case(1 << 17, bits=bits, value_bits=16)
         yield check_decode, Case(30_000, sum_bits=bits, value_bits=width, workers=60 if bits > 10 else 4)
-    for bits, granularity in ((1, 1), (2, 5), (3, 12), (4, 15), (5, 60), (6, 126), (8, 255)):
+    for bits, granularity in ((1, 1), (2, 5), (3, 12), (4, 15), (5, 60), (6, 126), (7, 200), (8, 255)):
         for workers in (1, 4, 33):
             yield check_lookup_sum, Case(100_003, bits=bits, granularity=granularity, workers=workers, value_bits=16)
     yield check_lookup_sum, Case(1 << 17, workers=8)
