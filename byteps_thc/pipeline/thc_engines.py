@@ -25,7 +25,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.scheme import ThcScheme
-from byteps_thc.pipeline.staging import NoStaging, Staging, make_device_staging
+from byteps_thc.pipeline.staging import Staging, make_device_staging
 from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.among_ranks import ranks_transport
@@ -70,7 +70,7 @@ def host_engine(
     return FlatEngine(
         compressor.config,
         policy,
-        Place(kernels.device, kernels.stream, in_stream=False, view=kernels.view, staging=staging),
+        Place(kernels.device, kernels.stream, in_stream=False, staging=staging),
         state,
         ThcScheme(tools, lambda: state.residuals, kernels.tensor),
         figures=tools.figures,
@@ -114,17 +114,17 @@ def device_engine(
         new_run=lambda: Recordings(record).run,
     )
 
-    def staging(gradient: Tensor) -> Staging:
-        return NoStaging() if gradient.device == device else make_device_staging(gradient, stream, recorder)
+    def staging(gradient: Tensor) -> Staging | None:
+        return None if gradient.device == device else make_device_staging(gradient, stream, recorder)
 
     return FlatEngine(
         compressor.config,
         policy,
-        Place(device, stream, in_stream=True, view=_same, staging=staging),
+        Place(device, stream, in_stream=True, staging=staging),
         state,
         ThcScheme(tools, lambda: state.residuals, _same),
         figures=tools.figures,
-        exact=communicator.sum_,
+        exact=agreement.spoiled(communicator.sum_),
         questions=agreement,
         alone=compressor.workers == 1 and not compress_alone and not sharded,
         clock=clock,
