@@ -20,8 +20,8 @@ from typing_extensions import override
 from byteps_thc.errors import InputError, TransportError
 from byteps_thc.pipeline.agreement import Contents, Questions
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.drivers import Driver, StreamDriver, ThreadDriver
+from byteps_thc.pipeline.device.stream import SideStream, StreamDriver
+from byteps_thc.pipeline.drivers import Driver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import Figures
@@ -96,7 +96,7 @@ class FlatEngine(Engine):
             asks_first=asks_first,
             finish=self._in_flight.finish,
         )
-        drive = StreamDriver if place.in_stream else ThreadDriver
+        drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
         self._driver: Driver = drive(stages, place.stream, self._in_flight.fail)
         if not place.in_stream:
             atexit.register(self.close)

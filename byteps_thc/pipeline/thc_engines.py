@@ -19,7 +19,7 @@ from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import HostAgreement
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
 from byteps_thc.pipeline.kernels import Kernels
-from byteps_thc.pipeline.piece import PieceTools
+from byteps_thc.pipeline.piece import PieceTools, run_now
 from byteps_thc.pipeline.piece_rows import PartitionRows
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
@@ -111,7 +111,7 @@ def device_engine(
         DeviceFigures(recorder),
         clock,
         rollback,
-        new_run=lambda: Recordings(record).run,
+        new_run=lambda: run_now if record is None else Recordings(record).run,
     )
 
     def staging(gradient: Tensor) -> Staging | None:
