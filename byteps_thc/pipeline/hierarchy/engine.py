@@ -23,7 +23,7 @@ from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.non_root import NonRootEngine
+from byteps_thc.pipeline.hierarchy.bystander import Bystander
 from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of
 from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
@@ -87,7 +87,7 @@ class _Job(Generic[LayoutT]):
 
 
 class NodeEngine(Engine, Generic[LayoutT]):
-    """inner: averages between the nodes; NonRootEngine in a process that leaves that to another one. recorder: the
+    """inner: averages between the nodes; Bystander in a process that leaves that to another one. recorder: the
     inner engine's, which counts copies of gradients, too; None: they are counted here, and added to its figures.
 
     On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
@@ -96,7 +96,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
     """
 
     def __init__(
-        self, inner: Engine | NonRootEngine, exchange: NodeExchange[LayoutT], recorder: StatsRecorder | None = None
+        self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], recorder: StatsRecorder | None = None
     ) -> None:
         self.workers, self.worker = exchange.size, exchange.rank
         self._inner, self._exchange = inner, exchange
