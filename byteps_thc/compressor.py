@@ -102,6 +102,7 @@ class Compressor:
             raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
         self.config = self.resolved.config
         self.table = self.resolved.table
+        self._threshold, self._decode_threshold = self.table.threshold, config.decode_threshold
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
@@ -184,7 +185,7 @@ class Compressor:
             rotation_block=self.config.rotation_block,
             values=self.table.array,
             bits=self.table.bits,
-            threshold=self.table.threshold,
+            threshold=self._threshold,
             domain=self.rounding.domain,
             phase=self.rounding.phase,
             keep_error=partition.residual_kept,
@@ -263,7 +264,7 @@ class Compressor:
             codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block,
             granularity=table.granularity,
-            threshold=self.resolved.decode_threshold,
+            threshold=self._decode_threshold,
             scales=scales,
             pool=self.pool,
             **self._key(partition),

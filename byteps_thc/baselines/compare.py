@@ -22,7 +22,7 @@ from byteps_thc.compressor import Compressor, received_by_all, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import norm_words
-from byteps_thc.transport.communicator import max_volume_bytes
+from byteps_thc.transport.gloo import max_volume_bytes
 from byteps_thc.transport.recorder import moved_bytes
 
 

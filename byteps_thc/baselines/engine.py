@@ -74,13 +74,13 @@ def baseline_engine(
         rollback=scheme.memory.rollback,
     )
 
-    def staging(gradient: Tensor) -> Staging:
+    def staging(gradient: Tensor) -> Staging | None:
         return make_staging(gradient, recorder)
 
     return FlatEngine(
         config,
         policy,
-        Place(_CPU, SideStream(_CPU), in_stream=False, view=_same, staging=staging),
+        Place(_CPU, SideStream(_CPU), in_stream=False, staging=staging),
         state,
         scheme,
         figures=figures,
@@ -89,10 +89,6 @@ def baseline_engine(
         asks_first=True,
         clock=clock,
     )
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _alone(tensor: Tensor) -> Waitable:

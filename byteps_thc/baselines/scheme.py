@@ -88,7 +88,7 @@ class BaselinePiece(Piece):
 
     @override
     @torch.no_grad()
-    def encode(self, then: Callable[[], None] | None = None) -> None:
+    def encode(self, then: Callable[[], object] | None = None) -> None:
         assert self._gradient is not None
         with self._figures.working("encode_ms"):
             self._deliveries = self._deliver(self._gradient, self._context)

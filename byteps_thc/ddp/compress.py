@@ -10,8 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.ddp.hook import thc_hook
-from byteps_thc.ddp.state import ThcState
+from byteps_thc.ddp.state import ThcState, thc_hook
 from byteps_thc.engines import choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale

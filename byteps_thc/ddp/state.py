@@ -1,6 +1,7 @@
-"""What thc_hook needs from step to step."""
+"""The communication hook, and what it needs from step to step.
 
-from __future__ import annotations
+Annotations are not postponed here: DDP compares the hook's with types.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from typing_extensions import override
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_buffers import BucketBuffers, ddp_of
-from byteps_thc.ddp.operator import Averager, register_averager
+from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine, make_hierarchical_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -27,6 +28,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
+from byteps_thc.settings import describe
 from byteps_thc.transport.groups import choose_process_group
 from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups
 from byteps_thc.transport.replicas import RankReplicas, Replicas
@@ -162,6 +164,25 @@ class ThcState(Averager):
         self.engine.close()
 
 
+def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+    """Average a bucket of gradients over the ranks, compressed as `state` says; for ddp.register_comm_hook.
+
+    bucket: float32, float16 or bfloat16; it is averaged in place, the same to the bit on all ranks. Raises InputError
+    for sparse gradients and other types. When a rank dies or is too late, backward raises a RuntimeError with the text
+    of TransportError or DeadlineError, and TransportError itself from then on. ConfigurationError for another state.
+    """
+    if not isinstance(state, ThcState):
+        raise ConfigurationError(
+            f"thc_hook was registered with {describe(state)} as its state, not a ThcState: call "
+            "byteps_thc.ddp.compress(ddp), or ddp.register_comm_hook(ThcState(None, ThcConfig()), thc_hook)"
+        )
+    if isinstance(bucket, tuple):  # torch.compile with optimize_ddp="python_reducer", which takes no result
+        gradient, parameter = bucket
+        average_gradient(gradient, parameter, state.number)
+        return None  # type: ignore[return-value]
+    return state.average(bucket)
+
+
 def _mesh_groups(given: object, dim: str | None, model: nn.Module | None) -> MeshGroups | None:
     """Return the groups of a mesh; None when a process group is given."""
     if not isinstance(given, DeviceMesh):
@@ -188,16 +209,14 @@ def _device_of(model: nn.Module | None) -> torch.device | None:
 
 
 def _unwrapped(future: Future[Tensor]) -> Future[Tensor]:
-    """A future whose error DDP understands; the same one where there is none, as on a device, where it is done."""
+    """A future whose error DDP understands; the same one where there is none, as on a device, where it is done.
+
+    A callback that raises makes such an error, with the exception's text.
+    """
     if future.done():
         try:
             future.value()
         except Exception:  # then() hands it on
-            return future.then(_value)
+            return future.then(Future.value)
         return future
-    return future.then(_value)
-
-
-def _value(done: Future[Tensor]) -> Tensor:
-    # A callback that raises makes an error of the future that DDP understands, with the exception's text.
-    return done.value()
+    return future.then(Future.value)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.errors import InputError
@@ -72,9 +71,6 @@ class Questions:
         size: elements of the gradient. round: of it. facts: what else must be the same. TransportError or DeadlineError
         when ranks do not answer. On a device nobody waits, and look() and wait() tell.
         """
-
-    def spoil(self, values: Tensor) -> None:
-        """Make NaN of values that have been added up although the ranks do not agree, if that is possible."""
 
     def look(self) -> InputError | None:
         """Return the error if it is known by now that ranks did not agree, and nobody was told."""

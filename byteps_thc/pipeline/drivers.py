@@ -1,4 +1,4 @@
-"""Who takes gradients through their stages: a thread for each, or the stream of a device; turns.py has a third way."""
+"""Who takes gradients through their stages: a thread for each; device/stream.py and turns.py have other ways."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-import torch
 from typing_extensions import override
 
 from byteps_thc.pipeline.device.stream import SideStream
@@ -85,11 +84,6 @@ class StageThreads:
 class Driver(Protocol):
     """Takes jobs through the stages, in the order in which they come."""
 
-    #: on which the work is put, and the state's residuals are
-    stream: SideStream
-    #: whether a job has been put on the stream as a whole when submit() returns
-    in_stream: bool
-
     def submit(self, job: Reduction) -> None:
         """Let a job in; errors go to `failed`."""
 
@@ -103,10 +97,7 @@ class Driver(Protocol):
 class ThreadDriver(Driver):
     """A thread for each stage, so that gradients and pieces overlap. failed: called once, with the first error."""
 
-    in_stream = False
-
     def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
-        self.stream = stream
         self._threads = StageThreads(
             [
                 ("thc-measure", stages.measure),
@@ -129,39 +120,3 @@ class ThreadDriver(Driver):
     @override
     def join(self) -> None:
         self._threads.join()
-
-
-class StreamDriver(Driver):
-    """Puts all stages of a gradient on a stream of its own, behind what is on the current one, in the caller's thread.
-
-    Nothing waits: who waits for the future makes the current stream wait. So no thread is needed, and collectives
-    start in the order of the calls, the same on all ranks.
-    """
-
-    in_stream = True
-
-    def __init__(self, stages: Stages, stream: SideStream, failed: Callable[[Exception], None]) -> None:
-        self.stream = stream
-        self._stages, self._failed = stages, failed
-
-    @override
-    def submit(self, job: Reduction) -> None:
-        stages = self._stages
-        on_device = [tensor for tensor in (job.source, job.gradient) if tensor.device == self.stream.device]
-        with self.stream.behind_current(*on_device), torch.no_grad():
-            try:
-                for measured in stages.measure(job):
-                    for encoded in stages.encode(measured):
-                        for summed in stages.sum(encoded):
-                            for _ in stages.decode(summed):
-                                pass
-            except Exception as error:  # Triton's have no other base
-                self._failed(error)
-
-    @override
-    def end(self) -> None:
-        pass
-
-    @override
-    def join(self) -> None:
-        pass

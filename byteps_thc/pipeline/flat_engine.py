@@ -20,19 +20,19 @@ from typing_extensions import override
 from byteps_thc.errors import InputError, TransportError
 from byteps_thc.pipeline.agreement import Contents, Questions
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.drivers import Driver, StreamDriver, ThreadDriver
+from byteps_thc.pipeline.device.stream import SideStream, StreamDriver
+from byteps_thc.pipeline.drivers import Driver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import Figures
-from byteps_thc.pipeline.in_flight import InFlight
-from byteps_thc.pipeline.layout import Layout, Layouts, check_rows, kind_of
+from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of
+from byteps_thc.pipeline.layout import Layout, check_rows
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.scheme import Scheme
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.stages import Reduction, Stages
-from byteps_thc.pipeline.staging import NoStaging, Staging
+from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
@@ -43,15 +43,14 @@ class Place:
     """Where an engine works.
 
     device: of the kernels, whose work is put on `stream`. in_stream: by the calling thread, which waits for nothing;
-    else by a thread for each stage. view: a flat tensor there as pieces take it. staging: what brings gradients there,
-    by one that is like them.
+    else by a thread for each stage. staging: what brings gradients there, by one that is like them; None: they are
+    there.
     """
 
     device: torch.device
     stream: SideStream
     in_stream: bool
-    view: Callable[[Tensor], Any]
-    staging: Callable[[Tensor], Staging]
+    staging: Callable[[Tensor], Staging | None]
 
 
 class FlatEngine(Engine):
@@ -82,6 +81,7 @@ class FlatEngine(Engine):
         self._place, self._state, self._scheme = place, state, scheme
         self._figures, self._questions, self._alone = figures, questions, alone
         self._clock = clock or WorkClock()
+        self._compressing = self._compresses()
         self._ended: InputError | None = None
         self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
         self._layouts: Layouts[Layout] = Layouts(self._in_flight, moving=self._moving)
@@ -91,13 +91,12 @@ class FlatEngine(Engine):
             worker=self.worker,
             workers=self.workers,
             device=place.device,
-            view=place.view,
             exact=exact,
             questions=questions,
             asks_first=asks_first,
-            finish=lambda job: self._in_flight.finish(job.key, job),
+            finish=self._in_flight.finish,
         )
-        drive = StreamDriver if place.in_stream else ThreadDriver
+        drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
         self._driver: Driver = drive(stages, place.stream, self._in_flight.fail)
         if not place.in_stream:
             atexit.register(self.close)
@@ -115,7 +114,7 @@ class FlatEngine(Engine):
     @property
     def compressing(self) -> bool:
         """Whether gradients of the current step are compressed."""
-        return self._scheme.compresses and self.policy.compresses(self._state.step)
+        return self._compressing
 
     @override
     def start_step(self) -> None:
@@ -123,6 +122,7 @@ class FlatEngine(Engine):
         with self._place.stream.behind_current():
             self._end_on(self._questions.look())
         self._state.start_step()
+        self._compressing = self._compresses()
         self._figures.start_step()
         self._clock.take_idle_ms()
 
@@ -136,7 +136,7 @@ class FlatEngine(Engine):
             self._state.recorder.add_gradient(uncompressed=layout.size)
             future.set_result(gradient)
             return future
-        compress = self.compressing and not layout.all_exact
+        compress = self._compressing and not layout.all_exact
         self._begin(buffer.key, layout.contents, gradient, gradient, layout, compress, future)
         return future
 
@@ -158,6 +158,7 @@ class FlatEngine(Engine):
         layout = self._layout_of_rows(matrix)
         contents = Contents(label, matrix.parameters)
         job = self._begin(label, contents, gradient.to(self.device), result, layout, True, _future(result))
+        job.take_no_longer()
         if staged:
             output.copy_(job.wait())
         return job
@@ -208,6 +209,7 @@ class FlatEngine(Engine):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         with self._between_steps("load_state_dict"):
             self._state.load_state_dict(state)
+        self._compressing = self._compresses()
         self._layouts.clear()
 
     @override
@@ -241,7 +243,7 @@ class FlatEngine(Engine):
         round = Round(number, self._state.step, compress)
         job = Reduction(key, contents, gradient, source, layout, round, future, staged=source, out=gradient)
         self._in_flight.begin(key, job)
-        if layout is not None:
+        if layout is not None and layout.staging is not None:
             layout.staging.begin(source)
         self._driver.submit(job)
         return job
@@ -261,7 +263,7 @@ class FlatEngine(Engine):
         if known is not None:
             return known
         with self._place.stream.behind_current(), torch.no_grad():
-            return self._prepared(matrix, Layout.of_matrix(matrix, self.device, NoStaging()))
+            return self._prepared(matrix, Layout.of_matrix(matrix, self.device))
 
     def _prepared(self, kind: object, layout: Layout) -> Layout:
         self._layouts.make_room(layout)
@@ -269,6 +271,9 @@ class FlatEngine(Engine):
             self._scheme.prepare(layout)
         self._layouts.add(kind, layout)
         return layout
+
+    def _compresses(self) -> bool:
+        return self._scheme.compresses and self.policy.compresses(self._state.step)
 
     def _moving(self, layout: Layout) -> None:
         if layout.extent.sharded:  # what is frozen changes between steps, and other groups are in flight by now

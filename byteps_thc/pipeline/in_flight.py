@@ -1,15 +1,16 @@
-"""Buffers on their way through an engine: who waits for which, and how it all ends."""
+"""The gradients of an engine by key: which are on their way, who waits for them, how it all ends; and their layouts."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.errors import InputError, TransportError
+from byteps_thc.pipeline.buffers import GradientBuffer
 
 
 class Awaited(Protocol):
@@ -21,7 +22,7 @@ class Awaited(Protocol):
 
     @property
     def future(self) -> Future[Tensor]:
-        """Who waits has this."""
+        """What somebody who wants the average waits for."""
 
 
 JobT = TypeVar("JobT", bound=Awaited)
@@ -85,3 +86,58 @@ class InFlight(Generic[JobT]):
             raise TransportError(f"the engine has ended: {self._error}") from self._error
         if key in self._jobs:
             raise InputError(f"buffer {key!r} is in flight: wait for its future first")
+
+
+class NamedLayout(Protocol):
+    """What an engine keeps for gradients of one layout. key: of these. names: of their parameters."""
+
+    @property
+    def key(self) -> str:
+        """See above."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """See above."""
+
+
+LayoutT = TypeVar("LayoutT", bound=NamedLayout)
+
+
+class Layouts(Generic[LayoutT]):
+    """Those of an engine, by key. moving: called before parameters leave a layout for another one, with that one."""
+
+    def __init__(self, in_flight: InFlight[Any], moving: Callable[[LayoutT], None] = lambda _: None) -> None:
+        self._in_flight, self._moving = in_flight, moving
+        self._known: dict[str, tuple[object, LayoutT]] = {}
+
+    def known(self, key: str, kind: object) -> LayoutT | None:
+        """Return that of a key, if there is one of that kind."""
+        known = self._known.get(key)
+        return known[1] if known is not None and known[0] == kind else None
+
+    def make_room(self, layout: LayoutT) -> None:
+        """Call before a new one gets its residual; InputError when its parameters are in flight in another layout.
+
+        A parameter lies in one gradient: those it was in before, as before DDP rebuilt its buckets, are forgotten.
+        """
+        stale = {key for key, (_, known) in self._known.items() if key == layout.key or known.names & layout.names}
+        if stale & self._in_flight.keys():
+            raise InputError(f"buffer {layout.key!r} has parameters of buffers in flight")
+        if stale:
+            self._moving(layout)
+        for key in stale:
+            del self._known[key]
+
+    def add(self, kind: object, layout: LayoutT) -> None:
+        """Take in a new one; `kind`: as known() has it."""
+        self._known[layout.key] = kind, layout
+
+    def clear(self) -> None:
+        """Forget all: the residuals are other ones."""
+        self._known.clear()
+
+
+def kind_of(buffer: GradientBuffer) -> object:
+    """Return what buffers of one layout have in common, for Layouts."""
+    gradient = buffer.gradient
+    return gradient.numel(), gradient.dtype, gradient.device, buffer.parameters

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from byteps_thc.arrays import HostZeros, gradient_view
+from byteps_thc.arrays import HostZeros
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline.device.memory import DeviceMemory
@@ -30,15 +30,14 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Kernels:
-    """device: where the kernels work, on `stream`. memory: of residuals there. view: a flat gradient there as the
-    compressor takes it. tensor: an array of `memory` as a tensor, the same memory.
+    """device: where the kernels work, on `stream`. memory: of residuals there. tensor: an array of it as a tensor,
+    the same memory.
     """
 
     compressor: PartitionCompressor
     device: torch.device
     stream: SideStream
     memory: Memory[Any]
-    view: Callable[[Tensor], Any]
     tensor: Callable[[Any], Tensor]
 
     @property
@@ -46,8 +45,8 @@ class Kernels:
         """What makes the arrays that codes and sums travel in."""
         return pinned_zeros(self.device)
 
-    def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging:
-        """Return what brings gradients like this one to the kernels. recorder: counts copies."""
+    def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
+        """Return what brings gradients like this one to the kernels; None: they are there. recorder: counts copies."""
         if self.memory is HOST:
             return make_staging(gradient, recorder)
         return make_device_staging(gradient, self.stream, recorder)
@@ -59,7 +58,7 @@ class Kernels:
 
 def host_kernels(compressor: Compressor) -> Kernels:
     """Return those of csrc/."""
-    return Kernels(compressor, _CPU, SideStream(_CPU), HOST, gradient_view, torch.from_numpy)
+    return Kernels(compressor, _CPU, SideStream(_CPU), HOST, torch.from_numpy)
 
 
 def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
@@ -67,7 +66,7 @@ def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kern
     device = compressor.device
     stream = SideStream(device)
     staged = StagedCompressor(compressor, stream, recorder)
-    return Kernels(staged, device, stream, DeviceMemory(device), _same, _same)
+    return Kernels(staged, device, stream, DeviceMemory(device), _same)
 
 
 def open_kernels(

@@ -7,8 +7,6 @@ their residuals, and the pieces that compress them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,43 +14,22 @@ from torch import Tensor
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents, contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.in_flight import InFlight
 from byteps_thc.pipeline.piece import Extent, PlacedPiece, Round
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.staging import Staging
-from byteps_thc.transport.communicator import ExactSum, Waitable
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
-
-@dataclass
-class ExactPart:
-    """What of a gradient travels exactly. values: float32[..., n], of this rank, then their sum over the ranks once
-    `sum` is waited for; None: not started yet. whole: it is all of the gradient.
-    """
-
-    values: Tensor
-    whole: bool
-    sum: Waitable | None = None
-
-    def start(self, exact: ExactSum) -> None:
-        """Start the sum; all ranks are known to have as many values, of the same parameters."""
-        self.sum = exact(self.values)
-
-    def wait(self) -> None:
-        """Wait for the sum."""
-        assert self.sum is not None
-        self.sum.wait()
 
 
 class Layout:
     """Made of the first gradient of its kind, for all that follow. Tensors are on `device`, where the kernels work.
 
     parameters: those with residuals, in the flat gradient. compressed: elements of them that travel compressed. exact:
-    columns (start, stop) that travel exactly. cleared: spans of the flat gradient that are not compressed, padding
-    included. all_exact: nothing is large enough to be compressed. staging: how gradients get to the kernels. pieces: of
-    a gradient in a round, to be asked for in every one. pieces_carry_all: nothing travels beside them.
+    columns (start, stop) that travel exactly; exact_values: memory for them, once there were any. cleared: spans of the
+    flat gradient that are not compressed, padding included. all_exact: nothing is large enough to be compressed.
+    staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
+    in every one. pieces_carry_all: nothing travels beside them.
     """
 
     def __init__(
@@ -65,7 +42,7 @@ class Layout:
         exact: Sequence[tuple[int, int]],
         cleared: Sequence[tuple[int, int]],
         device: torch.device,
-        staging: Staging,
+        staging: Staging | None,
     ) -> None:
         self.extent, self.contents, self.parameters = extent, contents, parameters
         self.key, self.rows, self.columns = extent.key, extent.rows, extent.columns
@@ -73,16 +50,15 @@ class Layout:
         self.names = frozenset(parameter.name for parameter in parameters)
         self.compressed, self.all_exact = compressed, not compressed
         self.staging = staging
-        self._exact_index = _index(exact, device)
-        self._clear_index = _index(cleared, device)
-        self._exact_values: Tensor | None = None
+        self.exact_index, self.clear_index = _index(exact, device), _index(cleared, device)
+        self.exact_values: Tensor | None = None
         self.residual: Tensor | None = None
         self.pieces: Callable[[Round], Iterable[PlacedPiece]] = lambda _: ()
         self.pieces_carry_all = False
 
     @classmethod
     def of_buffer(
-        cls, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device, staging: Staging
+        cls, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device, staging: Staging | None
     ) -> Layout:
         """Return that of a buffer; InputError unless it is what GradientBuffer says."""
         check_buffer(buffer)
@@ -101,7 +77,7 @@ class Layout:
         )
 
     @classmethod
-    def of_matrix(cls, matrix: ShardMatrix, device: torch.device, staging: Staging) -> Layout:
+    def of_matrix(cls, matrix: ShardMatrix, device: torch.device) -> Layout:
         """Return that of a gradient with a row for every rank."""
         contents = Contents(repr(matrix.key), matrix.parameters)
         return cls(
@@ -112,94 +88,8 @@ class Layout:
             exact=matrix.exact,
             cleared=[(gap.start, gap.stop) for gap in matrix.gaps],
             device=device,
-            staging=staging,
+            staging=None,
         )
-
-    def take_exact(self, gradient: Tensor, compress: bool) -> ExactPart | None:
-        """Take out what travels exactly, and make it and padding zero; None: there is nothing."""
-        if not compress:
-            return ExactPart(gradient.float(), whole=True)  # the same tensor when it is float32 already
-        part = None
-        if self._exact_index is not None:
-            rows = gradient.view(self.rows, self.columns) if self.rows > 1 else gradient
-            taken = rows.index_select(-1, self._exact_index)
-            if self._exact_values is None:
-                self._exact_values = torch.zeros(taken.shape, device=taken.device)
-            part = ExactPart(self._exact_values.copy_(taken), whole=False)
-        if self._clear_index is not None:
-            gradient.index_fill_(0, self._clear_index, 0.0)
-        return part
-
-    def put_exact(self, part: ExactPart, out: Tensor, row: int, workers: Tensor) -> None:
-        """Write the average of a row of it; the sum is there. workers: float32[], how many."""
-        # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
-        average = part.values.div_(workers)
-        if not part.whole:
-            assert self._exact_index is not None
-            own = average[row] if self.rows > 1 else average
-            out.index_copy_(0, self._exact_index, own.to(out.dtype))
-        elif average is not out:
-            out.copy_(average)
-
-    def clear_residual(self) -> None:
-        """Forget what quantization made of padding and of what travelled exactly: it is no gradient."""
-        if self.residual is not None and self._clear_index is not None:
-            self.residual.index_fill_(0, self._clear_index, 0.0)
-
-
-class NamedLayout(Protocol):
-    """What an engine keeps for gradients of one layout. key: of these. names: of their parameters."""
-
-    @property
-    def key(self) -> str:
-        """See above."""
-
-    @property
-    def names(self) -> frozenset[str]:
-        """See above."""
-
-
-LayoutT = TypeVar("LayoutT", bound=NamedLayout)
-
-
-class Layouts(Generic[LayoutT]):
-    """Those of an engine, by key. moving: called before parameters leave a layout for another one, with that one."""
-
-    def __init__(self, in_flight: InFlight[Any], moving: Callable[[LayoutT], None] = lambda _: None) -> None:
-        self._in_flight, self._moving = in_flight, moving
-        self._known: dict[str, tuple[object, LayoutT]] = {}
-
-    def known(self, key: str, kind: object) -> LayoutT | None:
-        """Return that of a key, if there is one of that kind."""
-        known = self._known.get(key)
-        return known[1] if known is not None and known[0] == kind else None
-
-    def make_room(self, layout: LayoutT) -> None:
-        """Call before a new one gets its residual; InputError when its parameters are in flight in another layout.
-
-        A parameter lies in one gradient: those it was in before, as before DDP rebuilt its buckets, are forgotten.
-        """
-        stale = {key for key, (_, known) in self._known.items() if key == layout.key or known.names & layout.names}
-        if stale & self._in_flight.keys():
-            raise InputError(f"buffer {layout.key!r} has parameters of buffers in flight")
-        if stale:
-            self._moving(layout)
-        for key in stale:
-            del self._known[key]
-
-    def add(self, kind: object, layout: LayoutT) -> None:
-        """Take in a new one; `kind`: as known() has it."""
-        self._known[layout.key] = kind, layout
-
-    def clear(self) -> None:
-        """Forget all: the residuals are other ones."""
-        self._known.clear()
-
-
-def kind_of(buffer: GradientBuffer) -> object:
-    """Return what buffers of one layout have in common, for Layouts."""
-    gradient = buffer.gradient
-    return gradient.numel(), gradient.dtype, gradient.device, buffer.parameters
 
 
 def check_buffer(buffer: GradientBuffer) -> None:

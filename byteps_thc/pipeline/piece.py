@@ -8,7 +8,7 @@ piece. A Transfer moves what is in brackets. Needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,7 @@ class Piece(Protocol):
     def measure(self, gradient: Any, round: int) -> None:
         """Begin a round with the rows of a gradient, [columns] each, not to be touched until encode() is over."""
 
-    def encode(self, then: Callable[[], None] | None = None) -> None:
+    def encode(self, then: Callable[[], object] | None = None) -> None:
         """Send the codes, and keep what they lack. then: to be done where the codes are written, after them.
 
         InputError, on all workers, when they have measured different gradients and that is known; nothing has changed
@@ -154,7 +154,7 @@ class ThcPiece(Piece):
         self._gradient: Sequence[Any] = ()
 
     def measure(self, gradient: Sequence[Any], round: int) -> None:
-        """See Piece; the rows as arrays.gradient_view makes them, or tensors on the device of the kernels."""
+        """See Piece; the rows as arrays.gradient_view takes them, or tensors on the device of the kernels."""
         self._gradient = gradient
         with self._tools.working("encode_ms"):
             for row in self._rows:
@@ -163,13 +163,14 @@ class ThcPiece(Piece):
             self._run("norms", partial(self._measure, gradient), *gradient)
         self._transfer.send_norms(self._message.sent)
 
-    def encode(self, then: Callable[[], None] | None = None) -> None:
+    def encode(self, then: Callable[[], object] | None = None) -> None:
         """See Piece. Waits for the maximum norms."""
         tools, gradient = self._tools, self._gradient
         received = self._transfer.wait_norms()
-        for row in self._rows:
-            if row.residual is not None:
-                tools.rollback.save(row.residual)
+        if tools.rollback.active:
+            for row in self._rows:
+                if row.residual is not None:
+                    tools.rollback.save(row.residual)
         with tools.working("encode_ms"):
             self._run("codes", partial(self._encode, gradient, received, then), *gradient, self._transfer.codes)
         if tools.rollback.active:
@@ -198,7 +199,7 @@ class ThcPiece(Piece):
             row.measure(mine)
         self._message.write()
 
-    def _encode(self, gradient: Sequence[Any], received: Any, then: Callable[[], None] | None) -> None:
+    def _encode(self, gradient: Sequence[Any], received: Any, then: Callable[[], object] | None) -> None:
         self._message.take(received)
         for row, mine in zip(self._rows, gradient, strict=True):
             row.encode(mine)
@@ -218,6 +219,20 @@ def make_pieces(tools: PieceTools, extent: Extent, residual: Any | None) -> Iter
     for group in [spans] if tools.rows.joint else [[span] for span in spans]:
         piece = ThcPiece(tools, extent, group, residual)
         yield PlacedPiece(piece, piece.span, last=piece.span.stop == extent.columns)
+
+
+class GradientPieces:
+    """The pieces of gradients of one layout, to be asked for in every round; arguments as make_pieces()."""
+
+    def __init__(self, tools: PieceTools, extent: Extent, residual: Any | None) -> None:
+        self._make = partial(make_pieces, tools, extent, residual)
+        self._kept = None if tools.transport.lends else [*self._make()]
+
+    def __call__(self, round: Round) -> Iterable[PlacedPiece]:
+        """Return those of a round: none where all of the gradient travels exactly."""
+        if not round.compress:
+            return ()
+        return self._make() if self._kept is None else self._kept
 
 
 def _identity(extent: Extent, names: Sequence[str], span: slice, *, joint: bool) -> tuple[Sequence[str], int, str, str]:

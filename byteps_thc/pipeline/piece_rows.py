@@ -54,18 +54,12 @@ class Rows(Protocol):
     """Makes rows.
 
     joint: whether all partitions of a gradient's row go through a round together, which takes fewer launches; or each
-    alone, so that one travels while another is worked on.
+    alone, so that one travels while another is worked on. resolved: settings and table. worker: this one's id.
     """
 
     joint: bool
-
-    @property
-    def resolved(self) -> ResolvedConfig:
-        """Settings and table."""
-
-    @property
-    def worker(self) -> int:
-        """This worker's id."""
+    resolved: ResolvedConfig
+    worker: int
 
     def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
         """Return (rotation blocks, padded coordinates) of a row of partitions."""
@@ -198,16 +192,7 @@ class PartitionRows(Rows):
 
     def __init__(self, compressor: PartitionCompressor) -> None:
         self._compressor = compressor
-
-    @property
-    def resolved(self) -> ResolvedConfig:
-        """See Rows."""
-        return self._compressor.resolved
-
-    @property
-    def worker(self) -> int:
-        """See Rows."""
-        return self._compressor.worker
+        self.resolved, self.worker = compressor.resolved, compressor.worker
 
     def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
         """See Rows; one span."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.pipeline.layout import Layout
-from byteps_thc.pipeline.piece import PieceTools, PlacedPiece, make_pieces
+from byteps_thc.pipeline.piece import GradientPieces, PieceTools
 from byteps_thc.pipeline.residuals import Residuals
 
 
@@ -57,12 +56,7 @@ class ThcScheme(Scheme):
             kept = self._residuals().of(layout.key, layout.size, layout.parameters)
             layout.residual = self._tensor(kept)
             rows = kept.reshape(layout.rows, layout.columns)
-        make = partial(make_pieces, self._tools, layout.extent, rows)
-        pieces: Callable[[], Iterable[PlacedPiece]] = make
-        if not self._tools.transport.lends:
-            kept_pieces = list(make())
-            pieces = lambda: kept_pieces  # noqa: E731
-        layout.pieces = lambda round: pieces() if round.compress else ()
+        layout.pieces = GradientPieces(self._tools, layout.extent, rows)
 
     @override
     def close(self) -> None:

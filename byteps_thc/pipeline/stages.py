@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,11 +19,22 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.pipeline.agreement import Contents, Questions
-from byteps_thc.pipeline.layout import ExactPart, Layout
+from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import PlacedPiece, Round
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import StatsRecorder
-from byteps_thc.transport.communicator import ExactSum
+from byteps_thc.transport.communicator import ExactSum, Waitable
+
+
+@dataclass
+class ExactPart:
+    """What of a gradient travels exactly. values: float32[..., n], of this rank, then their sum over the ranks once
+    `sum` is waited for; None: not started yet. whole: it is all of the gradient.
+    """
+
+    values: Tensor
+    whole: bool
+    sum: Waitable | None = None
 
 
 @dataclass(eq=False)
@@ -46,10 +58,6 @@ class Reduction:
     exact: ExactPart | None = None
     _taken: threading.Event = field(default_factory=threading.Event)
 
-    def __post_init__(self) -> None:
-        if self.source is not self.gradient:
-            self.future.add_done_callback(lambda _: self._taken.set())
-
     def wait(self) -> Tensor:
         """Wait for the average, and return it. Raises the engine's error."""
         return self.future.wait()
@@ -59,6 +67,10 @@ class Reduction:
         self._taken.wait()
         if self.future.done():
             self.future.wait()
+
+    def take_no_longer(self) -> None:
+        """Let wait_taken() return when the engine has ended, if not before."""
+        self.future.add_done_callback(lambda _: self._taken.set())
 
     def release_source(self) -> None:
         """Let go of the source: what is needed of it is in codes."""
@@ -78,9 +90,9 @@ class Task:
 class Stages:
     """The stages, each to be called in the order of the gradients.
 
-    view: a flat tensor as pieces take it. exact: sums what travels exactly. asks_first: whether nothing but questions
+    exact: sums what travels exactly. asks_first: whether nothing but questions
     tells that all ranks have the same, so that every gradient is asked about before anything else. finish: told of
-    gradients that have their averages.
+    gradients that have their averages, and of their keys.
     """
 
     def __init__(
@@ -91,16 +103,15 @@ class Stages:
         worker: int,
         workers: int,
         device: torch.device,
-        view: Callable[[Tensor], Any],
         exact: ExactSum,
         questions: Questions,
         asks_first: bool,
-        finish: Callable[[Reduction], None],
+        finish: Callable[[str, Reduction], None],
     ) -> None:
         self._recorder, self._rollback = recorder, rollback
         self._worker, self._workers = worker, workers
         self._divisor = torch.tensor(float(workers), device=device)
-        self._view, self._exact = view, exact
+        self._exact = exact
         self._questions, self._asks_first = questions, asks_first
         self._finish = finish
 
@@ -112,13 +123,13 @@ class Stages:
         if layout is None:
             yield Task(job, None, last=True)
             return
-        job.staged = layout.staging.fetch(job.source)
+        job.staged = job.source if layout.staging is None else layout.staging.fetch(job.source)
         job.out = job.staged if job.source is job.gradient else job.gradient
         self._take_exact(job, layout)
         rows = job.staged.view(layout.rows, layout.columns)
         placed = None
         for placed in layout.pieces(job.round):
-            placed.piece.measure([self._view(row[placed.span]) for row in rows], job.round.number)
+            placed.piece.measure([row[placed.span] for row in rows], job.round.number)
             yield Task(job, placed, placed.last)
         if placed is None:
             yield Task(job, None, last=True)
@@ -128,7 +139,7 @@ class Stages:
         job, layout = task.job, task.job.layout
         if task.placed is not None:
             assert layout is not None
-            task.placed.piece.encode(layout.clear_residual if task.last else None)
+            task.placed.piece.encode(_clear_residual(layout) if task.last else None)
         elif layout is not None and not self._asks_first:
             self._ask(job)
         if job.exact is not None and job.exact.sum is None:
@@ -147,15 +158,16 @@ class Stages:
         """Write the average; with the last piece, put back what travelled exactly."""
         job = task.job
         if task.placed is not None:
-            task.placed.piece.decode(self._view(job.out[task.placed.span]))
+            task.placed.piece.decode(job.out[task.placed.span])
         if task.last:
             if job.layout is not None:
                 self._finish_exact(job, job.layout)
                 if self._rollback.active and job.out.dtype == torch.float16:
                     # Averages of finite norms can only leave the range of float16.
                     self._rollback.request_unless(job.out.isfinite().all())
-                job.layout.staging.put_back(job.gradient)
-            self._finish(job)
+                if job.layout.staging is not None:
+                    job.layout.staging.put_back(job.gradient)
+            self._finish(job.key, job)
         return iter(())
 
     def _ask(self, job: Reduction) -> None:
@@ -167,7 +179,7 @@ class Stages:
     def _take_exact(self, job: Reduction, layout: Layout) -> None:
         if layout.pieces_carry_all:
             return
-        job.exact = layout.take_exact(job.staged, job.round.compress)
+        job.exact = _exact_part(layout, job.staged, job.round.compress)
         exact = 0 if job.exact is None else job.exact.values.numel()
         self._recorder.add_gradient(compressed=layout.compressed if job.round.compress else 0, uncompressed=exact)
         if self._asks_first and job.exact is not None:
@@ -175,13 +187,44 @@ class Stages:
 
     def _start_exact(self, exact: ExactPart) -> None:
         self._recorder.add_collective(2 * exact.values.nbytes, self._workers)
-        exact.start(self._exact)
+        exact.sum = self._exact(exact.values)
 
     def _finish_exact(self, job: Reduction, layout: Layout) -> None:
         if job.exact is None:
             return
-        job.exact.wait()
-        self._questions.spoil(job.exact.values)
+        part, out = job.exact, job.out
+        assert part.sum is not None
+        part.sum.wait()
         if self._rollback.active:
-            self._rollback.request_unless(job.exact.values.isfinite().all())
-        layout.put_exact(job.exact, job.out, self._worker, self._divisor)
+            self._rollback.request_unless(part.values.isfinite().all())
+        # A tensor: torch multiplies by the inverse of a number on a GPU, which has other bits.
+        average = part.values.div_(self._divisor)
+        if not part.whole:
+            assert layout.exact_index is not None
+            own = average[self._worker] if layout.rows > 1 else average
+            out.index_copy_(0, layout.exact_index, own.to(out.dtype))
+        elif average is not out:
+            out.copy_(average)
+
+
+def _exact_part(layout: Layout, gradient: Tensor, compress: bool) -> ExactPart | None:
+    """Take out what travels exactly, and make it and padding zero; None: there is nothing."""
+    if not compress:
+        return ExactPart(gradient.float(), whole=True)  # the same tensor when it is float32 already
+    part = None
+    if layout.exact_index is not None:
+        rows = gradient.view(layout.rows, layout.columns) if layout.rows > 1 else gradient
+        taken = rows.index_select(-1, layout.exact_index)
+        if layout.exact_values is None:
+            layout.exact_values = torch.zeros(taken.shape, device=taken.device)
+        part = ExactPart(layout.exact_values.copy_(taken), whole=False)
+    if layout.clear_index is not None:
+        gradient.index_fill_(0, layout.clear_index, 0.0)
+    return part
+
+
+def _clear_residual(layout: Layout) -> Callable[[], object] | None:
+    """Return what forgets what quantization made of padding and of what travelled exactly: it is no gradient."""
+    if layout.residual is None or layout.clear_index is None:
+        return None
+    return partial(layout.residual.index_fill_, 0, layout.clear_index, 0.0)

@@ -29,34 +29,18 @@ class Staging(Protocol):
         """Overwrite the gradient by what the tensor of fetch() holds now."""
 
 
-def make_staging(gradient: Tensor, recorder: TrafficRecorder) -> Staging:
-    """Return what gradients like this one need for kernels in host memory. recorder: counts copies."""
-    return PinnedStaging(gradient, recorder) if gradient.is_cuda else NoStaging()
+def make_staging(gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
+    """Return what gradients like this one need for kernels in host memory; None: nothing. recorder: counts copies."""
+    return PinnedStaging(gradient, recorder) if gradient.is_cuda else None
 
 
-def make_device_staging(gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> Staging:
+def make_device_staging(gradient: Tensor, stream: SideStream, recorder: TrafficRecorder) -> Staging | None:
     """Return what gradients like this one need for kernels on a device; their stream is the current one in fetch() and
-    put_back().
+    put_back(). None: nothing.
     """
     if gradient.device == stream.device:
-        return InPlaceStaging(stream) if gradient.is_cuda else NoStaging()
+        return InPlaceStaging(stream) if gradient.is_cuda else None
     return CopyStaging(gradient, stream, recorder)
-
-
-class NoStaging(Staging):
-    """For host tensors and kernels in host memory."""
-
-    @override
-    def begin(self, gradient: Tensor) -> None:
-        pass
-
-    @override
-    def fetch(self, gradient: Tensor) -> Tensor:
-        return gradient
-
-    @override
-    def put_back(self, gradient: Tensor) -> None:
-        pass
 
 
 class PinnedStaging(Staging):

@@ -19,13 +19,13 @@ from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import HostAgreement
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
 from byteps_thc.pipeline.kernels import Kernels
-from byteps_thc.pipeline.piece import PieceTools
+from byteps_thc.pipeline.piece import PieceTools, run_now
 from byteps_thc.pipeline.piece_rows import PartitionRows
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.scheme import ThcScheme
-from byteps_thc.pipeline.staging import NoStaging, Staging, make_device_staging
+from byteps_thc.pipeline.staging import Staging, make_device_staging
 from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.among_ranks import ranks_transport
@@ -70,7 +70,7 @@ def host_engine(
     return FlatEngine(
         compressor.config,
         policy,
-        Place(kernels.device, kernels.stream, in_stream=False, view=kernels.view, staging=staging),
+        Place(kernels.device, kernels.stream, in_stream=False, staging=staging),
         state,
         ThcScheme(tools, lambda: state.residuals, kernels.tensor),
         figures=tools.figures,
@@ -111,20 +111,20 @@ def device_engine(
         DeviceFigures(recorder),
         clock,
         rollback,
-        new_run=lambda: Recordings(record).run,
+        new_run=lambda: run_now if record is None else Recordings(record).run,
     )
 
-    def staging(gradient: Tensor) -> Staging:
-        return NoStaging() if gradient.device == device else make_device_staging(gradient, stream, recorder)
+    def staging(gradient: Tensor) -> Staging | None:
+        return None if gradient.device == device else make_device_staging(gradient, stream, recorder)
 
     return FlatEngine(
         compressor.config,
         policy,
-        Place(device, stream, in_stream=True, view=_same, staging=staging),
+        Place(device, stream, in_stream=True, staging=staging),
         state,
         ThcScheme(tools, lambda: state.residuals, _same),
         figures=tools.figures,
-        exact=communicator.sum_,
+        exact=agreement.spoiled(communicator.sum_),
         questions=agreement,
         alone=compressor.workers == 1 and not compress_alone and not sharded,
         clock=clock,

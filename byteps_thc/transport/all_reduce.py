@@ -21,7 +21,8 @@ from byteps_thc import _core
 from byteps_thc.arrays import everybody
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.communicator import Communicator, Waitable, max_volume_bytes
+from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc.transport.gloo import max_volume_bytes
 from byteps_thc.transport.ranks import HostSums, SumKernels
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Requantize, Transfer, Transport

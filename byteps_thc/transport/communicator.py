@@ -14,9 +14,6 @@ from torch import Tensor
 
 from byteps_thc.errors import DeadlineError, ThcError, TransportError
 
-#: Up to as many bytes of all ranks together are sent to all and reduced there; a ring moves fewer, but in more rounds.
-_EXCHANGED_BYTES = 64 << 10
-
 
 class Waitable(Protocol):
     """A collective in flight."""
@@ -61,16 +58,6 @@ def translate(error: RuntimeError) -> ThcError:
             f"for longer than CompressionPolicy.deadline_s? {text}"
         )
     return TransportError(f"the connection to another rank is lost; has it ended? {text}")
-
-
-def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
-    """Whether a maximum of that size goes from every rank to every other, instead of around a ring."""
-    return tensor_bytes * ranks <= _EXCHANGED_BYTES
-
-
-def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
-    """Volume (recorder.moved_bytes) of GlooCommunicator.max_(); NCCL's ring moves no more."""
-    return tensor_bytes * (ranks if is_exchanged(tensor_bytes, ranks) else 2)
 
 
 def from_rank_zero() -> dist.BroadcastOptions:

@@ -13,10 +13,22 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, is_exchanged, reduction, translate
+from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
 _TAGS = 1 << 30  # of messages: gloo's are not negative, and int32
+#: Up to as many bytes of all ranks together are sent to all and reduced there; a ring moves fewer, but in more rounds.
+_EXCHANGED_BYTES = 64 << 10
+
+
+def is_exchanged(tensor_bytes: int, ranks: int) -> bool:
+    """Whether a maximum of that size goes from every rank to every other, instead of around a ring."""
+    return tensor_bytes * ranks <= _EXCHANGED_BYTES
+
+
+def max_volume_bytes(tensor_bytes: int, ranks: int) -> int:
+    """Volume (recorder.moved_bytes) of GlooCommunicator.max_(); NCCL's ring moves no more."""
+    return tensor_bytes * (ranks if is_exchanged(tensor_bytes, ranks) else 2)
 
 
 class GlooCommunicator(Communicator):
@@ -32,17 +44,18 @@ class GlooCommunicator(Communicator):
         self._timeout_s = timeout_s
         self._rank, self._size = group.rank(), group.size()
         self._operations = 0
+        self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
         if not is_exchanged(tensor.nbytes, self._size):
-            return self._work(lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX))])
+            return self._work(lambda: [self._group.allreduce([tensor], self._max)])
         received = tensor.new_empty(self._size, *tensor.shape)
         return self._exchange(received, tensor, lambda: torch.amax(received, 0, out=tensor))
 
     @override
     def sum_(self, tensor: Tensor) -> Waitable:
-        return self._work(lambda: [self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM))])
+        return self._work(lambda: [self._group.allreduce([tensor], self._sum)])
 
     @override
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:

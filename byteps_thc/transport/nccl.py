@@ -28,14 +28,15 @@ class DeviceCommunicator(Communicator):
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
         self._group = _open(store, rank, size, timeout)
+        self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
-        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.MAX)))
+        return _start(lambda: self._group.allreduce([tensor], self._max))
 
     @override
     def sum_(self, tensor: Tensor) -> Waitable:
-        return _start(lambda: self._group.allreduce([tensor], reduction(dist.ReduceOp.SUM)))
+        return _start(lambda: self._group.allreduce([tensor], self._sum))
 
     @override
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:

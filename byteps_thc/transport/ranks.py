@@ -28,12 +28,14 @@ from byteps_thc import _core
 from byteps_thc.arrays import everybody, value_dtype
 from byteps_thc.compressor import scale_groups
 from byteps_thc.config import ResolvedConfig
-from byteps_thc.transport.communicator import Communicator, Waitable, max_volume_bytes
+from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc.transport.gloo import max_volume_bytes
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.shards import ShardLayout, SumRoom, Workspace, packs_sums
 from byteps_thc.transport.transport import Requantize, Transfer, Transport
 
 _CPU = torch.device("cpu")
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class HostSums(SumKernels):
 
     def __init__(self, resolved: ResolvedConfig, pool: _core.ThreadPool | None = None) -> None:
         self._resolved, self._pool = resolved, pool
+        self._sum_bits = resolved.sum_bits
 
     @override
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
@@ -75,11 +78,11 @@ class HostSums(SumKernels):
 
     @override
     def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
-        _core.pack(sums.numpy(), packed.numpy(), bits=self._resolved.sum_bits, pool=self._pool)
+        _core.pack(sums.numpy(), packed.numpy(), bits=self._sum_bits, pool=self._pool)
 
     def unpack_sums(self, packed: Tensor, sums: npt.NDArray[Any]) -> None:
         """Write what pack_sums() has packed."""
-        _core.unpack(packed.numpy(), sums, bits=self._resolved.sum_bits, pool=self._pool)
+        _core.unpack(packed.numpy(), sums, bits=self._sum_bits, pool=self._pool)
 
     @override
     def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
@@ -122,7 +125,8 @@ class RanksTransport(Transport):
         if self.lends and self._free[codes]:
             return self._free[codes].pop()
         layout = (ShardLayout.of_rows if self.sharded else ShardLayout.of)(self.resolved, codes)
-        return RanksTransfer(self, layout) if self.workspace is not None else HostRanksTransfer(self, layout, norms)
+        kind = HostRanksTransfer if self.workspace is None else RanksTransfer
+        return kind(self, layout, norms)
 
     @override
     def done(self, transfer: Transfer) -> None:
@@ -138,20 +142,17 @@ class RanksTransport(Transport):
 class RanksTransfer(Transfer):
     """Of a piece on a device. Its tensors are the workspace's, and may be others in the next round."""
 
-    def __init__(self, transport: RanksTransport, layout: ShardLayout) -> None:
+    def __init__(self, transport: RanksTransport, layout: ShardLayout, norms: int) -> None:
         self._transport = transport
         self.layout = layout
-        self._workspace = transport.workspace or Workspace(transport.resolved, _CPU)
+        #: its memory
+        self.room = (transport.workspace or Workspace(transport.resolved, _CPU)).room(layout)
         self.codes: Any = self.room.codes
+        self._norms_volume_bytes = max_volume_bytes(norms * _WORD_BYTES, transport.resolved.workers)
         self._norms: Any
         self._norm_work: Waitable
         self._code_work: Waitable
         self._sum_work: Waitable
-
-    @property
-    def room(self) -> SumRoom:
-        """Its memory in this round."""
-        return self._workspace.room(self.layout)
 
     @override
     def send_norms(self, norms: Any) -> None:
@@ -161,7 +162,7 @@ class RanksTransfer(Transfer):
 
     def _send_words(self, words: Tensor) -> None:
         self._norm_work = self._transport.collectives.norms.max_(words)
-        self._transport.count(max_volume_bytes(words.nbytes, self._transport.resolved.workers))
+        self._transport.count(self._norms_volume_bytes)
 
     @override
     def wait_norms(self) -> Any:
@@ -217,7 +218,7 @@ class HostRanksTransfer(RanksTransfer):
     """Of a piece in host memory: its kernels take NumPy arrays, and sums that are not packed."""
 
     def __init__(self, transport: RanksTransport, layout: ShardLayout, norms: int) -> None:
-        super().__init__(transport, layout)
+        super().__init__(transport, layout, norms)
         resolved = transport.resolved
         self.codes = self.room.codes.numpy()
         # torch's memory: gloo's thread may be the last to let go of it, at the end of Python, when nobody may ask for

@@ -74,9 +74,9 @@ def packs_sums(resolved: ResolvedConfig) -> bool:
     return resolved.down is not None or resolved.sum_bits < resolved.value_bits
 
 
-@dataclass(frozen=True)
+@dataclass
 class SumRoom:
-    """Memory of a piece while it is under way, uint8 but for sums, of value_bits each.
+    """Memory of a piece while it is under way, uint8 but for sums, of value_bits each. Moves when a larger one comes.
 
     sent: workers * shard_bytes, with `codes` at its beginning; received: as much, [workers, shard_bytes]. sums: of the
     own shard. packed: the same as they travel. gathered: of all shards, workers * sum_bytes; aggregate: what decode()
@@ -104,10 +104,15 @@ class Workspace:
         self._rooms: dict[ShardLayout, SumRoom] = {}
 
     def room(self, layout: ShardLayout) -> SumRoom:
-        """Return room for a piece of that layout; what was there before is lost."""
-        if layout not in self._rooms:
-            self._rooms[layout] = self._cut(layout)
-        return self._rooms[layout]
+        """Return room for pieces of that layout, the same one for all of them.
+
+        Call it between rounds: what is in other rooms is lost, whose tensors are others after it when this is a larger
+        one.
+        """
+        room = self._rooms.get(layout)
+        if room is None:
+            room = self._rooms[layout] = self._cut(layout)
+        return room
 
     def _cut(self, layout: ShardLayout) -> SumRoom:
         resolved, workers = self._resolved, layout.workers
@@ -119,8 +124,9 @@ class Workspace:
         sizes += [expanded, scale_groups(expanded) * _SCALE_BYTES]
         rooms = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
         if self._memory.numel() < sum(rooms):
-            self._rooms.clear()
             self._memory = self._memory.new_zeros(sum(rooms))
+            for known, room in self._rooms.items():
+                vars(room).update(vars(self._cut(known)))
         starts = itertools.accumulate([0, *rooms[:-1]])
         sent, received, sums, packed, gathered, values, scales = (
             self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)

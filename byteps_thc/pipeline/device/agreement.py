@@ -7,6 +7,7 @@ all ranks get NaN as maximum of the norms: averages are NaN and residuals stay. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents, Questions
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD, Agreement, Fingerprints, Known, MeasuredRow, NormMessage
-from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.communicator import Communicator, ExactSum, Waitable
 from byteps_thc.transport.transport import FINGERPRINT_WORDS
 
 _NAN = 0x7FC00000
@@ -62,6 +63,18 @@ class DeviceMessage(NormMessage):
         if len(self._rows) > 1:
             maxima = list(torch.split(self._maxima, self._blocks))
             torch._foreach_copy_([row.max_norms for row in self._rows], maxima)
+
+
+@dataclass(frozen=True)
+class _SpoiledSum(Waitable):
+    work: Waitable
+    values: Tensor
+    differ: Tensor
+
+    @override
+    def wait(self) -> None:
+        self.work.wait()
+        self.values.masked_fill_(self.differ, torch.nan)
 
 
 class DeviceAgreement(Agreement, Questions):
@@ -119,10 +132,9 @@ class DeviceAgreement(Agreement, Questions):
         torch.ne(self._total, LARGEST_WORD, out=self._differ)
         torch.where(self._differ, self._nan, received, out=max_norms)
 
-    @override
-    def spoil(self, values: Tensor) -> None:
-        """Make NaN of values that have been added up, unless all ranks agree."""
-        values.masked_fill_(self._differ, torch.nan)
+    def spoiled(self, exact: ExactSum) -> ExactSum:
+        """Return sums that are NaN unless all ranks agree when they are waited for."""
+        return lambda values: _SpoiledSum(exact(values), values, self._differ)
 
     @override
     def look(self) -> InputError | None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.figures import Figures
 from byteps_thc.pipeline.piece_rows import NamedSpans, Row, Rows
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -66,19 +65,9 @@ class DeviceRows(Rows):
 
     def __init__(self, compressor: GpuCompressor, *, packed: bool) -> None:
         self._compressor = compressor
-        resolved = compressor.resolved
-        packed = packed and resolved.down is None and packs_sums(resolved)
-        self._sum_bits = resolved.sum_bits if packed else None
-
-    @property
-    def resolved(self) -> ResolvedConfig:
-        """See Rows."""
-        return self._compressor.resolved
-
-    @property
-    def worker(self) -> int:
-        """See Rows."""
-        return self._compressor.worker
+        self.resolved, self.worker = compressor.resolved, compressor.worker
+        packed = packed and self.resolved.down is None and packs_sums(self.resolved)
+        self._sum_bits = self.resolved.sum_bits if packed else None
 
     @override
     def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.layout import check_buffer
-from byteps_thc.pipeline.staging import NoStaging, Staging, make_staging
+from byteps_thc.pipeline.staging import Staging, make_staging
 from byteps_thc.transport.recorder import TrafficRecorder
 
 
@@ -50,7 +50,7 @@ class BucketShards:
             torch.zeros(self.columns, device=device),
             tuple(self._own_slices(rank)),
         )
-        self.staging: Staging = NoStaging() if gradient.device == device else make_staging(gradient, recorder)
+        self.staging: Staging | None = None if gradient.device == device else make_staging(gradient, recorder)
 
     def fill(self, matrix: Tensor, gradient: Tensor) -> None:
         """Write a gradient to matrix[ranks, columns], and zeros to the padding."""

@@ -23,18 +23,19 @@ from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
-from byteps_thc.pipeline.hierarchy.non_root import NonRootEngine
-from byteps_thc.pipeline.in_flight import InFlight
-from byteps_thc.pipeline.layout import Layouts, NamedLayout, kind_of
+from byteps_thc.pipeline.hierarchy.bystander import Bystander
+from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of
 from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
 
 
 class NodeLayout(NamedLayout, Protocol):
-    """What an exchange keeps for buffers of one layout. staging: brings gradients to where they are exchanged."""
+    """What an exchange keeps for buffers of one layout. staging: brings gradients to where they are exchanged;
+    None: they are there.
+    """
 
-    staging: Staging
+    staging: Staging | None
 
 
 LayoutT = TypeVar("LayoutT", bound=NodeLayout)
@@ -86,7 +87,7 @@ class _Job(Generic[LayoutT]):
 
 
 class NodeEngine(Engine, Generic[LayoutT]):
-    """inner: averages between the nodes; NonRootEngine in a process that leaves that to another one. recorder: the
+    """inner: averages between the nodes; Bystander in a process that leaves that to another one. recorder: the
     inner engine's, which counts copies of gradients, too; None: they are counted here, and added to its figures.
 
     On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
@@ -95,7 +96,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
     """
 
     def __init__(
-        self, inner: Engine | NonRootEngine, exchange: NodeExchange[LayoutT], recorder: StatsRecorder | None = None
+        self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], recorder: StatsRecorder | None = None
     ) -> None:
         self.workers, self.worker = exchange.size, exchange.rank
         self._inner, self._exchange = inner, exchange
@@ -135,7 +136,8 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self._round += 1
         self._in_flight.begin(buffer.key, job)
         if self._threads is not None:
-            layout.staging.begin(gradient)
+            if layout.staging is not None:
+                layout.staging.begin(gradient)
             self._threads.submit(job)
         else:
             self._put_on_streams(job)
@@ -208,7 +210,8 @@ class NodeEngine(Engine, Generic[LayoutT]):
         job.averaged = self._inner.all_reduce(self._exchange.scatter(job.layout, buffer, job.round, new=job.new))
 
     def _scatter(self, job: _Job[LayoutT]) -> Iterator[_Job[LayoutT]]:
-        job.host = job.layout.staging.fetch(job.gradient)
+        if job.layout.staging is not None:
+            job.host = job.layout.staging.fetch(job.gradient)
         self._begin(job)
         yield job
 
@@ -216,7 +219,8 @@ class NodeEngine(Engine, Generic[LayoutT]):
         assert job.averaged is not None
         job.averaged.wait()  # the inner engine has the deadline
         self._exchange.gather(job.layout, job.host)
-        job.layout.staging.put_back(job.gradient)
+        if job.layout.staging is not None:
+            job.layout.staging.put_back(job.gradient)
         self._in_flight.finish(job.buffer.key, job)
         return iter(())
 

@@ -11,8 +11,8 @@ from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.device.choice import device_of
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.hierarchy.bystander import Bystander
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
-from byteps_thc.pipeline.hierarchy.non_root import NonRootEngine
 from byteps_thc.pipeline.kernels import open_kernels
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -49,11 +49,11 @@ def make_engines(
             "use the network route"
         )
     groups = open_host_groups(len(lanes), settings.policy.deadline_s)
-    engines: Sequence[Engine | NonRootEngine]
+    engines: Sequence[Engine | Bystander]
     if process.local_rank() == 0:
         engines = _thc_engines(settings, lanes, sums, recorder, None)
     else:
-        engines = [NonRootEngine(settings.policy, exact, recorder) for exact in sums]
+        engines = [Bystander(settings.policy, exact, recorder) for exact in sums]
     workers, worker = process.workers(), process.worker()
     return [
         NodeEngine(engine, RootExchange(group, workers=workers, worker=worker), recorder)

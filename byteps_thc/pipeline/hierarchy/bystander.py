@@ -23,7 +23,7 @@ class _Nothing(Waitable):
         pass
 
 
-class NonRootEngine:
+class Bystander:
     """Stands for the inner engine of a NodeEngine: takes part in sums that BytePS makes of what all processes push.
 
     Here that is zeros. It keeps no residuals. Methods as those of Engine.

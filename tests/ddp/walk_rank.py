@@ -1,0 +1,95 @@
+"""A rank that writes down which files of byteps_thc a DDP bucket visits on its way from thc_hook to the wire and back.
+
+settings: {"device": whether its engine is that of a device, with kernels that stand for a GPU's}. Reports the files in
+the order of their first visit, and which calls which. The bucket is not the first one of its step, which begins the
+step, too, and comes after some others of its layout.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import host_device_compressor
+import torch
+import torch.distributed as dist
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import byteps_thc
+from byteps_thc import ThcConfig
+from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
+
+PACKAGE = str(Path(byteps_thc.__file__).parent) + "/"
+KERNELS = host_device_compressor.__file__
+STEPS = 4
+
+
+class Walk:
+    """A profiler of all threads that begin after it was made."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, None] = {}
+        self.calls: set[tuple[str, str]] = set()
+        self.watching = False
+        self.steps = 0
+        threading.setprofile(self._entered)
+
+    def watch(self) -> None:
+        """Begin, in this thread and the others."""
+        self.watching = True
+        sys.setprofile(self._entered)
+
+    def end(self) -> None:
+        self.watching = False
+        sys.setprofile(None)
+
+    def _entered(self, frame: FrameType, event: str, _: Any) -> None:
+        if not self.watching or event != "call" or not frame.f_code.co_filename.startswith(PACKAGE):
+            return
+        callers, caller = [], frame.f_back
+        while caller is not None:
+            callers.append(caller.f_code.co_filename)
+            caller = caller.f_back
+        if KERNELS in callers:
+            return
+        name = frame.f_code.co_filename.removeprefix(PACKAGE)
+        self.files.setdefault(name)
+        own = [path.removeprefix(PACKAGE) for path in callers if path.startswith(PACKAGE)]
+        self.calls.update((path, name) for path in own[:1])
+
+
+def averaged(rank: Rank) -> Walk:
+    walk = Walk()
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), bucket_cap_mb=0.01)
+    state = ThcState(None, ThcConfig(), model=ddp)
+    if rank.settings["device"]:
+        group = dist.group.WORLD
+        assert group is not None
+        state.engine.close()
+        state.engine = host_device_compressor.make_host_device_engine(group, ThcConfig(), CompressionPolicy())
+        state._steps._engines = [state.engine]
+
+    def hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+        if walk.steps == STEPS and bucket.index() == 1:
+            walk.watch()
+        return thc_hook(state, bucket)
+
+    hook.__annotations__ = thc_hook.__annotations__
+    ddp.register_comm_hook(state, hook)
+    for _ in range(STEPS):
+        walk.steps += 1
+        ddp(torch.randn(8, 64)).sum().backward()
+    walk.end()
+    state.close()
+    return walk
+
+
+with joined_rank() as rank:
+    walk = averaged(rank)
+    rank.report({"files": [*walk.files], "calls": sorted(walk.calls)})
