@@ -73,7 +73,7 @@ def encode(
 
 def decode(
     aggregate: U8 | U16,
-    contributions: U8 | U16,
+    contributions: U8 | U16 | None,
     max_norms: F32,
     out: Gradient,
     *,
@@ -85,12 +85,14 @@ def decode(
     seed: int,
     tensor: int,
     round: int,
+    scales: F32 | None = None,
     pool: ThreadPool | None = None,
 ) -> None:
     """out[n] = (aggregate / contributions[chunk] * 2/g - 1) * threshold * max_norm[block], rotated back.
 
     Before it is rotated back: 0 where a chunk has no contributions, or the max norm is zero; NaN where the max norm is
-    not finite.
+    not finite. scales: of requantized sums, in the place of contributions: float32, of every 256 of the P coordinates,
+    out = (aggregate * 2/g - 1) * threshold * max_norm[block] * scale[group], g being that of the table of those codes.
     """
 
 def lookup_sum(
@@ -103,6 +105,28 @@ def lookup_sum(
     pool: ThreadPool | None = None,
 ) -> None:
     """aggregate[i] (add: +=, else =) values[code i] for i < len(aggregate). Caller guarantees no overflow."""
+
+def requantize(
+    sums: U8 | U16,
+    codes: U8,
+    scales: U16,
+    *,
+    first: int,
+    workers: int,
+    granularity: int,
+    values: U16,
+    bits: int,
+    seed: int,
+    tensor: int,
+    round: int,
+    pool: ThreadPool | None = None,
+) -> None:
+    """codes[code_bytes(len(sums), bits)] = sums, centered and quantized anew with the table `values`, without bias.
+
+    sums: of `workers` workers and a table of that granularity, a multiple of 64; first: the coordinate of the partition
+    that they begin with, a multiple of 256. scales: bfloat16 bits, of every 256 sums the largest |2 sum - granularity *
+    workers|, rounded up; the codes stand for points between -scale and scale.
+    """
 
 def pack(numbers: U8 | U16, packed: U8, *, bits: int, pool: ThreadPool | None = None) -> None:
     """packed = numbers as a bit stream, most significant bit first; zeros fill the last byte.

@@ -50,7 +50,7 @@ class GradientAverager:
             ours, theirs = getattr(compressor, setting), getattr(session, setting)
             if ours != theirs:
                 raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
-        self._state = EngineState(compressor.worker, compressor.workers, compressor.config.model_dump())
+        self._state = EngineState(compressor.worker, compressor.workers, compressor.resolved.settings)
         recorder = self._state.recorder
         self._tools = PieceTools(
             PartitionRows(compressor),

@@ -21,16 +21,26 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, Gradient, gradient_view, value_dtype
+from byteps_thc.arrays import F32, U8, U16, Gradient, everybody, gradient_view, value_dtype
 from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
+from byteps_thc.tables import LookupTable
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
 
 #: Largest max norm whose residual is kept. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: such a step is
 #: as lost as one with infinite gradients, and a GradScaler will skip it.
 LARGEST_NORM = 2.0**96
+
+
+#: Coordinates of a requantized partition that have a scale in common (csrc/thc/requantize.h).
+SCALE_GROUP = 256
+
+
+def scale_groups(coordinates: int) -> int:
+    """Return the number of scales of so many coordinates."""
+    return -(-coordinates // SCALE_GROUP)
 
 
 class _Stage(enum.Enum):
@@ -125,7 +135,7 @@ class Compressor:
         feedback.
         """
         blocks, padded = self.sizes(coordinates)
-        code_bytes = _core.code_bytes(padded, self.config.bits)
+        code_bytes = _core.code_bytes(padded, self.table.bits)
         if residual is not None and not self.config.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
         if residual is None and self.config.error_feedback:
@@ -174,7 +184,7 @@ class Compressor:
             partition.codes,
             rotation_block=self.config.rotation_block,
             values=self.table.array,
-            bits=self.config.bits,
+            bits=self.table.bits,
             threshold=self._threshold,
             domain=self.rounding.domain,
             phase=self.rounding.phase,
@@ -184,6 +194,29 @@ class Compressor:
         )
         partition.gradient, partition.stage = None, _Stage.ENCODED
         return partition.codes
+
+    def requantize(self, partition: Partition, sums: U8 | U16, codes: U8, scales: U16, *, first: int) -> None:
+        """Write what the owner of sums sends of them to all workers, where resolved.down says so.
+
+        sums: uint8 or uint16 (value_bits), exact sums of table values of all workers, of the coordinates from `first`
+        on, a multiple of SCALE_GROUP; as many as there are up to the end of the partition, or a multiple of it. codes:
+        uint8, packed; scales: uint16[scale_groups(sums.size)].
+        """
+        partition.require(_Stage.ENCODED)
+        down = self._down()
+        _check_array("sums", sums, value_dtype(self.resolved.value_bits), sums.size)
+        _core.requantize(
+            sums,
+            codes,
+            scales,
+            first=first,
+            workers=self.workers,
+            granularity=self.table.granularity,
+            values=down.array,
+            bits=down.bits,
+            pool=self.pool,
+            **self._key(partition),
+        )
 
     def decode(
         self,
@@ -201,32 +234,64 @@ class Compressor:
         or uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of
         them); 0 gives zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a
         GradScaler sees them.
+
+        Where sums are requantized, all workers are in them. aggregate: uint8[partition.padded], values of that table;
+        contributions: their scales as requantize() has written them.
         """
         partition.require(_Stage.ENCODED)
         codes_per_chunk = codes_per_chunk or max(partition.padded, MIN_CODES_PER_PACKET)
-        _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
-        chunks = -(-partition.padded // codes_per_chunk)
-        wide = isinstance(contributions, np.ndarray) and contributions.dtype == np.uint16
-        _check_array("contributions", contributions, np.uint16 if wide else np.uint8, chunks)
+        table, scales = self.table, None
+        if self.resolved.down is None:
+            _check_array("aggregate", aggregate, value_dtype(self.resolved.value_bits), partition.padded)
+            chunks = -(-partition.padded // codes_per_chunk)
+            wide = isinstance(contributions, np.ndarray) and contributions.dtype == np.uint16
+            _check_array("contributions", contributions, np.uint16 if wide else np.uint8, chunks)
+        else:
+            table = self.resolved.down
+            _check_array("aggregate", aggregate, np.uint8, partition.padded)
+            _check_array("contributions", contributions, np.uint16, scale_groups(partition.padded))
+            scales = (contributions.astype(np.uint32) << 16).view(np.float32)
+            scales /= np.float32(self.table.granularity * self.workers)
         flat = gradient_view(out, bfloat16=bfloat16)
         if flat.size != partition.coordinates or not flat.flags.writeable:
             raise InputError(f"out must be a writable array of {partition.coordinates} elements")
         _core.decode(
             aggregate,
-            contributions,
+            contributions if scales is None else None,
             partition.max_norms,
             flat,
             coordinates=partition.coordinates,
             codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block,
-            granularity=self.table.granularity,
+            granularity=table.granularity,
             threshold=self._decode_threshold,
+            scales=scales,
             pool=self.pool,
             **self._key(partition),
         )
 
+    def _down(self) -> LookupTable:
+        if self.resolved.down is None:
+            raise ConfigurationError("these settings do not requantize sums: use ThcConfig(down_bits=...) among ranks")
+        return self.resolved.down
+
     def _key(self, partition: Partition) -> dict[str, Any]:
         return {"seed": self.config.seed, "tensor": partition.tensor, "round": partition.round}
+
+
+def received_by_all(compressor: Compressor, partition: Partition, sums: U8 | U16) -> tuple[U8 | U16, U8 | U16]:
+    """Return what decode() takes of exact sums of all workers: the same, or what one owner of all makes of them.
+
+    Owners of shards that begin at multiples of SCALE_GROUP make the same of them.
+    """
+    down = compressor.resolved.down
+    if down is None:
+        return sums, everybody(compressor.workers)
+    codes = np.zeros(_core.code_bytes(sums.size, down.bits), np.uint8)
+    scales, values = np.zeros(scale_groups(sums.size), np.uint16), np.zeros(sums.size, np.uint8)
+    compressor.requantize(partition, sums, codes, scales, first=0)
+    _core.lookup_sum(codes, down.array, values, bits=down.bits, add=False)
+    return values, scales
 
 
 def _is_finite(partition: Partition) -> bool:

@@ -14,7 +14,14 @@ from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
-from byteps_thc.tables.selection import best_table
+from byteps_thc.tables.selection import (
+    LEAST_TOTAL_BITS,
+    MOST_TOTAL_BITS,
+    best_table,
+    bit_pairs,
+    down_table,
+    expected_error,
+)
 from byteps_thc.wire.layout import (
     DEFAULT_ROTATION_BLOCK,
     MAX_CHUNKS,
@@ -28,13 +35,17 @@ from byteps_thc.wire.layout import (
 from byteps_thc.worker_limits import MAX_RANKS
 
 #: of a code
-Bits = Literal[1, 2, 3, 4, 5, 6, 8]
+Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
+#: of the code of a requantized sum
+DownBits = Literal[4, 5, 6, 7, 8]
+_DEFAULT_BITS: Bits = 4
 
 
 class SettingsBesideTable(TypedDict, total=False):
     """Settings of ThcConfig that paper() leaves open, as keyword arguments."""
 
     value_bits: Literal[8, 16, "auto"]
+    down_bits: DownBits | Literal["auto"] | None
     rotation_block: int
     error_feedback: bool
     seed: int
@@ -46,6 +57,7 @@ class ThcSettings(SettingsBesideTable, total=False):
     """All settings of ThcConfig, as keyword arguments of front ends; ThcConfig describes them."""
 
     bits: Bits
+    total_bits: int | None
     granularity: int | Literal["auto"]
     p: float | Literal["auto"]
     uniform_table: bool
@@ -59,8 +71,14 @@ class ThcConfig(Settings):
     ThcConfig.paper() is the setting of the paper's evaluation, ThcConfig.uniform() is Uniform THC.
     """
 
-    bits: Bits = 4
+    bits: Bits = _DEFAULT_BITS
     """b, bits of a code"""
+    down_bits: DownBits | Literal["auto"] | None = "auto"
+    """among ranks that sum codes themselves: bits of the codes that the owner of a sum requantizes it to, without bias,
+    before it sends it to all others; None: exact sums travel, as homomorphic as a switch's; auto: as total_bits says,
+    None without it. Servers, switches and reduce-scatters, which have no such hop, do not look at it"""
+    total_bits: Annotated[int, Field(ge=LEAST_TOTAL_BITS, le=MOST_TOTAL_BITS)] | None = None
+    """among ranks: chooses bits and down_bits, so many together, for the least error; others do not look at it"""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
     """g, the largest table value; auto: at least 2^bits - 1, unless value_bits is too few for that and all workers"""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
@@ -124,6 +142,13 @@ class ThcConfig(Settings):
         smallest = (1 << self.bits) - 1
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
+        if self.total_bits is not None and (
+            self.bits != _DEFAULT_BITS or self.down_bits != "auto" or self.uniform_table
+        ):
+            raise ValueError(
+                f"total_bits={self.total_bits} chooses bits and down_bits: leave them and uniform_table out, "
+                "or total_bits"
+            )
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"
@@ -145,12 +170,18 @@ class ThcConfig(Settings):
     def resolve(self, workers: int, *, packed_sums: bool = False) -> ResolvedConfig:
         """Return the table and value bits for that many workers.
 
-        packed_sums: sums travel with ResolvedConfig.sum_bits, and a granularity that is "auto" is chosen for that
-        (tables/selection.py). ConfigurationError when granularity * workers does not fit the aggregate, naming what
-        would, and for more than MAX_RANKS workers; servers and switches take fewer (worker_limits.py).
+        packed_sums: sums travel between ranks, with ResolvedConfig.sum_bits, and a granularity that is "auto" is chosen
+        for that, or requantized, with ResolvedConfig.down (tables/selection.py). ConfigurationError when granularity *
+        workers does not fit the aggregate, naming what would, and for more than MAX_RANKS workers; servers and switches
+        take fewer (worker_limits.py).
         """
         if not 1 <= workers <= MAX_RANKS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")
+        if packed_sums and self.total_bits is not None:
+            pairs = bit_pairs(self.total_bits)
+            return min((self._requantized(*pair, workers) for pair in pairs), key=ResolvedConfig.expected_error)
+        if packed_sums and isinstance(self.down_bits, int):
+            return self._requantized(self.bits, self.down_bits, workers)
         smallest = (1 << self.bits) - 1
         granularity = smallest if self.uniform_table else None if self.granularity == "auto" else self.granularity
         value_bits = self.value_bits
@@ -169,6 +200,15 @@ class ThcConfig(Settings):
         )
         return ResolvedConfig(self, workers, table, value_bits)
 
+    def _requantized(self, bits: int, down_bits: int, workers: int) -> ResolvedConfig:
+        """Return the settings of so many bits up and down. The sums stay with their owners, whatever bits they have."""
+        wide = 16 if self.value_bits == "auto" else self.value_bits
+        config = self.model_copy(update={"bits": bits, "down_bits": None, "total_bits": None, "value_bits": wide})
+        table = config.resolve(workers).table
+        value_bits = 8 if table.granularity * workers < 1 << 8 else wide
+        config = self.model_copy(update={"bits": bits, "down_bits": down_bits, "total_bits": None})
+        return ResolvedConfig(config, workers, table, value_bits, down_table(down_bits))
+
 
 def require_thc(config: object, user: str) -> None:
     """ConfigurationError unless `config` is a ThcConfig; user: what takes nothing else, baselines neither."""
@@ -178,17 +218,37 @@ def require_thc(config: object, user: str) -> None:
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """ThcConfig for a number of workers: nothing "auto" is left, and sums are known to fit."""
+    """ThcConfig for a number of workers: nothing "auto" is left, and sums are known to fit.
+
+    down: the table that the owner of sums requantizes them with; None: they travel as they are.
+    """
 
     config: ThcConfig
     workers: int
     table: LookupTable
     value_bits: int
+    down: LookupTable | None = None
 
     @property
     def sum_bits(self) -> int:
-        """Bits of a packed sum, as in the collective engine's all-gather: the fewest that all sums fit into."""
+        """Bits of a packed sum, as in the collective engine's all-gather: the fewest that all sums fit into.
+
+        Of requantized ones: bits of their codes.
+        """
+        if self.down is not None:
+            return self.down.bits
         return (self.table.granularity * self.workers).bit_length()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The config as plain values, with the bits that were chosen: what a checkpoint has of it."""
+        down_bits = None if self.down is None else self.down.bits
+        return self.config.model_dump(exclude={"total_bits"}) | {"bits": self.table.bits, "down_bits": down_bits}
+
+    def expected_error(self) -> float:
+        """Return the criterion of tables/selection.py."""
+        config = self.config
+        return expected_error(self.table, self.workers, config.error_feedback, config.rounding, down=self.down)
 
     @property
     def decode_threshold(self) -> float:

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import U8, U16, everybody, value_dtype
+from byteps_thc.arrays import U8, U16, value_dtype
 from byteps_thc.baselines.codec import EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
-from byteps_thc.compressor import Compressor
+from byteps_thc.compressor import Compressor, received_by_all, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import norm_words
@@ -87,9 +87,9 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
     aggregate: U8 | U16 = np.zeros(first.padded, value_dtype(resolved.value_bits))
     for worker, (compressor, partition) in enumerate(zip(compressors, partitions, strict=True)):
         codes = compressor.encode(partition, max_norms)
-        _core.lookup_sum(codes, resolved.table.array, aggregate, bits=config.bits, add=worker > 0)
+        _core.lookup_sum(codes, resolved.table.array, aggregate, bits=resolved.table.bits, add=worker > 0)
     estimate = torch.empty_like(gradients[0])
-    compressors[0].decode(first, aggregate, everybody(workers), estimate.numpy())
+    compressors[0].decode(first, *received_by_all(compressors[0], first, aggregate), estimate.numpy())
     norms_bytes = 4 * norm_words(1, len(first.norms))
     up_bytes = first.codes.nbytes + norms_bytes
     return estimate, up_bytes, _collective_bytes(resolved, norms_bytes, first.padded)
@@ -98,7 +98,9 @@ def _average_thc(gradients: Sequence[Tensor], config: ThcConfig) -> tuple[Tensor
 def _collective_bytes(resolved: ResolvedConfig, norms_bytes: int, codes: int) -> int:
     """Fingerprint and norms to all ranks, codes in an all-to-all, sums in an all-gather (transport/ranks.py)."""
     workers = resolved.workers
-    packed_bytes = codes * (resolved.config.bits + resolved.sum_bits) // 8
+    packed_bytes = codes * (resolved.table.bits + resolved.sum_bits) // 8
+    if resolved.down is not None:
+        packed_bytes += 2 * scale_groups(codes)
     return moved_bytes(max_volume_bytes(norms_bytes, workers), workers) + moved_bytes(packed_bytes, workers)
 
 

@@ -13,6 +13,8 @@ from byteps_thc.pipeline.saved_state import VERSION, VERSIONS, require_as_saved,
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
 _COUNTERS = ("round", "step")
+#: Settings that states lack from before there were these, and what they were then.
+_ADDED_SETTINGS: dict[str, Any] = {"down_bits": None}
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 
@@ -36,7 +38,12 @@ class EngineState:
         rollback: Rollback[Any] | None = None,
     ) -> None:
         self.worker, self.workers = worker, workers
-        self._identity = {"version": VERSION, "worker": worker, "workers": workers, "config": dict(config)}
+        self._identity: dict[str, Any] = {
+            "version": VERSION,
+            "worker": worker,
+            "workers": workers,
+            "config": dict(config),
+        }
         self._wrap = wrap
         self.stores: dict[str, Residuals[Any]] = {"residuals": Residuals()} if stores is None else stores
         self.recorder = recorder or StatsRecorder()
@@ -112,8 +119,9 @@ class EngineState:
         if missing:
             raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
         for key, value in self._identity.items():
-            if state[key] != value and not (key == "version" and state[key] in VERSIONS):
-                raise ConfigurationError(f"state does not fit: its {key} is {state[key]!r}, here it is {value!r}")
+            theirs = _completed(state[key], value) if key == "config" else state[key]
+            if theirs != value and not (key == "version" and theirs in VERSIONS):
+                raise ConfigurationError(f"state does not fit: its {key} is {theirs!r}, here it is {value!r}")
         for key in _COUNTERS:
             if type(state[key]) is not int or not 0 <= state[key] < _END:
                 raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
@@ -124,3 +132,10 @@ class EngineState:
                 )
         require_sound(state)
         require_as_saved(state)
+
+
+def _completed(saved: object, ours: Mapping[str, Any]) -> object:
+    """Return settings of a state with those that it lacks because it is older than they are."""
+    if not isinstance(saved, Mapping):
+        return saved
+    return {name: was for name, was in _ADDED_SETTINGS.items() if name in ours} | dict(saved)

@@ -184,7 +184,7 @@ class ThcPiece(Piece):
         """See Piece."""
         self._transfer.wait_codes()
         with self._tools.working("encode_ms"):
-            self._run("sums", self._transfer.sum, self._transfer.codes)
+            self._run("sums", partial(self._transfer.sum, self._decoded.requantize), self._transfer.codes)
         self._transfer.send_sums()
 
     def decode(self, out: Any) -> None:

@@ -135,7 +135,7 @@ def _state(compressor: Any, recorder: StatsRecorder, rollback: Rollback[Any], re
     return EngineState(
         compressor.worker,
         compressor.workers,
-        compressor.config.model_dump(),
+        compressor.resolved.settings,
         wrap=torch.from_numpy,
         stores={"residuals": residuals},
         recorder=recorder,

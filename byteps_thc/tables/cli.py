@@ -26,7 +26,7 @@ from byteps_thc.worker_limits import MAX_RANKS, require_packet_workers
 
 app = typer.Typer(help="Lookup tables: from codes to the integers that are added.", no_args_is_help=True)
 
-Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1, 2, 3, 4, 5, 6 or 8.")]
+Bits = Annotated[int, typer.Option("--bits", "-b", help="Bits of a code: 1 to 8.")]
 Granularity = Annotated[
     int, typer.Option("--granularity", "-g", help="Largest table value; below 2^bits - 1 codes are left over.")
 ]

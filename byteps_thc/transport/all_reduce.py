@@ -25,7 +25,7 @@ from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.gloo import max_volume_bytes
 from byteps_thc.transport.ranks import HostSums, SumKernels
 from byteps_thc.transport.recorder import TrafficRecorder
-from byteps_thc.transport.transport import Transfer, Transport
+from byteps_thc.transport.transport import Requantize, Transfer, Transport
 
 _CPU = torch.device("cpu")
 _VALUE_BITS = 8
@@ -40,6 +40,8 @@ def resolve_for_words(config: ThcConfig, workers: int) -> ResolvedConfig:
     naming what would fit, for settings whose sums need more.
     """
     largest = _LARGEST_SUM // workers
+    if config.total_bits is not None or isinstance(config.down_bits, int):
+        _refuse("nobody requantizes sums that the process group adds: leave down_bits and total_bits out")
     if config.value_bits == 16:
         _refuse("value_bits=16 does not fit the bytes of a word: leave value_bits out")
     if largest < 1:
@@ -162,7 +164,7 @@ class AllReduceTransfer(Transfer):
         """Do nothing: what travels is what sum() makes of them."""
 
     @override
-    def sum(self) -> None:
+    def sum(self, requantize: Requantize) -> None:
         room = self.room
         self._transport.kernels.lookup_sum(room.codes.unsqueeze(0), room.values)
 

@@ -71,8 +71,9 @@ def _named(ranks: Sequence[int]) -> str:
 
 def require_same_table(communicator: Communicator, resolved: ResolvedConfig) -> None:
     """As require_same_settings, for what the same settings have come to: other versions may have chosen otherwise."""
-    table = resolved.table
+    table, down = resolved.table, resolved.down
     chosen = {"table": [*table.values], "threshold": resolved.decode_threshold.hex(), "value_bits": resolved.value_bits}
+    chosen["table of requantized sums"] = None if down is None else [*down.values]
     require_same_settings(communicator, resolved.workers, chosen)
 
 

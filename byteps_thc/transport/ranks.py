@@ -3,6 +3,9 @@
 all-to-all of packed codes -> lookup_sum of the own shard -> all-gather of packed sums. Per rank and coordinate, with n
 ranks, 4-bit codes and sums of s bits: (4 + s) / 8 (n - 1) / n bytes; a ring all-reduce of bf16 takes 4 (n - 1) / n.
 
+The owner of a shard may requantize its sums to a few bits, with a scale for every 256 of them (ThcConfig.down_bits):
+fewer bytes, or finer codes for as many. All decode the same bytes: averages have the same bits on all ranks, too.
+
 In a reduce-scatter the shards are the rows of the gradient, and nobody needs the sums of others: no all-gather.
 
 Norms, codes and sums are where the kernels are: in host memory, each transfer's own; or in that of a device, which
@@ -22,13 +25,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc.arrays import U8, U16, everybody, value_dtype
+from byteps_thc.compressor import scale_groups
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.gloo import max_volume_bytes
 from byteps_thc.transport.recorder import TrafficRecorder
-from byteps_thc.transport.shards import ShardLayout, Workspace, packs_sums
-from byteps_thc.transport.transport import Transfer, Transport
+from byteps_thc.transport.shards import ShardLayout, SumRoom, Workspace, packs_sums
+from byteps_thc.transport.transport import Requantize, Transfer, Transport
 
 _CPU = torch.device("cpu")
 _WORD_BYTES = 4
@@ -62,9 +66,9 @@ class HostSums(SumKernels):
 
     @override
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
-        table, bits, out = self._resolved.table.array, self._resolved.config.bits, sums.numpy()
+        table, out = self._resolved.table, sums.numpy()
         for rank, mine in enumerate(codes.numpy()):
-            _core.lookup_sum(mine, table, out, bits=bits, add=rank > 0, pool=self._pool)
+            _core.lookup_sum(mine, table.array, out, bits=table.bits, add=rank > 0, pool=self._pool)
 
     @override
     def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
@@ -73,6 +77,12 @@ class HostSums(SumKernels):
     def unpack_sums(self, packed: Tensor, sums: npt.NDArray[Any]) -> None:
         """Write what pack_sums() has packed."""
         _core.unpack(packed.numpy(), sums, bits=self._sum_bits, pool=self._pool)
+
+    def look_up(self, codes: Tensor, values: npt.NDArray[np.uint8]) -> None:
+        """Write the table values of requantized sums."""
+        down = self._resolved.down
+        assert down is not None
+        _core.lookup_sum(codes.numpy(), down.array, values, bits=down.bits, add=False, pool=self._pool)
 
 
 class RanksTransport(Transport):
@@ -161,11 +171,17 @@ class RanksTransfer(Transfer):
         self._code_work.wait()
 
     @override
-    def sum(self) -> None:
-        room = self.room
+    def sum(self, requantize: Requantize) -> None:
+        room, layout = self.room, self.layout
         self._transport.sums.lookup_sum(room.received, room.sums)
-        if room.packed.data_ptr() != room.sums.data_ptr():
+        if layout.scales_at:
+            self._requantize(requantize, room)
+        elif room.packed.data_ptr() != room.sums.data_ptr():
             self._transport.sums.pack_sums(room.sums, room.packed)
+
+    def _requantize(self, requantize: Requantize, room: SumRoom) -> None:
+        codes, scales = self.layout.parts(room.packed)
+        requantize(room.sums, codes, scales)
 
     @override
     def send_sums(self) -> None:
@@ -198,9 +214,9 @@ class HostRanksTransfer(RanksTransfer):
         self._norms = self._words.numpy().view(np.float32)
         self._contributions = everybody(resolved.workers)
         unpacks = packs_sums(resolved) and not transport.sharded
-        self._unpacked = (
-            np.zeros(layout.workers * layout.shard_codes, value_dtype(resolved.value_bits)) if unpacks else None
-        )
+        dtype = np.uint8 if resolved.down is not None else value_dtype(resolved.value_bits)
+        self._unpacked = np.zeros(layout.workers * layout.shard_codes, dtype) if unpacks else None
+        self._scales = np.zeros(layout.workers * scale_groups(layout.shard_codes) if layout.scales_at else 0, np.uint16)
 
     @override
     def send_norms(self, norms: Any) -> None:
@@ -212,5 +228,26 @@ class HostRanksTransfer(RanksTransfer):
         if self._unpacked is None:
             return self.room.aggregate.numpy(), self._contributions
         assert isinstance(self._transport.sums, HostSums)
+        if self.layout.scales_at:
+            return self._requantized(self._transport.sums, self._unpacked)
         self._transport.sums.unpack_sums(self.room.gathered, self._unpacked)
         return self._unpacked[: self.layout.codes], self._contributions
+
+    @override
+    def _requantize(self, requantize: Requantize, room: SumRoom) -> None:
+        codes, scales = self.layout.parts(room.packed)
+        requantize(room.sums.numpy(), codes.numpy(), scales.numpy())
+
+    def _requantized(self, sums: HostSums, values: U8) -> tuple[U8, U16]:
+        """Return the table values and the scales of all shards, without what is behind the last code."""
+        shards = zip(
+            self.room.aggregate,
+            np.split(values, self.layout.workers),
+            np.split(self._scales, self.layout.workers),
+            strict=True,
+        )
+        for shard, own_values, own_scales in shards:
+            codes, scales = self.layout.parts(shard)
+            sums.look_up(codes, own_values)
+            own_scales[:] = scales.numpy()
+        return values[: self.layout.codes], self._scales[: scale_groups(self.layout.codes)]

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
+from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig
 
 _MULTIPLE = 64  # of codes in a shard: whole bytes for codes and packed sums of any width
 _ALIGNED = 512  # bytes
+_REQUANTIZED_ALIGNED = 16  # bytes: of shards of requantized sums
+_SCALE_BYTES = 2
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class ShardLayout:
     something.
 
     code_bytes: of the codes of a piece, at the beginning of workers * shard_bytes. sum_bytes: of the sums of a shard on
-    the wire, sum_bits each; 0 where they do not travel.
+    the wire, sum_bits each; 0 where they do not travel. Requantized ones are a multiple of 16: codes, scales from
+    scales_at on (0: there are none), zeros.
     """
 
     workers: int
@@ -30,31 +34,44 @@ class ShardLayout:
     code_bytes: int
     shard_bytes: int
     sum_bytes: int
+    scales_at: int = 0
 
     @classmethod
     def of(cls, resolved: ResolvedConfig, codes: int) -> ShardLayout:
         """Return that of a piece of one row of so many codes, padded ones included, whose sums all ranks need."""
-        workers, bits = resolved.workers, resolved.config.bits
-        shard_codes = -(-codes // (workers * _MULTIPLE)) * _MULTIPLE
+        workers, bits = resolved.workers, resolved.table.bits
+        multiple = _MULTIPLE if resolved.down is None else SCALE_GROUP
+        shard_codes = -(-codes // (workers * multiple)) * multiple
+        sum_bytes, scales_at = shard_codes * resolved.sum_bits // 8, 0
+        if resolved.down is not None:
+            scales_at = sum_bytes
+            used = sum_bytes + scale_groups(shard_codes) * _SCALE_BYTES
+            sum_bytes = -(-used // _REQUANTIZED_ALIGNED) * _REQUANTIZED_ALIGNED
         return cls(
             workers,
             codes,
             shard_codes,
             _core.code_bytes(codes, bits),
             _core.code_bytes(shard_codes, bits),
-            shard_codes * resolved.sum_bits // 8,
+            sum_bytes,
+            scales_at,
         )
 
     @classmethod
     def of_rows(cls, resolved: ResolvedConfig, codes: int) -> ShardLayout:
         """Return that of a piece with a row of so many codes for every rank, which alone needs its sums."""
-        row_bytes = _core.code_bytes(codes, resolved.config.bits)
+        row_bytes = _core.code_bytes(codes, resolved.table.bits)
         return cls(resolved.workers, codes, codes, resolved.workers * row_bytes, row_bytes, 0)
+
+    def parts(self, shard: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the codes and the scales (uint16) of a shard of requantized sums, uint8[sum_bytes]."""
+        end = self.scales_at + scale_groups(self.shard_codes) * _SCALE_BYTES
+        return shard[: self.scales_at], shard[self.scales_at : end].view(torch.uint16)
 
 
 def packs_sums(resolved: ResolvedConfig) -> bool:
-    """Whether sums take fewer bits on the wire than value_bits."""
-    return resolved.sum_bits < resolved.value_bits
+    """Whether sums travel in another form than they are summed in: packed into fewer bits, or requantized."""
+    return resolved.down is not None or resolved.sum_bits < resolved.value_bits
 
 
 @dataclass
@@ -63,7 +80,7 @@ class SumRoom:
 
     sent: workers * shard_bytes, with `codes` at its beginning; received: as much, [workers, shard_bytes]. sums: of the
     own shard. packed: the same as they travel. gathered: of all shards, workers * sum_bytes; aggregate: what decode()
-    takes of it, or of the sums where they do not travel.
+    takes of it, or of the sums where they do not travel; of requantized ones uint8[workers, sum_bytes].
     """
 
     sent: Tensor
@@ -109,7 +126,9 @@ class Workspace:
         sent, received, sums, packed, gathered = (
             self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)
         )
-        if packs:
+        if layout.scales_at:
+            aggregate = gathered.view(workers, layout.sum_bytes)
+        elif packs:
             aggregate = gathered[: layout.codes * resolved.sum_bits // 8]
         else:
             packed = sums

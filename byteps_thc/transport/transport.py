@@ -12,6 +12,13 @@ FINGERPRINT_WORDS = 2
 Collective = Literal["shards", "all_reduce"]
 
 
+class Requantize(Protocol):
+    """Makes of the sums of a shard what travels of them; see piece_rows.Row."""
+
+    def __call__(self, sums: Any, codes: Any, scales: Any) -> None:
+        """Write codes and scales."""
+
+
 class Transfer(Protocol):
     """The way of one piece of a gradient through the network, and the buffers it needs; used again every step.
 
@@ -43,8 +50,8 @@ class Transfer(Protocol):
         """Wait for what sum() needs; nothing where others sum."""
         return
 
-    def sum(self) -> None:
-        """Do this worker's share of the summing; nothing where others sum."""
+    def sum(self, requantize: Requantize) -> None:  # noqa: ARG002
+        """Do this worker's share of the summing; nothing where others sum. requantize: of the row that is decoded."""
         return
 
     def send_sums(self) -> None:
@@ -59,6 +66,7 @@ class Transfer(Protocol):
         Transport.codes_per_chunk of them.
 
         uint8 or uint16 (value_bits); on a device sums as they have travelled, and None: all workers are in all of them.
+        Of requantized sums: uint8, values of their table, and uint16, their scales.
         """
 
 

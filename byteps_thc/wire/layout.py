@@ -24,7 +24,7 @@ MAX_CODE_BITS = 8
 MAX_PARTITIONS = 65536
 MAX_CHUNKS = 65536
 MAX_JOB_ID = 65535
-CODE_BITS = (1, 2, 3, 4, 5, 6, 8)
+CODE_BITS = (1, 2, 3, 4, 5, 6, 7, 8)
 VALUE_BITS = (8, 16)
 
 
@@ -183,7 +183,7 @@ class Header(Struct):
     flags: int = 0
     """see flags"""
     code_bits: int = 0
-    """b, bits of one code (1, 2, 3, 4, 5, 6 or 8)"""
+    """b, bits of one code (1, 2, 3, 4, 5, 6, 7 or 8)"""
     value_bits: int = 0
     """bits of one coordinate of an aggregate (8 or 16)"""
     worker_id: int = 0

@@ -80,7 +80,7 @@ add(layouts.header, "message_type", 1, ProtoField.uint8("thc.message_type", "mes
 add(layouts.header, "flags", 1, ProtoField.uint8("thc.flags", "flags", base.DEC, nil, nil,
     "see flags"), {flags = flags})
 add(layouts.header, "code_bits", 1, ProtoField.uint8("thc.code_bits", "code_bits", base.DEC, nil, nil,
-    "b, bits of one code (1, 2, 3, 4, 5, 6 or 8)"))
+    "b, bits of one code (1, 2, 3, 4, 5, 6, 7 or 8)"))
 add(layouts.header, "value_bits", 1, ProtoField.uint8("thc.value_bits", "value_bits", base.DEC, nil, nil,
     "bits of one coordinate of an aggregate (8 or 16)"))
 add(layouts.header, "worker_id", 1, ProtoField.uint8("thc.worker_id", "worker_id", base.DEC, nil, nil,

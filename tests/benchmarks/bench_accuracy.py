@@ -1,5 +1,7 @@
 """Error of the average gradient: stratified rounding, with the tables chosen for it, against independent rounding.
 
+And sums among ranks, exact and requantized, in the first step.
+
 With rounding="independent" and 4-bit codes every bit is as before stratified rounding came. Both average the same
 gradients in one run, in one process, with as many bytes. NMSE: |average - exact average|^2 / |exact average|^2.
 
@@ -19,7 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.arrays import F32, everybody, value_dtype
+from byteps_thc.arrays import F32, value_dtype
+from byteps_thc.compressor import received_by_all
+from byteps_thc.config import ResolvedConfig
 from byteps_thc.rounding import RoundingMode
 
 COORDINATES = 1 << 17
@@ -27,6 +31,8 @@ COORDINATES = 1 << 17
 STEPS, SETTLED = 16, 6
 #: NMSE, independent / stratified, by number of workers: of 4-bit codes and independent normal gradients.
 TARGETS = {4: 1.4, 8: 1.5, 17: 1.6}
+#: NMSE among ranks at most, by number of ranks and bits up and down together: independent normal gradients.
+RANKS_TARGETS = {(4, 11): 5.2e-3, (4, 12): 2.7e-3, (8, 12): 2.7e-3, (17, 12): 2.7e-3}
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ def gradients(workers: int, step: int, correlation: float) -> list[F32]:
     ]
 
 
-def errors(config: ThcConfig, workers: int, correlation: float) -> Iterator[float]:
+def errors(config: ThcConfig | ResolvedConfig, workers: int, correlation: float) -> Iterator[float]:
     """NMSE of the average in every step."""
     compressors = [Compressor(config, workers=workers, worker=worker, threads=1) for worker in range(workers)]
     partitions = [compressor.partition("gradient", COORDINATES) for compressor in compressors]
@@ -64,9 +70,9 @@ def errors(config: ThcConfig, workers: int, correlation: float) -> Iterator[floa
         sums = np.zeros(partitions[0].padded, value_dtype(first.resolved.value_bits))
         for worker, partition, _ in tasks:
             codes = worker.encode(partition, norms)
-            _core.lookup_sum(codes, first.table.array, sums, bits=config.bits, add=True)
+            _core.lookup_sum(codes, first.table.array, sums, bits=first.table.bits, add=True)
         average = np.zeros(COORDINATES, np.float32)
-        first.decode(partitions[0], sums, everybody(workers), average)
+        first.decode(partitions[0], *received_by_all(first, partitions[0], sums), average)
         exact = np.mean(own, axis=0, dtype=np.float64)
         yield float(np.sum(np.square(average - exact)) / np.sum(np.square(exact)))
 
@@ -89,6 +95,30 @@ def compare(bits: int, workers: int, correlation: float = 0.0) -> list[Row]:
     return rows
 
 
+@dataclass(frozen=True)
+class RanksRow:
+    """NMSE of a first step among ranks. bits: up + down. target, met: None without one."""
+
+    what: str
+    workers: int
+    bits: str
+    nmse: float
+    target: float | None
+    met: bool | None
+
+
+def among_ranks(workers: int, correlation: float = 0.0) -> Iterator[RanksRow]:
+    """Exact sums, as by default, and requantized ones of 10 to 14 bits in all."""
+    kind = "independent" if not correlation else f"correlation {correlation}"
+    for total in (None, *range(10, 15)):
+        resolved = ThcConfig(total_bits=total).resolve(workers, packed_sums=True)
+        nmse = next(errors(resolved, workers, correlation))
+        what = f"{kind}, {'exact' if total is None else 'requantized'} sums"
+        target = None if total is None or correlation else RANKS_TARGETS.get((workers, total))
+        met = None if target is None else nmse <= target
+        yield RanksRow(what, workers, f"{resolved.table.bits} + {resolved.sum_bits}", nmse, target, met)
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -103,9 +133,16 @@ def main() -> None:
         cells = (f"{row.independent:.4e}", f"{row.stratified:.4e}", f"{row.ratio:.2f}")
         table.add_row(row.what, str(row.workers), *cells, target, met)
     Console(width=140).print(table)
+    ranks = [row for workers in (2, 4, 8, 17, 32) for row in among_ranks(workers)]
+    ranks += [row for workers in (4, 8) for row in among_ranks(workers, 0.9)]
+    table = Table("what", "ranks", "bits", "NMSE", "target", "met", title="NMSE of the average among ranks, first step")
+    for line in ranks:
+        target, met = "" if line.target is None else f"<= {line.target}", {True: "yes", False: "NO", None: ""}[line.met]
+        table.add_row(line.what, str(line.workers), line.bits, f"{line.nmse:.4e}", target, met)
+    Console(width=140).print(table)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+        args.json.write_text(json.dumps([asdict(row) for row in (*rows, *ranks)], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,14 @@ def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, worker
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"bits": 7}, "bits: input should be 1, 2, 3, 4, 5, 6 or 8"),
+        ({"bits": 9}, "bits: input should be 1, 2, 3, 4, 5, 6, 7 or 8"),
+        ({"down_bits": 3}, r"down_bits: .*'auto'"),
+        ({"total_bits": 7}, "total_bits: .*greater than or equal to 8"),
+        ({"total_bits": 17}, "total_bits: .*less than or equal to 16"),
+        ({"total_bits": 11, "bits": 5}, "total_bits=11 chooses bits and down_bits: leave them and uniform_table out"),
+        ({"total_bits": 11, "down_bits": 6}, "total_bits=11 chooses bits and down_bits"),
+        ({"total_bits": 11, "down_bits": None}, "total_bits=11 chooses bits and down_bits"),
+        ({"total_bits": 11, "uniform_table": True}, "total_bits=11 chooses bits and down_bits"),
         ({"granularity": 0}, "greater than or equal to 1"),
         ({"granularity": "large"}, "granularity: .*'large'"),
         ({"p": 0}, "p: .*greater than 0"),
@@ -45,7 +52,7 @@ def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, worker
         ({"codes_per_packet": 64, "partition_bytes": 1 << 25}, "more than 65536 packets"),
         ({"uniform_table": True, "granularity": 30}, "uniform table of 4 bits has granularity 15"),
         ({"bit": 4}, r"bit: ThcConfig has no such setting, did you mean bits\?"),
-        ({"bits": 7, "seed": -1}, "bits.*; seed"),
+        ({"bits": 9, "seed": -1}, "bits.*; seed"),
     ],
 )
 def test_bad_settings_are_named(settings, reason):

@@ -7,6 +7,7 @@
 #include "csrc/naive/twins.h"
 #include "thc/lookup_sum.h"
 #include "thc/quantization.h"
+#include "thc/requantize.h"
 #include "thc/rotation.h"
 
 namespace thc::testing {
@@ -70,6 +71,24 @@ TEST_P(Decode, EqualsNaive) {
           }
         }
       }
+    }
+  }
+}
+
+TEST_P(Decode, EqualsNaiveForRequantizedSums) {
+  for (const std::size_t size : kSizes) {
+    for (const std::size_t block : {64UL, 256UL, 1024UL, 8192UL}) {
+      SCOPED_TRACE("size " + std::to_string(size) + ", block " + std::to_string(block));
+      const BlockLayout layout(size, block);
+      RandomAggregate aggregate(layout, 8, 64, size % 3, Loss::kNone);
+      const std::vector<float> scales = random_norms(scale_groups(layout.padded()));
+      aggregate.view.contributions = {};
+      aggregate.view.scales = scales.data();
+      expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
+        Misaligned<float> out(size, 1);
+        kernels.decode(aggregate.view, layout, kKey, Floats{out.data(), FloatFormat::kFp32});
+        return bits_of(out.values());
+      });
     }
   }
 }

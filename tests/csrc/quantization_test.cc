@@ -31,7 +31,7 @@ Quantized run_quantize(const Kernels& kernels, const std::vector<float>& x, cons
 }
 
 TEST_P(Quantization, EqualsNaiveForAllBitsAndSizes) {
-  for (const unsigned bits : {1U, 2U, 3U, 4U, 5U, 6U, 8U}) {
+  for (const unsigned bits : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
     // Grids inside and outside the limit of the register tables.
     for (const LookupTable& table : {identity_table(bits), uneven_table(bits), uneven_table(bits, 40)}) {
       for (const std::size_t size : kSizes) {

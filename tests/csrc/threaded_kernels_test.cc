@@ -25,6 +25,9 @@ struct Results {
   std::vector<std::uint32_t> average;
   std::vector<std::uint8_t> packed;
   std::vector<std::uint8_t> unpacked;
+  std::vector<std::uint8_t> requantized;
+  std::vector<std::uint16_t> scales;
+  std::vector<std::uint32_t> of_requantized;
   bool operator==(const Results&) const = default;
 };
 
@@ -50,7 +53,16 @@ Results run_all(ThreadPool* pool) {
   threaded::decode(pool, aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
   threaded::pack(pool, sums.data(), sums.size(), kBits, packed.data());
   threaded::unpack(pool, packed.data(), unpacked.size(), kBits, unpacked.data());
-  return {bits_of(norms), bits_of(residual), codes, clamped, sums, bits_of(average), packed, unpacked};
+  std::vector<std::uint8_t> requantized(code_bytes(layout.padded(), kBits));
+  std::vector<std::uint16_t> scales(scale_groups(layout.padded()));
+  std::vector<float> of_requantized(kCoordinates);
+  threaded::requantize(pool, {sums.data(), 8, sums.size(), 255}, table, kKey, requantized.data(), scales.data());
+  Aggregate values{sums.data(), 8, {}, 64, table.granularity(), kThreshold, norms.data()};
+  const std::vector<float> ratios(scales.begin(), scales.end());
+  values.scales = ratios.data();
+  threaded::decode(pool, values, layout, kKey, {of_requantized.data(), FloatFormat::kFp32});
+  return {bits_of(norms), bits_of(residual),      codes, clamped, sums, bits_of(average), packed, unpacked, requantized,
+          scales,         bits_of(of_requantized)};
 }
 
 TEST(ThreadedKernels, GiveTheSameBitsToConcurrentCallers) {

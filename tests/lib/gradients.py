@@ -14,7 +14,8 @@ from named_compressor import NamedCompressor
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
-from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc.arrays import value_dtype
+from byteps_thc.compressor import received_by_all
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -110,8 +111,9 @@ class Simulation:
         sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
         for compressor, partition in zip(self.compressors, partitions, strict=True):
             codes = compressor.encode(partition, max_norms)
-            _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.config.bits, add=True)
-        self.compressors[0].decode(partitions[0], sums, everybody(len(partitions)), out)
+            _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.table.bits, add=True)
+        first = self.compressors[0]
+        first.decode(partitions[0], *received_by_all(first, partitions[0], sums), out)
 
 
 def of_all_ranks(case: dict[str, Any], ranks: int, step: int) -> list[list[Any]]:

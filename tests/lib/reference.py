@@ -5,6 +5,8 @@ are those of _core.pyi, with results returned instead of written. Meant to be re
 
     block_sizes, signs -> rotate, norms -> max_norms -> quantize (rounding_bits) -> pack
     -> lookup_sum -> dequantize -> inverse_rotate (or decode for both)
+
+and among ranks that requantize sums: lookup_sum -> requantize -> pack -> lookup (of one) -> decode_requantized.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from byteps_thc.rounding import Rounding
+from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
 F32 = npt.NDArray[np.float32]
@@ -27,6 +29,7 @@ U32 = npt.NDArray[np.uint32]
 _SIGN_DOMAIN, _SIGN_ROUNDS = 0, 10
 _ROUNDING_ROUNDS = 7
 _NORM_LANES = 16
+_SCALE_GROUP = 256
 _MAX_EXACT_BLOCK = 1 << 16  # 8-bit sums of so many coordinates add up to less than 2^24
 
 
@@ -211,6 +214,64 @@ def lookup_sum(codes: list[U8], values: tuple[int, ...]) -> npt.NDArray[np.int64
     for worker in codes:
         total += table[worker]
     return total
+
+
+def scale_of(largest: int) -> np.float32:
+    """bfloat16 of an integer up to 65535, rounded up."""
+    bits = int(np.float32(largest).view(np.uint32)) + 0xFFFF
+    return np.uint32(bits >> 16 << 16).view(np.float32)
+
+
+def requantize(
+    sums: npt.NDArray[np.integer], first: int, workers: int, granularity: int, values: tuple[int, ...], key: Key
+) -> tuple[U8, F32]:
+    """(codes, scales of every group of 256) of the sums of a shard, coordinates from `first` on; unbiased.
+
+    A sum S stands for c = 2 S - n g. A group is a block of quantize() with the limit of its largest |c|, rounded up;
+    the rounding bits are those of the partition's coordinates in a domain of their own.
+    """
+    centered = 2 * sums.astype(np.int64) - workers * granularity
+    x = np.zeros(first + len(sums), np.float32)
+    x[first:] = centered
+    starts = range(0, len(sums), _SCALE_GROUP)
+    scales = np.array([scale_of(np.abs(centered[start : start + _SCALE_GROUP]).max()) for start in starts], np.float32)
+    limits = [
+        scales[(block.start - first) // _SCALE_GROUP] if block.start >= first else np.float32(0)
+        for block in _blocks(len(x), _SCALE_GROUP)
+    ]
+    rounding = Rounding(REQUANTIZE_DOMAIN, 0)
+    quantized = quantize(x, np.array(limits, np.float32), len(x), _SCALE_GROUP, values, 1.0, key, rounding)
+    assert quantized.clamped == 0
+    return quantized.codes[first:], scales
+
+
+def decode_requantized(
+    table_values: U8,
+    scales: F32,
+    maxima: F32,
+    coordinates: int,
+    rotation_block: int,
+    granularity: int,
+    threshold: float,
+    key: Key,
+) -> F32:
+    """Average of requantized sums. granularity: of their table. scales: of requantize(), divided by workers *
+    granularity of the sums: what of a block's limit is a group's.
+    """
+    mapped = np.zeros(len(table_values), np.float32)
+    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+        factor = np.float32(1 / (block.stop - block.start))
+        clamp = ClampRange.of(max_norm, threshold, granularity)
+        if clamp is None:
+            mapped[block] = np.nan
+            continue
+        limit = clamp.limit * scales[np.arange(block.start, block.stop) // _SCALE_GROUP]
+        slope = np.float32(2) * limit / np.float32(granularity) * factor
+        mapped[block] = table_values[block].astype(np.float32) * slope - limit * factor
+    out = np.zeros(len(table_values), np.float32)
+    for block in _blocks(coordinates, rotation_block):
+        out[block] = hadamard(mapped[block])
+    return (out * signs(len(out), key))[:coordinates]
 
 
 def dequantize(

@@ -27,8 +27,7 @@ from byteps_thc.transport.mesh import mesh_groups
 
 CONFIG = ThcConfig(rotation_block=256, granularity=17, p=1 / 64)
 POLICIES = {
-    name: CompressionPolicy(bypass_elements=64, deadline_s=60, collective=name)
-    for name in ("shards", "all_reduce")
+    name: CompressionPolicy(bypass_elements=64, deadline_s=60, collective=name) for name in ("shards", "all_reduce")
 }
 STEPS = 3
 

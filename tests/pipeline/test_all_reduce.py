@@ -151,6 +151,8 @@ def test_the_table_is_chosen_for_sums_of_8_bits(workers: int, granularity: int) 
         (ThcConfig.paper(), 9, r"granularity 30 \* 9 ranks = 270 .* at most 28, or collective=\"shards\""),
         (ThcConfig.uniform(6), 5, r"granularity 63 \* 5 ranks = 315 .* use at most 5 bits, or collective=\"shards\""),
         (ThcConfig(value_bits=16), 2, r"value_bits=16 does not fit the bytes of a word: leave value_bits out, or coll"),
+        (ThcConfig(bits=5, down_bits=6), 2, r"nobody requantizes sums .* leave down_bits and total_bits out, or coll"),
+        (ThcConfig(total_bits=11), 2, r"nobody requantizes sums .* leave down_bits and total_bits out, or coll"),
         (ThcConfig(bits=1), 256, r"256 ranks have sums above 255, .* use fewer ranks, or collective=\"shards\""),
     ],
 )

@@ -93,7 +93,7 @@ TEST_F(Joining, BadConfigNamesTheField) {
   EXPECT_EQ(bad([](auto& h) { h.header.num_workers = std::uint8_t{0}; }), ConfigField::kNumWorkers);
   EXPECT_EQ(bad([](auto& h) { h.header.num_workers = std::uint8_t{65}; }), ConfigField::kNumWorkers);
   EXPECT_EQ(bad([](auto& h) { h.header.worker_id = kWorkers; }), ConfigField::kWorkerId);
-  EXPECT_EQ(bad([](auto& h) { h.header.code_bits = std::uint8_t{7}; }), ConfigField::kCodeBits);
+  EXPECT_EQ(bad([](auto& h) { h.header.code_bits = std::uint8_t{9}; }), ConfigField::kCodeBits);
   EXPECT_EQ(bad([](auto& h) { h.header.code_bits = std::uint8_t{255}; }), ConfigField::kCodeBits);
   EXPECT_EQ(bad([](auto& h) { h.header.value_bits = std::uint8_t{32}; }), ConfigField::kValueBits);
   EXPECT_EQ(bad([](auto& h) { h.payload.quorum = std::uint8_t{0}; }), ConfigField::kQuorum);

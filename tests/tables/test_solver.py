@@ -107,7 +107,7 @@ def test_the_whole_grid_takes_seconds_and_equals_single_solutions():
 
 def test_parameters_are_checked():
     for bits, granularity, p in [
-        (7, 200, 0.1),
+        (9, 600, 0.1),
         (4, 0, 0.1),
         (4, 70000, 0.1),
         (4, 3000, 0.1),

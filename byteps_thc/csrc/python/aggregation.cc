@@ -2,6 +2,9 @@
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
+#include "thc/block_layout.h"
+#include "thc/errors.h"
+#include "thc/requantize.h"
 #include "thc/threaded_kernels.h"
 
 namespace thc::python {
@@ -33,11 +36,51 @@ void lookup_sum_array(const py::array& codes, const py::array& values, py::array
   }
 }
 
+ExactSums exact_sums(const py::array& sums, std::size_t workers, std::size_t granularity) {
+  const auto count = static_cast<std::size_t>(sums.size());
+  const std::size_t most = workers * granularity;
+  if (workers == 0 || granularity == 0 || workers > 0xffff || granularity > 0xffff || most > 0xffff) {
+    throw ConfigurationError("granularity * workers must be in 1 .. 65535, got " + std::to_string(granularity) + " * " +
+                             std::to_string(workers));
+  }
+  if (count % kMinRotationBlock != 0) {
+    refuse("sums", "a multiple of " + std::to_string(kMinRotationBlock) + " sums", std::to_string(count));
+  }
+  ExactSums exact{nullptr, 8, count, static_cast<std::uint32_t>(most)};
+  if (holds<std::uint16_t>(sums)) {
+    exact.sums = input<std::uint16_t>(sums, "sums", count);
+    exact.value_bits = 16;
+  } else if (!holds<std::uint8_t>(sums) || most > 0xff) {
+    refuse("sums", most > 0xff ? "uint16" : "uint8 or uint16", describe(sums));
+  } else {
+    exact.sums = input<std::uint8_t>(sums, "sums", count);
+  }
+  return exact;
+}
+
+void requantize_array(const py::array& sums, py::array codes, py::array scales, std::size_t first, std::size_t workers,
+                      std::size_t granularity, const py::array& values, unsigned bits, std::uint64_t seed,
+                      std::uint32_t tensor, std::uint32_t round, ThreadPool* pool) {
+  if (first % kScaleGroup != 0) {
+    throw ConfigurationError("first must be a multiple of " + std::to_string(kScaleGroup) + ", got " +
+                             std::to_string(first));
+  }
+  const LookupTable table = table_input(values, bits);
+  const ExactSums exact = exact_sums(sums, workers, granularity);
+  auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(exact.count, bits));
+  auto* limits = output<std::uint16_t>(scales, "scales", scale_groups(exact.count));
+  const py::gil_scoped_release unlocked;
+  threaded::requantize(pool, exact, table, {seed, tensor, round, first}, packed, limits);
+}
+
 }  // namespace
 
 void register_aggregation(py::module_& module) {
   module.def("lookup_sum", &lookup_sum_array, py::arg("codes"), py::arg("values"), py::arg("aggregate"), py::kw_only(),
              py::arg("bits"), py::arg("add"), py::arg("pool") = py::none());
+  module.def("requantize", &requantize_array, py::arg("sums"), py::arg("codes"), py::arg("scales"), py::kw_only(),
+             py::arg("first"), py::arg("workers"), py::arg("granularity"), py::arg("values"), py::arg("bits"),
+             py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -9,6 +9,7 @@
 
 #include "thc/clamp_range.h"
 #include "thc/decode.h"
+#include "thc/requantize.h"
 
 namespace thc {
 
@@ -38,10 +39,21 @@ inline ClampRange block_range(const Aggregate& aggregate, std::size_t block) noe
   return ClampRange(max_norm, aggregate.threshold, aggregate.granularity);
 }
 
+/// Map of a group whose sums were requantized.
+inline AffineMap scaled_map(const ClampRange& range, float scale, std::uint16_t granularity, float factor) noexcept {
+  return affine_map(range.finite ? ClampRange(range.limit, scale, granularity) : range, 1, factor);
+}
+
 /// maps[size / kAffineGroup] of the coordinates offset .. offset + size - 1, all in one block.
 inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range, std::size_t offset, std::size_t size,
                              float factor, AffineMap* maps) noexcept {
   offset += aggregate.first;
+  if (aggregate.scales != nullptr) {
+    for (std::size_t j = offset; j < offset + size; j += kAffineGroup) {
+      *maps++ = scaled_map(range, aggregate.scales[j / kScaleGroup], aggregate.granularity, factor);
+    }
+    return;
+  }
   for (std::size_t j = offset; j < offset + size;) {
     const std::size_t chunk = j / aggregate.codes_per_chunk;
     const std::size_t end = std::min(offset + size, (chunk + 1) * aggregate.codes_per_chunk);
@@ -59,7 +71,7 @@ inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
 inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
                             std::size_t size) noexcept {
   offset += aggregate.first;
-  if (aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
+  if (aggregate.scales != nullptr || aggregate.value_bits != 8 || size > kMaxExactBlock || !range.finite) return false;
   const std::size_t first = offset / aggregate.codes_per_chunk;
   const std::size_t last = (offset + size - 1) / aggregate.codes_per_chunk;
   const unsigned workers = aggregate.contributions[first];

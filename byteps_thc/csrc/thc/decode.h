@@ -43,13 +43,17 @@ struct Aggregate {
   float threshold;         // of quantize
   const float* max_norms;  // layout.blocks()
   std::size_t first = 0;   // where in the first chunk sums and max_norms begin; a multiple of 64
+  // Requantized sums (requantize.h): table values of one code for each coordinate, and what a group's limit is times
+  // the block's. Null: sums of table values, with contributions.
+  const float* scales = nullptr;  // scale_groups(first + layout.padded())
 };
 
 /// out[layout.coordinates()] = average gradient: sum / contributions * step - limit, see ClampRange, and inverse_rotate
 /// of that, in one pass per block, the factor 1/d in the map. Before inverse_rotate, what a chunk without contributions
 /// stands for is 0, and a block whose max norm is not finite is NaN. Blocks of up to 2^16 8-bit sums whose chunks all
 /// have the same contributions are transformed as integers: t * slope with t = H sums exactly, less the limit at
-/// coordinate 0 alone, as H maps a constant to d * e0.
+/// coordinate 0 alone, as H maps a constant to d * e0. With scales: sum * step - limit, with the limit of the block
+/// times the scale of the group.
 void decode(const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 
 }  // namespace thc

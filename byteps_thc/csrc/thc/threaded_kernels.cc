@@ -17,6 +17,7 @@ namespace {
 constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
 constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
 constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
+constexpr std::size_t kLeastToRequantize = std::size_t{1} << 17;
 constexpr std::size_t kLeastToPack = std::size_t{1} << 19;
 constexpr std::size_t kLeastToSum = std::size_t{1} << 21;
 constexpr std::size_t kLeastToSumOneByOne = std::size_t{1} << 16;  // other than 2 and 4 bits, which have no vector code
@@ -83,6 +84,18 @@ void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& lay
     RandomKey here_key = key;
     here_key.first += first;
     thc::decode(here, part, here_key, out + first);
+  });
+}
+
+void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& table, const RandomKey& key,
+                std::uint8_t* codes, std::uint16_t* scales) {
+  for_each_range(pool, exact.count, kScaleGroup, kLeastToRequantize, [&](std::size_t first, std::size_t size) {
+    ExactSums here = exact;
+    here.sums = static_cast<const std::uint8_t*>(exact.sums) + first * exact.value_bits / 8;
+    here.count = size;
+    RandomKey part_key = key;
+    part_key.first += first;
+    thc::requantize(here, table, part_key, codes + code_bytes(first, table.bits()), scales + first / kScaleGroup);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "thc/lookup_table.h"
 #include "thc/philox.h"
 #include "thc/quantization.h"
+#include "thc/requantize.h"
 #include "thc/thread_pool.h"
 
 /// Each does the same, to the bit, as the kernel of that name, whatever the number of threads. `pool` may be null: all
@@ -24,6 +25,8 @@ std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, cons
                    const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
                    std::uint8_t* codes);
 void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
+void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& table, const RandomKey& key,
+                std::uint8_t* codes, std::uint16_t* scales);
 
 // Number, Sum: std::uint8_t or std::uint16_t.
 template <class Sum>

@@ -29,9 +29,9 @@ inline constexpr std::uint32_t kMaxPartitions = 65536;
 inline constexpr std::uint32_t kMaxChunks = 65536;
 inline constexpr std::uint32_t kMaxJobId = 65535;
 
-inline constexpr const char* kCodeBitsText = "1, 2, 3, 4, 5, 6 or 8";
+inline constexpr const char* kCodeBitsText = "1, 2, 3, 4, 5, 6, 7 or 8";
 constexpr bool is_code_bits(std::uint32_t bits) noexcept {
-  return bits == 1 || bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 || bits == 8;
+  return bits == 1 || bits == 2 || bits == 3 || bits == 4 || bits == 5 || bits == 6 || bits == 7 || bits == 8;
 }
 
 inline constexpr const char* kValueBitsText = "8 or 16";
@@ -126,7 +126,7 @@ struct Header {
   be8_t version;  ///< protocol version; anything else is dropped and counted
   be8_t message_type;  ///< see message_types
   be8_t flags;  ///< see flags
-  be8_t code_bits;  ///< b, bits of one code (1, 2, 3, 4, 5, 6 or 8)
+  be8_t code_bits;  ///< b, bits of one code (1, 2, 3, 4, 5, 6, 7 or 8)
   be8_t value_bits;  ///< bits of one coordinate of an aggregate (8 or 16)
   be8_t worker_id;  ///< sender (up) or addressee (down), 0 .. num_workers - 1
   be8_t num_workers;  ///< n, workers of the job

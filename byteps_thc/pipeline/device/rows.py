@@ -45,6 +45,10 @@ class DeviceRow(Row):
         return self.batch.keep.all()
 
     @override
+    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
+        raise NotImplementedError  # factory.collective_engine() refuses such settings
+
+    @override
     def decode(self, sums: Tensor, contributions: Any, out: Tensor) -> None:
         self.batch.decode(sums, out, sum_bits=self._sum_bits, contributions=contributions)
 

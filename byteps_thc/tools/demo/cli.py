@@ -38,7 +38,7 @@ def demo(
     workers: Annotated[int, typer.Option(help="Worker processes.")] = DEFAULTS.workers,
     steps: Annotated[int, typer.Option(help="Training steps of each of the three runs.")] = DEFAULTS.steps,
     batch_size: Annotated[int, typer.Option(help="Sequences per worker and step.")] = DEFAULTS.batch_size,
-    bits: Annotated[int, typer.Option(help="Bits of a code: 1, 2, 3, 4, 5, 6 or 8.")] = DEFAULTS.bits,
+    bits: Annotated[int, typer.Option(help="Bits of a code: 1 to 8.")] = DEFAULTS.bits,
     granularity: Annotated[str, typer.Option(help="Largest table value, or 'auto'.")] = "auto",
     p: Annotated[float | None, typer.Option(help="Fraction of the coordinates that is clamped.")] = None,
     loss_tolerant: Annotated[

@@ -20,6 +20,17 @@ unsigned contributions_at(const Aggregate& aggregate, std::size_t j) {
   return aggregate.contributions[(aggregate.first + j) / aggregate.codes_per_chunk];
 }
 
+AffineMap map_at(const Aggregate& aggregate, const ClampRange& range, std::size_t j, float factor) {
+  if (aggregate.scales == nullptr) {
+    return affine_map(range, contributions_at(aggregate, j), factor);
+  }
+  if (!range.finite) {
+    return affine_map(range, 1, factor);
+  }
+  const float scale = aggregate.scales[(aggregate.first + j) / kScaleGroup];
+  return affine_map(ClampRange(range.limit * scale, 1.0F, aggregate.granularity), 1, factor);
+}
+
 /// Dequantized block times `factor`.
 std::vector<float> dequantize_block(const Aggregate& aggregate, const BlockLayout& layout, std::size_t b,
                                     float factor) {
@@ -27,7 +38,7 @@ std::vector<float> dequantize_block(const Aggregate& aggregate, const BlockLayou
   std::vector<float> block(layout.size(b));
   for (std::size_t k = 0; k < block.size(); ++k) {
     const std::size_t j = layout.offset(b) + k;
-    const AffineMap map = affine_map(range, contributions_at(aggregate, j), factor);
+    const AffineMap map = map_at(aggregate, range, j, factor);
     block[k] = sum_at(aggregate, j) * map.slope - map.shift;
   }
   return block;

@@ -7,6 +7,7 @@
 #include "thc/decode.h"
 #include "thc/pack.h"
 #include "thc/quantization.h"
+#include "thc/requantize.h"
 #include "thc/rotation.h"
 
 namespace thc::naive {
@@ -25,6 +26,9 @@ void hadamard(float* x, std::size_t size) noexcept;
 
 std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout, const LookupTable& table,
                      const QuantizeOptions& options, std::uint8_t* codes);
+
+void requantize(const ExactSums& exact, const LookupTable& table, const RandomKey& key, std::uint8_t* codes,
+                std::uint16_t* scales);
 
 /// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,
 /// NaN where the max norm is not finite.

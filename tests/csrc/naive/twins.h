@@ -37,6 +37,10 @@ struct Kernels {
     return naive ? thc::naive::quantize(arguments...) : thc::quantize(arguments...);
   }
   template <class... Arguments>
+  void requantize(const Arguments&... arguments) const {
+    naive ? thc::naive::requantize(arguments...) : thc::requantize(arguments...);
+  }
+  template <class... Arguments>
   void decode(const Arguments&... arguments) const {
     naive ? thc::naive::decode(arguments...) : thc::decode(arguments...);
   }

@@ -141,7 +141,7 @@ def test_slots_asked_for(site: Site, asked: int, slots: int, norm_slots: int) ->
 @pytest.mark.parametrize(
     ("changes", "reason", "field"),
     [
-        ({"code_bits": 7}, ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS),
+        ({"code_bits": 9}, ErrorReason.BAD_CONFIG, ConfigField.CODE_BITS),
         ({"num_workers": 0}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS),
         ({"num_workers": 65}, ErrorReason.BAD_CONFIG, ConfigField.NUM_WORKERS),
         ({"worker_id": 3}, ErrorReason.BAD_CONFIG, ConfigField.WORKER_ID),

@@ -1,0 +1,197 @@
+"""Sums that their owner requantizes, workers and owner in one process: what is chosen, and the error of the average."""
+
+import math
+
+import numpy as np
+import pytest
+import reference
+
+from byteps_thc import LookupTable, ThcConfig, _core
+from byteps_thc.arrays import value_dtype
+from byteps_thc.compressor import Compressor, received_by_all
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.tables.selection import DOWN_BITS, bit_pairs, down_table
+from byteps_thc.transport.shards import ShardLayout
+
+COORDINATES = (1 << 17) + 100
+#: NMSE of the first step, normal gradients
+TARGETS = [(4, 11, 5.2e-3), (4, 12, 2.7e-3), (8, 12, 2.7e-3), (17, 12, 2.7e-3)]
+
+
+def resolved_for(workers: int, **settings: object) -> ResolvedConfig:
+    return ThcConfig(**settings).resolve(workers, packed_sums=True)
+
+
+class Ranks:
+    """Compressors of all ranks, and a partition of each."""
+
+    def __init__(self, resolved: ResolvedConfig, coordinates: int) -> None:
+        workers = resolved.workers
+        self.resolved = resolved
+        self.compressors = [Compressor(resolved, workers=workers, worker=rank, threads=1) for rank in range(workers)]
+        self.partitions = [compressor.partition("w", coordinates) for compressor in self.compressors]
+
+    def exact_sums(self, gradients: list[np.ndarray], round: int) -> np.ndarray:
+        tasks = list(zip(self.compressors, self.partitions, gradients, strict=True))
+        maxima = reference.max_norms([rank.measure(part, own, round=round).copy() for rank, part, own in tasks])
+        sums = np.zeros(self.partitions[0].padded, value_dtype(self.resolved.value_bits))
+        for rank, partition, _ in tasks:
+            codes = rank.encode(partition, maxima)
+            _core.lookup_sum(codes, self.resolved.table.array, sums, bits=self.resolved.table.bits, add=True)
+        return sums
+
+    def average(self, gradients: list[np.ndarray], round: int) -> np.ndarray:
+        received = received_by_all(self.compressors[0], self.partitions[0], self.exact_sums(gradients, round))
+        average = np.zeros(self.partitions[0].coordinates, np.float32)
+        self.compressors[0].decode(self.partitions[0], *received, average)
+        return average
+
+
+def normal(workers: int, coordinates: int) -> list[np.ndarray]:
+    random = np.random.default_rng(workers)
+    return [random.standard_normal(coordinates, np.float32) for _ in range(workers)]
+
+
+@pytest.mark.parametrize(("workers", "total_bits", "target"), TARGETS)
+def test_error_of_normal_gradients(workers, total_bits, target):
+    gradients = normal(workers, COORDINATES)
+    resolved = resolved_for(workers, total_bits=total_bits)
+    average = Ranks(resolved, COORDINATES).average(gradients, 0)
+    exact = np.mean(gradients, axis=0, dtype=np.float64)
+    nmse = np.square(average - exact).sum() / np.square(exact).sum()
+    assert nmse <= target
+    # What the pair was chosen by, of a first step, when there is no residual yet.
+    table = resolved.table
+    assert nmse == pytest.approx(table.average_cost(workers) + table.clamp_cost + resolved.down.cost, rel=0.03)
+
+
+@pytest.mark.parametrize("bits", DOWN_BITS)
+@pytest.mark.parametrize("workers", [4, 8])  # 8- and 16-bit sums
+def test_requantizing_is_unbiased(bits, workers):
+    """10^4 repetitions with the same sums: the mean of every coordinate is within 5 standard errors of what it stands
+    for, and so is the mean of all of them.
+    """
+    granularity, table, repetitions = 51, down_table(bits), 10_000
+    most, count = workers * granularity, 256 + 64
+    sums = np.random.default_rng(7).integers(0, most + 1, count).astype(value_dtype(8 if workers == 4 else 16))
+    sums[256:] = np.arange(64)  # far from the middle
+    codes, scales = np.zeros(_core.code_bytes(count, bits), np.uint8), np.zeros(2, np.uint16)
+    values, total, squares = np.zeros(count, np.uint8), np.zeros(count), np.zeros(count)
+    for round in range(repetitions):
+        _core.requantize(
+            sums, codes, scales, first=512, workers=workers, granularity=granularity, values=table.array, bits=bits,
+            seed=3, tensor=1, round=round,
+        )  # fmt: skip
+        _core.lookup_sum(codes, table.array, values, bits=bits, add=False)
+        total += values
+        squares += values.astype(np.float64) ** 2
+    limit = np.repeat((scales.astype(np.uint32) << 16).view(np.float32), [256, 64]).astype(np.float64)
+    position = ((2.0 * sums - most) / limit + 1) * table.granularity / 2
+    error = total / repetitions - position
+    deviation = np.sqrt(np.maximum(squares / repetitions - (total / repetitions) ** 2, 0) / repetitions)
+    # 16 random bits round with probabilities that are off by up to 2^-17 of a gap, and a coordinate that is so near to
+    # a point that it is rounded to another one less than once in all has no deviation.
+    slack = np.diff(table.values).max() * (2.0**-17 + 5 / repetitions)
+    assert (np.abs(error) <= 5 * deviation + slack).all()
+    assert abs(error.mean()) <= 5 * np.sqrt(np.square(deviation).sum()) / count + 2.0**-17 * np.diff(table.values).max()
+
+
+@pytest.mark.parametrize("workers", [2, 3, 7])
+def test_shards_make_the_same_of_the_sums_as_one_owner(workers):
+    resolved = resolved_for(workers, bits=5, down_bits=6, rotation_block=1024)
+    ranks = Ranks(resolved, 5000)
+    sums = ranks.exact_sums(normal(workers, 5000), 3)
+    layout = ShardLayout.of(resolved, sums.size)
+    assert layout.shard_codes % 256 == 0
+    assert layout.sum_bytes % 16 == 0
+    together, scales = received_by_all(ranks.compressors[0], ranks.partitions[0], sums)
+    for owner, (compressor, partition) in enumerate(zip(ranks.compressors, ranks.partitions, strict=True)):
+        first = owner * layout.shard_codes
+        own = sums[first : first + layout.shard_codes]
+        groups = -(-own.size // 256)
+        codes, own_scales = np.zeros(_core.code_bytes(own.size, 6), np.uint8), np.zeros(groups, np.uint16)
+        compressor.requantize(partition, own, codes, own_scales, first=first)
+        values = np.zeros(own.size, np.uint8)
+        _core.lookup_sum(codes, down_table(6).array, values, bits=6, add=False)
+        assert values.tobytes() == together[first : first + own.size].tobytes()
+        assert own_scales.tobytes() == scales[first // 256 : first // 256 + groups].tobytes()
+
+
+@pytest.mark.parametrize("workers", [2, 4, 17, 64, 1024])
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_total_bits_takes_the_pair_of_least_error(workers, error_feedback):
+    for total in range(8, 17):
+        chosen = resolved_for(workers, total_bits=total, error_feedback=error_feedback)
+        assert chosen.down is not None
+        assert (chosen.config.bits, chosen.config.down_bits) == (chosen.table.bits, chosen.down.bits)
+        assert chosen.table.bits + chosen.sum_bits == total
+        for bits, down_bits in bit_pairs(total):
+            other = resolved_for(workers, bits=bits, down_bits=down_bits, error_feedback=error_feedback)
+            assert (other.table.bits, other.sum_bits) == (bits, down_bits)
+            assert chosen.expected_error() <= other.expected_error()
+        assert chosen.value_bits == (8 if chosen.table.granularity * workers < 256 else 16)
+
+
+def test_pairs():
+    pair = {total: resolved_for(4, total_bits=total) for total in (11, 12)}
+    assert [(resolved.table.bits, resolved.sum_bits) for resolved in pair.values()] == [(5, 6), (6, 6)]
+    assert pair[11].expected_error() < resolved_for(4).expected_error() / 2.5  # 4 + 7 bits
+
+
+def test_sums_are_exact_unless_bits_are_given():
+    for workers in (1, 4, 64):
+        for packed_sums in (False, True):
+            assert ThcConfig().resolve(workers, packed_sums=packed_sums).down is None
+            assert ThcConfig(down_bits=None).resolve(workers, packed_sums=packed_sums).down is None
+        # Servers and switches only add, and a reduce-scatter has no hop down.
+        for settings in ({"down_bits": 6}, {"total_bits": 11}):
+            assert ThcConfig(**settings).resolve(workers) == ResolvedConfig(
+                ThcConfig(**settings),
+                workers,
+                ThcConfig().resolve(workers).table,
+                ThcConfig().resolve(workers).value_bits,
+            )
+
+
+def test_a_granularity_that_is_given_is_kept():
+    resolved = resolved_for(8, granularity=30, p=1 / 32, down_bits=5)
+    assert (resolved.table, resolved.value_bits) == (LookupTable.paper(), 8)
+    assert resolved_for(9, granularity=30, p=1 / 32, down_bits=5).value_bits == 16
+    with pytest.raises(ConfigurationError, match="does not fit 8-bit aggregates"):
+        resolved_for(9, granularity=30, p=1 / 32, value_bits=8, down_bits=5)
+    assert resolved_for(4, down_bits=8, bits=7).sum_bits == 8
+
+
+def test_tables_cost_what_requantizing_errs():
+    """The model that pairs are chosen by: the largest of 256 normal coordinates is at the end of the grid."""
+    x = np.random.default_rng(0).standard_normal((400, 256))
+    scale = np.abs(x).max(1, keepdims=True)
+    for bits in DOWN_BITS:
+        table = down_table(bits)
+        points = 2 * np.array(table.values) / table.granularity - 1
+        below = np.minimum(np.searchsorted(points, x / scale, side="right"), len(points) - 1) - 1
+        variance = (x / scale - points[below]) * (points[below + 1] - x / scale) * scale**2
+        assert variance.mean() / np.square(x).mean() == pytest.approx(table.cost, rel=0.02)
+
+
+def test_not_finite_norms_spoil_their_block_alone():
+    ranks = Ranks(resolved_for(2, bits=5, down_bits=6, rotation_block=1024), 4096)
+    gradients = normal(2, 4096)
+    gradients[1][2000] = math.inf
+    average = ranks.average(gradients, 0)
+    assert np.isnan(average[1024:2048]).all()
+    assert np.isfinite(np.delete(average, slice(1024, 2048))).all()
+
+
+def test_what_is_asked_of_other_settings_is_refused():
+    exact, down = (Ranks(resolved_for(2, **settings), 256) for settings in ({}, {"down_bits": 6}))
+    sums = exact.exact_sums(normal(2, 256), 0)
+    codes, scales = np.zeros(192, np.uint8), np.zeros(1, np.uint16)
+    with pytest.raises(ConfigurationError, match=r"do not requantize sums: use ThcConfig\(down_bits="):
+        exact.compressors[0].requantize(exact.partitions[0], sums, codes, scales, first=0)
+    down.exact_sums(normal(2, 256), 0)
+    with pytest.raises(InputError, match="contributions must be uint16"):
+        down.compressors[0].decode(
+            down.partitions[0], np.zeros(256, np.uint8), np.ones(1, np.uint8), np.zeros(256, "f")
+        )

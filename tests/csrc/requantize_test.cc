@@ -1,0 +1,88 @@
+#include "thc/requantize.h"
+
+#include <bit>
+#include <tuple>
+
+#include "csrc/naive/twins.h"
+#include "thc/bit_stream.h"
+
+namespace thc::testing {
+namespace {
+
+class Requantize : public BesideNaiveTwin {};
+THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Requantize);
+
+/// Codes and scales.
+using Requantized = std::tuple<std::vector<std::uint8_t>, std::vector<std::uint16_t>>;
+
+template <class Sum>
+Requantized run_requantize(const Kernels& kernels, const std::vector<Sum>& sums, std::uint32_t most,
+                           const LookupTable& table, std::size_t first, std::size_t misalignment = 0) {
+  Misaligned<Sum> in(sums, misalignment);
+  Misaligned<std::uint8_t> codes(code_bytes(sums.size(), table.bits()), misalignment);
+  Misaligned<std::uint16_t> scales(scale_groups(sums.size()), misalignment);
+  RandomKey key = kKey;
+  key.first = first;
+  kernels.requantize(ExactSums{in.data(), 8 * sizeof(Sum), sums.size(), most}, table, key, codes.data(), scales.data());
+  return {codes.values(), scales.values()};
+}
+
+/// Sums from 0 to `most`; most of them near the middle.
+template <class Sum>
+std::vector<Sum> random_sums(std::size_t count, std::uint32_t most) {
+  const std::vector<float> normal = normal_floats(count);
+  std::vector<Sum> sums(count);
+  for (std::size_t j = 0; j < count; ++j) {
+    const float half = static_cast<float>(most) / 2;
+    sums[j] = static_cast<Sum>(std::clamp(half + normal[j] * half / 3, 0.0F, static_cast<float>(most)));
+  }
+  return sums;
+}
+
+TEST_P(Requantize, EqualsNaiveForAllBitsAndSizes) {
+  for (const unsigned bits : {4U, 5U, 6U, 7U, 8U}) {
+    for (const LookupTable& table : {identity_table(bits), uneven_table(bits), short_table(bits, 9)}) {
+      for (const std::size_t size : {0UL, 64UL, 128UL, 192UL, 256UL, 320UL, 8128UL, 8192UL, 8256UL, 21056UL}) {
+        SCOPED_TRACE(std::to_string(bits) + " bits, g " + std::to_string(table.granularity()) + ", size " +
+                     std::to_string(size));
+        expect_same<Requantized>([&](const Kernels& kernels) {
+          return run_requantize(kernels, random_sums<std::uint8_t>(size, 204), 204, table, 512, size % 3);
+        });
+        expect_same<Requantized>([&](const Kernels& kernels) {
+          return run_requantize(kernels, random_sums<std::uint16_t>(size, 65535), 65535, table, 256, size % 3);
+        });
+      }
+    }
+  }
+}
+
+TEST_P(Requantize, EqualSums) {
+  use_instruction_set(GetParam());
+  const LookupTable table = identity_table(6);
+  for (const std::uint16_t sum : {std::uint16_t{0}, std::uint16_t{100}, std::uint16_t{200}}) {
+    const auto [codes, scales] =
+        run_requantize(Kernels{.naive = false}, std::vector<std::uint16_t>(320, sum), 200, table, 0);
+    for (const std::uint16_t scale : scales) {
+      EXPECT_EQ(scale, sum == 100 ? 0 : std::bit_cast<std::uint32_t>(200.0F) >> 16);
+    }
+    for (std::size_t j = 0; j < 320; ++j) {
+      const unsigned code = read_code(codes.data(), j, 6);
+      if (sum == 100) {  // 31.5
+        EXPECT_TRUE(code == 31 || code == 32);
+      } else {  // the ends of the grid, never clamped beyond
+        EXPECT_EQ(code, sum == 0 ? 0U : 63U);
+      }
+    }
+  }
+}
+
+TEST_P(Requantize, ScalesAreRoundedUp) {
+  use_instruction_set(GetParam());
+  std::vector<std::uint16_t> sums(256, 32768);
+  sums[17] = 257;  // -65021, of which bfloat16 has 8 bits
+  const auto [codes, scales] = run_requantize(Kernels{.naive = false}, sums, 65535, identity_table(8), 0);
+  EXPECT_EQ(std::bit_cast<float>(std::uint32_t{scales[0]} << 16), 65024.0F);
+}
+
+}  // namespace
+}  // namespace thc::testing

@@ -1,0 +1,140 @@
+"""Requantized sums have the oracle's bits, from the owner's codes and scales to the average."""
+
+from collections.abc import Iterator
+
+import _core_test as core
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import Key
+
+from byteps_thc import LookupTable
+from byteps_thc.errors import ConfigurationError, InputError
+from byteps_thc.tables.selection import DOWN_BITS, down_table
+
+SETTINGS = settings(max_examples=40, deadline=None)
+KEYS = st.builds(Key, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+#: workers and granularity, of sums of 8 and of 16 bits; the largest there are
+SUMS = st.sampled_from([(1, 1), (4, 51), (5, 51), (1, 255), (8, 189), (3, 21845), (65535, 1), (1, 65535)])
+KINDS = st.sampled_from(["normal", "uniform", "equal", "middle", "lowest", "highest", "one"])
+TABLES = st.sampled_from([down_table(bits) for bits in DOWN_BITS] + [LookupTable.solve(4, 30, 1 / 32)])
+
+
+@pytest.fixture(autouse=True, params=core.instruction_sets(), scope="module")
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    core.use_instruction_set(request.param)
+    yield request.param
+    core.use_instruction_set(None)
+
+
+def sums_of(kind: str, count: int, workers: int, granularity: int, seed: int) -> np.ndarray:
+    """count: a multiple of 64. equal: the same everywhere; middle: all 0 where n g is even; one: one is not."""
+    most, random = workers * granularity, np.random.default_rng(seed)
+    sums = np.full(count, most // 2)
+    if kind == "normal":
+        sums = np.clip(np.rint(most / 2 + random.standard_normal(count) * most / 8), 0, most)
+    elif kind == "uniform":
+        sums = random.integers(0, most + 1, count)
+    elif kind == "equal":
+        sums[:] = random.integers(0, most + 1)
+    elif kind in ("lowest", "highest"):
+        sums[:] = 0 if kind == "lowest" else most
+    elif kind == "one":
+        sums[count // 2 : count // 2 + 1] = most
+    return sums.astype(np.uint8 if most < 1 << 8 else np.uint16)
+
+
+def misaligned(array: np.ndarray, offset: int) -> np.ndarray:
+    raw = np.full(array.nbytes + 64, 0xA5, np.uint8)[offset : offset + array.nbytes].view(array.dtype)
+    raw[:] = array
+    return raw
+
+
+def requantized(sums: np.ndarray, first: int, of: tuple[int, int], table: LookupTable, key: Key) -> tuple:
+    """Packed codes and scales of the kernel."""
+    codes = np.full(core.code_bytes(sums.size, table.bits), 0xA5, np.uint8)
+    scales = np.full(-(-sums.size // 256), 0xA5A5, np.uint16)
+    core.requantize(
+        sums, codes, scales, first=first, workers=of[0], granularity=of[1], values=table.array, bits=table.bits,
+        seed=key.seed, tensor=key.tensor, round=key.round,
+    )  # fmt: skip
+    return codes, scales
+
+
+@given(
+    of=SUMS, kind=KINDS, groups=st.integers(0, 60), rest=st.integers(0, 3), first=st.integers(0, 40),
+    table=TABLES, key=KEYS, offset=st.integers(0, 8), seed=st.integers(0, 99),
+)  # fmt: skip
+@SETTINGS
+def test_requantize(of, kind, groups, rest, first, table, key, offset, seed):
+    sums = sums_of(kind, 256 * groups + 64 * rest, *of, seed)
+    wide = sums.astype(np.uint16)  # 8-bit sums in 16 bits give the same
+    expected, limits = reference.requantize(sums, 256 * first, *of, table.values, key)
+    for width in (sums, wide):
+        codes, scales = requantized(misaligned(width, offset), 256 * first, of, table, key)
+        assert codes.tobytes() == reference.pack(expected, table.bits).tobytes()
+        np.testing.assert_array_equal((scales.astype(np.uint32) << 16).view(np.float32), limits)
+
+
+@given(largest=st.integers(0, 65535))
+@SETTINGS
+def test_scales_are_not_below_the_largest(largest):
+    scale = reference.scale_of(largest)
+    assert largest <= scale <= largest * (1 + 2**-7)
+    assert scale.view(np.uint32) & 0xFFFF == 0
+
+
+@given(
+    of=SUMS, kind=KINDS, size=st.integers(1, 20000), block=st.sampled_from([64, 128, 256, 1024, 8192]),
+    table=TABLES, key=KEYS, data=st.data(),
+)  # fmt: skip
+@SETTINGS
+def test_decode(of, kind, size, block, table, key, data):
+    sizes = reference.block_sizes(size, block)
+    norms = st.sampled_from([0.0, 1e-42, 1e-30, 0.5, 1.0, 3.0, 1e30, 1e38, np.inf, np.nan])
+    maxima = np.array([data.draw(norms) for _ in sizes], np.float32)
+    codes, limits = reference.requantize(sums_of(kind, sum(sizes), *of, 0), 0, *of, table.values, key)
+    values = np.array(table.values, np.uint8)[codes]
+    scales = limits / np.float32(of[0] * of[1])
+    expected = reference.decode_requantized(values, scales, maxima, size, block, table.granularity, 2.5, key)
+    out = np.full(size, np.nan, np.float32)
+    core.decode(
+        values, None, maxima, out, coordinates=size, codes_per_chunk=64, rotation_block=block,
+        granularity=table.granularity, threshold=2.5, seed=key.seed, tensor=key.tensor, round=key.round, scales=scales,
+    )  # fmt: skip
+    np.testing.assert_array_equal(out, expected)  # NaN too
+    finite = np.isfinite(expected)
+    assert out[finite].tobytes() == expected[finite].tobytes()
+
+
+def test_what_does_not_fit_is_refused():
+    table, sums = down_table(6), np.zeros(256, np.uint8)
+    codes, scales = np.zeros(192, np.uint8), np.zeros(1, np.uint16)
+    good = {
+        "first": 0, "workers": 4, "granularity": 51, "values": table.array, "bits": 6, "seed": 0, "tensor": 0,
+        "round": 0,
+    }  # fmt: skip
+    core.requantize(sums, codes, scales, **good)
+    with pytest.raises(ConfigurationError, match="first must be a multiple of 256, got 64"):
+        core.requantize(sums, codes, scales, **good | {"first": 64})
+    with pytest.raises(ConfigurationError, match=r"granularity \* workers must be in 1 .. 65535, got 51 \* 2000"):
+        core.requantize(sums, codes, scales, **good | {"workers": 2000})
+    with pytest.raises(InputError, match="sums: expected uint16, got uint8"):
+        core.requantize(sums, codes, scales, **good | {"workers": 8})
+    with pytest.raises(InputError, match="sums: expected a multiple of 64 sums, got 100"):
+        core.requantize(sums[:100], codes, scales, **good)
+    with pytest.raises(InputError, match="codes"):
+        core.requantize(sums, codes[1:], scales, **good)
+    with pytest.raises(InputError, match="scales"):
+        core.requantize(sums, codes, scales.view(np.int16), **good)
+    shape = {"coordinates": 256, "codes_per_chunk": 256, "rotation_block": 256, "granularity": 255, "threshold": 2.0}
+    key = {"seed": 0, "tensor": 0, "round": 0}
+    norms, out, ones = np.ones(1, np.float32), np.zeros(256, np.float32), np.ones(1, np.uint8)
+    ratios = np.ones(1, np.float32)
+    for contributions, given_scales in ((None, None), (ones, ratios)):
+        with pytest.raises(InputError, match="contributions, scales: expected one of them"):
+            core.decode(sums, contributions, norms, out, scales=given_scales, **shape, **key)
+    with pytest.raises(InputError, match="scales"):
+        core.decode(sums, None, norms, out, scales=np.ones(2, np.float32), **shape, **key)
