@@ -1,4 +1,5 @@
-// From positions on the grid to intervals, their values and gaps, on vectors. No include guard: compiled once per target.
+// From positions on the grid to intervals, their values and gaps, on vectors. No include guard: compiled once per
+// target.
 #if defined(THC_INTERVAL_LOOKUP_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef THC_INTERVAL_LOOKUP_INL_H
 #undef THC_INTERVAL_LOOKUP_INL_H
@@ -24,8 +25,6 @@ using DU = hn::ScalableTag<std::uint32_t>;
 using VF = hn::Vec<DF>;
 using VI = hn::Vec<DI>;
 inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
-/// Whether vectors are large enough to hold tables, which needs 8 or 16 lanes.
-inline constexpr bool kHoldsTables = kLanes >= 8;
 
 /// Integer part of values in 0..65535; spares the check for overflow of hn::ConvertTo.
 HWY_INLINE VI integer_part(VF u) {
@@ -112,14 +111,25 @@ class Bytes {
 #endif
 };
 
-/// Values and inverse gaps in registers; table of kValues values.
+/// The interval that a position is in.
+struct Interval {
+  VI code;         // of its lower end
+  VF value;        // there
+  VF inverse_gap;  // see IntervalTable
+};
+
+/// Values and inverse gaps in registers; tables of kValues values.
 template <std::size_t kValues>
 class RegisterValues {
  public:
+  using Found = Interval;
   HWY_INLINE explicit RegisterValues(const IntervalTable& table)
       : values_(table.values()), inverse_gaps_(table.inverse_gaps()) {}
-  HWY_INLINE VF value(VI code) const { return values_[code]; }
-  HWY_INLINE VF inverse_gap(VI interval) const { return inverse_gaps_[interval]; }
+  /// Value of `code`, which is one of the ends of the interval: the upper one where `up` is set.
+  HWY_INLINE VF value(const Interval& /*interval*/, hn::MFromD<DF> /*up*/, VI code) const { return values_[code]; }
+
+ protected:
+  HWY_INLINE Interval interval(VI code) const { return {code, values_[code], inverse_gaps_[code]}; }
 
  private:
   Words<DF, kValues> values_;
@@ -133,7 +143,7 @@ class ByteLookup : public RegisterValues<kValues> {
   static constexpr bool kSmallGrid = true;
   HWY_INLINE explicit ByteLookup(const IntervalTable& table) : RegisterValues<kValues>(table), bytes_(table.cells()) {}
   /// Interval of position u.
-  HWY_INLINE VI interval(VF u) const { return bytes_[integer_part(u)]; }
+  HWY_INLINE Interval find(VF u) const { return this->interval(bytes_[integer_part(u)]); }
 
  private:
   Bytes<IntervalTable::kByteGrid> bytes_;
@@ -150,10 +160,10 @@ class CellLookup : public RegisterValues<kValues> {
         cells_(table.cells()),
         upper_bounds_(table.upper_bounds()),
         shift_(static_cast<int>(table.cell_shift())) {}
-  HWY_INLINE VI interval(VF u) const {
+  HWY_INLINE Interval find(VF u) const {
     const VI first = cells_[hn::ShiftRightSame(integer_part(u), shift_)];
     const auto is_next = hn::RebindMask(DI(), hn::Ge(u, upper_bounds_[first]));
-    return hn::Sub(first, hn::VecFromMask(DI(), is_next));
+    return this->interval(hn::Sub(first, hn::VecFromMask(DI(), is_next)));
   }
 
  private:
@@ -165,28 +175,72 @@ class CellLookup : public RegisterValues<kValues> {
 /// Values that are their codes. Needs IntervalTable::is_identity().
 class IdentityLookup {
  public:
+  using Found = Interval;
   static constexpr bool kSmallGrid = false;
   HWY_INLINE explicit IdentityLookup(const IntervalTable& table)
-      : last_interval_(static_cast<std::int32_t>(table.granularity()) - 1) {}
-  HWY_INLINE VI interval(VF u) const { return hn::Min(integer_part(u), hn::Set(DI(), last_interval_)); }
-  HWY_INLINE VF value(VI code) const { return hn::ConvertTo(DF(), code); }
-  HWY_INLINE VF inverse_gap(VI /*interval*/) const { return hn::Set(DF(), 0x1p16F); }
+      : last_(static_cast<std::int32_t>(table.granularity()) - 1) {}
+  HWY_INLINE Interval find(VF u) const {
+    const VI code = hn::Min(integer_part(u), hn::Set(DI(), last_));
+    return {code, hn::ConvertTo(DF(), code), hn::Set(DF(), 0x1p16F)};
+  }
+  HWY_INLINE VF value(const Interval& /*interval*/, hn::MFromD<DF> /*up*/, VI code) const {
+    return hn::ConvertTo(DF(), code);
+  }
 
  private:
-  std::int32_t last_interval_;
+  std::int32_t last_;  // interval
 };
 
-/// Looks everything up in memory: any table.
-class GatherLookup {
+/// Tables in memory. Words tell value and gap of an interval, for every gather takes longer than a division.
+class MemoryValues {
+ public:
+  struct Found : Interval {
+    VF gap;
+  };
+  HWY_INLINE VF value(const Found& interval, hn::MFromD<DF> up, VI /*code*/) const {
+    return hn::Add(interval.value, hn::IfThenElseZero(up, interval.gap));
+  }
+
+ protected:
+  static HWY_INLINE Found found(VI code, VI value, VI gap) {
+    const VF float_gap = hn::ConvertTo(DF(), gap);
+    return {{code, hn::ConvertTo(DF(), value), hn::Div(hn::Set(DF(), 0x1p16F), float_gap)}, float_gap};
+  }
+  static HWY_INLINE VI upper_bits(VI word, int from) {
+    return hn::BitCast(DI(), hn::ShiftRightSame(hn::BitCast(DU(), word), from));
+  }
+};
+
+/// One gather. Needs IntervalTable::has_points().
+class PointLookup : public MemoryValues {
  public:
   static constexpr bool kSmallGrid = false;
-  HWY_INLINE explicit GatherLookup(const IntervalTable& table) : table_(table) {}
-  HWY_INLINE VI interval(VF u) const { return hn::GatherIndex(DI(), table_.interval_of(), integer_part(u)); }
-  HWY_INLINE VF value(VI code) const { return hn::GatherIndex(DF(), table_.values(), code); }
-  HWY_INLINE VF inverse_gap(VI interval) const { return hn::GatherIndex(DF(), table_.inverse_gaps(), interval); }
+  HWY_INLINE explicit PointLookup(const IntervalTable& table) : points_(table.points()) {}
+  HWY_INLINE Found find(VF u) const {
+    const VI byte = hn::Set(DI(), 0xff);
+    const VI word = hn::GatherIndex(DI(), points_, integer_part(u));
+    return found(hn::And(word, byte), hn::And(upper_bits(word, 8), byte), upper_bits(word, 24));
+  }
 
  private:
-  const IntervalTable& table_;
+  const std::int32_t* points_;
+};
+
+/// Two gathers, for any table.
+class GridLookup : public MemoryValues {
+ public:
+  static constexpr bool kSmallGrid = false;
+  HWY_INLINE explicit GridLookup(const IntervalTable& table)
+      : interval_of_(table.interval_of()), words_(table.interval_words()) {}
+  HWY_INLINE Found find(VF u) const {
+    const VI code = hn::GatherIndex(DI(), interval_of_, integer_part(u));
+    const VI word = hn::GatherIndex(DI(), words_, code);
+    return found(code, hn::And(word, hn::Set(DI(), 0xffff)), upper_bits(word, 16));
+  }
+
+ private:
+  const std::int32_t* interval_of_;
+  const std::int32_t* words_;
 };
 
 }  // namespace interval_lookup

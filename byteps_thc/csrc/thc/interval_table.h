@@ -37,6 +37,7 @@ class IntervalTable {
     interval_of_.back() = static_cast<std::int32_t>(intervals - 1);  // g itself ends the last interval
     is_identity_ = intervals == table.granularity();
     fill_cells();
+    fill_words();
   }
 
   float granularity() const noexcept { return granularity_; }
@@ -47,6 +48,13 @@ class IntervalTable {
   const float* upper_bounds() const noexcept { return upper_bound_.data(); }
   /// Interval of each integer 0..g.
   const std::int32_t* interval_of() const noexcept { return interval_of_.data(); }
+  /// values()[z] in the lower 16 bits, the gap to values()[z + 1] above.
+  const std::int32_t* interval_words() const noexcept { return interval_words_.data(); }
+  /// Whether all that is to know of a position fits a word.
+  bool has_points() const noexcept { return granularity_ <= kPointGranularity; }
+  /// Of each integer 0..g the interval z in the lower 8 bits, values()[z] in the next 16 and the gap to values()[z + 1]
+  /// in the upper 8; only if has_points().
+  const std::int32_t* points() const noexcept { return points_.data(); }
   /// Whether values()[z] is z.
   bool is_identity() const noexcept { return is_identity_; }
 
@@ -72,11 +80,25 @@ class IntervalTable {
     }
   }
 
+  void fill_words() {
+    for (std::size_t z = 0; z + 1 < value_.size() && value_[z + 1] > value_[z]; ++z) {
+      const auto gap = static_cast<std::uint32_t>(value_[z + 1] - value_[z]);
+      interval_words_[z] = static_cast<std::int32_t>(static_cast<std::uint32_t>(value_[z]) | gap << 16);
+    }
+    for (std::size_t i = 0; has_points() && i < interval_of_.size(); ++i) {
+      const auto interval = static_cast<std::uint32_t>(interval_of_[i]);
+      points_[i] = static_cast<std::int32_t>(interval | static_cast<std::uint32_t>(interval_words_[interval]) << 8);
+    }
+  }
+
+  static constexpr float kPointGranularity = 255;
   float granularity_;
   std::array<float, 256> value_{};
   std::array<float, 256> inverse_gap_{};
   std::array<float, 256> upper_bound_{};
   std::vector<std::int32_t> interval_of_;
+  std::array<std::int32_t, 256> interval_words_{};
+  std::array<std::int32_t, 256> points_{};
   std::array<std::uint8_t, kCells> cells_{};
   unsigned cell_shift_ = 0;
   bool has_cells_ = false;

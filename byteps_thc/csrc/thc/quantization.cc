@@ -61,12 +61,14 @@ class BlockQuantizer {
     const DF d;
     const VF x = hn::LoadU(d, at);
     const VF u = clamped_position(x);
-    const VI z = lookup_.interval(u);
-    const VF fraction = hn::Mul(hn::Sub(u, lookup_.value(z)), lookup_.inverse_gap(z));
-    const auto up = hn::RebindMask(DI(), hn::Lt(uniform_from<kUpperHalf>(random), fraction));
-    const VI code = hn::IfThenElse(up, hn::Add(z, hn::Set(DI(), 1)), z);
+    const typename Lookup::Found interval = lookup_.find(u);
+    const VF fraction = hn::Mul(hn::Sub(u, interval.value), interval.inverse_gap);
+    const auto up = hn::Lt(uniform_from<kUpperHalf>(random), fraction);
+    const VI next = hn::Add(interval.code, hn::Set(DI(), 1));
+    const VI code = hn::IfThenElse(hn::RebindMask(DI(), up), next, interval.code);
     if constexpr (kKeepError) {
-      const VF quantized = hn::Sub(hn::Mul(lookup_.value(code), hn::Set(d, range_.step)), hn::Set(d, range_.limit));
+      const VF value = lookup_.value(interval, up, code);
+      const VF quantized = hn::Sub(hn::Mul(value, hn::Set(d, range_.step)), hn::Set(d, range_.limit));
       hn::StoreU(hn::Sub(x, quantized), d, at);
     }
     return code;
@@ -157,8 +159,8 @@ HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned
                                         const BlockPosition& block, const QuantizeOptions& options,
                                         std::uint8_t* codes) {
   BlockQuantizer<Lookup, kKeepError> quantizer(intervals, range);
-  with_store(block.size, bits, codes, [&](const auto& store)
-                                          HWY_ATTR { quantize_vectors(quantizer, block, options, store); });
+  with_store(block.size, bits, codes,
+             [&](const auto& store) HWY_ATTR { quantize_vectors(quantizer, block, options, store); });
   return quantizer.clamped();
 }
 
@@ -169,32 +171,33 @@ HWY_INLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned b
                             : quantize_block<Lookup, false>(intervals, bits, range, block, options, codes);
 }
 
-template <std::size_t kValues>
-HWY_INLINE std::size_t quantize_in_registers(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
-                                             const BlockPosition& block, const QuantizeOptions& options,
-                                             std::uint8_t* codes) {
-  return intervals.fits_bytes() ? quantize_block<ByteLookup<kValues>>(intervals, bits, range, block, options, codes)
-                                : quantize_block<CellLookup<kValues>>(intervals, bits, range, block, options, codes);
-}
-
 HWY_INLINE std::size_t quantize_with_best_lookup(const IntervalTable& intervals, const LookupTable& table,
                                                  const ClampRange& range, const BlockPosition& block,
                                                  const QuantizeOptions& options, std::uint8_t* codes) {
+  const unsigned bits = table.bits();
   if (intervals.is_identity()) {
-    return quantize_block<IdentityLookup>(intervals, table.bits(), range, block, options, codes);
+    return quantize_block<IdentityLookup>(intervals, bits, range, block, options, codes);
   }
-  if constexpr (kHoldsTables) {
-    if (intervals.has_cells() && table.size() <= 16) {
-      return quantize_in_registers<16>(intervals, table.bits(), range, block, options, codes);
+  if constexpr (kLanes >= 8) {
+    if (intervals.fits_bytes() && table.size() <= 16) {
+      return quantize_block<ByteLookup<16>>(intervals, bits, range, block, options, codes);
     }
-    if (intervals.has_cells() && table.size() == 32) {
-      return quantize_in_registers<32>(intervals, table.bits(), range, block, options, codes);
+  }
+  if constexpr (kLanes == 16) {
+    if (intervals.fits_bytes()) {  // tables of more than 32 values are identities then
+      return quantize_block<ByteLookup<32>>(intervals, bits, range, block, options, codes);
+    }
+    if (intervals.has_cells() && table.size() <= 32) {
+      return quantize_block<CellLookup<32>>(intervals, bits, range, block, options, codes);
     }
     if (intervals.has_cells() && table.size() == 64) {
-      return quantize_in_registers<64>(intervals, table.bits(), range, block, options, codes);
+      return quantize_block<CellLookup<64>>(intervals, bits, range, block, options, codes);
     }
   }
-  return quantize_block<GatherLookup>(intervals, table.bits(), range, block, options, codes);
+  if (intervals.has_points()) {
+    return quantize_block<PointLookup>(intervals, bits, range, block, options, codes);
+  }
+  return quantize_block<GridLookup>(intervals, bits, range, block, options, codes);
 }
 
 HWY_ATTR std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout,
