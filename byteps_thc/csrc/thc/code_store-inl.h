@@ -149,14 +149,13 @@ class BufferedStore {
 /// Calls work(store) with the fastest store for that many bits.
 template <class Work>
 HWY_INLINE void with_store(std::size_t block_size, unsigned bits, std::uint8_t* packed, Work work) {
+  if (bits == 4) {
+    work(NibbleStore(packed));
+    return;
+  }
 #if HWY_TARGET == HWY_AVX3_DL
   if (bits < 8) {
     work(GroupStore(bits, packed));
-    return;
-  }
-#else
-  if (bits == 4) {
-    work(NibbleStore(packed));
     return;
   }
 #endif

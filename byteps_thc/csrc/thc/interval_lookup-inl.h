@@ -68,13 +68,9 @@ class Words {
     } else {
       const V lower = lookup<kFirst, kCount / 2>(index);
       const V upper = lookup<kFirst + kCount / 2, kCount / 2>(index);
-      constexpr int kSelectingBit = kCount / 2 * kLanes;
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-      return hn::IfThenElse(hn::RebindMask(D(), hn::TestBit(index, hn::Set(DI(), kSelectingBit))), upper, lower);
-#else
-      const VI select = hn::ShiftLeft<31 - hwy::CeilLog2(kSelectingBit)>(index);
-      return hn::IfThenElse(hn::RebindMask(D(), hn::MaskFromVec(hn::BroadcastSignBit(select))), upper, lower);
-#endif
+      constexpr std::int32_t kUpper = kCount / 2 * kLanes;
+      const VI below = kCount == kVectors ? index : hn::And(index, hn::Set(DI(), 2 * kUpper - 1));
+      return hn::IfThenElse(hn::RebindMask(D(), hn::Gt(below, hn::Set(DI(), kUpper - 1))), upper, lower);
     }
   }
 
