@@ -31,6 +31,24 @@ struct CodeWords {
 };
 
 #if HWY_TARGET == HWY_AVX3_DL
+/// Byte permutations of GroupStore, made once: it is made for every block, which may have 256 coordinates only.
+struct GroupOrders {
+  std::uint8_t in_order[kGroup] = {};       // of the bytes of CodeWords
+  std::uint8_t big_endian[8][kGroup] = {};  // by bits: of 8 joined codes in each lane of 64 bits
+
+  constexpr GroupOrders() {
+    for (std::size_t i = 0; i < kGroup; ++i) {
+      in_order[i] = static_cast<std::uint8_t>(i % 16 * 4 + i / 16);
+    }
+    for (std::size_t bits = 1; bits < 8; ++bits) {
+      for (std::size_t i = 0; i < 8 * bits; ++i) {
+        big_endian[bits][i] = static_cast<std::uint8_t>(i / bits * 8 + bits - 1 - i % bits);
+      }
+    }
+  }
+};
+inline constexpr GroupOrders kGroupOrders;
+
 /// Packs codes of up to 7 bits in registers, 64 at a time: neighbours are joined to 2, 4 and 8 codes, whose bytes are
 /// then put in order.
 class GroupStore {
@@ -42,16 +60,8 @@ class GroupStore {
         joins_pairs_(_mm512_set1_epi16(static_cast<short>(0x100 | 1 << bits))),
         joins_fours_(_mm512_set1_epi32(0x10000 | 1 << (2 * bits))),
         joins_eights_(_mm_cvtsi32_si128(static_cast<int>(4 * bits))) {
-    alignas(64) std::uint8_t in_order[kGroup];
-    alignas(64) std::uint8_t big_endian[kGroup] = {};
-    for (std::size_t i = 0; i < kGroup; ++i) {
-      in_order[i] = static_cast<std::uint8_t>(i % 16 * 4 + i / 16);
-    }
-    for (std::size_t i = 0; i < 8 * bits; ++i) {
-      big_endian[i] = static_cast<std::uint8_t>(i / bits * 8 + bits - 1 - i % bits);
-    }
-    in_order_ = _mm512_load_si512(in_order);
-    big_endian_ = _mm512_load_si512(big_endian);
+    in_order_ = _mm512_loadu_si512(kGroupOrders.in_order);
+    big_endian_ = _mm512_loadu_si512(kGroupOrders.big_endian[bits]);
   }
 
   /// codes: those of the block from coordinate i on.

@@ -49,21 +49,30 @@ class NibbleReader {
 };
 
 #if HWY_TARGET == HWY_AVX3_DL
+/// What FieldReader needs by bits of a code, made once: packets have few codes.
+struct FieldOrders {
+  std::uint8_t sources[8][kVectorCodes] = {};
+  std::uint8_t shifts[8][kVectorCodes] = {};
+
+  constexpr FieldOrders() {
+    for (std::size_t bits = 1; bits < 8; ++bits) {
+      for (std::size_t i = 0; i < kVectorCodes; ++i) {
+        const std::size_t byte = i % 8;  // of the lane, the lowest first
+        sources[bits][i] = static_cast<std::uint8_t>(byte < bits ? i / 8 * bits + bits - 1 - byte : 0);
+        shifts[bits][i] = static_cast<std::uint8_t>((7 - byte) * bits);
+      }
+    }
+  }
+};
+inline constexpr FieldOrders kFieldOrders;
+
 /// The same for codes of up to 7 bits: the bytes of 8 codes are put into a lane of 64 bits, and each byte of the lane
 /// gets the 8 bits from the last one of its code on. Bits above a code are left in.
 class FieldReader {
  public:
   HWY_INLINE explicit FieldReader(unsigned bits) : bytes_((std::uint64_t{1} << (8 * bits)) - 1) {
-    alignas(64) std::uint8_t sources[kVectorCodes] = {};
-    alignas(64) std::uint8_t shifts[kVectorCodes];
-    for (std::size_t i = 0; i < kVectorCodes; ++i) {
-      const std::size_t lane = i / 8;
-      const std::size_t byte = i % 8;  // of the lane, the lowest first
-      sources[i] = static_cast<std::uint8_t>(byte < bits ? lane * bits + bits - 1 - byte : 0);
-      shifts[i] = static_cast<std::uint8_t>((7 - byte) * bits);
-    }
-    sources_ = _mm512_load_si512(sources);
-    shifts_ = _mm512_load_si512(shifts);
+    sources_ = _mm512_loadu_si512(kFieldOrders.sources[bits]);
+    shifts_ = _mm512_loadu_si512(kFieldOrders.shifts[bits]);
   }
   HWY_INLINE bool fits(std::size_t count) const { return count >= kVectorCodes; }
   HWY_INLINE V8 operator()(const std::uint8_t* packed) const {
@@ -141,18 +150,15 @@ class ByteTable {
  public:
 #if HWY_TARGET == HWY_AVX3_DL
   // Permutations take 6 or 7 bits of an index: tables of less are repeated, so bits above the code may be anything.
-  static constexpr std::size_t kHeld = kValues < 64 ? 64 : kValues;
+  static constexpr std::size_t kHeld = kValues == 32 ? 64 : kValues;
 #else
   static constexpr std::size_t kHeld = kValues;
 #endif
   /// bytes: kHeld of them.
   HWY_INLINE explicit ByteTable(const std::uint8_t* bytes) {
     for (std::size_t i = 0; i < kVectors; ++i) {
-#if HWY_TARGET == HWY_AVX3_DL
-      vectors_[i] = hn::LoadU(D8(), bytes + i * kStride);
-#else
-      vectors_[i] = hn::LoadDup128(D8(), bytes + i * kStride);
-#endif
+      vectors_[i] =
+          kStride == kBlockBytes ? hn::LoadDup128(D8(), bytes + i * kStride) : hn::LoadU(D8(), bytes + i * kStride);
     }
   }
   /// bytes[code], a lane each.
@@ -160,7 +166,7 @@ class ByteTable {
 
  private:
 #if HWY_TARGET == HWY_AVX3_DL
-  static constexpr std::size_t kStride = 64;
+  static constexpr std::size_t kStride = kHeld < 64 ? kBlockBytes : 64;
 #else
   static constexpr std::size_t kStride = kBlockBytes;
 #endif

@@ -23,9 +23,10 @@ using namespace code_vectors;
 /// The bytes (0: lower, 1: upper) of the values of a table, repeated to kHeld bytes.
 template <std::size_t kHeld>
 HWY_INLINE std::array<std::uint8_t, kHeld> value_bytes(const LookupTable& table, unsigned byte) {
+  const auto values = table.values();  // 2^bits
   std::array<std::uint8_t, kHeld> bytes;
   for (std::size_t i = 0; i < kHeld; ++i) {
-    bytes[i] = static_cast<std::uint8_t>(table.values()[i % table.size()] >> (8 * byte));
+    bytes[i] = static_cast<std::uint8_t>(values[i & (values.size() - 1)] >> (8 * byte));
   }
   return bytes;
 }
