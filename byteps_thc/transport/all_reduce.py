@@ -10,7 +10,7 @@ Words, as codes and sums, are where the kernels are (ranks.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -53,10 +53,13 @@ def resolve_for_words(config: ThcConfig, workers: int) -> ResolvedConfig:
             f"most that fits a byte: use {fitting}"
         )
     narrow = config.model_copy(update={"value_bits": _VALUE_BITS})
-    return replace(narrow.resolve(workers), config=config)
+    try:
+        return replace(narrow.resolve(workers), config=config)
+    except ConfigurationError as error:  # with so many ranks a byte has too few levels for error feedback
+        _refuse(f"{error}")
 
 
-def _refuse(reason: str) -> None:
+def _refuse(reason: str) -> NoReturn:
     raise ConfigurationError(f'CompressionPolicy(collective="all_reduce"): {reason}, or collective="shards"')
 
 
