@@ -39,6 +39,7 @@ Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
 #: of the code of a requantized sum
 DownBits = Literal[4, 5, 6, 7, 8]
 _DEFAULT_BITS: Bits = 4
+_TWO_CHOICES = "total_bits={} chooses bits and down_bits: leave them and uniform_table out, or total_bits"
 
 
 class SettingsBesideTable(TypedDict, total=False):
@@ -131,6 +132,8 @@ class ThcConfig(Settings):
         environment = settings_from_environment()
         merged: dict[str, Any] = environment | settings
         try:
+            if merged.get("total_bits") is not None and "bits" in merged:  # be it the default
+                raise ConfigurationError(_TWO_CHOICES.format(merged["total_bits"]))
             return cls(**merged)
         except ConfigurationError as error:
             if not environment.keys() - settings.keys():
@@ -142,10 +145,10 @@ class ThcConfig(Settings):
         smallest = (1 << self.bits) - 1
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
-        chosen = {"bits", "down_bits", "uniform_table"} & self.model_fields_set
-        if self.total_bits is not None and chosen:
-            given = " and ".join(sorted(chosen))
-            raise ValueError(f"total_bits={self.total_bits} chooses bits and down_bits: leave it out, or {given}")
+        if self.total_bits is not None and (
+            self.bits != _DEFAULT_BITS or self.down_bits != "auto" or self.uniform_table
+        ):
+            raise ValueError(_TWO_CHOICES.format(self.total_bits))
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"

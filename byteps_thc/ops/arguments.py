@@ -117,7 +117,10 @@ def check_table(table: Sequence[Tensor], threshold: float) -> None:
     ):
         require_tensor(name, tensor, [dtype], count)
     if not 0 < threshold < float("inf"):
-        raise InputError(f"threshold must be positive and finite, not {threshold}: ResolvedConfig.table.threshold")
+        raise InputError(
+            f"threshold must be positive and finite, not {threshold}: ResolvedConfig.table.threshold, for decode "
+            "ResolvedConfig.decode_threshold"
+        )
 
 
 def check_norms(norms: Tensor, max_norms: Tensor, blocks: int) -> None:

@@ -184,7 +184,7 @@ def _print_levels_left(resolved: ResolvedConfig) -> None:
     """What 8-bit sums cost where they are, or would be, too few for all codes: a switch has no others."""
     workers, config = resolved.workers, resolved.config
     smallest = (1 << config.bits) - 1
-    if workers * smallest < 1 << 8 or config.value_bits == 16:
+    if workers * smallest < 1 << 8 or config.value_bits == 16 or not config.error_feedback:
         return
     most = 255 // smallest
     full = config.model_copy(update={"value_bits": 8}).resolve(most).table

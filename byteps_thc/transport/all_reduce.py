@@ -81,7 +81,7 @@ class Rooms:
         self._rooms: dict[int, Room] = {}
 
     def room(self, codes: int) -> Room:
-        """Return room for so many codes, a multiple of 4; what was there before is lost."""
+        """Return room for so many codes, a multiple of 4; call it between rounds: what is in other rooms is lost."""
         if codes not in self._rooms:
             self._rooms[codes] = self._cut(codes)
         return self._rooms[codes]

@@ -36,7 +36,7 @@ class Communicator(Protocol):
         """Start replacing every element by its maximum over the ranks. int32."""
 
     def sum_(self, tensor: Tensor) -> Waitable:
-        """Start replacing every element by its sum over the ranks. float32, or int32, modulo 2^32."""
+        """Start replacing every element by its sum over the ranks. float32, or int32, modulo 2^32: gloo's C++ wraps."""
 
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
         """Start sending the r-th part of `source` to rank r; output[r] is what rank r sends here. uint8."""

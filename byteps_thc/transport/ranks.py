@@ -59,7 +59,7 @@ class SumKernels(Protocol):
     def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
         """Write what decode() takes of requantized sums: table values, uint8, and scales, uint16, of all shards.
 
-        shards: uint8[ranks, bytes]: of each its codes, then its scales, then zeros.
+        shards: uint8[ranks, bytes]: of each its codes, then its scales, then anything.
         """
 
 

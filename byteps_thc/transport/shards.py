@@ -25,7 +25,7 @@ class ShardLayout:
 
     code_bytes: of the codes of a piece, at the beginning of workers * shard_bytes. sum_bytes: of the sums of a shard on
     the wire, sum_bits each; 0 where they do not travel. Requantized ones are a multiple of 16: codes, scales from
-    scales_at on (0: there are none), zeros.
+    scales_at on (0: there are none), anything.
     """
 
     workers: int

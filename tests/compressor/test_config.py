@@ -36,8 +36,7 @@ def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, worker
         ({"down_bits": 3}, r"down_bits: .*'auto'"),
         ({"total_bits": 7}, "total_bits: .*greater than or equal to 8"),
         ({"total_bits": 17}, "total_bits: .*less than or equal to 16"),
-        ({"total_bits": 11, "bits": 5}, "total_bits=11 chooses bits and down_bits: leave it out, or bits"),
-        ({"total_bits": 11, "bits": 4}, "total_bits=11 chooses bits and down_bits: leave it out, or bits"),
+        ({"total_bits": 11, "bits": 5}, "total_bits=11 chooses bits and down_bits: leave them and uniform_table out"),
         ({"total_bits": 11, "down_bits": 6}, "total_bits=11 chooses bits and down_bits"),
         ({"total_bits": 11, "down_bits": None}, "total_bits=11 chooses bits and down_bits"),
         ({"total_bits": 11, "uniform_table": True}, "total_bits=11 chooses bits and down_bits"),
@@ -99,7 +98,8 @@ def test_8_bit_codes_of_many_ranks_leave_codes_over():
 
 def test_config_is_frozen_and_round_trips():
     config = ThcConfig.paper(seed=2**64 - 1)
-    assert ThcConfig(**config.model_dump()) == config
+    for each in (config, ThcConfig(total_bits=11), ThcConfig(bits=5, down_bits=6)):
+        assert ThcConfig(**each.model_dump()) == each
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 1
 
@@ -117,6 +117,13 @@ def test_settings_from_the_environment(monkeypatch, tmp_path):
     assert ThcConfig.from_environment() == ThcConfig(bits=2, error_feedback=False)
 
 
+def test_what_a_program_says_of_bits_is_not_taken_over_by_the_environment(monkeypatch):
+    monkeypatch.setenv("THC_CONFIG", "total_bits=11")
+    assert ThcConfig.from_environment().total_bits == 11
+    with pytest.raises(ConfigurationError, match=r"or total_bits \(THC_CONFIG says total_bits\)"):
+        ThcConfig.from_environment(bits=4)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -125,7 +132,7 @@ def test_settings_from_the_environment(monkeypatch, tmp_path):
         ("p=1/0", "p: .*'1/0'"),
         ("bit=4", "ThcConfig has no such setting, did you mean bits"),
         ("absent.toml", "No such file"),
-        ("total_bits=11,bits=4", r"leave it out, or bits \(THC_CONFIG says total_bits, bits\)"),
+        ("total_bits=11,bits=4", r"or total_bits \(THC_CONFIG says total_bits, bits\)"),
     ],
 )
 def test_mistakes_in_the_environment_are_named(monkeypatch, text, reason):

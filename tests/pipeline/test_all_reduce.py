@@ -153,6 +153,7 @@ def test_the_table_is_chosen_for_sums_of_8_bits(workers: int, granularity: int) 
         (ThcConfig(value_bits=16), 2, r"value_bits=16 does not fit the bytes of a word: leave value_bits out, or coll"),
         (ThcConfig(bits=5, down_bits=6), 2, r"nobody requantizes sums .* leave down_bits and total_bits out, or coll"),
         (ThcConfig(total_bits=11), 2, r"nobody requantizes sums .* leave down_bits and total_bits out, or coll"),
+        (ThcConfig(), 128, r"4-bit codes with granularity 1 .*, or collective=\"shards\""),
         (ThcConfig(bits=1), 256, r"256 ranks have sums above 255, .* use fewer ranks, or collective=\"shards\""),
     ],
 )
