@@ -18,7 +18,15 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using namespace code_vectors;
+using code_vectors::ByteReader;
+using code_vectors::ByteTable;
+using code_vectors::D16;
+using code_vectors::D8;
+using code_vectors::FieldReader;
+using code_vectors::kBlocks;
+using code_vectors::kVectorCodes;
+using code_vectors::NibbleReader;
+using code_vectors::V8;
 
 /// The bytes (0: lower, 1: upper) of the values of a table, repeated to kHeld bytes.
 template <std::size_t kHeld>

@@ -19,10 +19,20 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using namespace interval_lookup;
 using code_store::CodeWords;
 using code_store::kGroup;
 using code_store::with_store;
+using interval_lookup::ByteLookup;
+using interval_lookup::CellLookup;
+using interval_lookup::DF;
+using interval_lookup::DI;
+using interval_lookup::DU;
+using interval_lookup::GridLookup;
+using interval_lookup::IdentityLookup;
+using interval_lookup::kLanes;
+using interval_lookup::PointLookup;
+using interval_lookup::VF;
+using interval_lookup::VI;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D16 = hn::ScalableTag<std::uint16_t>;
 
