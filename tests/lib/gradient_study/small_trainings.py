@@ -66,7 +66,7 @@ def gpt(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
         for worker in range(workers)
     ]
     batches = [iter(sampler.next_batch, None) for sampler in samplers]
-    made = _optimizer(optimizer, model, sgd=0.3, adamw=5e-3)
+    made = _optimizer(optimizer, model, sgd=0.1, adamw=5e-3)
 
     def loss_on(tokens: Tensor) -> float:
         stride = max(1, (len(tokens) - 1) // GPT_SHAPE.context // GPT_WINDOWS)
