@@ -191,6 +191,19 @@ def gradients_errors(first: dict[str, Any], windows: list[str]) -> str:
     return table_line(["NMSE of the first line", "", "", "", *cells, ""])
 
 
+def feedback_section() -> list[str]:
+    """What error feedback does to the losses of small trainings."""
+    command = f"PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_feedback.py --model"
+    lines = ["### Is error feedback needed?", ""]
+    for model in ("mlp", "cnn", "gpt"):
+        measured = result_of("bench_feedback.py", f"feedback_{model}", "--model", model)
+        columns, first = measured["columns"], measured["rows"][0]
+        lines += [f"`{command} {model}`: {first['steps']} steps, {first['seeds']} seeds.", ""]
+        lines += [table_line(columns), "| --- | --- |" + " ---: |" * (len(columns) - 2)]
+        lines += [*(table_line(cells) for cells in measured["cells"]), ""]
+    return lines
+
+
 def accuracy_section() -> list[str]:
     """What stratified rounding, and tables chosen for it, do to the error of the average."""
     rows = rows_of("bench_accuracy.py", "accuracy")
@@ -314,6 +327,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "synchronization": synchronization_section,
     "gradients": gradients_section,
     "accuracy": accuracy_section,
+    "feedback": feedback_section,
     "p4_model": p4_model_section,
     "memif": memif_section,
 }
