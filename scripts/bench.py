@@ -195,12 +195,15 @@ def accuracy_section() -> list[str]:
     """What stratified rounding, and tables chosen for it, do to the error of the average."""
     rows = rows_of("bench_accuracy.py", "accuracy")
     lines = ["### Error of the average of normal vectors", "", f"`{PYTHON} tests/benchmarks/bench_accuracy.py`", ""]
-    lines += ["| what | workers | independent rounding | stratified | ratio | target | met |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- |"]
+    lines += ["| what | workers | independent rounding | stratified | ratio | target | met | subtracted | gain |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- | ---: | ---: |"]
     for row in rows:
         target, met = "" if row["target"] is None else f">= {row['target']}x lower", {True: "yes", False: "**no**"}
         figures = [f"{row['independent']:.3e}", f"{row['stratified']:.3e}", f"{row['ratio']:.2f}"]
-        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met.get(row["met"], "")]))
+        subtracted = [f"{row['subtracted']:.3e}", f"{row['gain']:.2f}"]
+        lines.append(
+            table_line([row["what"], str(row["workers"]), *figures, target, met.get(row["met"], ""), *subtracted])
+        )
     return [*lines, ""]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
+from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit, magic_lower
 from byteps_thc.gpu.layouts import flat, last_part, of_columns, of_rows, rows, warps
 from byteps_thc.gpu.packing import below, load_number, load_rows
-from byteps_thc.gpu.random_bits import flip, sign_words
+from byteps_thc.gpu.random_bits import flip, known_error, rounding_words, sign_words
 from byteps_thc.gpu.rotation import begins_block, block_of, block_sums, hadamard
 
 
@@ -37,25 +37,38 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
     return L.where(exact, after, before * 0.0 + 1.0), limit, L.where(exact, T, 0)
 
 
-@jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["max_norms"])
+@jit
+def _known_errors(key, known, everybody, first, T: constexpr):
+    """What is known of the errors of sums of `everybody`, float32[T] in flat(T, 0)."""
+    words, workers = rounding_words(key, first, T), everybody.to(L.uint32)
+    even = known_error(known, magic_lower((words & 0xFFFF) * workers))
+    odd = known_error(known, magic_lower((words >> 16) * workers))
+    return conv(L.reshape(L.join(even, odd), [T]), flat(T, 0))
+
+
+@jit(
+    do_not_specialize=["everybody", "first_tile", "coordinates", "padded"],
+    do_not_specialize_on_alignment=["max_norms"],
+)
 def decode_kernel(
-    aggregate, contributions, max_norms, out, key, threshold, granularity, codes_per_chunk,
+    aggregate, contributions, max_norms, out, key, known, threshold, granularity, codes_per_chunk, everybody,
     first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
-    TAIL: constexpr,
+    KNOWN: constexpr, TAIL: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
     aggregate: sums, uint8 or uint16[padded], or with SUM_BITS a bit stream of them, uint8, or int32 with WORDS.
     EXACT: transform sums before they are mapped where a block allows it. contributions: uint8 or uint16, of each
     chunk of codes_per_chunk coordinates; without CHUNKED there is one. out: float32, float16 or
-    bfloat16[coordinates]. See encode_kernel for the rest.
+    bfloat16[coordinates]. KNOWN: what is `known`, float32[2, 16] of KnownErrors.sum, is subtracted from sums of
+    `everybody`, a number of workers. See encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
     rest = (padded - first).to(L.int32) if TAIL else T
     LAST: constexpr = last_part(T)
-    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED
+    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED and not KNOWN
     there = rest
     if ONE_MAP:
         after, limit, there = _exact_map(L.load(max_norms + tile), L.load(contributions), threshold, granularity, T)
@@ -89,6 +102,11 @@ def decode_kernel(
         else:
             workers = row * 0 + L.load(contributions).to(L.int32)
             uniform = (row >= 0) & EXACT
+        if KNOWN:
+            uniform &= workers != everybody
+            error = L.reshape(_known_errors(key, known, everybody, first, T), [T // 32, 32])
+            error = L.where(L.expand_dims(conv(workers == everybody, of_rows(inner)), 1), error, 0.0)
+            sums -= L.reshape(error, [T])
         before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)
         x = L.reshape(
             conv(L.reshape(sums, [T // 32, 32]), inner) * L.expand_dims(before, 1) - L.expand_dims(shift, 1), [T]

@@ -54,9 +54,18 @@ struct Partition {
     rotate_gradient();
     quantize_rotated(keep_error);
   }
-  void decode_sums() {
-    const Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
-                              table.granularity(), kThreshold, norms.data()};
+  void encode_less_known() {
+    rotate_gradient();
+    QuantizeOptions options{kThreshold, kKey, {1, 0x8000}, true};
+    options.known = &known;
+    quantize(rotated.data(), norms.data(), layout, table, options, codes.data());
+  }
+  void decode_sums(bool subtract) {
+    Aggregate aggregate{sums.data(),         8,          contributions.data(), kCodesPerChunk,
+                        table.granularity(), kThreshold, norms.data()};
+    aggregate.known = subtract ? &known : nullptr;
+    aggregate.workers = 1;
+    aggregate.domain = 1;
     decode(aggregate, layout, kKey, {average.data(), FloatFormat::kFp32});
   }
 
@@ -69,6 +78,7 @@ struct Partition {
   std::vector<std::uint8_t> sums;
   std::vector<std::uint8_t> contributions;
   std::vector<float> average;
+  KnownError known{};
 };
 
 void bench_memcpy(benchmark::State& state) {
@@ -105,7 +115,9 @@ void add_all(Partition& partition, Partition& large_blocks) {
     add("quantize", set, [&] { partition.quantize_rotated(false); });
     add("encode", set, [&] { partition.encode(false); });
     add("encode_keep_error", set, [&] { partition.encode(true); });
-    add("decode", set, [&] { partition.decode_sums(); });
+    add("encode_less_known_error", set, [&] { partition.encode_less_known(); });
+    add("decode", set, [&] { partition.decode_sums(false); });
+    add("decode_less_known_error", set, [&] { partition.decode_sums(true); });
     add("lookup_sum", set, [&] {
       lookup_sum(partition.codes.data(), kCoordinates, partition.table, Accumulate::kAdd, partition.sums.data());
     });
