@@ -192,18 +192,23 @@ def gradients_errors(first: dict[str, Any], windows: list[str]) -> str:
 
 
 def accuracy_section() -> list[str]:
-    """What stratified rounding, and tables chosen for it, do to the error of the average."""
-    rows = rows_of("bench_accuracy.py", "accuracy")
+    """What stratified rounding, and tables chosen for it, do to the error of the average; and requantized sums."""
+    result = result_of("bench_accuracy.py", "accuracy")
     lines = ["### Error of the average of normal vectors", "", f"`{PYTHON} tests/benchmarks/bench_accuracy.py`", ""]
     lines += ["| what | workers | independent rounding | stratified | ratio | target | met | subtracted | gain |"]
     lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- | ---: | ---: |"]
-    for row in rows:
-        target, met = "" if row["target"] is None else f">= {row['target']}x lower", {True: "yes", False: "**no**"}
+    met = {True: "yes", False: "**no**", None: ""}
+    for row in result["rows"]:
+        target = "" if row["target"] is None else f">= {row['target']}x lower"
         figures = [f"{row['independent']:.3e}", f"{row['stratified']:.3e}", f"{row['ratio']:.2f}"]
         subtracted = [f"{row['subtracted']:.3e}", f"{row['gain']:.2f}"]
-        lines.append(
-            table_line([row["what"], str(row["workers"]), *figures, target, met.get(row["met"], ""), *subtracted])
-        )
+        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met[row["met"]], *subtracted]))
+    lines += ["", "| first step among ranks | ranks | bits up + down | error | target | met |"]
+    lines += ["| --- | ---: | ---: | ---: | --- | --- |"]
+    for row in result["ranks"]:
+        target = "" if row["target"] is None else f"<= {row['target']:.1e}"
+        cells = [row["what"], str(row["workers"]), row["bits"], f"{row['nmse']:.3e}", target, met[row["met"]]]
+        lines.append(table_line(cells))
     return [*lines, ""]
 
 
@@ -275,7 +280,15 @@ def kernels_section() -> list[str]:
 def gpu_section() -> list[str]:
     """The GPU kernels, after their bits: a section of its own, because most machines have no GPU."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / "tests" / name) for name in ("gpu", "lib"))}
-    bits = ("kernel_bits.py --large", "compressor_bits.py", "operator_bits.py", "engine_bits.py", "network_bits.py")
+    bits = (
+        "kernel_bits.py --large",
+        "requantize_bits.py --large",
+        "compressor_bits.py",
+        "operator_bits.py",
+        "engine_bits.py",
+        "engine_bits.py --requantized 2",
+        "network_bits.py",
+    )
     for program in (*bits, "on_device.py", "engines_on_device.py"):
         name, *options = program.split()
         run([sys.executable, "-P", str(ROOT / "tests/gpu" / name), *options], env=environment)

@@ -21,7 +21,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from byteps_thc.gpu import lookup_sum, packing
+from byteps_thc.gpu import lookup_sum, packing, requantize
 from byteps_thc.gpu.decode import decode_kernel
 from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
@@ -32,8 +32,8 @@ _TILE = {"LOG": 13, "T": 8192, "TAIL": False}
 _POSITION = {"first_tile": "i64", "coordinates": "i64", "padded": "i64"}
 _AVERAGE = {
     "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
-    "known": "*fp32", "threshold": "fp32", "granularity": "fp32", "codes_per_chunk": "i64", "everybody": "i32",
-    **_POSITION,
+    "known": "*fp32", "threshold": "fp32", "granularity": "fp32", "most": "fp32", "codes_per_chunk": "i64",
+    "everybody": "i32", **_POSITION,
 }  # fmt: skip
 
 
@@ -76,12 +76,20 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     }  # fmt: skip
     code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True, "KNOWN": False}
     bare = code | {"ADD": False, "KEEP": False}
-    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False, "KNOWN": False}
+    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False, "SCALED": 0, "KNOWN": False}
     words = {"codes": "*i32", "values": "*i32", "sums": "*i32", "words": "i32", "stride": "i32", "shards": "i32"}
     looked_up = {"codes": "*u8", "values": "*i32", "sums": "*u8", "count": "i32", "stride": "i32", "shards": "i32"}
     packs = {"numbers": "*u8", "packed": "*i32", "count": "i32", "size": "i32"}
     unpacks = {"packed": "*u8", "numbers": "*u8", "count": "i32"}
     unpacked = {"packed": "*u8", "numbers": "*u8", "rows": "i32"}
+    requantized = {
+        "sums": "*u16", "codes": "*u8", "scales": "*u16", "entries": "*i64", "values": "*fp32", "key": "*i32",
+        "first": "i64", "count": "i32", "most": "i32", "granularity": "fp32",
+    }  # fmt: skip
+    expanded = {
+        "shards": "*i32", "sent": "*u16", "table": "*i32", "values": "*u8", "scales": "*u16", "stride": "i32",
+        "tiles": "i32", "rows_each": "i32",
+    }  # fmt: skip
     tile = 8192
     return [
         Kernel("norms", norms_kernel, measured, {**_TILE, "ADD": True}, 8, tile),
@@ -89,6 +97,8 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("encode", encode_kernel, encoded, _TILE | code, 8, tile, True),
         Kernel("encode, no error feedback", encode_kernel, encoded, _TILE | bare, 8, tile, True),
         Kernel("encode, subtracting", encode_kernel, encoded, _TILE | code | {"KNOWN": True}, 8, tile, True),
+        Kernel("encode, 5 bits", encode_kernel, encoded, _TILE | code | {"BITS": 5}, 8, tile, True),
+        Kernel("encode, 6 bits", encode_kernel, encoded, _TILE | code | {"BITS": 6}, 8, tile, True),
         Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},
                lookup_sum.WARPS, 8 * lookup_sum.WORDS),
         Kernel("lookup_sum", lookup_sum.lookup_sum_kernel, looked_up, {"BITS": 3}, lookup_sum.WARPS, lookup_sum.TILE),
@@ -103,6 +113,16 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
                _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
         Kernel("decode, subtracting", decode_kernel, _AVERAGE, _TILE | average | {"KNOWN": True}, 8, tile, True),
+        Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"contributions": "*u16"},
+               _TILE | average | {"EXACT": False, "SCALED": 256}, 8, tile, True),
+        Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized, {"BITS": 6, "WIDE": False},
+               requantize.WARPS, requantize.TILE),
+        Kernel("requantize, 8 bits", requantize.requantize_kernel, requantized, {"BITS": 8, "WIDE": False},
+               requantize.WARPS, requantize.TILE),
+        Kernel("expand, 6 bits", requantize.expand_kernel, expanded, {"BITS": 6}, requantize.WARPS,
+               32 * requantize.ROWS),
+        Kernel("expand, 8 bits", requantize.expand_kernel, expanded, {"BITS": 8}, requantize.WARPS,
+               32 * requantize.ROWS),
     ]  # fmt: skip
 
 

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import require_tensor
-from byteps_thc.errors import InputError
+from byteps_thc.compressor import SCALE_GROUP, scale_groups
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
 from byteps_thc.keys import device_key, set_round
+from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 
 if TYPE_CHECKING:
     from byteps_thc.gpu.compressor import GpuCompressor
@@ -25,10 +27,10 @@ _GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
 class DeviceBatch:
     """Partitions that follow each other in a buffer; GpuCompressor.batch makes it. P partitions, B rotation blocks.
 
-    coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: to a multiple of 64.
-    code_bytes: of their codes. residual: float32[coordinates], None without error feedback. norms, max_norms:
-    float32[B]. keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P], coordinates
-    beyond the clamp. energy: float64[P], squared norms.
+    coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: each as
+    GpuCompressor.sizes() says. code_bytes: of their codes. residual: float32[coordinates], None without error
+    feedback. norms, max_norms: float32[B]. keep: int32[P], whether encode() wrote the residual of a partition.
+    clamped: int64[P], coordinates beyond the clamp. energy: float64[P], squared norms.
     """
 
     def __init__(self, compressor: GpuCompressor, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> None:
@@ -47,8 +49,13 @@ class DeviceBatch:
         self.clamped = torch.zeros(len(named), dtype=torch.int64, device=device)
         self.energy = torch.zeros(len(named), dtype=torch.float64, device=device)
         names = [zlib.crc32(name.encode()) for name, _ in named]
+        roundings = [compressor.rounding] + ([] if compressor.down is None else [Rounding(REQUANTIZE_DOMAIN, 0)])
         self._keys = torch.stack(
-            [device_key(device, seed=config.seed, tensor=name, rounding=compressor.rounding) for name in names]
+            [
+                device_key(device, seed=config.seed, tensor=name, rounding=rounding)
+                for rounding in roundings
+                for name in names
+            ]
         )
         self._residuals = [None] * len(named) if residual is None else residual.split(self.sizes)
         starts = [0, *itertools.accumulate(counts)]
@@ -57,13 +64,15 @@ class DeviceBatch:
         self._parts = list(
             zip(
                 self.norms.split(counts), self.max_norms.split(counts), self._ranges.split(counts),
-                self.keep.split(1), self.clamped.split(1), self._keys.unbind(), strict=True,
+                self.keep.split(1), self.clamped.split(1), self._keys[: len(named)].unbind(), strict=True,
             )
         )  # fmt: skip
-        self._code_bytes = [_core.code_bytes(size, config.bits) for size in padded]
+        self._code_bytes = [_core.code_bytes(size, compressor.table.bits) for size in padded]
         self.code_bytes = sum(self._code_bytes)
         self._numbers = torch.uint8 if compressor.resolved.value_bits == 8 else torch.uint16
         self._padded = list(padded)
+        self._kept = [_core.padded_size(size, config.rotation_block) for size in self.sizes]
+        self._down_keys = self._keys[len(named) :].unbind()
         #: Whether the blocks of the buffer are those of its partitions, so that one launch measures all.
         self._joint = all(size % config.rotation_block == 0 for size in self.sizes[:-1])
 
@@ -112,6 +121,29 @@ class DeviceBatch:
                 known=None if compressor.known is None else compressor.known[0],
             )  # fmt: skip
 
+    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
+        """Write what this worker sends of the sums of its shard to all workers: a launch for each partition in it.
+
+        sums: uint8 or uint16 (value_bits), a multiple of SCALE_GROUP: of all workers' codes, of the shard of this one's
+        number of the padded coordinates. codes: uint8, as many, packed; scales: uint16, one for every SCALE_GROUP. What
+        is behind the end of a partition is left as it is.
+        """
+        down = self._compressor.down
+        if down is None:
+            raise ConfigurationError("these settings do not requantize sums: use ThcConfig(down_bits=...) among ranks")
+        most = self._compressor.table.granularity * self._compressor.workers
+        start, first = 0, self._compressor.worker * sums.numel()
+        for size, kept, key in zip(self._padded, self._kept, self._down_keys, strict=True):
+            begin, end = max(start, first), min(start + kept, first + sums.numel())
+            if begin < end:
+                at, count = begin - first, end - begin
+                kernels.requantize(
+                    sums[at : at + count], codes[at * down.bits // 8 : (at + count) * down.bits // 8],
+                    scales[at // SCALE_GROUP :][: scale_groups(count)], table=down, key=key, first=begin - start,
+                    most=most,
+                )  # fmt: skip
+            start += size
+
     def decode(
         self,
         aggregate: Tensor,
@@ -125,8 +157,12 @@ class DeviceBatch:
 
         aggregate: uint8 or uint16 (value_bits) [padded], or a stream of sums of sum_bits bits, uint8. contributions:
         uint8 or uint16, workers in each chunk of codes_per_chunk coordinates (None: one chunk), of a batch of one
-        partition; None: all workers are in all sums.
+        partition; None: all workers are in all sums. Where sums are requantized: aggregate uint8 and contributions
+        uint16, table values and scales as GpuCompressor.expand() has written them.
         """
+        if self._compressor.down is not None:
+            self._decode_requantized(aggregate, contributions, out)
+            return
         compressor = self._compressor
         resolved, table = compressor.resolved, compressor.table
         self._require("out", out, _GRADIENTS, self.coordinates)
@@ -144,6 +180,25 @@ class DeviceBatch:
                 rotation_block=compressor.config.rotation_block, granularity=table.granularity,
                 threshold=compressor.decode_threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
                 known=None if compressor.known is None else compressor.known[1], workers=compressor.workers,
+            )  # fmt: skip
+
+    def _decode_requantized(self, values: Tensor, scales: Tensor | None, out: Tensor) -> None:
+        compressor, down = self._compressor, self._compressor.down
+        assert down is not None
+        groups = [scale_groups(size) for size in self._padded]
+        if scales is None:
+            raise InputError("requantized sums are decoded with their scales")
+        self._require("out", out, _GRADIENTS, self.coordinates)
+        self._require("aggregate", values, (torch.uint8,), self.padded)
+        self._require("contributions", scales, (torch.uint16,), sum(groups))
+        for sums, limits, mine, part in zip(
+            values.split_with_sizes(self._padded), scales.split_with_sizes(groups), out.split_with_sizes(self.sizes),
+            self._parts, strict=True,
+        ):  # fmt: skip
+            kernels.decode(
+                sums, limits, part[1], mine, codes_per_chunk=SCALE_GROUP, granularity=down.granularity,
+                rotation_block=compressor.config.rotation_block, threshold=compressor.decode_threshold, key=part[-1],
+                value_bits=8, most=compressor.table.granularity * compressor.workers,
             )  # fmt: skip
 
     def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int) -> None:

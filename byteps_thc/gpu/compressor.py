@@ -22,6 +22,7 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import everybody
+from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gpu import kernels
@@ -36,7 +37,7 @@ class GpuCompressor:
 
     device: a GPU, which must be the current one when methods are called; for tests, the CPU with TRITON_INTERPRET=1.
     config, workers, worker: see byteps_thc.Compressor. Raises ConfigurationError for settings that cannot work, among
-    them rotation blocks above 16384 and codes of 5 and 6 bits.
+    them rotation blocks above 16384.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class GpuCompressor:
             raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
         self.config = self.resolved.config
         kernels.check_rotation_block(self.config.rotation_block)
-        kernels.check_bits(self.config.bits)
         self.device = torch.device(device)
         if self.device.type == "cpu" and not INTERPRETED:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.decode_threshold = float(np.float32(self.resolved.decode_threshold))
+        down = self.resolved.down
+        #: of requantized sums
+        self.down = None if down is None else DeviceTable.of(down, self.device)
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
@@ -70,9 +73,15 @@ class GpuCompressor:
         self.everybody = torch.from_numpy(everybody(workers)).to(self.device)
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
+        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate.
+
+        Padded to whole groups where sums are requantized, so that partitions behind each other share none.
+        """
         block = self.config.rotation_block
-        return len(_core.block_sizes(coordinates, block)), _core.padded_size(coordinates, block)
+        padded: int = _core.padded_size(coordinates, block)
+        if self.down is not None:
+            padded = scale_groups(padded) * SCALE_GROUP
+        return len(_core.block_sizes(coordinates, block)), padded
 
     def batch(self, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> DeviceBatch:
         """Return the partitions of a buffer, which go through rounds together.
@@ -94,3 +103,8 @@ class GpuCompressor:
     def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
         """packed = sums as a stream of sum_bits each; see kernels.pack."""
         kernels.pack(sums, packed, bits=self.resolved.sum_bits)
+
+    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
+        """Table values and scales, as decode() takes them, of requantized sums of all workers; see kernels.expand."""
+        assert self.down is not None
+        kernels.expand(shards, values, scales, table=self.down)

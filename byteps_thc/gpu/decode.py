@@ -46,29 +46,41 @@ def _known_errors(key, known, everybody, first, T: constexpr):
     return conv(L.reshape(L.join(even, odd), [T]), flat(T, 0))
 
 
+@jit
+def _scaled_map(max_norm, scale, most, factor, threshold, granularity):
+    """(slope, shift) of a group of requantized sums before the transform, scaled_map() of affine_map.h."""
+    ratio = L.div_rn((scale.to(L.uint32) << 16).to(L.float32, bitcast=True), most)
+    of_block = threshold * max_norm
+    limit = of_block * ratio
+    finite = (2.0 * of_block < float("inf")) & (2.0 * limit < float("inf"))
+    slope = L.where(finite, L.div_rn(2.0 * limit, granularity) * factor, float("nan"))
+    return slope, L.where(finite, limit * factor, 0.0)
+
+
 @jit(
     do_not_specialize=["everybody", "first_tile", "coordinates", "padded"],
     do_not_specialize_on_alignment=["max_norms"],
 )
 def decode_kernel(
-    aggregate, contributions, max_norms, out, key, known, threshold, granularity, codes_per_chunk, everybody,
+    aggregate, contributions, max_norms, out, key, known, threshold, granularity, most, codes_per_chunk, everybody,
     first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
-    KNOWN: constexpr, TAIL: constexpr,
+    SCALED: constexpr, KNOWN: constexpr, TAIL: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
     aggregate: sums, uint8 or uint16[padded], or with SUM_BITS a bit stream of them, uint8, or int32 with WORDS.
     EXACT: transform sums before they are mapped where a block allows it. contributions: uint8 or uint16, of each
-    chunk of codes_per_chunk coordinates; without CHUNKED there is one. out: float32, float16 or
-    bfloat16[coordinates]. KNOWN: what is `known`, float32[2, 16] of KnownErrors.sum, is subtracted from sums of
-    `everybody`, a number of workers. See encode_kernel for the rest.
+    chunk of codes_per_chunk coordinates; without CHUNKED there is one. SCALED: they are table values of requantized
+    sums, which were at most `most`, and in the place of contributions are scales, uint16, of groups of so many. out:
+    float32, float16 or bfloat16[coordinates]. KNOWN: what is `known`, float32[2, 16] of KnownErrors.sum, is subtracted
+    from sums of `everybody`, a number of workers; not with SCALED. See encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
     rest = (padded - first).to(L.int32) if TAIL else T
     LAST: constexpr = last_part(T)
-    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED and not KNOWN
+    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED and not SCALED and not KNOWN
     there = rest
     if ONE_MAP:
         after, limit, there = _exact_map(L.load(max_norms + tile), L.load(contributions), threshold, granularity, T)
@@ -92,22 +104,26 @@ def decode_kernel(
         block, factor = block_of(row, rest, LOG, TAIL)
         inside = row < rest
         norm = L.load(max_norms + tile * (T >> LOG) + block, inside, 0.0)
-        if CHUNKED:
-            workers = L.load(contributions + (first + row) // codes_per_chunk, inside, 0).to(L.int32)
-            # The same in all of a block where the squares add up to those of the mean.
-            count = block_sums((row * 0 + 1).to(L.float64), rest, LOG, T, TAIL)
-            total = block_sums(workers.to(L.float64), rest, LOG, T, TAIL)
-            squares = block_sums((workers * workers).to(L.float64), rest, LOG, T, TAIL)
-            uniform = conv(total * total == squares * count, of_rows(inner)) & EXACT
+        if SCALED:
+            scale = L.load(contributions + (first + row) // SCALED, inside, 0)
+            before, shift = _scaled_map(norm, scale, most, factor, threshold, granularity)
         else:
-            workers = row * 0 + L.load(contributions).to(L.int32)
-            uniform = (row >= 0) & EXACT
-        if KNOWN:
-            uniform &= workers != everybody
-            error = L.reshape(_known_errors(key, known, everybody, first, T), [T // 32, 32])
-            error = L.where(L.expand_dims(conv(workers == everybody, of_rows(inner)), 1), error, 0.0)
-            sums -= L.reshape(error, [T])
-        before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)
+            if CHUNKED:
+                workers = L.load(contributions + (first + row) // codes_per_chunk, inside, 0).to(L.int32)
+                # The same in all of a block where the squares add up to those of the mean.
+                count = block_sums((row * 0 + 1).to(L.float64), rest, LOG, T, TAIL)
+                total = block_sums(workers.to(L.float64), rest, LOG, T, TAIL)
+                squares = block_sums((workers * workers).to(L.float64), rest, LOG, T, TAIL)
+                uniform = conv(total * total == squares * count, of_rows(inner)) & EXACT
+            else:
+                workers = row * 0 + L.load(contributions).to(L.int32)
+                uniform = (row >= 0) & EXACT
+            if KNOWN:
+                uniform &= workers != everybody
+                error = L.reshape(_known_errors(key, known, everybody, first, T), [T // 32, 32])
+                error = L.where(L.expand_dims(conv(workers == everybody, of_rows(inner)), 1), error, 0.0)
+                sums -= L.reshape(error, [T])
+            before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)
         x = L.reshape(
             conv(L.reshape(sums, [T // 32, 32]), inner) * L.expand_dims(before, 1) - L.expand_dims(shift, 1), [T]
         )
@@ -119,7 +135,7 @@ def decode_kernel(
         x = x * after
         line = L.expand_dims(arange(T // 32, of_rows(outer)), 1)
         x = L.where((column == 0) & (line == 0), x - limit, x)
-    else:
+    elif not SCALED:
         x = x * L.expand_dims(conv(after, of_rows(outer)), 1)
         begins = conv(begins_block(row, rest, LOG, TAIL), of_rows(outer))
         x = L.where((column == 0) & L.expand_dims(begins, 1), x - L.expand_dims(conv(limit, of_rows(outer)), 1), x)

@@ -91,7 +91,7 @@ def _quantize(x, chance, tables, clamp, WIDE: constexpr, KNOWN: constexpr):
 
 
 @jit
-def _quantize_pairs(even, odd, bits, phase, tables, clamp, BITS: constexpr, WIDE: constexpr, KNOWN: constexpr):
+def quantize_pairs(even, odd, bits, phase, tables, clamp, BITS: constexpr, WIDE: constexpr, KNOWN: constexpr):
     """(codes of pairs << 8, most significant first, errors of even and odd, clamped ones) of a quarter."""
     limit = clamp[0]
     beyond = exceeds(even, limit) + exceeds(odd, limit)
@@ -102,7 +102,7 @@ def _quantize_pairs(even, odd, bits, phase, tables, clamp, BITS: constexpr, WIDE
 
 
 @jit
-def _quarters(x, T: constexpr):
+def quarters(x, T: constexpr):
     """[T / 32, 16] as four of [T / 32, 4]: few coordinates at a time, so that they and what they need fit registers."""
     a, b = L.split(L.permute(L.reshape(x, [T // 32, 2, 2, 4]), (0, 3, 1, 2)))
     a0, a1 = L.split(a)
@@ -112,14 +112,14 @@ def _quarters(x, T: constexpr):
 
 
 @jit
-def _whole(x0, x1, x2, x3, T: constexpr):
-    """Inverse of _quarters."""
+def whole(x0, x1, x2, x3, T: constexpr):
+    """Inverse of quarters."""
     x = L.join(L.join(x0, x2), L.join(x1, x3))
     return L.reshape(L.permute(x, (0, 2, 3, 1)), [T // 32, 16])
 
 
 @jit
-def _store_codes(pairs, codes, first, rest, T: constexpr, BITS: constexpr, TAIL: constexpr):
+def store_codes(pairs, codes, first, rest, T: constexpr, BITS: constexpr, TAIL: constexpr):
     """Store codes of pairs, int32[T / 32, 16], as a bit stream."""
     pairs = L.reshape(pairs >> 8, [T // 2])
     if BITS == 8:
@@ -132,7 +132,7 @@ def _store_codes(pairs, codes, first, rest, T: constexpr, BITS: constexpr, TAIL:
         if BITS == 2:
             _store_bytes(fours, codes + first // 4, rest // 4, T, T // 4, 1, TAIL)
         else:
-            a, b = L.split(L.reshape(fours, [T // 8, 2]))
+            a, b = L.split(L.reshape(fours if BITS < 4 else fours.to(L.int64), [T // 8, 2]))
             eights = (a << (4 * BITS)) | b
             _store_bytes(eights, codes + first // 8 * BITS, rest // 8 * BITS, T, T // 8, BITS, TAIL)
 
@@ -189,21 +189,21 @@ def encode_kernel(
         factor = L.expand_dims(factor, 1)
         limit, step = L.load(at, used, 0.0), L.load(at + 1, used, 0.0)
         scale, half = L.load(at + 2, used, 0.0), L.load(at + 3, used, 0.0)
-    bits0, bits1, bits2, bits3 = _quarters(rounding_words(key, first, T), T)
+    bits0, bits1, bits2, bits3 = quarters(rounding_words(key, first, T), T)
     even, odd = L.split(L.reshape(conv(x, flat(T, 0)), [T // 32, 16, 2]))
-    even0, even1, even2, even3 = _quarters(even, T)
-    odd0, odd1, odd2, odd3 = _quarters(odd, T)
+    even0, even1, even2, even3 = quarters(even, T)
+    odd0, odd1, odd2, odd3 = quarters(odd, T)
     phase = key_word(key, 5)
     entries += L.load(key + 6)  # from memory, so that the address stays in registers
     tables, clamp = (entries, values, known), (limit, step, scale, half, factor)
-    codes0, even0, odd0, beyond0 = _quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE, KNOWN)
-    codes1, even1, odd1, beyond1 = _quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE, KNOWN)
-    codes2, even2, odd2, beyond2 = _quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, KNOWN)
-    codes3, even3, odd3, beyond3 = _quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, KNOWN)
+    codes0, even0, odd0, beyond0 = quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE, KNOWN)
+    codes1, even1, odd1, beyond1 = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE, KNOWN)
+    codes2, even2, odd2, beyond2 = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, KNOWN)
+    codes3, even3, odd3, beyond3 = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, KNOWN)
     L.atomic_add(clamped, L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64))
-    _store_codes(_whole(codes0, codes1, codes2, codes3, T), codes, first, rest, T, BITS, TAIL)
-    even = _whole(even0, even1, even2, even3, T)
-    odd = _whole(odd0, odd1, odd2, odd3, T)
+    store_codes(whole(codes0, codes1, codes2, codes3, T), codes, first, rest, T, BITS, TAIL)
+    even = whole(even0, even1, even2, even3, T)
+    odd = whole(odd0, odd1, odd2, odd3, T)
     if KEEP:
         # A masked store and no branch: the compiler would sink the errors behind it, with all that they are made of.
         kept = L.load(keep) * T

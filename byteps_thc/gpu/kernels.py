@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byteps_thc.compressor import LARGEST_NORM
+from byteps_thc.compressor import LARGEST_NORM, SCALE_GROUP
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gpu import lookup_sum as sums_of
 from byteps_thc.gpu import packing
+from byteps_thc.gpu import requantize as requantizing
 from byteps_thc.gpu.decode import decode_kernel
 from byteps_thc.gpu.encode import RANGES_WARPS, encode_kernel, ranges_kernel
 from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.launch import Launcher
 from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, WARP_COORDINATES
 from byteps_thc.gpu.norms import norms_kernel
-from byteps_thc.gpu_limits import GPU_CODE_BITS
 from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
@@ -42,6 +42,8 @@ _encode = Launcher(encode_kernel, **_EXACT, **register_limit())
 _decode = Launcher(decode_kernel, **_EXACT, **register_limit())
 _lookup_words = Launcher(sums_of.lookup_words_kernel, **_EXACT)
 _lookup_sum = Launcher(sums_of.lookup_sum_kernel, **_EXACT)
+_requantize = Launcher(requantizing.requantize_kernel, **_EXACT)
+_expand = Launcher(requantizing.expand_kernel, **_EXACT)
 _pack_rows = Launcher(packing.pack_rows_kernel, **_EXACT)
 _pack = Launcher(packing.pack_kernel, **_EXACT)
 _unpack_rows = Launcher(packing.unpack_rows_kernel, **_EXACT)
@@ -121,13 +123,16 @@ def decode(
     sum_bits: int | None = None,
     known: Tensor | None = None,
     workers: int = 0,
+    most: int | None = None,
 ) -> None:
     """out[n] = average gradient of aggregate[P], uint8 or uint16 as value_bits says.
 
     sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)]. known: float32
-    [2, 16], KnownErrors.sum, subtracted from the sums of chunks with `workers` contributions.
+    [2, 16], KnownErrors.sum, subtracted from the sums of chunks with `workers` contributions. most: the aggregate and,
+    in the place of contributions, scales are those of expand(), of sums that were at most so large.
     """
-    scalars = (threshold, float(granularity), codes_per_chunk, workers)
+    scaled = most is not None
+    scalars = (threshold, float(granularity), float(most or 0), codes_per_chunk, workers)
     words = sum_bits is not None and aggregate.data_ptr() % 4 == 0
     if words:
         aggregate = aggregate.view(torch.int32)
@@ -136,7 +141,14 @@ def decode(
         out.numel(),
         rotation_block,
         (aggregate, contributions, max_norms, out, key, max_norms if known is None else known, *scalars),
-        (sum_bits or 0, words, value_bits == 8, contributions.numel() > 1, known is not None),
+        (
+            sum_bits or 0,
+            words,
+            value_bits == 8 and not scaled,
+            contributions.numel() > 1 and not scaled,
+            SCALE_GROUP * scaled,
+            known is not None,
+        ),
     )
 
 
@@ -154,6 +166,35 @@ def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
         return
     arguments = (codes, table.integers, sums, count, stride, shards)
     _lookup_sum(-(-count // sums_of.TILE), arguments, (table.bits,), sums_of.WARPS)
+
+
+def requantize(
+    sums: Tensor, codes: Tensor, scales: Tensor, *, table: DeviceTable, key: Tensor, first: int, most: int
+) -> None:
+    """codes[code_bytes(count, bits)] and scales[groups], uint16, of sums[count], uint8 or uint16, a multiple of 64.
+
+    table: of those codes. key: of the partition, with the domain of requantizing. first: where in the partition the
+    sums begin, a multiple of SCALE_GROUP. most: granularity * workers of the sums. See requantize.requantize_kernel.
+    """
+    count = sums.numel()
+    arguments = (sums, codes, scales, table.entries, table.values, key, first, count, most, float(table.granularity))
+    warps = requantizing.TILE // WARP_COORDINATES
+    _requantize(-(-count // requantizing.TILE), arguments, (table.bits, table.wide), warps)
+
+
+def expand(shards: Tensor, values: Tensor, scales: Tensor, *, table: DeviceTable) -> None:
+    """values[codes], uint8, and scales[codes / SCALE_GROUP], uint16, of what the ranks have requantized.
+
+    shards: uint8[ranks, bytes], 4-byte aligned, of each as many codes, whole groups, and behind them their scales.
+    """
+    ranks, size = shards.shape
+    count = values.numel() // ranks
+    code_bytes = count * table.bits // 8
+    words = shards.view(torch.int32)
+    sent = shards.view(-1)[code_bytes:].view(torch.uint16)
+    tiles = -(-count // (32 * requantizing.ROWS))
+    arguments = (words, sent, table.integers, values, scales, size // 4, tiles, count // 32)
+    _expand(ranks * tiles, arguments, (table.bits,), requantizing.WARPS)
 
 
 def pack(numbers: Tensor, packed: Tensor, *, bits: int) -> None:
@@ -191,12 +232,6 @@ def check_rotation_block(rotation_block: int) -> None:
         raise ConfigurationError(
             f"rotation_block {rotation_block} is too large for the GPU kernels: use at most {MAX_TILE}"
         )
-
-
-def check_bits(bits: int) -> None:
-    """Raise ConfigurationError for widths of codes that no kernel packs."""
-    if bits not in GPU_CODE_BITS:
-        raise ConfigurationError(f"the GPU kernels have no codes of {bits} bits: use {GPU_CODE_BITS}")
 
 
 def _for_tiles(

@@ -116,7 +116,7 @@ class Encode(Operator):
     @override
     def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
         codes, kept, clamped = outputs
-        table = _for_device(self.table, self.threshold, kernels)
+        table = _for_device(self.table, self.threshold)
         ranges = self.gradient.new_empty(self.norms.numel(), 4, dtype=torch.float32)
         energy = self.gradient.new_empty(1, dtype=torch.float64)
         kernels.clamp_ranges(self.norms, self.max_norms, ranges, kept, clamped, energy, table=table)
@@ -160,7 +160,7 @@ class LookupSum(Operator):
 
     @override
     def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
-        table = _for_device(self.table, 1.0, kernels)
+        table = _for_device(self.table, 1.0)
         if outputs[0].numel():
             kernels.lookup_sum(self.codes, outputs[0], table=table)
 
@@ -248,7 +248,7 @@ class Decode(Operator):
 
     @override
     def on_device(self, outputs: list[Tensor], kernels: Any) -> None:
-        table = _for_device(self.table, self.threshold, kernels)
+        table = _for_device(self.table, self.threshold)
         dtype = torch.from_numpy(everybody(self.workers)).dtype
         # Filled and not copied: a CUDA graph may record it.
         contributions = torch.full((1,), self.workers, dtype=dtype, device=self.aggregate.device)
@@ -278,8 +278,7 @@ def _values(table: list[Tensor]) -> Any:
     return table[0].numpy().astype(np.uint16)
 
 
-def _for_device(table: list[Tensor], threshold: float, kernels: Any) -> DeviceTable:
-    kernels.check_bits(code_bits_of(table))
+def _for_device(table: list[Tensor], threshold: float) -> DeviceTable:
     return device_table(table, float(np.float32(threshold)))
 
 

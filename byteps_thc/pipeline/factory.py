@@ -58,11 +58,6 @@ def collective_engine(
     device = _agreed_device(exact, "collective", process_group, config, policy, gradients_on)
     resolved = resolve_among_ranks(config, policy.collective, workers)  # on all ranks or none
     require_same_table(exact, resolved)
-    if device is not None and resolved.down is not None:
-        raise ConfigurationError(
-            "down_bits and total_bits have no GPU kernels yet, which requantize sums: leave them out, or use "
-            'CompressionPolicy(kernels="host")'
-        )
     if device is not None:
         compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
         on_device = open_device_communicator(process_group, policy.deadline_s)

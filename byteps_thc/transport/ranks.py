@@ -25,7 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import U8, U16, everybody, value_dtype
+from byteps_thc.arrays import everybody, value_dtype
 from byteps_thc.compressor import scale_groups
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.transport.communicator import Communicator, Waitable
@@ -56,6 +56,12 @@ class SumKernels(Protocol):
     def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
         """Write sums as a stream of sum_bits each, uint8."""
 
+    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
+        """Write what decode() takes of requantized sums: table values, uint8, and scales, uint16, of all shards.
+
+        shards: uint8[ranks, bytes]: of each its codes, then its scales, then zeros.
+        """
+
 
 class HostSums(SumKernels):
     """In host memory. pool: threads that sum; None: the calling one."""
@@ -78,11 +84,14 @@ class HostSums(SumKernels):
         """Write what pack_sums() has packed."""
         _core.unpack(packed.numpy(), sums, bits=self._sum_bits, pool=self._pool)
 
-    def look_up(self, codes: Tensor, values: npt.NDArray[np.uint8]) -> None:
-        """Write the table values of requantized sums."""
-        down = self._resolved.down
+    @override
+    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
+        down, ranks = self._resolved.down, len(shards)
         assert down is not None
-        _core.lookup_sum(codes.numpy(), down.array, values, bits=down.bits, add=False, pool=self._pool)
+        for shard, own, limits in zip(shards, values.view(ranks, -1), scales.view(ranks, -1), strict=True):
+            end = own.numel() * down.bits // 8
+            _core.lookup_sum(shard[:end].numpy(), down.array, own.numpy(), bits=down.bits, add=False, pool=self._pool)
+            limits.copy_(shard[end : end + limits.nbytes].view(torch.uint16))
 
 
 class RanksTransport(Transport):
@@ -198,7 +207,11 @@ class RanksTransfer(Transfer):
 
     @override
     def aggregate(self) -> tuple[Any, Any]:
-        return self.room.aggregate, None
+        room, codes = self.room, self.layout.codes
+        if not self.layout.scales_at:
+            return room.aggregate, None
+        self._transport.sums.expand(room.aggregate, room.values, room.scales)
+        return room.values[:codes], room.scales[: scale_groups(codes)]
 
 
 class HostRanksTransfer(RanksTransfer):
@@ -213,10 +226,10 @@ class HostRanksTransfer(RanksTransfer):
         self._words = torch.zeros(norms, dtype=torch.int32)
         self._norms = self._words.numpy().view(np.float32)
         self._contributions = everybody(resolved.workers)
-        unpacks = packs_sums(resolved) and not transport.sharded
-        dtype = np.uint8 if resolved.down is not None else value_dtype(resolved.value_bits)
-        self._unpacked = np.zeros(layout.workers * layout.shard_codes, dtype) if unpacks else None
-        self._scales = np.zeros(layout.workers * scale_groups(layout.shard_codes) if layout.scales_at else 0, np.uint16)
+        unpacks = packs_sums(resolved) and not layout.scales_at and not transport.sharded
+        self._unpacked = (
+            np.zeros(layout.workers * layout.shard_codes, value_dtype(resolved.value_bits)) if unpacks else None
+        )
 
     @override
     def send_norms(self, norms: Any) -> None:
@@ -225,11 +238,12 @@ class HostRanksTransfer(RanksTransfer):
 
     @override
     def aggregate(self) -> tuple[Any, Any]:
+        if self.layout.scales_at:
+            values, scales = super().aggregate()
+            return values.numpy(), scales.numpy()
         if self._unpacked is None:
             return self.room.aggregate.numpy(), self._contributions
         assert isinstance(self._transport.sums, HostSums)
-        if self.layout.scales_at:
-            return self._requantized(self._transport.sums, self._unpacked)
         self._transport.sums.unpack_sums(self.room.gathered, self._unpacked)
         return self._unpacked[: self.layout.codes], self._contributions
 
@@ -237,17 +251,3 @@ class HostRanksTransfer(RanksTransfer):
     def _requantize(self, requantize: Requantize, room: SumRoom) -> None:
         codes, scales = self.layout.parts(room.packed)
         requantize(room.sums.numpy(), codes.numpy(), scales.numpy())
-
-    def _requantized(self, sums: HostSums, values: U8) -> tuple[U8, U16]:
-        """Return the table values and the scales of all shards, without what is behind the last code."""
-        shards = zip(
-            self.room.aggregate,
-            np.split(values, self.layout.workers),
-            np.split(self._scales, self.layout.workers),
-            strict=True,
-        )
-        for shard, own_values, own_scales in shards:
-            codes, scales = self.layout.parts(shard)
-            sums.look_up(codes, own_values)
-            own_scales[:] = scales.numpy()
-        return values[: self.layout.codes], self._scales[: scale_groups(self.layout.codes)]

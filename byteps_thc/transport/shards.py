@@ -80,7 +80,8 @@ class SumRoom:
 
     sent: workers * shard_bytes, with `codes` at its beginning; received: as much, [workers, shard_bytes]. sums: of the
     own shard. packed: the same as they travel. gathered: of all shards, workers * sum_bytes; aggregate: what decode()
-    takes of it, or of the sums where they do not travel; of requantized ones uint8[workers, sum_bytes].
+    takes of it, or of the sums where they do not travel; of requantized ones uint8[workers, sum_bytes],
+    and values, scales: what decode() takes of that, uint8 and uint16 of all shards.
     """
 
     sent: Tensor
@@ -90,6 +91,8 @@ class SumRoom:
     packed: Tensor
     gathered: Tensor
     aggregate: Tensor
+    values: Tensor
+    scales: Tensor
 
 
 class Workspace:
@@ -117,13 +120,15 @@ class Workspace:
         all_codes = workers * layout.shard_bytes
         sums_bytes = layout.shard_codes * resolved.value_bits // 8
         sizes = [all_codes, all_codes, sums_bytes, layout.sum_bytes if packs else 0, workers * layout.sum_bytes]
+        expanded = workers * layout.shard_codes if layout.scales_at else 0
+        sizes += [expanded, scale_groups(expanded) * _SCALE_BYTES]
         rooms = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
         if self._memory.numel() < sum(rooms):
             self._memory = self._memory.new_zeros(sum(rooms))
             for known, room in self._rooms.items():
                 vars(room).update(vars(self._cut(known)))
         starts = itertools.accumulate([0, *rooms[:-1]])
-        sent, received, sums, packed, gathered = (
+        sent, received, sums, packed, gathered, values, scales = (
             self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)
         )
         if layout.scales_at:
@@ -134,7 +139,10 @@ class Workspace:
             packed = sums
             aggregate = self._numbers(gathered if layout.sum_bytes else sums)[: layout.codes]
         received = received.view(workers, layout.shard_bytes)
-        return SumRoom(sent, sent[: layout.code_bytes], received, self._numbers(sums), packed, gathered, aggregate)
+        return SumRoom(
+            sent, sent[: layout.code_bytes], received, self._numbers(sums), packed, gathered, aggregate, values,
+            scales.view(torch.uint16),
+        )  # fmt: skip
 
     def _numbers(self, memory: Tensor) -> Tensor:
         return memory if self._resolved.value_bits == 8 else memory.view(torch.uint16)

@@ -1,7 +1,7 @@
 """Error of the average gradient: stratified rounding, with the tables chosen for it, against independent rounding.
 
-And sums among ranks, exact and requantized, in the first step. And what is left
-where the known part of the rounding is subtracted (ThcConfig.subtract_rounding), by the same table.
+And what is left where the known part of the rounding is subtracted (ThcConfig.subtract_rounding), by the same table.
+And sums among ranks, exact and requantized, in the first step.
 
 With rounding="independent" and 4-bit codes every bit is as before stratified rounding came. Both average the same
 gradients in one run, in one process, with as many bytes. NMSE: |average - exact average|^2 / |exact average|^2.
@@ -169,7 +169,8 @@ def main() -> None:
     Console(width=140).print(table)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps([asdict(row) for row in (*rows, *ranks)], indent=1) + "\n")
+        result = {"rows": [asdict(row) for row in rows], "ranks": [asdict(row) for row in ranks]}
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Kernels against memcpy, numpy and plain torch, one thread, one partition of 2^20 coordinates; and two threads.
 
+Codes have four bits unless a row says otherwise; those of five and six bits are compared with them, too.
+
 Two memory regimes: "cache" reuses the same buffers, which then live in the last-level cache; "stream" walks over 64
 partitions (256 MiB), as the gradients of a model do. Two threads are measured against one on one large gradient.
 
@@ -12,6 +14,7 @@ import argparse
 import functools
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +29,10 @@ BLOCK = 8192
 STREAM_PARTITIONS = 64
 LARGE = 25 << 20
 TABLE = LookupTable.paper()
-VALUES = np.array(TABLE.values, np.uint16)
-THRESHOLD = TABLE.threshold
+#: Tables of more bits, and how many times as long as with four bits encoding may take.
+WIDER = ((LookupTable.solve(5, 255, Fraction(1, 128)), 1.3), (LookupTable.solve(6, 255, Fraction(1, 512)), 1.6))
+#: The same for lookup_sum.
+WIDER_SUM = 3
 KEY = {"seed": 7, "tensor": 1, "round": 2}
 
 
@@ -40,10 +45,16 @@ class Buffers:
         self.copy = np.zeros_like(self.gradient)
         self.residual = np.zeros(coordinates, np.float32)
         self.norms = np.zeros(coordinates // BLOCK, np.float32)
-        self.codes = np.zeros(_core.code_bytes(coordinates, TABLE.bits), np.uint8)
         self.aggregate = np.zeros(coordinates, np.uint8)
         self.average = np.zeros(coordinates, np.float32)
         self.contributions = np.ones(coordinates // 1024, np.uint8)
+        self.use(TABLE)
+
+    def use(self, table: LookupTable) -> None:
+        """Encode with this table from now on."""
+        self.table = table
+        self.values = np.array(table.values, np.uint16)
+        self.codes = np.zeros(_core.code_bytes(self.gradient.size, table.bits), np.uint8)
         self.encode()
         self.write_sum()
 
@@ -59,15 +70,16 @@ class Buffers:
     def _encode(self, residual: np.ndarray | None) -> None:
         _core.block_norms(self.gradient, residual, self.norms, rotation_block=BLOCK, pool=self.pool)
         _core.encode(
-            self.gradient, residual, self.norms, self.codes, rotation_block=BLOCK, values=VALUES, bits=TABLE.bits,
-            threshold=THRESHOLD, domain=1, phase=0x8000, keep_error=residual is not None, pool=self.pool, **KEY,
+            self.gradient, residual, self.norms, self.codes, rotation_block=BLOCK, values=self.values,
+            bits=self.table.bits, threshold=self.table.threshold,
+            domain=1, phase=0x8000, keep_error=residual is not None, pool=self.pool, **KEY,
         )  # fmt: skip
 
     def write_sum(self) -> None:
-        _core.lookup_sum(self.codes, VALUES, self.aggregate, bits=TABLE.bits, add=False)
+        _core.lookup_sum(self.codes, self.values, self.aggregate, bits=self.table.bits, add=False)
 
     def add_sum(self) -> None:
-        _core.lookup_sum(self.codes, VALUES, self.aggregate, bits=TABLE.bits, add=True)
+        _core.lookup_sum(self.codes, self.values, self.aggregate, bits=self.table.bits, add=True)
 
     def numpy_add(self) -> None:
         np.add(self.copy, self.gradient, out=self.copy)
@@ -75,9 +87,13 @@ class Buffers:
     def decode(self) -> None:
         _core.decode(
             self.aggregate, self.contributions, self.norms, self.average, coordinates=self.average.size,
-            codes_per_chunk=1024, rotation_block=BLOCK, granularity=TABLE.granularity, threshold=THRESHOLD,
-            pool=self.pool, **KEY,
+            codes_per_chunk=1024, rotation_block=BLOCK, granularity=self.table.granularity,
+            threshold=self.table.threshold, pool=self.pool, **KEY,
         )  # fmt: skip
+
+    def decode_codes(self) -> None:
+        self.write_sum()
+        self.decode()
 
 
 def turns(buffers: list[Buffers], method: Callable[[Buffers], None]) -> Callable[[], None]:
@@ -86,26 +102,44 @@ def turns(buffers: list[Buffers], method: Callable[[Buffers], None]) -> Callable
     return lambda: method(next(cycle))
 
 
-def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
-    """The rows of one memory regime."""
-    methods = (
-        Buffers.memcpy,
-        Buffers.encode,
-        Buffers.encode_with_feedback,
-        Buffers.decode,
-        Buffers.add_sum,
-        Buffers.numpy_add,
-    )
-    # One kernel at a time, so that in the cache regime each finds its own buffers there.
+def medians(buffers: list[Buffers], methods: tuple[Callable[[Buffers], None], ...], repeats: int) -> dict[str, float]:
+    """Median times by the names of methods."""
     us = {}
+    # One kernel at a time, so that in the cache regime each finds its own buffers there.
     for method in methods:
         us |= medians_us({method.__name__: turns(buffers, method)}, repeats)
-    return [
+    return us
+
+
+def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
+    """The rows of one memory regime."""
+    kernels = (Buffers.encode, Buffers.encode_with_feedback, Buffers.decode, Buffers.decode_codes, Buffers.add_sum)
+    us = medians(buffers, (Buffers.memcpy, *kernels, Buffers.numpy_add), repeats)
+    rows = [
         at_least(f"lookup_sum, 2^20 codes ({regime})", us["add_sum"], "numpy.add fp32", us["numpy_add"], 8),
         at_most(f"encode, 2^20 floats ({regime})", us["encode"], "memcpy 4 MiB", us["memcpy"], 3),
         compared(f"encode with error feedback ({regime})", us["encode_with_feedback"], "memcpy 4 MiB", us["memcpy"]),
         at_most(f"decode, 2^20 floats ({regime})", us["decode"], "memcpy 4 MiB", us["memcpy"], 2),
     ]
+    for table, encode_factor in WIDER:
+        for one in buffers:
+            one.use(table)
+        wider = medians(buffers, kernels, repeats)
+        bits = f"{table.bits} bits ({regime})"
+        rows += [
+            compared(f"lookup_sum, {bits}", wider["add_sum"], "numpy.add fp32", us["numpy_add"]),
+            compared(f"encode, {bits}", wider["encode"], "memcpy 4 MiB", us["memcpy"]),
+            compared(
+                f"encode with error feedback, {bits}", wider["encode_with_feedback"], "memcpy 4 MiB", us["memcpy"]
+            ),
+            compared(f"lookup and decode of codes, {bits}", wider["decode_codes"], "memcpy 4 MiB", us["memcpy"]),
+            at_most(f"lookup_sum, {bits}", wider["add_sum"], "4 bits", us["add_sum"], WIDER_SUM),
+            at_most(f"encode, {bits}", wider["encode"], "4 bits", us["encode"], encode_factor),
+            compared(f"lookup and decode of codes, {bits}", wider["decode_codes"], "4 bits", us["decode_codes"]),
+        ]
+    for one in buffers:
+        one.use(TABLE)
+    return rows
 
 
 def against_torch(buffers: Buffers) -> Row:
@@ -116,8 +150,8 @@ def against_torch(buffers: Buffers) -> Row:
     aggregate = torch.from_numpy(buffers.aggregate)
 
     def torch_both() -> None:
-        _, norms = torch_baseline.encode(gradient, signs, table, THRESHOLD, BLOCK)
-        torch_baseline.decode(aggregate, 1, norms, signs, float(TABLE.granularity), THRESHOLD, BLOCK)
+        _, norms = torch_baseline.encode(gradient, signs, table, TABLE.threshold, BLOCK)
+        torch_baseline.decode(aggregate, 1, norms, signs, float(TABLE.granularity), TABLE.threshold, BLOCK)
 
     def own_both() -> None:
         buffers.encode()

@@ -44,8 +44,10 @@ TEST_P(LookupSum, AddsTableValues) {
 
 TEST_P(LookupSum, AddsAMillionTableValues) {
   use_instruction_set(GetParam());
-  check_sums<std::uint8_t>(uneven_table(4), (std::size_t{1} << 20) + 77, 3);
-  check_sums<std::uint16_t>(uneven_table(4, 60), (std::size_t{1} << 20) + 77, 3);
+  for (const unsigned bits : {4U, 5U, 6U}) {
+    check_sums<std::uint8_t>(uneven_table(bits), (std::size_t{1} << 20) + 77, 3);
+    check_sums<std::uint16_t>(uneven_table(bits, 60), (std::size_t{1} << 20) + 77, 3);
+  }
 }
 
 std::vector<std::uint8_t> in_network_order(const std::vector<float>& norms) {

@@ -33,8 +33,9 @@ Quantized run_quantize(const Kernels& kernels, const std::vector<float>& x, cons
 
 TEST_P(Quantization, EqualsNaiveForAllBitsAndSizes) {
   for (const unsigned bits : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U}) {
-    // Grids inside and outside the limit of the register tables.
-    for (const LookupTable& table : {identity_table(bits), uneven_table(bits), uneven_table(bits, 40)}) {
+    // Grids of every kind of lookup: a byte per point, cells of one and more points, a word per point, any.
+    for (const LookupTable& table : {identity_table(bits), uneven_table(bits), uneven_table(bits, 2),
+                                     uneven_table(bits, 3), uneven_table(bits, 40)}) {
       for (const std::size_t size : kSizes) {
         SCOPED_TRACE(std::to_string(bits) + " bits, g " + std::to_string(table.granularity()) + ", size " +
                      std::to_string(size));
@@ -69,8 +70,10 @@ TEST_P(Quantization, EqualsNaiveForAMillionCoordinates) {
   const BlockLayout layout(std::size_t{1} << 20, kDefaultRotationBlock);
   const std::vector<float> x = normal_floats(layout.padded());
   const std::vector<float> norms(layout.blocks(), 1.0F);
-  expect_same<Quantized>(
-      [&](const Kernels& kernels) { return run_quantize(kernels, x, norms, layout, uneven_table(4), true); });
+  for (const LookupTable& table : {uneven_table(4), uneven_table(5, 4), uneven_table(6, 2)}) {
+    expect_same<Quantized>(
+        [&](const Kernels& kernels) { return run_quantize(kernels, x, norms, layout, table, true); });
+  }
 }
 
 TEST_P(Quantization, EqualsNaiveForExtremeNorms) {
@@ -93,7 +96,8 @@ TEST_P(Quantization, EqualsNaiveAroundTheLimit) {
   constexpr std::size_t kSize = 8192;
   const BlockLayout layout(kSize, kSize);
   for (const LookupTable& table : {identity_table(4), uneven_table(4), uneven_table(4, 2), short_table(4, 7),
-                                   short_table(4, 1), short_table(8, 100)}) {
+                                   short_table(4, 1), short_table(8, 100), uneven_table(5), uneven_table(5, 33),
+                                   uneven_table(6, 2), uneven_table(8), identity_table(6), identity_table(8)}) {
     for (const float norm : {1.0F, 0.7F, 1e-20F, 12345.678F}) {
       std::vector<float> x(kSize);
       for (std::size_t i = 0; i < kSize; ++i) {

@@ -6,6 +6,7 @@ check runs and prints a line; fails with the checks that failed.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -64,7 +65,20 @@ else:
             "steps": 2,
         },
     ]
-CASES = [{"policy": {}, "steps": 3, "sizes": _SIZES} | case for case in CASES]
+_REQUANTIZED = _SMALL | {"bits": 5, "down_bits": 6}
+REQUANTIZED: list[dict[str, Any]] = [
+    {"name": "requantized sums", "thc": _REQUANTIZED},
+    {
+        "name": "requantized sums of 16 bits, pieces that end within a group, no error feedback",
+        "thc": {"rotation_block": 64, "partition_bytes": 1 << 11, "total_bits": 14, "error_feedback": False},
+        "sizes": [[1100], [9]],
+        "not_finite": [[1, 1, 0]],
+        "steps": 2,
+    },
+]
+CASES, REQUANTIZED = (
+    [{"policy": {}, "steps": 3, "sizes": _SIZES} | case for case in cases] for cases in (CASES, REQUANTIZED)
+)
 
 
 #: What a compressed buffer does between its collectives.
@@ -261,11 +275,11 @@ def check_recorded(rank: int) -> None:
     assert figures.clamped_fraction == others.clamped_fraction, (figures, others)
 
 
-def check_host_calls(rank: int) -> None:
+def check_host_calls(rank: int, thc: dict[str, Any], wanted: dict[str, int]) -> None:
     """What one rank calls for a buffer of three pieces: the host's time on a GPU is that of its calls."""
-    counts = {}
+    counts, averages = {}, []
     for name, record in {"plain": None, "recorded": Counted(record_calls)}.items():
-        case = CASES[0] | {"record": record, "sizes": [[1100, 30, 1500]], "thc": {**_SMALL, "partition_bytes": 1 << 12}}
+        case = CASES[0] | {"record": record, "sizes": [[1100, 30, 1500]], "thc": {**thc, "partition_bytes": 1 << 12}}
         engine, other = engines(case)
         other.close()
         places = places_of(case)
@@ -276,8 +290,10 @@ def check_host_calls(rank: int) -> None:
             [buffer] = buffers_of(case, places)
             engine.all_reduce(buffer).wait()
         counts[name] = Counter(calls)
+        averages.append(places[0])
+    same("average of a round that is replayed", *reversed(averages))
     totals = {name: count.total() for name, count in counts.items()}
-    assert totals == {"plain": 30, "recorded": 18}, counts
+    assert totals == wanted, counts
 
 
 def run_checks(checks: dict[str, Callable[[], None]]) -> dict[str, str]:
@@ -296,24 +312,32 @@ def run_checks(checks: dict[str, Callable[[], None]]) -> dict[str, str]:
 def run(rank: Rank) -> dict[str, str]:
     if ON_GPU:
         torch.cuda.set_device(0)
+    number, requantized = rank.rank, rank.settings["requantized"]
     checks: dict[str, Callable[[], None]] = {
-        case["name"]: lambda case=case: check_case(rank.rank, case)  # type: ignore[misc]
-        for case in CASES
+        case["name"]: lambda case=case: check_case(number, case)  # type: ignore[misc]
+        for case in (REQUANTIZED if requantized else CASES)
     }
-    checks["checkpoint"] = lambda: check_checkpoint(rank.rank)
-    checks["skipped step"] = lambda: check_skipped_step(rank.rank)
-    checks["recorded"] = lambda: check_recorded(rank.rank)
-    if not ON_GPU:
-        checks["host calls"] = lambda: check_host_calls(rank.rank)
+    if not requantized:
+        checks["checkpoint"] = lambda: check_checkpoint(number)
+        checks["skipped step"] = lambda: check_skipped_step(number)
+        checks["recorded"] = lambda: check_recorded(number)
+    if not ON_GPU and rank.ranks == 2:
+        calls = {"plain": 32, "recorded": 18} if requantized else {"plain": 30, "recorded": 18}
+        checks["host calls"] = lambda: check_host_calls(number, _REQUANTIZED if requantized else _SMALL, calls)
     return run_checks(checks)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requantized", type=int, default=0, help="as many ranks, which requantize sums; 0: the rest")
+    requantized: int = parser.parse_args().requantized
+    ranks, cases = requantized or 2, REQUANTIZED if requantized else CASES
+    settings = {"requantized": bool(requantized)}
     with tempfile.TemporaryDirectory() as directory:
-        failures = run_ranks(Path(__file__), 2, Path(directory), timeout_s=DEADLINE_S)
+        failures = run_ranks(Path(__file__), ranks, Path(directory), settings=settings, timeout_s=DEADLINE_S)
     if any(failures):
-        sys.exit("\n".join(f"rank {rank}: {name}\n{text}" for rank in (0, 1) for name, text in failures[rank].items()))
-    print(f"same bits: {len(CASES)} cases of the device engine, checkpoints, skipped steps, replays")
+        sys.exit("\n".join(f"rank {i}: {name}\n{text}" for i in range(ranks) for name, text in failures[i].items()))
+    print(f"same bits: {len(cases)} cases of the device engine, checkpoints, skipped steps, replays")
 
 
 def rank_main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +51,10 @@ class Case:
     chunk: int | None = None
     sum_bits: int | None = None
     known: bool = False  # subtract what is known of the rounding
+
+
+#: (check, case), see check_cases()
+Cases = Callable[[], Iterator[tuple[Any, Case]]]
 
 
 class MismatchError(Exception):
@@ -211,6 +215,9 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_encode, Case(500, block=128, granularity=7)
     yield check_encode, Case(8192, infinite=True, broken_block=0)
     yield check_encode, Case(3 * 256 + 17, block=256, bits=8, granularity=255)
+    yield check_encode, Case(8192 + 64 + 5, bits=5, granularity=60, offset=1)
+    yield check_encode, Case(70, block=64, bits=6, granularity=400)
+    yield check_encode, Case(300, block=128, bits=7, granularity=200)
     yield check_decode, Case(2 * 8192)
     yield check_decode, replace(base, floats="fp16", offset=1, sum_bits=7)
     yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
@@ -229,6 +236,8 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_lookup_sum, Case(511, workers=300, value_bits=16, granularity=63, bits=3)
     yield check_lookup_sum, Case(8999, offset=1, bits=3, granularity=12)
     yield check_lookup_sum, Case(4096 + 8, workers=20, value_bits=16)
+    yield check_lookup_sum, Case(1024 + 72, bits=5, granularity=60)
+    yield check_lookup_sum, Case(1024 + 72, bits=6, granularity=2000, offset=1, value_bits=16)
     for bits in (1, 3, 7, 8, 12, 16):
         yield check_packing, Case(5003, bits=bits, value_bits=8 if bits <= 8 else 16, offset=bits % 2)
 
@@ -236,7 +245,7 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
 def large_cases() -> Iterator[tuple[Any, Case]]:
     yield from small_cases()
     for floats in FLOATS:
-        for bits, granularity in ((1, 3), (2, 9), (3, 12), (4, 30), (8, 255), (4, 600)):
+        for bits, granularity in ((1, 3), (2, 9), (3, 12), (4, 30), (5, 60), (6, 126), (7, 200), (8, 255), (4, 600)):
             yield check_encode, Case(5 * 8192 + 777, bits=bits, granularity=granularity, floats=floats)
     for log in range(6, 15):
         for offset in (0, 1):
@@ -256,13 +265,14 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
         yield check_packing, Case(100_003, bits=bits, value_bits=width, offset=bits % 3)
         yield check_packing, Case(1 << 17, bits=bits, value_bits=16)
         yield check_decode, Case(30_000, sum_bits=bits, value_bits=width, workers=60 if bits > 10 else 4)
-    for bits, granularity in ((1, 1), (2, 5), (3, 12), (4, 15), (8, 255)):
+    for bits, granularity in ((1, 1), (2, 5), (3, 12), (4, 15), (5, 60), (6, 126), (7, 200), (8, 255)):
         for workers in (1, 4, 33):
             yield check_lookup_sum, Case(100_003, bits=bits, granularity=granularity, workers=workers, value_bits=16)
     yield check_lookup_sum, Case(1 << 17, workers=8)
 
 
-def main() -> int:
+def check_cases(small: Cases, large: Cases) -> int:
+    """Check what the command line asks for; return what the program ends with."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--large", action="store_true")
@@ -271,7 +281,7 @@ def main() -> int:
     arguments = parser.parse_args()
     index, parts = map(int, arguments.part.split("/"))
     failed = count = 0
-    cases = [*(large_cases() if arguments.large else small_cases())]
+    cases = [*(large() if arguments.large else small())]
     for number, (check, case) in enumerate(cases):
         if arguments.only not in check.__name__ or number % parts != index:
             continue
@@ -288,4 +298,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check_cases(small_cases, large_cases))

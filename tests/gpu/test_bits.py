@@ -17,6 +17,14 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
 
 
 @pytest.mark.timeout(600)
+def test_kernels_of_requantized_sums_have_the_bits_of_the_reference(interpret: Callable[..., str]) -> None:
+    printed = interpret("requantize_bits.py")
+    assert "DIFFERENT" not in printed
+    for check in ("check_requantize", "check_expand", "check_decode"):
+        assert f"same bits: {check} " in printed
+
+
+@pytest.mark.timeout(600)
 def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callable[..., str]) -> None:
     assert "same bits" in interpret("compressor_bits.py")
 
@@ -31,6 +39,15 @@ def test_operators_have_the_bits_of_those_on_the_cpu(interpret: Callable[..., st
 def test_device_engine_goes_through_steps_as_the_engine_in_host_memory_does(interpret: Callable[..., str]) -> None:
     """Two ranks; the device engine's own logic is in tests/pipeline, too."""
     assert "same bits: 7 cases" in interpret("engine_bits.py")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_device_engine_requantizes_sums_as_the_engine_in_host_memory_does(
+    interpret: Callable[..., str], ranks: int
+) -> None:
+    assert "same bits: 2 cases" in interpret("engine_bits.py", "--requantized", f"{ranks}")
 
 
 @pytest.mark.timeout(600)

@@ -49,7 +49,7 @@ from byteps_thc.gpu import kernels
 launched = {launcher._kernel for launcher in vars(kernels).values() if isinstance(launcher, kernels.Launcher)}
 print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})
 """
-    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["10", "True"]
+    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["12", "True"]
 
 
 @pytest.mark.timeout(600)
@@ -70,9 +70,11 @@ def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> No
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 32)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills six registers of encode; of the one that subtracts two, for sm_90, too."""
+    """For sm_100 the compiler spills six registers of encode; for sm_90 of encode to 6 bits and, two, subtracting."""
+    subtracting = "encode, subtracting"
+    allowed = {("sm_90", "encode, 6 bits"): 24, ("sm_90", subtracting): 8, ("sm_100", subtracting): 8}
     for row in resources_of(run_python, arch):
-        assert row["stack_bytes"] <= (8 if row["kernel"] == "encode, subtracting" else stack_bytes), row
+        assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
         assert row["registers"] <= MAX_REGISTERS, row
         if row["kernel"].startswith(("encode", "decode")):
             assert row["instructions_per_coordinate"] <= 95, row
@@ -82,11 +84,15 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
-    """Without explicit layouts encode takes 119 instructions a coordinate there; NVIDIA's has 77."""
+    """Without explicit layouts encode takes 119 instructions a coordinate there; NVIDIA's has 77.
+
+    The one that subtracts takes 127, and more registers: half as many programs fit a processor.
+    """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
     for row in rows:
+        registers, instructions = (168, 127) if row["kernel"] == "encode, subtracting" else (MAX_REGISTERS, 125)
         assert row["stack_bytes"] == 0, row
-        assert row["registers"] <= MAX_REGISTERS, row
+        assert row["registers"] <= registers, row
         if row["kernel"].startswith(("encode", "decode")):
-            assert row["instructions_per_coordinate"] <= 125, row
+            assert row["instructions_per_coordinate"] <= instructions, row

@@ -13,6 +13,7 @@ from torch import Tensor
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor, _core
 from byteps_thc.arrays import everybody
+from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline import factory, kernels
 from byteps_thc.pipeline.flat_engine import FlatEngine
@@ -20,6 +21,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.thc_engines import device_engine
 from byteps_thc.transport.among_ranks import resolve_among_ranks
 from byteps_thc.transport.groups import open_communicator
+from byteps_thc.transport.ranks import HostSums
 
 
 class HostDeviceBatch:
@@ -45,7 +47,8 @@ class HostDeviceBatch:
             )
             for (name, span), size, at in zip(named, self.sizes, self._blocks, strict=True)
         ]
-        self.padded = sum(part.padded for part in self._parts)
+        self._padded = [padded_of(compressor, size) for size in self.sizes]
+        self.padded = sum(self._padded)
         self._round = 0
 
     def begin(self, round: int) -> None:
@@ -58,14 +61,28 @@ class HostDeviceBatch:
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
         assert self._parts[0].gradient is None or self._parts[0].gradient.ctypes.data == gradient.data_ptr()
         first = 0
-        for i, (part, at) in enumerate(zip(self._parts, self._blocks, strict=True)):
+        for i, (part, at, size) in enumerate(zip(self._parts, self._blocks, self._padded, strict=True)):
             mine = self._compressor.encode(part, self.max_norms[at].numpy())
             codes[first : first + len(mine)].copy_(torch.from_numpy(mine))
-            first += len(mine)
+            first += size * self._compressor.table.bits // 8
             self.clamped[i] = part.clamped
             self.energy[i] = self.norms[at].double().square().sum()
             self.keep[i] = part.residual_kept or part.residual is None
         assert first == len(codes)
+
+    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
+        down = self._compressor.resolved.down
+        assert down is not None
+        first, start = self._compressor.worker * sums.numel(), 0
+        for part, size in zip(self._parts, self._padded, strict=True):
+            begin, end = max(start, first), min(start + part.padded, first + sums.numel())
+            if begin < end:
+                own = slice(begin - first, end - first)
+                self._compressor.requantize(
+                    part, sums[own].numpy(), codes[own.start * down.bits // 8 : own.stop * down.bits // 8].numpy(),
+                    scales[own.start // SCALE_GROUP :][: scale_groups(end - begin)].numpy(), first=begin - start,
+                )  # fmt: skip
+            start += size
 
     def decode(
         self,
@@ -76,6 +93,10 @@ class HostDeviceBatch:
         contributions: Tensor | None = None,
         codes_per_chunk: int | None = None,
     ) -> None:
+        if self._compressor.resolved.down is not None:
+            assert contributions is not None
+            self._decode_requantized(aggregate, contributions, out)
+            return
         assert contributions is None or len(self._parts) == 1
         resolved = self._compressor.resolved
         sums = aggregate
@@ -91,6 +112,20 @@ class HostDeviceBatch:
             self._compressor.decode(part, mine.numpy(), workers, out[span], codes_per_chunk=codes_per_chunk)
             first += part.padded
 
+    def _decode_requantized(self, values: Tensor, scales: Tensor, out: Tensor) -> None:
+        first = 0
+        assert values.numel() == self.padded
+        for part, span, size in zip(self._parts, self._spans, self._padded, strict=True):
+            mine, limits = values[first : first + part.padded], scales[first // SCALE_GROUP :]
+            self._compressor.decode(part, mine.numpy(), limits[: scale_groups(part.padded)].numpy(), out[span])
+            first += size
+
+
+def padded_of(compressor: Compressor, coordinates: int) -> int:
+    """See GpuCompressor.sizes()."""
+    padded = compressor.sizes(coordinates)[1]
+    return padded if compressor.resolved.down is None else scale_groups(padded) * SCALE_GROUP
+
 
 class HostDeviceCompressor:
     """See GpuCompressor."""
@@ -103,18 +138,19 @@ class HostDeviceCompressor:
         self.workers, self.worker = workers, worker
 
     def sizes(self, coordinates: int) -> tuple[int, int]:
-        return self._compressor.sizes(coordinates)
+        return self._compressor.sizes(coordinates)[0], padded_of(self._compressor, coordinates)
 
     def batch(self, named: list[tuple[str, slice]], residual: Tensor | None) -> HostDeviceBatch:
         return HostDeviceBatch(self._compressor, named, residual)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
-        table = self.resolved.table.array
-        for worker, mine in enumerate(codes):
-            _core.lookup_sum(mine.numpy(), table, sums.numpy(), bits=self.config.bits, add=worker > 0)
+        HostSums(self.resolved).lookup_sum(codes, sums)
 
     def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
-        _core.pack(sums.numpy(), packed.numpy(), bits=self.resolved.sum_bits)
+        HostSums(self.resolved).pack_sums(sums, packed)
+
+    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
+        HostSums(self.resolved).expand(shards, values, scales)
 
 
 def make_host_device_engine(

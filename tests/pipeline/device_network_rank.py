@@ -168,8 +168,8 @@ def losses(rank: Rank, job: int, **network: Any) -> dict[str, Any]:
 
 
 def refused(rank: Rank) -> str:
-    """The error when one rank alone wants what it cannot have: 5 bits, for which there is no kernel."""
-    config = CONFIG.model_copy(update={"bits": 5})
+    """The error when one rank alone wants what it cannot have: blocks that are too large for the kernels."""
+    config = CONFIG.model_copy(update={"rotation_block": 32768})
     policy = policy_of("device" if rank.rank == 1 else "auto")
     try:
         make_engine(group(), config, policy, NetworkConfig(rank.settings["servers"], job=40))

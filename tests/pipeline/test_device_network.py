@@ -62,4 +62,4 @@ def test_a_dead_server_is_an_error(reports: Reports) -> None:
 def test_what_one_rank_cannot_have_is_an_error_on_all(reports: Reports) -> None:
     for report in reports:
         assert "kernels is 'any' on rank 0, " in report["refused"]
-        assert "codes of 5 bits have no GPU kernel" in report["refused"]
+        assert "rotation_block 32768 is too large for the GPU kernels" in report["refused"]

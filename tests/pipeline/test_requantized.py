@@ -34,6 +34,11 @@ _CASES: list[dict[str, Any]] = [
     {"name": "float16", "thc": {"total_bits": 11}, "sizes": [[10_000, 12]], "dtype": "float16"},
     {"name": "bfloat16", "thc": {"total_bits": 11}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
     {"name": "three threads", "thc": {"total_bits": 11}, "policy": {"threads": 3}, "sizes": [[1_000_003]]},
+    {
+        "name": "pieces that end within a group",
+        "thc": {"partition_bytes": 1 << 11, "rotation_block": 64, "total_bits": 14},
+        "sizes": [[1100, 64]],
+    },
     {"name": "not finite", "thc": {"total_bits": 11}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 1, 0]]},
 ]
 CASES = [{"policy": {}, "steps": 2} | case for case in _CASES]
@@ -46,6 +51,13 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
+def on_device(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The same of three ranks with the engine for devices, on CPU tensors."""
+    cases = [case | {"device": True} for case in CASES]
+    return run_ranks(ENGINES, 3, tmp_path_factory.mktemp("device"), settings={"cases": cases})
+
+
+@pytest.fixture(scope="module")
 def of_front_ends(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What all ranks report of everything else."""
     return run_ranks(FRONT_ENDS, RANKS, tmp_path_factory.mktemp("front_ends"))
@@ -54,6 +66,13 @@ def of_front_ends(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, An
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_averages_equal_the_simulation(reports: list[dict[str, Any]], case: dict[str, Any]) -> None:
     check_case(case, [report[case["name"]] for report in reports])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_averages_of_the_device_engine_equal_the_simulation(
+    on_device: list[dict[str, Any]], case: dict[str, Any]
+) -> None:
+    check_case(case, [report[case["name"]] for report in on_device])
 
 
 @pytest.mark.parametrize("front_end", ["reducer", "ddp", "mesh"])

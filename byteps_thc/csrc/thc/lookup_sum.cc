@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "thc/bit_stream.h"
 #include "thc/byte_order.h"
 #include "thc/lookup_sum_naive.h"
 
@@ -12,147 +11,172 @@
 #define HWY_TARGET_INCLUDE "thc/lookup_sum.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "thc/code_vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using D8 = hn::ScalableTag<std::uint8_t>;
-using D16 = hn::ScalableTag<std::uint16_t>;
-using D32 = hn::ScalableTag<std::uint32_t>;
-using V8 = hn::Vec<D8>;
-using V16 = hn::Vec<D16>;
+using namespace code_vectors;
 
-/// One byte (0: lower, 1: upper) of up to 16 table values in every 128-bit block, for byte shuffles.
-HWY_INLINE V8 table_bytes(const LookupTable& table, unsigned byte) {
-  std::array<std::uint8_t, 16> bytes{};
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    bytes[i] = static_cast<std::uint8_t>(table.values()[i] >> (8 * byte));
+/// The bytes (0: lower, 1: upper) of the values of a table, repeated to kHeld bytes.
+template <std::size_t kHeld>
+HWY_INLINE std::array<std::uint8_t, kHeld> value_bytes(const LookupTable& table, unsigned byte) {
+  const auto values = table.values();  // 2^bits
+  std::array<std::uint8_t, kHeld> bytes;
+  for (std::size_t i = 0; i < kHeld; ++i) {
+    bytes[i] = static_cast<std::uint8_t>(values[i & (values.size() - 1)] >> (8 * byte));
   }
-  return hn::LoadDup128(D8(), bytes.data());
+  return bytes;
 }
 
-/// Lanes(D8) consecutive codes, one per byte.
-template <unsigned kBits>
-HWY_INLINE V8 load_codes(const std::uint8_t* packed) {
-  if constexpr (kBits == 4) {
-    const hn::Rebind<std::uint8_t, D16> half;
-    const V16 byte = hn::PromoteTo(D16(), hn::LoadU(half, packed));
-    const V16 second = hn::And(hn::ShiftLeft<8>(byte), hn::Set(D16(), 0x0f00));
-    return hn::BitCast(D8(), hn::Or(hn::ShiftRight<4>(byte), second));
-  } else {
-    static_assert(kBits == 2);
-    const hn::Rebind<std::uint8_t, D32> quarter;
-    const auto byte = hn::PromoteTo(D32(), hn::LoadU(quarter, packed));
-    const auto pairs = hn::Or(hn::ShiftRight<4>(byte), hn::ShiftLeft<16>(byte));
-    const auto ordered = hn::Or(hn::ShiftRight<2>(pairs), hn::ShiftLeft<8>(pairs));
-    return hn::BitCast(D8(), hn::And(ordered, hn::Set(D32(), 0x03030303)));
-  }
-}
-
-template <bool kAdd>
-HWY_INLINE void accumulate(V8 values, std::uint8_t* aggregate) {
-  const D8 d;
+template <bool kAdd, class D>
+HWY_INLINE void accumulate(D d, hn::Vec<D> values, hn::TFromD<D>* aggregate) {
   hn::StoreU(kAdd ? hn::Add(values, hn::LoadU(d, aggregate)) : values, d, aggregate);
 }
 
-template <bool kAdd>
-HWY_INLINE void accumulate(V16 values, std::uint16_t* aggregate) {
-  const D16 d;
-  hn::StoreU(kAdd ? hn::Add(values, hn::LoadU(d, aggregate)) : values, d, aggregate);
-}
+/// Permutes lanes of 64 bits so that interleaving, which works on blocks of 128 bits, gives lanes in order: the halves
+/// of each block then come from both halves of the vector.
+class InterleavingOrder {
+ public:
+  HWY_INLINE InterleavingOrder() : source_(hn::SetTableIndices(D64(), source_lanes().data())) {}
+  HWY_INLINE V8 operator()(V8 bytes) const {
+    return kBlocks == 1 ? bytes : hn::BitCast(D8(), hn::TableLookupLanes(hn::BitCast(D64(), bytes), source_));
+  }
+
+ private:
+  using D64 = hn::Repartition<std::uint64_t, D8>;
+  static std::array<std::uint64_t, 2 * kBlocks> source_lanes() {
+    std::array<std::uint64_t, 2 * kBlocks> lanes;
+    for (std::size_t b = 0; b < kBlocks; ++b) {
+      lanes[2 * b] = b;
+      lanes[2 * b + 1] = kBlocks + b;
+    }
+    return lanes;
+  }
+  decltype(hn::SetTableIndices(D64(), static_cast<const std::uint64_t*>(nullptr))) source_;
+};
+
+/// Values of codes, to be added to 8-bit sums.
+template <class Table>
+class Values8 {
+ public:
+  HWY_INLINE explicit Values8(const LookupTable& table) : bytes_(value_bytes<Table::kHeld>(table, 0).data()) {}
+  template <bool kAdd>
+  HWY_INLINE void accumulate_to(V8 codes, std::uint8_t* aggregate) const {
+    accumulate<kAdd>(D8(), bytes_[codes], aggregate);
+  }
+
+ private:
+  Table bytes_;
+};
+
+/// The same for 16-bit sums: values are looked up a byte at a time.
+template <class Table>
+class Values16 {
+ public:
+  HWY_INLINE explicit Values16(const LookupTable& table)
+      : low_(value_bytes<Table::kHeld>(table, 0).data()), high_(value_bytes<Table::kHeld>(table, 1).data()) {}
+  template <bool kAdd>
+  HWY_INLINE void accumulate_to(V8 codes, std::uint16_t* aggregate) const {
+    const V8 in_order = order_(codes);
+    const V8 low = low_[in_order];
+    const V8 high = high_[in_order];
+    const D16 d;
+    accumulate<kAdd>(d, hn::ZipLower(d, low, high), aggregate);
+    accumulate<kAdd>(d, hn::ZipUpper(d, low, high), aggregate + kVectorCodes / 2);
+  }
+
+ private:
+  InterleavingOrder order_;
+  Table low_;
+  Table high_;
+};
 
 /// Sums whole vectors of codes; returns how many codes were done.
-template <unsigned kBits, bool kAdd>
+template <class Reader, class Values, bool kAdd, class Sum>
 HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
-                                   std::uint8_t* aggregate) {
-  const V8 low_bytes = table_bytes(table, 0);
-  std::size_t i = 0;
-  for (; i + hn::Lanes(D8()) <= count; i += hn::Lanes(D8())) {
-    accumulate<kAdd>(hn::TableLookupBytes(low_bytes, load_codes<kBits>(codes + i * kBits / 8)), aggregate + i);
+                                   Sum* aggregate) {
+  const Reader reader(table.bits());
+  const Values values(table);
+  const std::size_t step_bytes = kVectorCodes / 8 * table.bits();
+  std::size_t left = count;
+  for (; reader.fits(left); left -= kVectorCodes, codes += step_bytes, aggregate += kVectorCodes) {
+    values.template accumulate_to<kAdd>(reader(codes), aggregate);
   }
-  return i;
+  return count - left;
 }
 
-/// Hot case, four bits into 8-bit sums, two vectors at a time: both nibbles of a byte are looked up where they are,
-/// and interleaving puts them in order, provided that its halves of every 128-bit block come from both halves of the
-/// vector.
+#if HWY_TARGET != HWY_AVX3_DL
+/// Hot case, four bits into 8-bit sums, two vectors at a time: both nibbles of a byte are looked up where they are, and
+/// interleaved.
 template <bool kAdd>
 HWY_INLINE std::size_t sum_nibbles(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
                                    std::uint8_t* aggregate) {
   const D8 d;
   const hn::Repartition<std::uint64_t, D8> d64;
-  constexpr std::size_t kBlocks = hn::MaxLanes(D8()) / 16;
-  std::uint64_t source_words[2 * kBlocks];
-  for (std::size_t b = 0; b < kBlocks; ++b) {
-    source_words[2 * b] = b;
-    source_words[2 * b + 1] = kBlocks + b;
-  }
-  const auto source = hn::SetTableIndices(d64, source_words);
-  const V8 values = table_bytes(table, 0);
+  const InterleavingOrder order;
+  const ByteTable<16> values(value_bytes<16>(table, 0).data());
   const V8 nibble = hn::Set(d, 0x0f);
-  const std::size_t step = 2 * hn::Lanes(d);
   std::size_t i = 0;
-  for (; i + step <= count; i += step) {
-    const auto packed = hn::TableLookupLanes(hn::BitCast(d64, hn::LoadU(d, codes + i / 2)), source);
-    const V8 upper = hn::And(hn::BitCast(d, hn::ShiftRight<4>(packed)), nibble);
-    const V8 lower = hn::And(hn::BitCast(d, packed), nibble);
-    const V8 first = hn::TableLookupBytes(values, upper);
-    const V8 second = hn::TableLookupBytes(values, lower);
-    accumulate<kAdd>(hn::InterleaveLower(d, first, second), aggregate + i);
-    accumulate<kAdd>(hn::InterleaveUpper(d, first, second), aggregate + i + hn::Lanes(d));
+  for (; i + 2 * kVectorCodes <= count; i += 2 * kVectorCodes) {
+    const V8 packed = order(hn::LoadU(d, codes + i / 2));
+    const V8 upper = hn::And(hn::BitCast(d, hn::ShiftRight<4>(hn::BitCast(d64, packed))), nibble);
+    const V8 first = values[upper];
+    const V8 second = values[hn::And(packed, nibble)];
+    accumulate<kAdd>(d, hn::InterleaveLower(d, first, second), aggregate + i);
+    accumulate<kAdd>(d, hn::InterleaveUpper(d, first, second), aggregate + i + kVectorCodes);
   }
   return i;
 }
+#endif
 
-/// sum_vectors for 16-bit sums: values are looked up a byte at a time, then widened and joined.
-template <unsigned kBits, bool kAdd>
-HWY_INLINE std::size_t sum_vectors(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
-                                   std::uint16_t* aggregate) {
-  const V8 low_bytes = table_bytes(table, 0);
-  const V8 high_bytes = table_bytes(table, 1);
-  const hn::Half<D8> half;
-  const auto widen = [](auto low, auto high) HWY_ATTR {
-    return hn::Or(hn::PromoteTo(D16(), low), hn::ShiftLeft<8>(hn::PromoteTo(D16(), high)));
-  };
-  std::size_t i = 0;
-  for (; i + hn::Lanes(D8()) <= count; i += hn::Lanes(D8())) {
-    const V8 code = load_codes<kBits>(codes + i * kBits / 8);
-    const V8 low = hn::TableLookupBytes(low_bytes, code);
-    const V8 high = hn::TableLookupBytes(high_bytes, code);
-    accumulate<kAdd>(widen(hn::LowerHalf(half, low), hn::LowerHalf(half, high)), aggregate + i);
-    accumulate<kAdd>(widen(hn::UpperHalf(half, low), hn::UpperHalf(half, high)), aggregate + i + hn::Lanes(D16()));
+/// Whole vectors of codes of every width; `Values` is Values8 or Values16.
+template <template <class> class Values, bool kAdd, class Sum>
+HWY_INLINE std::size_t sum_vectors_of(const std::uint8_t* codes, std::size_t count, const LookupTable& table,
+                                      Sum* aggregate) {
+  switch (table.bits()) {
+    case 8:
+      return sum_vectors<ByteReader, Values<ByteTable<256>>, kAdd>(codes, count, table, aggregate);
+    case 7:
+      return sum_vectors<FieldReader, Values<ByteTable<128>>, kAdd>(codes, count, table, aggregate);
+    case 6:
+      return sum_vectors<FieldReader, Values<ByteTable<64>>, kAdd>(codes, count, table, aggregate);
+    case 5:
+      return sum_vectors<FieldReader, Values<ByteTable<32>>, kAdd>(codes, count, table, aggregate);
+#if HWY_TARGET != HWY_AVX3_DL
+    case 4:
+      return sum_vectors<NibbleReader, Values<ByteTable<16>>, kAdd>(codes, count, table, aggregate);
+#endif
+    default:
+      return sum_vectors<FieldReader, Values<ByteTable<16>>, kAdd>(codes, count, table, aggregate);
   }
-  return i;
 }
 
-template <bool kAdd, class Sum>
+template <template <class> class Values, bool kAdd, class Sum>
 HWY_INLINE void sum_codes(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                           Sum* aggregate) {
-  const std::size_t done = table.bits() == 4   ? sum_vectors<4, kAdd>(codes, count, table, aggregate)
-                           : table.bits() == 2 ? sum_vectors<2, kAdd>(codes, count, table, aggregate)
-                                               : 0;
-  naive::lookup_sum(codes + done * table.bits() / 8, count - done, table, mode, aggregate + done);
+  std::size_t done = 0;
+#if HWY_TARGET != HWY_AVX3_DL
+  if constexpr (sizeof(Sum) == 1) {
+    done = table.bits() == 4 ? sum_nibbles<kAdd>(codes, count, table, aggregate) : 0;
+  }
+#endif
+  done += sum_vectors_of<Values, kAdd>(codes + done / 8 * table.bits(), count - done, table, aggregate + done);
+  naive::lookup_sum(codes + done / 8 * table.bits(), count - done, table, mode, aggregate + done);
 }
 
 HWY_ATTR void lookup_sum_8(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                            std::uint8_t* aggregate) {
-  std::size_t done = 0;
-  if (table.bits() == 4) {
-    done = mode == Accumulate::kAdd ? sum_nibbles<true>(codes, count, table, aggregate)
-                                    : sum_nibbles<false>(codes, count, table, aggregate);
-  }
-  codes += done / 2;  // zero, or codes of four bits
-  aggregate += done;
-  mode == Accumulate::kAdd ? sum_codes<true>(codes, count - done, table, mode, aggregate)
-                           : sum_codes<false>(codes, count - done, table, mode, aggregate);
+  mode == Accumulate::kAdd ? sum_codes<Values8, true>(codes, count, table, mode, aggregate)
+                           : sum_codes<Values8, false>(codes, count, table, mode, aggregate);
 }
 
 HWY_ATTR void lookup_sum_16(const std::uint8_t* codes, std::size_t count, const LookupTable& table, Accumulate mode,
                             std::uint16_t* aggregate) {
-  mode == Accumulate::kAdd ? sum_codes<true>(codes, count, table, mode, aggregate)
-                           : sum_codes<false>(codes, count, table, mode, aggregate);
+  mode == Accumulate::kAdd ? sum_codes<Values16, true>(codes, count, table, mode, aggregate)
+                           : sum_codes<Values16, false>(codes, count, table, mode, aggregate);
 }
 
 }  // namespace HWY_NAMESPACE

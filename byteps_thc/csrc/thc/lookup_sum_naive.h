@@ -1,4 +1,4 @@
-// Scalar lookup_sum: for the codes that are left over by vectors, and for widths of codes that no vector looks up.
+// Scalar lookup_sum: for the codes that vectors leave over.
 #pragma once
 
 #include <cstddef>

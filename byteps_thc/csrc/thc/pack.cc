@@ -10,9 +10,11 @@
 #define HWY_TARGET_INCLUDE "thc/pack.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "thc/code_vectors-inl.h"
 
-// Vectors have 128 bits: byte shuffles stay within as much. Loads and stores of the stream are whole vectors, of which
-// a step uses the first bytes; the next store overwrites what the last one wrote too much.
+// Vectors have 128 bits, but for those of code_vectors: byte shuffles stay within as much. Loads and stores of the
+// stream are whole vectors, of which a step uses the first bytes; the next store overwrites what the last one wrote too
+// much.
 HWY_BEFORE_NAMESPACE();
 namespace thc {
 namespace HWY_NAMESPACE {
@@ -194,7 +196,21 @@ HWY_ATTR void pack_16(const std::uint16_t* numbers, std::size_t count, unsigned 
   pack_all(numbers, count, bits, packed);
 }
 HWY_ATTR void unpack_8(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) {
-  unpack_all(packed, count, bits, numbers);
+  if (bits == 8) {
+    std::copy_n(packed, count, numbers);
+    return;
+  }
+  using code_vectors::kVectorCodes;
+  std::size_t done = 0;
+  if constexpr (kVectorCodes > kVectorBytes) {
+    const code_vectors::D8 d;
+    const code_vectors::FieldReader reader(bits);
+    const auto mask = hn::Set(d, static_cast<std::uint8_t>((1U << bits) - 1));
+    for (; reader.fits(count - done); done += kVectorCodes) {
+      hn::StoreU(hn::And(reader(packed + done / 8 * bits), mask), d, numbers + done);
+    }
+  }
+  unpack_all(packed + done / 8 * bits, count - done, bits, numbers + done);
 }
 HWY_ATTR void unpack_16(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) {
   unpack_all(packed, count, bits, numbers);

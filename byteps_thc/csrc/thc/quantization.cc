@@ -1,17 +1,17 @@
 #include "thc/quantization.h"
 
 #include <cstring>
-#include <type_traits>
 
 #include "thc/bit_stream.h"
 #include "thc/clamp_range.h"
 #include "thc/interval_table.h"
-#include "thc/pack.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "thc/quantization.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "thc/code_store-inl.h"
+#include "thc/interval_lookup-inl.h"
 #include "thc/philox-inl.h"
 #include "thc/rounding-inl.h"
 
@@ -20,134 +20,12 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using DF = hn::ScalableTag<float>;
-using DI = hn::ScalableTag<std::int32_t>;
-using DU = hn::ScalableTag<std::uint32_t>;
+using namespace interval_lookup;
+using code_store::CodeWords;
+using code_store::kGroup;
+using code_store::with_store;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D16 = hn::ScalableTag<std::uint16_t>;
-using VF = hn::Vec<DF>;
-using VI = hn::Vec<DI>;
-inline constexpr std::size_t kLanes = hn::MaxLanes(DF());
-inline constexpr std::size_t kGroup = 64;  // coordinates that share eight Philox blocks
-
-/// Integer part of values in 0..65535; spares the check for overflow of hn::ConvertTo.
-HWY_INLINE VI integer_part(VF u) {
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  return VI{_mm512_cvttps_epi32(u.raw)};
-#elif HWY_TARGET == HWY_AVX2
-  return VI{_mm256_cvttps_epi32(u.raw)};
-#else
-  return hn::ConvertTo(DI(), u);
-#endif
-}
-
-/// 16 words of some type, looked up by lane index: in registers where they hold it, else by gathers.
-template <class D>
-class SixteenWords {
- public:
-  HWY_INLINE explicit SixteenWords(const hn::TFromD<D>* words)
-      : low_(hn::LoadU(D(), words)), high_(hn::LoadU(D(), words + kLanes % 16)) {}
-  /// words[index], index in 0..15.
-  HWY_INLINE hn::Vec<D> operator[](VI index) const {
-    if constexpr (kLanes == 16) {
-      return hn::TableLookupLanes(low_, hn::IndicesFromVec(D(), index));
-    } else {
-      const auto lane = hn::IndicesFromVec(D(), hn::And(index, hn::Set(DI(), 7)));
-      const auto in_high = hn::RebindMask(D(), hn::Gt(index, hn::Set(DI(), 7)));
-      return hn::IfThenElse(in_high, hn::TableLookupLanes(high_, lane), hn::TableLookupLanes(low_, lane));
-    }
-  }
-
- private:
-  hn::Vec<D> low_;
-  hn::Vec<D> high_;  // words 8..15 where a vector has 8 lanes
-};
-
-/// Looks intervals up in registers. Needs IntervalTable::fits_registers() and 8 or 16 lanes.
-class RegisterLookup {
- public:
-  HWY_INLINE explicit RegisterLookup(const IntervalTable& table)
-      : values_(table.values()), inverse_gaps_(table.inverse_gaps()), nibbles_(signed_words(table)) {}
-  HWY_INLINE VI interval(VI floor) const {
-    const VI word = nibbles_[hn::ShiftRight<3>(floor)];
-    const VI shift = hn::ShiftLeft<2>(hn::And(floor, hn::Set(DI(), 7)));
-    return hn::And(hn::BitCast(DI(), hn::BitCast(DU(), word) >> hn::BitCast(DU(), shift)), hn::Set(DI(), 15));
-  }
-  HWY_INLINE VF value(VI code) const { return values_[code]; }
-  HWY_INLINE VF inverse_gap(VI interval) const { return inverse_gaps_[interval]; }
-
- private:
-  static const std::int32_t* signed_words(const IntervalTable& table) {
-    return reinterpret_cast<const std::int32_t*>(table.interval_nibbles());
-  }
-  SixteenWords<DF> values_;
-  SixteenWords<DF> inverse_gaps_;
-  SixteenWords<DI> nibbles_;
-};
-
-#if HWY_TARGET == HWY_AVX3_DL
-/// The same on grids of up to 64 points, with one byte permutation for the interval.
-class ByteLookup {
- public:
-  HWY_INLINE explicit ByteLookup(const IntervalTable& table)
-      : values_(table.values()),
-        inverse_gaps_(table.inverse_gaps()),
-        bytes_{_mm512_loadu_si512(table.interval_bytes())} {}
-  // The three upper bytes of a lane are zero and look up interval 0, so the result needs no mask.
-  HWY_INLINE VI interval(VI floor) const { return VI{_mm512_permutexvar_epi8(floor.raw, bytes_.raw)}; }
-  HWY_INLINE VF value(VI code) const { return values_[code]; }
-  HWY_INLINE VF inverse_gap(VI interval) const { return inverse_gaps_[interval]; }
-
- private:
-  SixteenWords<DF> values_;
-  SixteenWords<DF> inverse_gaps_;
-  VI bytes_;
-};
-#endif
-
-/// Looks intervals up in memory: any table.
-class GatherLookup {
- public:
-  HWY_INLINE explicit GatherLookup(const IntervalTable& table) : table_(table) {}
-  HWY_INLINE VI interval(VI floor) const { return hn::GatherIndex(DI(), table_.interval_of(), floor); }
-  HWY_INLINE VF value(VI code) const { return hn::GatherIndex(DF(), table_.values(), code); }
-  HWY_INLINE VF inverse_gap(VI interval) const { return hn::GatherIndex(DF(), table_.inverse_gaps(), interval); }
-
- private:
-  const IntervalTable& table_;
-};
-
-/// Codes of the coordinates that one call of PhiloxStream::pairs() serves: word w holds coordinates from 16 w.
-struct CodeWords {
-  VI word[4];
-};
-
-/// Packs codes of four bits in 32-bit lanes, first code in the upper nibble; `packed` is where those of word 0 belong.
-HWY_INLINE void store_nibbles(const CodeWords& codes, std::uint8_t* packed) {
-  if constexpr (kLanes == 16) {
-    // One code per byte, word 0 lowest; then pairs of lanes as nibbles in the lower half of every 64-bit lane.
-    const VI bytes = hn::Or(hn::Or3(codes.word[0], hn::ShiftLeft<8>(codes.word[1]), hn::ShiftLeft<16>(codes.word[2])),
-                            hn::ShiftLeft<24>(codes.word[3]));
-    const auto pairs = hn::BitCast(D64(), bytes);
-    const auto nibbles = hn::Or(hn::ShiftLeft<4>(pairs), hn::ShiftRight<32>(pairs));
-    // Byte w of the lower half of lane p belongs at 8 w + p: transposed in blocks of 128 bits, then across them.
-    const hn::Rebind<std::uint32_t, D64> d32;
-    const hn::Repartition<std::uint8_t, decltype(d32)> d8;
-    alignas(16) static constexpr std::uint8_t kTransposed[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
-    alignas(32) static constexpr std::uint32_t kAcross[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    const auto words = hn::BitCast(d8, hn::TruncateTo(d32, nibbles));
-    const auto in_blocks = hn::TableLookupBytes(words, hn::LoadDup128(d8, kTransposed));
-    const auto ordered = hn::TableLookupLanes(hn::BitCast(d32, in_blocks), hn::SetTableIndices(d32, kAcross));
-    hn::StoreU(hn::BitCast(d8, ordered), d8, packed);
-  } else {
-    for (std::size_t w = 0; w < 4; ++w) {
-      const auto pairs = hn::BitCast(D64(), codes.word[w]);
-      const auto bytes = hn::Or(hn::ShiftLeft<4>(pairs), hn::ShiftRight<32>(pairs));
-      const hn::Rebind<std::uint8_t, D64> d8;
-      hn::StoreU(hn::TruncateTo(d8, bytes), d8, packed + 8 * w);
-    }
-  }
-}
 
 /// What becomes of the coordinates that are quantized.
 enum class Kept { kNothing, kError, kUnknownError };
@@ -166,13 +44,14 @@ class BlockQuantizer {
     const DF d;
     const VF x = hn::LoadU(d, at);
     const VF u = clamped_position(x);
-    const VI z = lookup_.interval(integer_part(u));
-    const VF fraction = hn::Mul(hn::Sub(u, lookup_.value(z)), lookup_.inverse_gap(z));
+    const typename Lookup::Found interval = lookup_.find(u);
+    const VF fraction = hn::Mul(hn::Sub(u, interval.value), interval.inverse_gap);
     const VF chance = uniform_from<kUpperHalf>(random);
-    const auto up = hn::RebindMask(DI(), hn::Lt(chance, fraction));
-    const VI code = hn::IfThenElse(up, hn::Add(z, hn::Set(DI(), 1)), z);
+    const auto up = hn::Lt(chance, fraction);
+    const VI next = hn::Add(interval.code, hn::Set(DI(), 1));
+    const VI code = hn::IfThenElse(hn::RebindMask(DI(), up), next, interval.code);
     if constexpr (kKept != Kept::kNothing) {
-      VF value = lookup_.value(code);
+      VF value = lookup_.value(interval, up, code);
       if constexpr (kKept == Kept::kUnknownError) {
         value = hn::Sub(value, known_.at(chance));
       }
@@ -193,8 +72,8 @@ class BlockQuantizer {
   HWY_INLINE VF clamped_position(VF x) {
     const DF d;
     const VF limit = hn::Set(d, range_.limit);
-#if HWY_TARGET == HWY_AVX3_DL
-    if constexpr (std::is_same_v<Lookup, ByteLookup>) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    if constexpr (Lookup::kSmallGrid) {
       // Clamping x instead of its position takes one instruction. Positions then miss 0 and g by up to 2^-17.4, for
       // g < 64; in the first and last interval no random bits (2^-17 from its ends, at least) tell the difference.
       constexpr int kSmallerMagnitude = 2;
@@ -237,7 +116,7 @@ HWY_INLINE void prefetch_group(const float* x) {
 /// Calls store(coordinate within the block, codes) for every CodeWords of the block.
 template <class Quantizer, class Store>
 HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& block, const QuantizeOptions& options,
-                                 Store store) {
+                                 const Store& store) {
   const D64 d64;
   constexpr std::size_t kPhiloxLanes = hn::MaxLanes(D64());
   const PhiloxStream<kRoundingRounds> stream(options.key, options.rounding.domain);
@@ -273,24 +152,8 @@ HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned
                                         const BlockPosition& block, const QuantizeOptions& options,
                                         std::uint8_t* codes) {
   BlockQuantizer<Lookup, kKept> quantizer(intervals, range, options.known);
-  if (bits == 4) {
-    quantize_vectors(quantizer, block, options,
-                     [codes](std::size_t i, const CodeWords& words) HWY_ATTR { store_nibbles(words, codes + i / 2); });
-    return quantizer.clamped();
-  }
-  constexpr std::size_t kMostUnpacked = 1024;
-  std::uint8_t unpacked[kMostUnpacked];
-  const std::size_t at_once = std::min(block.size, kMostUnpacked);  // both powers of two, and multiples of kGroup
-  quantize_vectors(quantizer, block, options, [&](std::size_t i, const CodeWords& words) HWY_ATTR {
-    const hn::Rebind<std::uint8_t, DI> d8;
-    for (std::size_t w = 0; w < 4; ++w) {
-      hn::StoreU(hn::DemoteTo(d8, words.word[w]), d8, unpacked + i % at_once + 16 * w);
-    }
-    const std::size_t end = i / kGroup * kGroup + kGroup;
-    if (i % kGroup + kLanes == 16 && end % at_once == 0) {  // the last vectors
-      thc::pack(unpacked, at_once, bits, codes + (end - at_once) / 8 * bits);
-    }
-  });
+  with_store(block.size, bits, codes,
+             [&](const auto& store) HWY_ATTR { quantize_vectors(quantizer, block, options, store); });
   return quantizer.clamped();
 }
 
@@ -303,6 +166,35 @@ HWY_INLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned b
   return options.known == nullptr
              ? quantize_block<Lookup, Kept::kError>(intervals, bits, range, block, options, codes)
              : quantize_block<Lookup, Kept::kUnknownError>(intervals, bits, range, block, options, codes);
+}
+
+HWY_INLINE std::size_t quantize_with_best_lookup(const IntervalTable& intervals, const LookupTable& table,
+                                                 const ClampRange& range, const BlockPosition& block,
+                                                 const QuantizeOptions& options, std::uint8_t* codes) {
+  const unsigned bits = table.bits();
+  if (intervals.is_identity()) {
+    return quantize_block<IdentityLookup>(intervals, bits, range, block, options, codes);
+  }
+  if constexpr (kLanes >= 8) {
+    if (intervals.fits_bytes() && table.size() <= 16) {
+      return quantize_block<ByteLookup<16>>(intervals, bits, range, block, options, codes);
+    }
+  }
+  if constexpr (kLanes == 16) {
+    if (intervals.fits_bytes()) {  // tables of more than 32 values are identities then
+      return quantize_block<ByteLookup<32>>(intervals, bits, range, block, options, codes);
+    }
+    if (intervals.has_cells() && table.size() <= 32) {
+      return quantize_block<CellLookup<32>>(intervals, bits, range, block, options, codes);
+    }
+    if (intervals.has_cells() && table.size() == 64) {
+      return quantize_block<CellLookup<64>>(intervals, bits, range, block, options, codes);
+    }
+  }
+  if (intervals.has_points()) {
+    return quantize_block<PointLookup>(intervals, bits, range, block, options, codes);
+  }
+  return quantize_block<GridLookup>(intervals, bits, range, block, options, codes);
 }
 
 HWY_ATTR std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& layout,
@@ -322,19 +214,7 @@ HWY_ATTR std::size_t quantize(float* rotated, const float* max_norms, const Bloc
       }
       continue;
     }
-#if HWY_TARGET == HWY_AVX3_DL
-    if (intervals.fits_bytes()) {
-      clamped += quantize_block<ByteLookup>(intervals, table.bits(), range, block, options, block_codes);
-      continue;
-    }
-#endif
-    if constexpr (kLanes >= 8) {
-      if (intervals.fits_registers()) {
-        clamped += quantize_block<RegisterLookup>(intervals, table.bits(), range, block, options, block_codes);
-        continue;
-      }
-    }
-    clamped += quantize_block<GatherLookup>(intervals, table.bits(), range, block, options, block_codes);
+    clamped += quantize_with_best_lookup(intervals, table, range, block, options, block_codes);
   }
   return clamped;
 }

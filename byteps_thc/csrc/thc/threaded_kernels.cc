@@ -20,7 +20,6 @@ constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
 constexpr std::size_t kLeastToRequantize = std::size_t{1} << 17;
 constexpr std::size_t kLeastToPack = std::size_t{1} << 19;
 constexpr std::size_t kLeastToSum = std::size_t{1} << 21;
-constexpr std::size_t kLeastToSumOneByOne = std::size_t{1} << 16;  // other than 2 and 4 bits, which have no vector code
 
 /// Ranges of one call per thread: more than one, so that a thread that comes late or is interrupted gets fewer.
 constexpr std::size_t kRangesPerThread = 4;
@@ -102,9 +101,7 @@ void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& tab
 template <class Sum>
 void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, const LookupTable& table,
                 Accumulate mode, Sum* aggregate) {
-  const bool has_vector_code = table.bits() == 4 || table.bits() == 2;
-  const std::size_t least = has_vector_code ? kLeastToSum : kLeastToSumOneByOne;
-  for_each_range(pool, count, kCodesUnit, least, [&](std::size_t first, std::size_t size) {
+  for_each_range(pool, count, kCodesUnit, kLeastToSum, [&](std::size_t first, std::size_t size) {
     thc::lookup_sum(codes + code_bytes(first, table.bits()), size, table, mode, aggregate + first);
   });
 }

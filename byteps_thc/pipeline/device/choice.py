@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.gpu_limits import GPU_CODE_BITS, MAX_GPU_ROTATION_BLOCK
+from byteps_thc.gpu_limits import MAX_GPU_ROTATION_BLOCK
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.groups import backends
 
@@ -61,8 +61,6 @@ def _why_not(names: list[str] | None, config: ThcConfig, gradients_on: torch.dev
         return f"gradients are on {gradients_on}"
     if names is not None and "nccl" not in names:
         return f"the process group has {' and '.join(names)}, not NCCL"
-    if config.bits not in GPU_CODE_BITS:
-        return f"codes of {config.bits} bits have no GPU kernel: use {GPU_CODE_BITS}"
     if config.rotation_block > MAX_GPU_ROTATION_BLOCK:
         return f"rotation_block {config.rotation_block} is too large for the GPU kernels: use {MAX_GPU_ROTATION_BLOCK}"
     if gradients_on is None and not torch.cuda.is_available():

@@ -46,7 +46,7 @@ class DeviceRow(Row):
 
     @override
     def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
-        raise NotImplementedError  # factory.collective_engine() refuses such settings
+        self.batch.requantize(sums, codes, scales)
 
     @override
     def decode(self, sums: Tensor, contributions: Any, out: Tensor) -> None:
@@ -66,8 +66,8 @@ class DeviceRows(Rows):
     def __init__(self, compressor: GpuCompressor, *, packed: bool) -> None:
         self._compressor = compressor
         self.resolved, self.worker = compressor.resolved, compressor.worker
-        packed = packed and packs_sums(compressor.resolved)
-        self._sum_bits = compressor.resolved.sum_bits if packed else None
+        packed = packed and self.resolved.down is None and packs_sums(self.resolved)
+        self._sum_bits = self.resolved.sum_bits if packed else None
 
     @override
     def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:

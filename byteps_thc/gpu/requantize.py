@@ -1,0 +1,94 @@
+"""Sums to the codes and scales that a rank sends to all others, and back. reference.requantize is the oracle."""
+
+from __future__ import annotations
+
+from byteps_thc.compressor import SCALE_GROUP
+from byteps_thc.gpu.encode import quantize_pairs, quarters, store_codes, whole
+from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
+from byteps_thc.gpu.layouts import flat, of_rows, rows, spread, streamed, warps
+from byteps_thc.gpu.packing import below, load_rows
+from byteps_thc.gpu.random_bits import key_word, rounding_words
+
+#: Coordinates of a program of requantize_kernel; of expand_kernel, in rows of 32, and its warps.
+TILE = 4096
+ROWS = 128
+WARPS = 4
+_GROUP, _TILE, _ROWS, _WARPS = constexpr(SCALE_GROUP), constexpr(TILE), constexpr(ROWS), constexpr(WARPS)
+
+
+@jit
+def _largest(c, T: constexpr):
+    """Of each group of c, int32[T / 32, 32], the largest magnitude, and for each row that of its group."""
+    of_row = conv(L.max(L.abs(c), 1), spread(T // 32, warps(T)))
+    by_group = L.reshape(of_row, [T // _GROUP, _GROUP // 32])
+    largest = L.max(by_group, 1)
+    in_rows = L.reshape(L.expand_dims(largest, 1) + by_group * 0, [T // 32])
+    return conv(largest, spread(T // _GROUP, warps(T))), conv(in_rows, of_rows(rows(T, 0, 4)))
+
+
+@jit
+def _rounded_up(magnitude):
+    """The upper half of magnitudes as float32, rounded up: those of bfloat16, uint32."""
+    return (magnitude.to(L.float32).to(L.uint32, bitcast=True) + 0xFFFF) >> 16
+
+
+@jit(do_not_specialize=["first", "count", "most"])
+def requantize_kernel(
+    sums, codes, scales, entries, values, key, first, count, most, granularity,
+    BITS: constexpr, WIDE: constexpr,
+):  # fmt: skip
+    """Codes of BITS bits of sums[count], and a scale for each group of them.
+
+    sums: uint8 or uint16, at most `most`; count: a multiple of 64. codes: uint8, a stream. scales: uint16. entries,
+    values, granularity: of the table of those codes, see DeviceTable. key: of the partition, with the domain of
+    requantizing; first: the coordinate of the partition that the sums begin with.
+    """
+    begin = L.program_id(0).to(L.int64) * _TILE
+    rest = below(count - begin, _TILE)
+    j = arange(_TILE, flat(_TILE, 0))
+    c = L.load(sums + begin + j, j < rest, 0).to(L.int32) * 2 - most
+    c = conv(L.reshape(L.where(j < rest, c, 0), [_TILE // 32, 32]), rows(_TILE, 0, 32))
+    largest, of_row = _largest(c, _TILE)
+    group = arange(_TILE // _GROUP, spread(_TILE // _GROUP, warps(_TILE)))
+    L.store(scales + begin // _GROUP + group, _rounded_up(largest).to(L.uint16), group * _GROUP < rest)
+    limit = (_rounded_up(of_row) << 16).to(L.float32, bitcast=True)
+    scale = L.div_rn(granularity * 0.5, limit)
+    scale = L.where(scale < float("inf"), scale, 0.0)
+    zero = L.expand_dims(limit * 0.0, 1)
+    clamp = (L.expand_dims(limit, 1), zero, L.expand_dims(scale, 1), zero + granularity * 0.5, zero)
+    bits0, bits1, bits2, bits3 = quarters(rounding_words(key, first + begin, _TILE), _TILE)
+    even, odd = L.split(L.reshape(c.to(L.float32), [_TILE // 32, 16, 2]))
+    even0, even1, even2, even3 = quarters(even, _TILE)
+    odd0, odd1, odd2, odd3 = quarters(odd, _TILE)
+    phase = key_word(key, 5)
+    tables = (entries, values)
+    codes0, _, _, _ = quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE, False)
+    codes1, _, _, _ = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE, False)
+    codes2, _, _, _ = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, False)
+    codes3, _, _, _ = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, False)
+    store_codes(whole(codes0, codes1, codes2, codes3, _TILE), codes, begin, rest, _TILE, BITS, True)
+
+
+@jit
+def expand_kernel(shards, sent, table, values, scales, stride, tiles, rows_each, BITS: constexpr):
+    """Table values of codes and scales of shards of requantized sums, without gaps.
+
+    shards: int32, `stride` words apart: rows_each rows of 32 codes of BITS bits, then their scales; sent: the same
+    memory as uint16, from the first scale on. table: int32[2^BITS]. values: uint8, scales: uint16, of all. tiles:
+    programs of a shard.
+    """
+    shard = (L.program_id(0) // tiles).to(L.int64)
+    first = (L.program_id(0) % tiles).to(L.int64) * _ROWS
+    there = below(rows_each - first, _ROWS)
+    row = arange(_ROWS, streamed(_ROWS, _WARPS, 1))
+    code = load_rows(shards + shard * stride + first * BITS, row, there, BITS, _ROWS)
+    layout: constexpr = streamed(32 * _ROWS, _WARPS, 16)
+    value = conv(L.reshape(L.load(table + code.to(L.int32)).to(L.uint8), [32 * _ROWS]), layout)
+    i = arange(32 * _ROWS, layout)
+    L.store(values + (shard * rows_each + first) * 32 + i, value, i < there * 32)
+    groups: constexpr = 32 * _ROWS // _GROUP
+    group = arange(groups, spread(groups, _WARPS))
+    inside = group * (_GROUP // 32) < there
+    at = first // (_GROUP // 32) + group
+    scale = L.load(sent + shard * (2 * stride) + at, inside, 0)
+    L.store(scales + shard * (rows_each // (_GROUP // 32)) + at, scale, inside)

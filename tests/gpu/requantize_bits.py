@@ -1,0 +1,127 @@
+"""The kernels of requantized sums against the bits of the reference; kernel_bits.py says how they are compared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import reference
+import torch
+from kernel_bits import FLOATS, KEY, Case, check_cases, key_of, place, same, to_bfloat16
+
+from byteps_thc.compressor import SCALE_GROUP
+from byteps_thc.gpu import kernels
+from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
+from byteps_thc.tables import LookupTable
+from byteps_thc.tables.device import DeviceTable
+from byteps_thc.tables.selection import down_table
+
+
+def on_device(case: Case, device: str) -> tuple[LookupTable, DeviceTable]:
+    """The table of `case.bits` that sums are requantized with."""
+    table = down_table(case.bits)
+    return table, DeviceTable.of(table, torch.device(device))
+
+
+def upper_halves(scales: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return (scales.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def some_sums(case: Case, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Sums about a middle, all the same in the first group, and at both ends in the second one."""
+    most = case.granularity * case.workers
+    sums = np.clip(np.round(rng.standard_normal(case.coordinates) * most / 12 + most / 2), 0, most)
+    sums[:SCALE_GROUP] = most // 2
+    sums[SCALE_GROUP : 2 * SCALE_GROUP : 3] = most
+    sums[SCALE_GROUP + 1 : 2 * SCALE_GROUP : 3] = 0
+    return sums.astype(np.uint8 if case.value_bits == 8 else np.uint16)
+
+
+def check_requantize(case: Case, device: str, rng: np.random.Generator) -> None:
+    """chunk: where in the partition the sums begin."""
+    first = case.chunk or 0
+    table, there = on_device(case, device)
+    sums = some_sums(case, rng)
+    wanted, scales = reference.requantize(sums, first, case.workers, case.granularity, table.values, KEY)
+    codes = place(torch.full((len(sums) * case.bits // 8,), 0xA5, dtype=torch.uint8), device, case.offset)
+    mine = torch.full((len(scales),), 7, dtype=torch.int16, device=device).view(torch.uint16)
+    kernels.requantize(
+        place(torch.from_numpy(sums), device, case.offset), codes, mine, table=there,
+        key=key_of(device, Rounding(REQUANTIZE_DOMAIN, 0)), first=first, most=case.workers * case.granularity,
+    )  # fmt: skip
+    same("scales", mine, upper_halves(scales))
+    same("codes", codes, reference.pack(wanted, case.bits))
+
+
+def check_expand(case: Case, device: str, rng: np.random.Generator) -> None:
+    """coordinates: of each worker's shard."""
+    table, there = on_device(case, device)
+    codes = rng.integers(0, 1 << case.bits, (case.workers, case.coordinates)).astype(np.uint8)
+    wanted = rng.integers(0, 1 << 16, (case.workers, case.coordinates // SCALE_GROUP)).astype(np.uint16)
+    packed = np.stack([reference.pack(shard, case.bits) for shard in codes])
+    parts = [packed, wanted.view(np.uint8)]
+    filled = -sum(part.shape[1] for part in parts) % 16
+    shards = np.concatenate([*parts, np.full((case.workers, filled), 0xA5, np.uint8)], 1)
+    values = torch.full((codes.size,), 0xA5, dtype=torch.uint8, device=device)
+    scales = torch.full((wanted.size,), 7, dtype=torch.int16, device=device).view(torch.uint16)
+    kernels.expand(torch.from_numpy(shards).to(device), values, scales, table=there)
+    same("values", values, np.array(table.values, np.uint8)[codes])
+    same("scales", scales, wanted)
+
+
+def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
+    """Of requantized sums that were `workers` * `granularity` at most."""
+    n, d, most = case.coordinates, case.block, case.workers * case.granularity
+    sizes = reference.block_sizes(n, d)
+    threshold = float(np.float32(2.1538))
+    values = rng.integers(0, 256, sum(sizes)).astype(np.uint8)
+    maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
+    if case.broken_block is not None:
+        maxima[case.broken_block] = np.inf
+    largest = rng.integers(0, most + 1, -(-sum(sizes) // SCALE_GROUP))
+    largest[:1] = 0
+    scales = np.array([reference.scale_of(magnitude) for magnitude in largest], np.float32)
+    wanted = reference.decode_requantized(values, scales / np.float32(most), maxima, n, d, 255, threshold, KEY)
+    if case.floats == "bf16":
+        wanted = to_bfloat16(wanted)
+    out = place(torch.full((n,), 7.0, dtype=FLOATS[case.floats]), device, case.offset)
+    kernels.decode(
+        place(torch.from_numpy(values), device, case.offset), torch.from_numpy(upper_halves(scales)).to(device),
+        torch.from_numpy(maxima).to(device), out, codes_per_chunk=SCALE_GROUP, rotation_block=d, granularity=255,
+        threshold=threshold, key=key_of(device), value_bits=8, most=most,
+    )  # fmt: skip
+    same("average", out, wanted)
+
+
+def small_cases() -> Iterator[tuple[Any, Case]]:
+    yield check_requantize, Case(3 * 4096 + 512, bits=8, chunk=4096 + 256)
+    yield check_requantize, Case(4096 + 192, bits=6, granularity=300, workers=100, value_bits=16, chunk=512, offset=1)
+    yield check_requantize, Case(64, bits=7, granularity=63)
+    yield check_requantize, Case(1024, bits=4, granularity=65535, workers=1, value_bits=16)
+    yield check_expand, Case(4096 + 256, bits=8)
+    yield check_expand, Case(512, bits=6, workers=3)
+    yield check_expand, Case(768, bits=7)
+    yield check_decode, Case(8192 + 256)
+    yield check_decode, Case(12_357, granularity=300, block=512, offset=1, broken_block=2, floats="bf16")
+    yield check_decode, Case(1000, block=64, granularity=1)
+
+
+def large_cases() -> Iterator[tuple[Any, Case]]:
+    yield from small_cases()
+    for bits in range(4, 9):
+        for workers, granularity, width in ((4, 30, 8), (2, 1000, 16), (1, 65535, 16), (600, 109, 16)):
+            case = Case(100_032, bits=bits, granularity=granularity, workers=workers, value_bits=width, offset=bits % 2)
+            yield check_requantize, case
+            yield check_requantize, replace(case, chunk=256 * 77)
+        for workers in (1, 2, 33):
+            yield check_expand, Case(100_096, bits=bits, workers=workers)
+    for log in range(6, 15):
+        for scale in (1.0, 1e-30, 1e20):
+            yield check_decode, Case(3 * 16384 + 8192 + 1999, block=1 << log, scale=scale)
+
+
+if __name__ == "__main__":
+    sys.exit(check_cases(small_cases, large_cases))
