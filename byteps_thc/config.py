@@ -150,13 +150,10 @@ class ThcConfig(Settings):
             raise ValueError("subtract_rounding is for exact sums: leave down_bits and total_bits out, or it")
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
-        if self.total_bits is not None and (
-            self.bits != _DEFAULT_BITS or self.down_bits != "auto" or self.uniform_table
-        ):
-            raise ValueError(
-                f"total_bits={self.total_bits} chooses bits and down_bits: leave them and uniform_table out, "
-                "or total_bits"
-            )
+        chosen = {"bits", "down_bits", "uniform_table"} & self.model_fields_set
+        if self.total_bits is not None and chosen:
+            given = " and ".join(sorted(chosen))
+            raise ValueError(f"total_bits={self.total_bits} chooses bits and down_bits: leave it out, or {given}")
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
             limits = f"{MIN_ROTATION_BLOCK} .. {MAX_ROTATION_BLOCK}"
@@ -186,8 +183,7 @@ class ThcConfig(Settings):
         if not 1 <= workers <= MAX_RANKS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")
         if packed_sums and self.total_bits is not None:
-            pairs = bit_pairs(self.total_bits)
-            return min((self._requantized(*pair, workers) for pair in pairs), key=ResolvedConfig.expected_error)
+            return self._best_pair(self.total_bits, workers)
         if packed_sums and isinstance(self.down_bits, int):
             return self._requantized(self.bits, self.down_bits, workers)
         smallest = (1 << self.bits) - 1
@@ -207,6 +203,18 @@ class ThcConfig(Settings):
             rounding=self.rounding,
         )
         return ResolvedConfig(self, workers, table, value_bits)
+
+    def _best_pair(self, total: int, workers: int) -> ResolvedConfig:
+        """Return the pair of least error, of those that can be. ConfigurationError, the last pair's, when none can."""
+        resolved, refusal = [], ConfigurationError()
+        for pair in bit_pairs(total):
+            try:
+                resolved.append(self._requantized(*pair, workers))
+            except ConfigurationError as error:
+                refusal = error
+        if not resolved:
+            raise refusal
+        return min(resolved, key=ResolvedConfig.expected_error)
 
     def _requantized(self, bits: int, down_bits: int, workers: int) -> ResolvedConfig:
         """Return the settings of so many bits up and down. The sums stay with their owners, whatever bits they have."""

@@ -42,8 +42,8 @@ def _parse(text: str) -> dict[str, Any]:
     return settings
 
 
-def _value(text: str) -> int | float | bool | str:
-    """A number, a fraction, true or false; anything else is a word such as auto."""
+def _value(text: str) -> int | float | bool | str | None:
+    """A number, a fraction, true, false or none; anything else is a word such as auto."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -52,4 +52,4 @@ def _value(text: str) -> int | float | bool | str:
     try:
         return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
-        return {"true": True, "false": False}.get(text.lower(), text)
+        return {"true": True, "false": False, "none": None}.get(text.lower(), text)

@@ -121,7 +121,7 @@ class EngineState:
         for key, value in self._identity.items():
             theirs = _completed(state[key], value) if key == "config" else state[key]
             if theirs != value and not (key == "version" and theirs in VERSIONS):
-                raise ConfigurationError(f"state does not fit: its {key} is {theirs!r}, here it is {value!r}")
+                raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}")
         for key in _COUNTERS:
             if type(state[key]) is not int or not 0 <= state[key] < _END:
                 raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
@@ -139,3 +139,13 @@ def _completed(saved: object, ours: Mapping[str, Any]) -> object:
     if not isinstance(saved, Mapping):
         return saved
     return {name: was for name, was in _ADDED_SETTINGS.items() if name in ours} | dict(saved)
+
+
+def _difference(key: str, theirs: object, value: object) -> str:
+    """Say what of a state is another one here: of settings only those."""
+    if not isinstance(theirs, Mapping) or not isinstance(value, Mapping):
+        return f"its {key} is {theirs!r}, here it is {value!r}"
+    given, here = ({name: repr(setting) for name, setting in settings.items()} for settings in (theirs, value))
+    names = [name for name in {**given, **here} if given.get(name) != here.get(name)]
+    of = [f"{name} {given.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names]
+    return f"its {key} has {'; '.join(of)}: use the same settings"

@@ -42,7 +42,7 @@ is the table's cost within 1 % (5 bits: 4.55e-3 computed, 4.56e-3 measured on 25
 independent gradients and residuals has the energy (1 + R) / n, so that the criteria become
 
     with error feedback      minimise  (average_cost(n) + clamp_cost + down cost) / (1 - d)
-    without error feedback   minimise  (average_cost(n) + down cost) / n + clamp_cost
+    without error feedback   minimise  ((average_cost(n) + down cost) / n + clamp_cost - p^2) / (1 - p)^2
 
 total_bits takes the pair bits + down_bits, both 4 to 8, for which that is least. A bit divides a cost by about four,
 and stratified rounding halves the first: 6 + 6 of 12, and of 11 the odd one goes down, 5 + 6. The more gradients agree,

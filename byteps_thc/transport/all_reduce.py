@@ -10,9 +10,8 @@ Words, as codes and sums, are where the kernels are (ranks.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -22,8 +21,7 @@ from byteps_thc.arrays import everybody
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator, Waitable
-from byteps_thc.transport.gloo import max_volume_bytes
-from byteps_thc.transport.ranks import HostSums, SumKernels
+from byteps_thc.transport.ranks import HostRankNorms, HostSums, RankNorms, SumKernels
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Requantize, Transfer, Transport
 
@@ -55,10 +53,13 @@ def resolve_for_words(config: ThcConfig, workers: int) -> ResolvedConfig:
             f"most that fits a byte: use {fitting}"
         )
     narrow = config.model_copy(update={"value_bits": _VALUE_BITS})
-    return replace(narrow.resolve(workers), config=config)
+    try:
+        return replace(narrow.resolve(workers), config=config)
+    except ConfigurationError as error:  # with so many ranks a byte has too few levels for error feedback
+        _refuse(f"{error}")
 
 
-def _refuse(reason: str) -> None:
+def _refuse(reason: str) -> NoReturn:
     raise ConfigurationError(f'CompressionPolicy(collective="all_reduce"): {reason}, or collective="shards"')
 
 
@@ -120,9 +121,10 @@ class AllReduceTransport(Transport):
 
     @override
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
+        workers = self.resolved.workers
         if self.shared is not None:
-            return AllReduceTransfer(self, self.shared, codes)
-        return HostAllReduceTransfer(self, norms, codes)
+            return AllReduceTransfer(self, self.shared, RankNorms(self.norms, self.recorder, workers, norms), codes)
+        return HostAllReduceTransfer(self, HostRankNorms(self.norms, self.recorder, workers, norms), codes)
 
     def count(self, volume_bytes: int) -> None:
         """Report a collective."""
@@ -132,11 +134,9 @@ class AllReduceTransport(Transport):
 class AllReduceTransfer(Transfer):
     """Of a piece on a device. Its tensors are those of `rooms`, and may be others in the next round."""
 
-    def __init__(self, transport: AllReduceTransport, rooms: Rooms, codes: int) -> None:
-        self._transport, self._rooms, self._codes = transport, rooms, codes
+    def __init__(self, transport: AllReduceTransport, rooms: Rooms, norms: RankNorms, codes: int) -> None:
+        self._transport, self._rooms, self._norms, self._codes = transport, rooms, norms, codes
         self.codes: Any = self.room.codes
-        self._norms: Any
-        self._norm_work: Waitable
         self._sum_work: Waitable
 
     @property
@@ -146,18 +146,12 @@ class AllReduceTransfer(Transfer):
 
     @override
     def send_norms(self, norms: Any) -> None:
-        self._norms = norms
         self.codes = self.room.codes
-        self._send_words(norms)
-
-    def _send_words(self, words: Tensor) -> None:
-        self._norm_work = self._transport.norms.max_(words)
-        self._transport.count(max_volume_bytes(words.nbytes, self._transport.resolved.workers))
+        self._norms.send(norms)
 
     @override
     def wait_norms(self) -> Any:
-        self._norm_work.wait()
-        return self._norms
+        return self._norms.wait()
 
     @override
     def send_codes(self) -> None:
@@ -186,19 +180,15 @@ class AllReduceTransfer(Transfer):
 class HostAllReduceTransfer(AllReduceTransfer):
     """Of a piece in host memory, which it has alone: its kernels take NumPy arrays."""
 
-    def __init__(self, transport: AllReduceTransport, norms: int, codes: int) -> None:
+    def __init__(self, transport: AllReduceTransport, norms: RankNorms, codes: int) -> None:
         resolved = transport.resolved
-        super().__init__(transport, Rooms(resolved.config.bits, _CPU), codes)
+        super().__init__(transport, Rooms(resolved.config.bits, _CPU), norms, codes)
         self.codes = self.room.codes.numpy()
-        # torch's memory, as that of the words: see HostRanksTransfer.
-        self._words = torch.zeros(norms, dtype=torch.int32)
-        self._norms = self._words.numpy().view(np.float32)
         self._contributions = everybody(resolved.workers)
 
     @override
     def send_norms(self, norms: Any) -> None:
-        self._norms.view(np.int32)[:] = norms.view(np.int32)
-        self._send_words(self._words)
+        self._norms.send(norms)
 
     @override
     def aggregate(self) -> tuple[Any, Any]:

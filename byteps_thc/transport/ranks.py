@@ -94,6 +94,46 @@ class HostSums(SumKernels):
             limits.copy_(shard[end : end + limits.nbytes].view(torch.uint16))
 
 
+class RankNorms:
+    """The way of a piece's norms, words of a device, to their maximum over the ranks."""
+
+    def __init__(self, communicator: Communicator, recorder: TrafficRecorder, workers: int, words: int) -> None:
+        self._communicator, self._recorder, self._workers = communicator, recorder, workers
+        self._volume_bytes = max_volume_bytes(words * _WORD_BYTES, workers)
+        self._norms: Any
+        self._work: Waitable
+
+    def send(self, norms: Any) -> None:
+        """See Transfer.send_norms."""
+        self._norms = norms
+        self._start(norms)
+
+    def wait(self) -> Any:
+        """See Transfer.wait_norms."""
+        self._work.wait()
+        return self._norms
+
+    def _start(self, words: Tensor) -> None:
+        self._work = self._communicator.max_(words)
+        self._recorder.add_collective(self._volume_bytes, self._workers)
+
+
+class HostRankNorms(RankNorms):
+    """Of NumPy arrays."""
+
+    def __init__(self, communicator: Communicator, recorder: TrafficRecorder, workers: int, words: int) -> None:
+        super().__init__(communicator, recorder, workers, words)
+        # torch's memory: gloo's thread may be the last to let go of it, at the end of Python, when nobody may ask for
+        # the interpreter's lock as the end of a NumPy array's memory would.
+        self._words = torch.zeros(words, dtype=torch.int32)
+        self._norms = self._words.numpy().view(np.float32)
+
+    @override
+    def send(self, norms: Any) -> None:
+        self._norms.view(np.int32)[:] = norms.view(np.int32)
+        self._start(self._words)
+
+
 class RanksTransport(Transport):
     """Sums among the ranks of a group.
 
@@ -134,6 +174,11 @@ class RanksTransport(Transport):
             assert isinstance(transfer, RanksTransfer)
             self._free[transfer.layout.codes].append(transfer)
 
+    def norms(self, words: int) -> RankNorms:
+        """Return the way of so many words, norms and what travels with them."""
+        kind = HostRankNorms if self.workspace is None else RankNorms
+        return kind(self.collectives.norms, self.recorder, self.resolved.workers, words)
+
     def count(self, volume_bytes: int) -> None:
         """Report a collective."""
         self.recorder.add_collective(volume_bytes, self.resolved.workers)
@@ -148,26 +193,18 @@ class RanksTransfer(Transfer):
         #: its memory
         self.room = (transport.workspace or Workspace(transport.resolved, _CPU)).room(layout)
         self.codes: Any = self.room.codes
-        self._norms_volume_bytes = max_volume_bytes(norms * _WORD_BYTES, transport.resolved.workers)
-        self._norms: Any
-        self._norm_work: Waitable
+        self._norms = transport.norms(norms)
         self._code_work: Waitable
         self._sum_work: Waitable
 
     @override
     def send_norms(self, norms: Any) -> None:
-        self._norms = norms
         self.codes = self.room.codes
-        self._send_words(norms)
-
-    def _send_words(self, words: Tensor) -> None:
-        self._norm_work = self._transport.collectives.norms.max_(words)
-        self._transport.count(self._norms_volume_bytes)
+        self._norms.send(norms)
 
     @override
     def wait_norms(self) -> Any:
-        self._norm_work.wait()
-        return self._norms
+        return self._norms.wait()
 
     @override
     def send_codes(self) -> None:
@@ -221,10 +258,6 @@ class HostRanksTransfer(RanksTransfer):
         super().__init__(transport, layout, norms)
         resolved = transport.resolved
         self.codes = self.room.codes.numpy()
-        # torch's memory: gloo's thread may be the last to let go of it, at the end of Python, when nobody may ask for
-        # the interpreter's lock as the end of a NumPy array's memory would.
-        self._words = torch.zeros(norms, dtype=torch.int32)
-        self._norms = self._words.numpy().view(np.float32)
         self._contributions = everybody(resolved.workers)
         unpacks = packs_sums(resolved) and not layout.scales_at and not transport.sharded
         self._unpacked = (
@@ -233,8 +266,7 @@ class HostRanksTransfer(RanksTransfer):
 
     @override
     def send_norms(self, norms: Any) -> None:
-        self._norms.view(np.int32)[:] = norms.view(np.int32)
-        self._send_words(self._words)
+        self._norms.send(norms)
 
     @override
     def aggregate(self) -> tuple[Any, Any]:

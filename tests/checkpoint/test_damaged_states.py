@@ -24,7 +24,7 @@ WORDS = {
     "another round": "another checksum",
     "a step that is none": "step is True",
     "another worker": "its worker is",
-    "another config": "its config is",
+    "another config": "its config has",
     "loss scale nan": "loss_scale is nan",
     "unknown name": "'stranger', which is unknown here",
 }

@@ -36,7 +36,8 @@ def test_packed_sums_have_the_smallest_width_that_fits(bits, granularity, worker
         ({"down_bits": 3}, r"down_bits: .*'auto'"),
         ({"total_bits": 7}, "total_bits: .*greater than or equal to 8"),
         ({"total_bits": 17}, "total_bits: .*less than or equal to 16"),
-        ({"total_bits": 11, "bits": 5}, "total_bits=11 chooses bits and down_bits: leave them and uniform_table out"),
+        ({"total_bits": 11, "bits": 5}, "total_bits=11 chooses bits and down_bits: leave it out, or bits"),
+        ({"total_bits": 11, "bits": 4}, "total_bits=11 chooses bits and down_bits: leave it out, or bits"),
         ({"total_bits": 11, "down_bits": 6}, "total_bits=11 chooses bits and down_bits"),
         ({"total_bits": 11, "down_bits": None}, "total_bits=11 chooses bits and down_bits"),
         ({"total_bits": 11, "uniform_table": True}, "total_bits=11 chooses bits and down_bits"),
@@ -108,6 +109,8 @@ def test_settings_from_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("THC_CONFIG", "bits=4, granularity=30,p=1/32,rounding=independent")
     assert ThcConfig.from_environment() == ThcConfig.paper()
     assert ThcConfig.from_environment(granularity=40).granularity == 40
+    monkeypatch.setenv("THC_CONFIG", "bits=5,down_bits=none")
+    assert ThcConfig.from_environment() == ThcConfig(bits=5, down_bits=None)
     file = tmp_path / "thc.toml"
     file.write_text("bits = 2\nerror_feedback = false\n")
     monkeypatch.setenv("THC_CONFIG", str(file))
@@ -122,6 +125,7 @@ def test_settings_from_the_environment(monkeypatch, tmp_path):
         ("p=1/0", "p: .*'1/0'"),
         ("bit=4", "ThcConfig has no such setting, did you mean bits"),
         ("absent.toml", "No such file"),
+        ("total_bits=11,bits=4", r"leave it out, or bits \(THC_CONFIG says total_bits, bits\)"),
     ],
 )
 def test_mistakes_in_the_environment_are_named(monkeypatch, text, reason):

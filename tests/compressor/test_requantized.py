@@ -139,6 +139,14 @@ def test_pairs():
     assert pair[11].expected_error() < resolved_for(4).expected_error() / 2.5  # 4 + 7 bits
 
 
+def test_a_pair_that_cannot_be_leaves_the_others():
+    """6-bit codes of 100 ranks do not fit 8-bit sums: 4 bits do."""
+    resolved = resolved_for(100, total_bits=12, value_bits=8)
+    assert (resolved.table.bits, resolved.sum_bits) == (4, 8)
+    with pytest.raises(ConfigurationError):
+        resolved_for(300, total_bits=12, value_bits=8)
+
+
 def test_sums_are_exact_unless_bits_are_given():
     for workers in (1, 4, 64):
         for packed_sums in (False, True):

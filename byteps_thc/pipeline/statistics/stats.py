@@ -11,7 +11,8 @@ class CompressionStats:
     """Compression on one rank, since its engine began unless a field says otherwise.
 
     nmse is this rank's own quantization error. That of the average is smaller, because the errors of n ranks partly
-    cancel, and error feedback puts back in later steps what one step lost.
+    cancel, and error feedback puts back in later steps what one step lost. Where sums are requantized the average errs
+    by that, too, which is in no figure here: with 4 bits down more than all else (docs/algorithm.md).
     """
 
     steps: int = 0
