@@ -62,13 +62,15 @@ def encode(
     domain: int,
     phase: int,
     keep_error: bool,
+    known: F32 | None = None,
     pool: ThreadPool | None = None,
 ) -> int:
     """codes[code_bytes(P, bits)] = gradient + residual, rotated, clamped to +-threshold * max_norms[block], quantized.
 
-    keep_error: residual[n] becomes what was lost, rotated back; else it is only read, and may be None. Returns the
-    number of clamped coordinates. Blocks with a zero max norm get the middle codes; blocks with a non-finite max norm
-    get code 0 and a zero error (the caller decides what to do with them).
+    keep_error: residual[n] becomes what was lost, rotated back; else it is only read, and may be None. known: float32
+    [2, 16], KnownErrors.own: what decode() takes back is not kept. Returns the number of clamped coordinates. Blocks
+    with a zero max norm get the middle codes; blocks with a non-finite max norm get code 0 and a zero error (the caller
+    decides what to do with them).
     """
 
 def decode(
@@ -86,6 +88,9 @@ def decode(
     tensor: int,
     round: int,
     scales: F32 | None = None,
+    known: F32 | None = None,
+    workers: int = 0,
+    domain: int = 0,
     pool: ThreadPool | None = None,
 ) -> None:
     """out[n] = (aggregate / contributions[chunk] * 2/g - 1) * threshold * max_norm[block], rotated back.
@@ -93,6 +98,8 @@ def decode(
     Before it is rotated back: 0 where a chunk has no contributions, or the max norm is zero; NaN where the max norm is
     not finite. scales: of requantized sums, in the place of contributions: float32, of every 256 of the P coordinates,
     out = (aggregate * 2/g - 1) * threshold * max_norm[block] * scale[group], g being that of the table of those codes.
+    known: float32[2, 16], KnownErrors.sum, of rounding bits of `domain`: subtracted from the sums of chunks
+    with `workers` contributions.
     """
 
 def lookup_sum(

@@ -106,6 +106,7 @@ class Compressor:
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
+        self._known = self.resolved.known_errors
         threads = default_threads() if threads is None else threads
         if not 1 <= threads <= MAX_THREADS:
             raise ConfigurationError(f"threads must be in 1 .. {MAX_THREADS}, not {threads}")
@@ -189,6 +190,7 @@ class Compressor:
             domain=self.rounding.domain,
             phase=self.rounding.phase,
             keep_error=partition.residual_kept,
+            known=self._known and self._known.own,
             pool=self.pool,
             **self._key(partition),
         )
@@ -230,9 +232,10 @@ class Compressor:
     ) -> None:
         """Write the average gradient to `out`; several times, if wanted.
 
-        aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8
-        or uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of
-        them); 0 gives zeros. out: like the gradient. Blocks whose max norm is not finite become NaN, so that a
+        aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8 or
+        uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of them);
+        0 gives zeros. From sums of all workers, what is known of their rounding is subtracted
+        (ThcConfig.subtract_rounding). out: like the gradient. Blocks whose max norm is not finite become NaN, so that a
         GradScaler sees them.
 
         Where sums are requantized, all workers are in them. aggregate: uint8[partition.padded], values of that table;
@@ -266,6 +269,9 @@ class Compressor:
             granularity=table.granularity,
             threshold=self._decode_threshold,
             scales=scales,
+            known=self._known and self._known.sum,
+            workers=self.workers,
+            domain=self.rounding.domain,
             pool=self.pool,
             **self._key(partition),
         )

@@ -13,6 +13,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
 from byteps_thc.tables import LookupTable
+from byteps_thc.tables.known_error import KnownErrors, known_errors
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
 from byteps_thc.tables.selection import (
     LEAST_TOTAL_BITS,
@@ -63,6 +64,7 @@ class ThcSettings(SettingsBesideTable, total=False):
     p: float | Literal["auto"]
     uniform_table: bool
     rounding: RoundingMode
+    subtract_rounding: bool
 
 
 class ThcConfig(Settings):
@@ -98,6 +100,8 @@ class ThcConfig(Settings):
     rounding: RoundingMode = "stratified"
     """which random bits the workers round with: stratified, the same ones shifted against each other, so that their
     errors cancel in part; or independent, each worker its own, as in the paper"""
+    subtract_rounding: bool = False
+    """subtract what stratified rounding is known to err by (tables/known_error.py) from averages of all workers"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition, at most; a multiple of 256"""
     codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = (
@@ -143,6 +147,10 @@ class ThcConfig(Settings):
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:
         smallest = (1 << self.bits) - 1
+        if self.subtract_rounding and self.rounding != "stratified":
+            raise ValueError("subtract_rounding needs stratified rounding: of independent errors nothing is known")
+        if self.subtract_rounding and (self.total_bits is not None or isinstance(self.down_bits, int)):
+            raise ValueError("subtract_rounding is for exact sums: leave down_bits and total_bits out, or it")
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
         if self.total_bits is not None and (
@@ -273,6 +281,13 @@ class ResolvedConfig:
         return threshold if self.config.error_feedback else threshold / (1 - self.table.p)
 
     @property
+    def known_errors(self) -> KnownErrors | None:
+        """What encode and decode subtract, where config.subtract_rounding says so; from exact sums alone."""
+        if not self.config.subtract_rounding or self.down is not None:
+            return None
+        return known_errors(self.table, self.workers)
+
+    @property
     def shared_hash(self) -> int:
         """32-bit hash of the settings that servers do not look at, but that must be the same on all workers.
 
@@ -281,5 +296,7 @@ class ResolvedConfig:
         """
         config = self.config
         sizes = (config.rotation_block, config.partition_bytes)
-        shared = (config.seed, self.decode_threshold.hex(), *sizes, config.rounding)
+        shared: tuple[object, ...] = (config.seed, self.decode_threshold.hex(), *sizes, config.rounding)
+        if known := self.known_errors:  # its bits: two machines could round its last digit differently
+            shared += (known.own.tobytes(), known.sum.tobytes())
         return zlib.crc32(repr(shared).encode())

@@ -205,15 +205,23 @@ def feedback_section() -> list[str]:
 
 
 def accuracy_section() -> list[str]:
-    """What stratified rounding, and tables chosen for it, do to the error of the average."""
-    rows = rows_of("bench_accuracy.py", "accuracy")
+    """What stratified rounding, and tables chosen for it, do to the error of the average; and requantized sums."""
+    result = result_of("bench_accuracy.py", "accuracy")
     lines = ["### Error of the average of normal vectors", "", f"`{PYTHON} tests/benchmarks/bench_accuracy.py`", ""]
-    lines += ["| what | workers | independent rounding | stratified | ratio | target | met |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- |"]
-    for row in rows:
-        target, met = "" if row["target"] is None else f">= {row['target']}x lower", {True: "yes", False: "**no**"}
+    lines += ["| what | workers | independent rounding | stratified | ratio | target | met | subtracted | gain |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- | --- | ---: | ---: |"]
+    met = {True: "yes", False: "**no**", None: ""}
+    for row in result["rows"]:
+        target = "" if row["target"] is None else f">= {row['target']}x lower"
         figures = [f"{row['independent']:.3e}", f"{row['stratified']:.3e}", f"{row['ratio']:.2f}"]
-        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met.get(row["met"], "")]))
+        subtracted = [f"{row['subtracted']:.3e}", f"{row['gain']:.2f}"]
+        lines.append(table_line([row["what"], str(row["workers"]), *figures, target, met[row["met"]], *subtracted]))
+    lines += ["", "| first step among ranks | ranks | bits up + down | error | target | met |"]
+    lines += ["| --- | ---: | ---: | ---: | --- | --- |"]
+    for row in result["ranks"]:
+        target = "" if row["target"] is None else f"<= {row['target']:.1e}"
+        cells = [row["what"], str(row["workers"]), row["bits"], f"{row['nmse']:.3e}", target, met[row["met"]]]
+        lines.append(table_line(cells))
     return [*lines, ""]
 
 

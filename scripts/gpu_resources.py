@@ -32,7 +32,8 @@ _TILE = {"LOG": 13, "T": 8192, "TAIL": False}
 _POSITION = {"first_tile": "i64", "coordinates": "i64", "padded": "i64"}
 _AVERAGE = {
     "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
-    "threshold": "fp32", "granularity": "fp32", "most": "fp32", "codes_per_chunk": "i64", **_POSITION,
+    "known": "*fp32", "threshold": "fp32", "granularity": "fp32", "most": "fp32", "codes_per_chunk": "i64",
+    "everybody": "i32", **_POSITION,
 }  # fmt: skip
 
 
@@ -64,7 +65,8 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     """Every kernel, for rotation blocks of 8192, 4-bit codes and gradients of that type (fp32, fp16, bf16)."""
     encoded = {
         "gradient": f"*{gradient}", "residual": "*fp32", "codes": "*u8", "ranges": "*fp32", "entries": "*i64",
-        "values": "*fp32", "key": "*i32", "keep": "*i32", "clamped": "*i64", **_POSITION,
+        "values": "*fp32", "key": "*i32", "keep": "*i32", "clamped": "*i64", "known": "*fp32",
+        **_POSITION,
     }  # fmt: skip
     measured = {"gradient": f"*{gradient}", "residual": "*fp32", "norms": "*fp32", **_POSITION}
     ranges = {
@@ -72,9 +74,9 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         "energy": "*fp64", "starts": "*i32", "threshold": "fp32", "granularity": "fp32", "largest": "fp32",
         "blocks": "i32",
     }  # fmt: skip
-    code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True}
+    code = {"BITS": 4, "WIDE": False, "ADD": True, "KEEP": True, "KNOWN": False}
     bare = code | {"ADD": False, "KEEP": False}
-    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False, "SCALED": 0}
+    average = {"SUM_BITS": 0, "WORDS": False, "EXACT": True, "CHUNKED": False, "SCALED": 0, "KNOWN": False}
     words = {"codes": "*i32", "values": "*i32", "sums": "*i32", "words": "i32", "stride": "i32", "shards": "i32"}
     looked_up = {"codes": "*u8", "values": "*i32", "sums": "*u8", "count": "i32", "stride": "i32", "shards": "i32"}
     packs = {"numbers": "*u8", "packed": "*i32", "count": "i32", "size": "i32"}
@@ -94,6 +96,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("ranges", ranges_kernel, ranges, {"SEVERAL": True}, RANGES_WARPS.value, tile * 2048),
         Kernel("encode", encode_kernel, encoded, _TILE | code, 8, tile, True),
         Kernel("encode, no error feedback", encode_kernel, encoded, _TILE | bare, 8, tile, True),
+        Kernel("encode, subtracting", encode_kernel, encoded, _TILE | code | {"KNOWN": True}, 8, tile, True),
         Kernel("encode, 5 bits", encode_kernel, encoded, _TILE | code | {"BITS": 5}, 8, tile, True),
         Kernel("encode, 6 bits", encode_kernel, encoded, _TILE | code | {"BITS": 6}, 8, tile, True),
         Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},
@@ -109,6 +112,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("decode", decode_kernel, _AVERAGE, _TILE | average, 8, tile, True),
         Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
                _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
+        Kernel("decode, subtracting", decode_kernel, _AVERAGE, _TILE | average | {"KNOWN": True}, 8, tile, True),
         Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"contributions": "*u16"},
                _TILE | average | {"EXACT": False, "SCALED": 256}, 8, tile, True),
         Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized, {"BITS": 6, "WIDE": False},

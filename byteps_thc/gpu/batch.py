@@ -118,6 +118,7 @@ class DeviceBatch:
             kernels.encode(
                 part, residual, ranges, mine, keep, clamped, rotation_block=compressor.config.rotation_block,
                 table=compressor.table, key=key, keep_error=residual is not None,
+                known=None if compressor.known is None else compressor.known[0],
             )  # fmt: skip
 
     def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
@@ -178,6 +179,7 @@ class DeviceBatch:
                 sums, contributions, part[1], mine, codes_per_chunk=codes_per_chunk,
                 rotation_block=compressor.config.rotation_block, granularity=table.granularity,
                 threshold=compressor.decode_threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
+                known=None if compressor.known is None else compressor.known[1], workers=compressor.workers,
             )  # fmt: skip
 
     def _decode_requantized(self, values: Tensor, scales: Tensor | None, out: Tensor) -> None:

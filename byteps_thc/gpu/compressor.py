@@ -66,6 +66,9 @@ class GpuCompressor:
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
+        errors = self.resolved.known_errors
+        #: KnownErrors on the device, of this worker and of sums; None where nothing is subtracted
+        self.known = errors and [torch.tensor(known, device=self.device) for known in errors]
         #: arrays.everybody() on the device
         self.everybody = torch.from_numpy(everybody(workers)).to(self.device)
 

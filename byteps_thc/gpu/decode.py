@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
+from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit, magic_lower
 from byteps_thc.gpu.layouts import flat, last_part, of_columns, of_rows, rows, warps
 from byteps_thc.gpu.packing import below, load_number, load_rows
-from byteps_thc.gpu.random_bits import flip, sign_words
+from byteps_thc.gpu.random_bits import flip, known_error, rounding_words, sign_words
 from byteps_thc.gpu.rotation import begins_block, block_of, block_sums, hadamard
 
 
@@ -38,6 +38,15 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
 
 
 @jit
+def _known_errors(key, known, everybody, first, T: constexpr):
+    """What is known of the errors of sums of `everybody`, float32[T] in flat(T, 0)."""
+    words, workers = rounding_words(key, first, T), everybody.to(L.uint32)
+    even = known_error(known, magic_lower((words & 0xFFFF) * workers))
+    odd = known_error(known, magic_lower((words >> 16) * workers))
+    return conv(L.reshape(L.join(even, odd), [T]), flat(T, 0))
+
+
+@jit
 def _scaled_map(max_norm, scale, most, factor, threshold, granularity):
     """(slope, shift) of a group of requantized sums before the transform, scaled_map() of affine_map.h."""
     ratio = L.div_rn((scale.to(L.uint32) << 16).to(L.float32, bitcast=True), most)
@@ -48,12 +57,15 @@ def _scaled_map(max_norm, scale, most, factor, threshold, granularity):
     return slope, L.where(finite, limit * factor, 0.0)
 
 
-@jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["max_norms"])
+@jit(
+    do_not_specialize=["everybody", "first_tile", "coordinates", "padded"],
+    do_not_specialize_on_alignment=["max_norms"],
+)
 def decode_kernel(
-    aggregate, contributions, max_norms, out, key, threshold, granularity, most, codes_per_chunk,
+    aggregate, contributions, max_norms, out, key, known, threshold, granularity, most, codes_per_chunk, everybody,
     first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
-    SCALED: constexpr, TAIL: constexpr,
+    SCALED: constexpr, KNOWN: constexpr, TAIL: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
@@ -61,13 +73,14 @@ def decode_kernel(
     EXACT: transform sums before they are mapped where a block allows it. contributions: uint8 or uint16, of each
     chunk of codes_per_chunk coordinates; without CHUNKED there is one. SCALED: they are table values of requantized
     sums, which were at most `most`, and in the place of contributions are scales, uint16, of groups of so many. out:
-    float32, float16 or bfloat16[coordinates]. See encode_kernel for the rest.
+    float32, float16 or bfloat16[coordinates]. KNOWN: what is `known`, float32[2, 16] of KnownErrors.sum, is subtracted
+    from sums of `everybody`, a number of workers; not with SCALED. See encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
     rest = (padded - first).to(L.int32) if TAIL else T
     LAST: constexpr = last_part(T)
-    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED and not SCALED
+    ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED and not SCALED and not KNOWN
     there = rest
     if ONE_MAP:
         after, limit, there = _exact_map(L.load(max_norms + tile), L.load(contributions), threshold, granularity, T)
@@ -105,6 +118,11 @@ def decode_kernel(
             else:
                 workers = row * 0 + L.load(contributions).to(L.int32)
                 uniform = (row >= 0) & EXACT
+            if KNOWN:
+                uniform &= workers != everybody
+                error = L.reshape(_known_errors(key, known, everybody, first, T), [T // 32, 32])
+                error = L.where(L.expand_dims(conv(workers == everybody, of_rows(inner)), 1), error, 0.0)
+                sums -= L.reshape(error, [T])
             before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)
         x = L.reshape(
             conv(L.reshape(sums, [T // 32, 32]), inner) * L.expand_dims(before, 1) - L.expand_dims(shift, 1), [T]

@@ -20,7 +20,7 @@ from byteps_thc.gpu.frontend import (
 )
 from byteps_thc.gpu.layouts import consecutive, flat, last_part, of_rows, rows, streamed, warps
 from byteps_thc.gpu.norms import load_carried
-from byteps_thc.gpu.random_bits import flip, key_word, rounding_words, sign_words
+from byteps_thc.gpu.random_bits import flip, key_word, known_error, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
 
 #: Warps of ranges_kernel, and blocks that it takes at a time.
@@ -79,22 +79,24 @@ def _interval(entries, values, cell, WIDE: constexpr):
 
 
 @jit
-def _quantize(x, chance, tables, clamp, WIDE: constexpr):
+def _quantize(x, chance, tables, clamp, WIDE: constexpr, KNOWN: constexpr):
     """(code << 8 in a word, factor * error) of rotated coordinates; chance: 2^23 + 16 rounding bits, float32."""
     limit, step, scale, half, factor = clamp
     u = L.minimum(L.maximum(number(x * scale + half), 0.0), half + half)
     inverse_gap, lower, upper, code = _interval(tables[0], tables[1], u.to(L.int32), WIDE)
     value, code = choose(chance - 8388607.5, (u - lower) * inverse_gap, lower, upper, code)
+    if KNOWN:
+        value -= known_error(tables[2], chance)
     return code, (x - (value * step - limit)) * factor
 
 
 @jit
-def quantize_pairs(even, odd, bits, phase, tables, clamp, BITS: constexpr, WIDE: constexpr):
+def quantize_pairs(even, odd, bits, phase, tables, clamp, BITS: constexpr, WIDE: constexpr, KNOWN: constexpr):
     """(codes of pairs << 8, most significant first, errors of even and odd, clamped ones) of a quarter."""
     limit = clamp[0]
     beyond = exceeds(even, limit) + exceeds(odd, limit)
-    code0, even = _quantize(even, magic_lower(bits + phase), tables, clamp, WIDE)
-    code1, odd = _quantize(odd, magic_upper(bits + (phase << 16)), tables, clamp, WIDE)
+    code0, even = _quantize(even, magic_lower(bits + phase), tables, clamp, WIDE, KNOWN)
+    code1, odd = _quantize(odd, magic_upper(bits + (phase << 16)), tables, clamp, WIDE, KNOWN)
     most: constexpr = ((1 << BITS) - 1) << 8
     return ((code0 & most) << BITS) | (code1 & most), even, odd, beyond
 
@@ -151,11 +153,14 @@ def _store_bytes(numbers, at, limit, T: constexpr, N: constexpr, BYTES: constexp
 
 @jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
 def encode_kernel(
-    gradient, residual, codes, ranges, entries, values, key, keep, clamped,
+    gradient, residual, codes, ranges, entries, values, key, keep, clamped, known,
     first_tile, coordinates, padded,
-    LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr, TAIL: constexpr,
+    LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr, KNOWN: constexpr,
+    TAIL: constexpr,
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
+
+    KNOWN: what is `known`, float32[2, 16] of KnownErrors.own, is not kept: decode_kernel takes it back.
 
     ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. clamped: int64, counts coordinates
     beyond the clamp. Tile `first_tile` + program; TAIL: what is behind the last full tile. coordinates: of the
@@ -190,11 +195,11 @@ def encode_kernel(
     odd0, odd1, odd2, odd3 = quarters(odd, T)
     phase = key_word(key, 5)
     entries += L.load(key + 6)  # from memory, so that the address stays in registers
-    tables, clamp = (entries, values), (limit, step, scale, half, factor)
-    codes0, even0, odd0, beyond0 = quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE)
-    codes1, even1, odd1, beyond1 = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE)
-    codes2, even2, odd2, beyond2 = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE)
-    codes3, even3, odd3, beyond3 = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE)
+    tables, clamp = (entries, values, known), (limit, step, scale, half, factor)
+    codes0, even0, odd0, beyond0 = quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE, KNOWN)
+    codes1, even1, odd1, beyond1 = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE, KNOWN)
+    codes2, even2, odd2, beyond2 = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, KNOWN)
+    codes3, even3, odd3, beyond3 = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, KNOWN)
     L.atomic_add(clamped, L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64))
     store_codes(whole(codes0, codes1, codes2, codes3, T), codes, first, rest, T, BITS, TAIL)
     even = whole(even0, even1, even2, even3, T)

@@ -90,18 +90,21 @@ def encode(
     table: DeviceTable,
     key: Tensor,
     keep_error: bool,
+    known: Tensor | None = None,
 ) -> None:
     """codes[code_bytes(P, bits)] of gradient[n] + residual[n]; with keep_error and where keep[0] != 0 the new residual.
 
     ranges, keep: of clamp_ranges. clamped: int64[1], to which the clamped coordinates are added.
+    known: float32[2, 16], KnownErrors.own: what decode() takes back is not kept.
     """
     carried = gradient if residual is None else residual
+    errors = carried if known is None else known
     _for_tiles(
         _encode,
         gradient.numel(),
         rotation_block,
-        (gradient, carried, codes, ranges, table.entries, table.values, key, keep, clamped),
-        (table.bits, table.wide, residual is not None, keep_error),
+        (gradient, carried, codes, ranges, table.entries, table.values, key, keep, clamped, errors),
+        (table.bits, table.wide, residual is not None, keep_error, known is not None),
     )
 
 
@@ -118,15 +121,18 @@ def decode(
     key: Tensor,
     value_bits: int,
     sum_bits: int | None = None,
+    known: Tensor | None = None,
+    workers: int = 0,
     most: int | None = None,
 ) -> None:
     """out[n] = average gradient of aggregate[P], uint8 or uint16 as value_bits says.
 
-    sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)]. most: the
-    aggregate and, in the place of contributions, scales are those of expand(), of sums that were at most so large.
+    sum_bits: the aggregate is a stream of sums of so many bits, uint8[code_bytes(P, sum_bits)]. known: float32
+    [2, 16], KnownErrors.sum, subtracted from the sums of chunks with `workers` contributions. most: the aggregate and,
+    in the place of contributions, scales are those of expand(), of sums that were at most so large.
     """
     scaled = most is not None
-    scalars = (threshold, float(granularity), float(most or 0), codes_per_chunk)
+    scalars = (threshold, float(granularity), float(most or 0), codes_per_chunk, workers)
     words = sum_bits is not None and aggregate.data_ptr() % 4 == 0
     if words:
         aggregate = aggregate.view(torch.int32)
@@ -134,13 +140,14 @@ def decode(
         _decode,
         out.numel(),
         rotation_block,
-        (aggregate, contributions, max_norms, out, key, *scalars),
+        (aggregate, contributions, max_norms, out, key, max_norms if known is None else known, *scalars),
         (
             sum_bits or 0,
             words,
             value_bits == 8 and not scaled,
             contributions.numel() > 1 and not scaled,
             SCALE_GROUP * scaled,
+            known is not None,
         ),
     )
 

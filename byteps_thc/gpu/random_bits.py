@@ -61,6 +61,13 @@ def _sign_bits(word, layout: constexpr):
 
 
 @jit
+def known_error(known, number):
+    """What is known of an error, in table steps; number: 2^23 + 16 random bits, float32. known: float32[2, 16]."""
+    piece = (number.to(L.uint32, bitcast=True) >> 12) & 15
+    return L.load(known + piece) + L.load(known + 16 + piece) * (number - 8388607.5)
+
+
+@jit
 def rounding_words(key, first, T: constexpr):
     """uint32[T / 32, 16] in rows(T, 0, 16): pairs of rounding bits, of the even coordinate in the lower half."""
     blocks: constexpr = rounding(T)

@@ -62,10 +62,10 @@ def requantize_kernel(
     odd0, odd1, odd2, odd3 = quarters(odd, _TILE)
     phase = key_word(key, 5)
     tables = (entries, values)
-    codes0, _, _, _ = quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE)
-    codes1, _, _, _ = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE)
-    codes2, _, _, _ = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE)
-    codes3, _, _, _ = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE)
+    codes0, _, _, _ = quantize_pairs(even0, odd0, bits0, phase, tables, clamp, BITS, WIDE, False)
+    codes1, _, _, _ = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE, False)
+    codes2, _, _, _ = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, False)
+    codes3, _, _, _ = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, False)
     store_codes(whole(codes0, codes1, codes2, codes3, _TILE), codes, begin, rest, _TILE, BITS, True)
 
 

@@ -70,12 +70,18 @@ def shared_variance(points: Sequence[float]) -> float:
     the same v have in common. In a flat density h(v) = G (1/2 - v) and the variance is G^2 / 12, G being the mean gap:
     half of the cost, where all gaps are equal.
     """
-    ends = np.array(points)
-    gaps = np.diff(ends)
-    cuts = ends[:-1] + _NODES[:, None] * gaps
-    errors = -0.5 * (gaps * _erf(cuts / math.sqrt(2))).sum(axis=1)  # less what does not depend on v
+    errors = shared_errors(points, _NODES)
     mean = _WEIGHTS @ errors
     return float(_WEIGHTS @ np.square(errors - mean))
+
+
+def shared_errors(points: Sequence[float], at: F64) -> F64:
+    """Return h(v) of shared_variance() at those v, but for what does not depend on v."""
+    ends = np.array(points)
+    gaps = np.diff(ends)
+    cuts = ends[:-1] + at[:, None] * gaps
+    errors: F64 = -0.5 * (gaps * _erf(cuts / math.sqrt(2))).sum(axis=1)
+    return errors
 
 
 def optimal_values(costs: F64, steps: Sequence[int]) -> dict[int, tuple[I64, F64]]:

@@ -1,7 +1,8 @@
 """GpuCompressor and Compressor side by side: the same norms, codes, residuals, averages.
 
 Three rounds of two workers; and one of the first and last of 300, whose sums have 16 bits: the others have Compressors
-alone. On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
+alone; and two of three that subtract what is known of their rounding. On the CPU with TRITON_INTERPRET=1, else on the
+GPU. Fails with an AssertionError.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def main() -> None:
     check(2, 8192 + 2048 + 64 + 9, rounds=3)
     check(300, 1024 + 64 + 9, rounds=1)
     check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8, error_feedback=False))
+    check(3, 8192 + 64 + 9, rounds=2, config=CONFIG.model_copy(update={"subtract_rounding": True}))
     print("same bits")
 
 

@@ -23,6 +23,7 @@ from byteps_thc.keys import device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
+from byteps_thc.tables.known_error import known_errors
 
 KEY = reference.Key(0xF23456789ABCDEF0, 3_000_000_007, 2_900_000_000)
 LARGEST_NORM = 2.0**96
@@ -49,6 +50,7 @@ class Case:
     workers: int = 4
     chunk: int | None = None
     sum_bits: int | None = None
+    known: bool = False  # subtract what is known of the rounding
 
 
 #: (check, case), see check_cases()
@@ -103,8 +105,9 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     maxima = norms * np.float32(1.1)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
+    own = known_errors(table, case.workers).own if case.known else None
     keep = case.feedback and case.broken_block is None
-    quantized = reference.quantize(rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding)
+    quantized = reference.quantize(rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding, own)
     carried = reference.inverse_rotate(quantized.error, n, d, KEY) if keep else residual
 
     g = place(gradient, device, case.offset)
@@ -127,6 +130,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     kernels.encode(
         g, r if case.feedback else None, ranges, codes, flags, clamped,
         rotation_block=d, table=on_device, key=key, keep_error=case.feedback,
+        known=None if own is None else torch.tensor(own, device=device),
     )  # fmt: skip
     same("codes", codes, packed)
     same("residual", r, carried)
@@ -151,7 +155,11 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     if case.chunk:
         contributions[rng.random(len(contributions)) < 0.2] = case.workers - 1
         contributions[-1] = 0
-    wanted = reference.decode(sums, contributions, maxima, n, chunk, d, case.granularity, threshold, KEY)
+    known = None
+    if case.known:
+        error = known_errors(LookupTable.solve(4, case.granularity, 1 / 32), case.workers).sum
+        known = reference.KnownSum(error, case.workers, FIRST.domain)
+    wanted = reference.decode(sums, contributions, maxima, n, chunk, d, case.granularity, threshold, KEY, known)
     if case.floats == "fp16":
         with np.errstate(over="ignore"):
             wanted = wanted.astype(np.float16)
@@ -164,6 +172,7 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
         place(aggregate, device, case.offset), torch.from_numpy(contributions).to(device),
         torch.from_numpy(maxima).to(device), out, codes_per_chunk=chunk, rotation_block=d,
         granularity=case.granularity, threshold=threshold, key=key, value_bits=case.value_bits, sum_bits=case.sum_bits,
+        known=None if known is None else torch.tensor(known.error, device=device), workers=case.workers,
     )  # fmt: skip
     same("average", out, wanted)
 
@@ -216,6 +225,12 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_decode, Case(16384, block=16384, sum_bits=11, value_bits=16, workers=50)
     yield check_decode, replace(base, value_bits=16, workers=1000, chunk=1024, granularity=63)
     yield check_decode, Case(8192, value_bits=16, workers=1024, granularity=17, sum_bits=15)
+    yield check_encode, replace(base, known=True, workers=5, rounding=Rounding(1, 52_429))
+    yield check_encode, Case(8192, bits=8, granularity=300, known=True)
+    yield check_decode, Case(8192, known=True)
+    yield check_decode, replace(base, known=True, workers=3, chunk=1024, floats="fp16")
+    yield check_decode, replace(base, known=True, block=512, chunk=128, value_bits=16, workers=40, broken_block=3)
+    yield check_decode, Case(16384 + 100, block=16384, known=True, sum_bits=7)
     yield check_lookup_sum, Case(9000)
     yield check_lookup_sum, Case(512, workers=1024, value_bits=16, granularity=63)
     yield check_lookup_sum, Case(511, workers=300, value_bits=16, granularity=63, bits=3)

@@ -70,10 +70,11 @@ def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> No
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 32)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills six registers of encode; for sm_90 of encode to 6 bits alone."""
+    """For sm_100 the compiler spills six registers of encode; for sm_90 of encode to 6 bits and, two, subtracting."""
+    subtracting = "encode, subtracting"
+    allowed = {("sm_90", "encode, 6 bits"): 24, ("sm_90", subtracting): 8, ("sm_100", subtracting): 8}
     for row in resources_of(run_python, arch):
-        spilled = 24 if (arch, row["kernel"]) == ("sm_90", "encode, 6 bits") else stack_bytes
-        assert row["stack_bytes"] <= spilled, row
+        assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
         assert row["registers"] <= MAX_REGISTERS, row
         if row["kernel"].startswith(("encode", "decode")):
             assert row["instructions_per_coordinate"] <= 95, row
@@ -83,11 +84,15 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
-    """Without explicit layouts encode takes 119 instructions a coordinate there; NVIDIA's has 77."""
+    """Without explicit layouts encode takes 119 instructions a coordinate there; NVIDIA's has 77.
+
+    The one that subtracts takes 127, and more registers: half as many programs fit a processor.
+    """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
     for row in rows:
+        registers, instructions = (168, 127) if row["kernel"] == "encode, subtracting" else (MAX_REGISTERS, 125)
         assert row["stack_bytes"] == 0, row
-        assert row["registers"] <= MAX_REGISTERS, row
+        assert row["registers"] <= registers, row
         if row["kernel"].startswith(("encode", "decode")):
-            assert row["instructions_per_coordinate"] <= 125, row
+            assert row["instructions_per_coordinate"] <= instructions, row

@@ -94,6 +94,24 @@ def rounding_bits(count: int, key: Key, rounding: Rounding) -> U16:
     return halves + np.uint16(rounding.phase)  # modulo 2^16
 
 
+def known_error(known: F32 | None, bits: U16) -> F32:
+    """What rounding with those bits is known to err by, in table steps: a line on each of 16 pieces; None: nothing."""
+    if known is None:
+        return np.zeros(len(bits), np.float32)
+    offset, slope = known[:, bits >> 12]
+    result: F32 = offset + slope * (bits.astype(np.float32) + np.float32(0.5))
+    return result
+
+
+@dataclass(frozen=True)
+class KnownSum:
+    """What is known of the sums of `workers` workers; error: KnownErrors.sum, domain: of their rounding bits."""
+
+    error: F32
+    workers: int
+    domain: int
+
+
 def hadamard(block: F32) -> F32:
     """H x by butterflies, not normalised; len(block) is a power of two."""
     x, half = block.copy(), 1
@@ -170,15 +188,19 @@ def quantize(
     threshold: float,
     key: Key,
     rounding: Rounding,
+    known: F32 | None = None,
 ) -> Quantized:
     """Clamp to +-threshold * max norm and round to one of the two nearest quantization values, unbiased (section 5.2).
 
     A coordinate x becomes u in [0, g]; between T[z] and T[z+1] it goes up with probability (u - T[z]) / gap.
+    known: of a worker's rounding bits (KnownErrors.own); the error is then that of what decode() makes of the code.
     """
     table = np.array(values[: values[-1] + 1], np.float32)  # codes above the granularity are not used
     half = table[-1] * np.float32(0.5)
     gap_inverse = np.float32(1) / np.diff(table)
-    chance = (rounding_bits(len(rotated), key, rounding).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-16)
+    bits = rounding_bits(len(rotated), key, rounding)
+    chance = (bits.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-16)
+    taken_back = known_error(known, bits)
     codes, error, clamped = np.zeros(len(rotated), np.uint8), np.zeros(len(rotated), np.float32), 0
     for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
         clamp = ClampRange.of(max_norm, threshold, values[-1])
@@ -189,7 +211,7 @@ def quantize(
         z = np.minimum(np.searchsorted(table, u, side="right") - 1, len(table) - 2)
         up = chance[block] < (u - table[z]) * gap_inverse[z]
         codes[block] = z + up
-        error[block] = x - (table[codes[block]] * clamp.step - clamp.limit)
+        error[block] = x - ((table[codes[block]] - taken_back[block]) * clamp.step - clamp.limit)
         clamped += int(np.count_nonzero(np.abs(x) > clamp.limit))
     return Quantized(codes, error, clamped)
 
@@ -284,11 +306,12 @@ def dequantize(
     granularity: int,
     threshold: float,
     normalise: bool = False,
+    taken_back: F32 | None = None,
 ) -> F32:
     """Average rotated gradient: (aggregate / contributions * 2/g - 1) * threshold * max norm.
 
     0 where a chunk has no contributions, NaN where the max norm is not finite. normalise: times 1/d, the factor of the
-    inverse rotation, a power of two and so exact.
+    inverse rotation, a power of two and so exact. taken_back: what is known of the errors of the sums.
     """
     rotated = np.zeros(len(aggregate), np.float32)
     for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
@@ -299,7 +322,8 @@ def dequantize(
         workers = contributions[np.arange(block.start, block.stop) // codes_per_chunk].astype(np.float32)
         factor = np.float32(1 / (block.stop - block.start)) if normalise else np.float32(1)
         slope = clamp.step / np.maximum(workers, np.float32(1)) * factor
-        value = aggregate[block].astype(np.float32) * slope - clamp.limit * factor
+        sums = aggregate[block].astype(np.float32)
+        value = (sums if taken_back is None else sums - taken_back[block]) * slope - clamp.limit * factor
         rotated[block] = np.where(workers > 0, value, np.float32(0))
     return rotated
 
@@ -322,20 +346,29 @@ def decode(
     granularity: int,
     threshold: float,
     key: Key,
+    known: KnownSum | None = None,
 ) -> F32:
     """inverse_rotate(dequantize(...)), the factor 1/d moved to the first step: a power of two, and so exact.
 
     Blocks of 8-bit sums whose chunks all have the same contributions are transformed before they are mapped: t = H sums
     is then exact, rounding leaves t * slope, and H maps the constant limit to coordinate 0 alone.
+    Not those with sums of all workers whose error is known: that is subtracted first.
     """
     out = np.zeros(len(aggregate), np.float32)
     shape = (coordinates, codes_per_chunk, rotation_block, granularity, threshold)
-    mapped = dequantize(aggregate, contributions, maxima, *shape, normalise=True)
+    all_workers = np.zeros(len(contributions), bool) if known is None else contributions == known.workers
+    taken_back = np.zeros(len(aggregate), np.float32)
+    if known is not None:
+        bits = rounding_bits(len(aggregate), key, Rounding(known.domain, 0)) * np.uint16(known.workers)
+        everywhere = all_workers[np.arange(len(aggregate)) // codes_per_chunk]
+        taken_back = np.where(everywhere, known_error(known.error, bits), taken_back)
+    mapped = dequantize(aggregate, contributions, maxima, *shape, normalise=True, taken_back=taken_back)
     for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
         size = block.stop - block.start
         clamp = ClampRange.of(max_norm, threshold, granularity)
         workers = np.unique(contributions[block.start // codes_per_chunk : (block.stop - 1) // codes_per_chunk + 1])
         exact = aggregate.dtype == np.uint8 and size <= _MAX_EXACT_BLOCK and len(workers) == 1 and workers[0] > 0
+        exact = exact and not (known is not None and workers[0] == known.workers)
         if clamp is None or not exact:
             out[block] = hadamard(mapped[block])
             continue

@@ -24,6 +24,7 @@ ON_DEVICE: list[dict[str, Any]] = [
     {"name": "no padding", "thc": {"partition_bytes": 1 << 16}, "sizes": [[40_000], [24 << 10]]},
     {"name": "16-bit sums", "thc": {"bits": 8}, "sizes": [[10_000]]},
     {"name": "no error feedback", "thc": {"error_feedback": False}, "sizes": [[10_000, 12]]},
+    {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "sizes": [[10_000, 12]]},
     {"name": "bfloat16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
     {"name": "float16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "float16"},
     {"name": "not finite", "thc": {}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 2, 0]]},
@@ -37,6 +38,7 @@ def test_averages_equal_the_simulation(thc_ps: ParameterServer, tmp_path: Path) 
         common | {"name": "reliable", "thc": {"partition_bytes": 1 << 16}, "network": {"job": 1}},
         common | {"name": "faults", "thc": {}, "network": {"job": 2}, "faults": {"drop": 0.02, "reorder": 0.02}},
         common | {"name": "16-bit sums", "thc": {"bits": 8}, "network": {"job": 3}},
+        common | {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "network": {"job": 4}},
     ]
     for case in cases:
         case["network"]["servers"] = [thc_ps.address]

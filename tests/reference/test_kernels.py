@@ -9,12 +9,13 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import Key
+from reference import Key, KnownSum
 
 from byteps_thc import LookupTable
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import CODE_BITS
+from byteps_thc.tables.known_error import known_errors
 
 SETS = core.instruction_sets()
 SIZES = st.one_of(st.integers(0, 300), st.integers(0, 20000), st.sampled_from([64, 1024, 8192, 16384, 8193]))
@@ -120,14 +121,16 @@ def test_quantize(case, table, rounding, keep_error, data):
     maxima = case.place(np.array([data.draw(special) for _ in range(case.blocks())], np.float32))
     scale = data.draw(st.sampled_from([1e-30, 1.0, 4.0]))
     rotated = case.normal(case.padded(), scale)
+    known = known_errors(table, 3).own if data.draw(st.booleans(), label="known errors") else None
     expected = reference.quantize(
-        rotated, maxima, case.size, case.block, table.values, table.threshold, case.key, rounding
+        rotated, maxima, case.size, case.block, table.values, table.threshold, case.key, rounding, known
     )
     before = rotated.tobytes()
     packed = case.empty(core.code_bytes(case.padded(), table.bits), np.uint8)
     clamped = core.quantize(
         rotated, maxima, packed, coordinates=case.size, rotation_block=case.block, values=table.array,
-        bits=table.bits, threshold=table.threshold, keep_error=keep_error, **rounding._asdict(), **case.keywords(),
+        bits=table.bits, threshold=table.threshold, keep_error=keep_error, known=known, **rounding._asdict(),
+        **case.keywords(),
     )  # fmt: skip
     assert packed.tobytes() == reference.pack(expected.codes, table.bits).tobytes()
     assert clamped == expected.clamped
@@ -203,8 +206,12 @@ def test_inverse_rotate_and_decode(case, wide, dtype, data):
     np.testing.assert_array_equal(restored, reference.inverse_rotate(expected_rotated, case.size, case.block, case.key))
 
     out = case.empty(case.size, np.uint16 if dtype == "bfloat16" else np.dtype(dtype).type)
+    known = None
+    if data.draw(st.booleans(), label="known errors"):
+        known = KnownSum(known_errors(table, 8).sum, workers=8, domain=data.draw(st.integers(1, 9)))
+        arguments |= {"known": known.error, "workers": known.workers, "domain": known.domain}
     core.decode(aggregate, contributions, maxima, out, **arguments, **case.keywords())
-    average = reference.decode(*twin, case.key)
+    average = reference.decode(*twin, case.key, known)
     expected, as_float = as_dtype(average, dtype)
     if dtype == "bfloat16":
         out, expected = (out.astype(np.uint32) << 16).view(np.float32), as_float

@@ -7,6 +7,7 @@
 
 #include "python/arrays.h"
 #include "python/register.h"
+#include "python/table_input.h"
 #include "thc/errors.h"
 #include "thc/requantize.h"
 #include "thc/threaded_kernels.h"
@@ -73,10 +74,15 @@ Aggregate checked(const AggregateArguments& arguments, const BlockLayout& layout
 void decode_array(const py::array& aggregate, const std::optional<py::array>& contributions, const py::array& max_norms,
                   py::array out, std::size_t coordinates, std::size_t codes_per_chunk, std::size_t rotation_block,
                   std::size_t granularity, float threshold, std::uint64_t seed, std::uint32_t tensor,
-                  std::uint32_t round, const std::optional<py::array>& scales, ThreadPool* pool) {
+                  std::uint32_t round, const std::optional<py::array>& scales, const std::optional<py::array>& known,
+                  unsigned workers, std::uint32_t domain, ThreadPool* pool) {
   const BlockLayout layout(coordinates, rotation_block);
-  const Aggregate in =
+  Aggregate in =
       checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold, scales}, layout);
+  const std::optional<KnownError> known_error = known_input(known);
+  in.known = known_error ? &*known_error : nullptr;
+  in.workers = workers;
+  in.domain = domain;
   const Floats average = float_output(out, "out", layout.coordinates());
   const py::gil_scoped_release unlocked;
   threaded::decode(pool, in, layout, {seed, tensor, round}, average);
@@ -88,7 +94,9 @@ void register_decode(py::module_& module) {
   module.def("decode", &decode_array, py::arg("aggregate"), py::arg("contributions").none(true), py::arg("max_norms"),
              py::arg("out"), py::kw_only(), py::arg("coordinates"), py::arg("codes_per_chunk"),
              py::arg("rotation_block"), py::arg("granularity"), py::arg("threshold"), py::arg("seed"),
-             py::arg("tensor"), py::arg("round"), py::arg("scales") = py::none(), py::arg("pool") = py::none());
+             py::arg("tensor"), py::arg("round"), py::arg("scales") = py::none(),
+             py::arg("known").none(true) = py::none(), py::arg("workers") = 0, py::arg("domain") = 0,
+             py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -24,20 +24,23 @@ void check_threshold(float threshold) {
 std::size_t encode_array(const py::array& gradient, std::optional<py::array> residual, const py::array& max_norms,
                          py::array codes, std::size_t rotation_block, const py::array& values, unsigned bits,
                          float threshold, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
-                         std::uint32_t domain, std::uint16_t phase, bool keep_error, ThreadPool* pool) {
+                         std::uint32_t domain, std::uint16_t phase, bool keep_error,
+                         const std::optional<py::array>& known, ThreadPool* pool) {
   const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
   const LookupTable table = table_input(values, bits);
   check_threshold(threshold);
   if (keep_error && !residual) {
     throw InputError("residual: expected an array, because the error is to be kept, got None");
   }
+  const std::optional<KnownError> known_error = known_input(known);
+  QuantizeOptions options{threshold, {seed, tensor, round}, {domain, phase}, keep_error};
+  options.known = known_error ? &*known_error : nullptr;
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
   float* carried = residual ? output<float>(*residual, "residual", layout.coordinates()) : nullptr;
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;
-  return threaded::encode(pool, in, carried, norms, layout, table,
-                          {threshold, {seed, tensor, round}, {domain, phase}, keep_error}, packed);
+  return threaded::encode(pool, in, carried, norms, layout, table, options, packed);
 }
 
 template <class Number>
@@ -81,7 +84,8 @@ void register_quantization(py::module_& module) {
   module.def("encode", &encode_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("max_norms"),
              py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
-             py::arg("phase"), py::arg("keep_error"), py::arg("pool") = py::none());
+             py::arg("phase"), py::arg("keep_error"), py::arg("known").none(true) = py::none(),
+             py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "python/arrays.h"
 #include "thc/errors.h"
+#include "thc/known_error.h"
 #include "thc/lookup_table.h"
 
 namespace thc::python {
@@ -17,6 +19,16 @@ inline unsigned checked_width(unsigned bits, std::size_t most = 16) {
     throw ConfigurationError("bits must be in 1 .. " + std::to_string(most) + ", got " + std::to_string(bits));
   }
   return bits;
+}
+
+/// float32[2, 16] as Python makes it, or nothing.
+inline std::optional<KnownError> known_input(const std::optional<py::array>& known) {
+  if (!known) return std::nullopt;
+  KnownError copy{};
+  const auto* entries = input<float>(*known, "known", 2 * KnownError::kPieces);
+  std::memcpy(copy.offset.data(), entries, sizeof(copy.offset));
+  std::memcpy(copy.slope.data(), entries + KnownError::kPieces, sizeof(copy.slope));
+  return copy;
 }
 
 inline LookupTable table_input(const py::array& values, unsigned bits) {

@@ -66,6 +66,11 @@ inline void fill_affine_maps(const Aggregate& aggregate, const ClampRange& range
 /// Sums of 8 bits in blocks up to this size add up to less than 2^24: their transform is exact in fp32.
 inline constexpr std::size_t kMaxExactBlock = std::size_t{1} << 16;
 
+/// Whether sums with so many contributions have an error that is known in part.
+inline bool error_is_known(const Aggregate& aggregate, unsigned contributions) noexcept {
+  return aggregate.known != nullptr && contributions == aggregate.workers;
+}
+
 /// Whether decode transforms the sums of the block first and maps them after, see decode(): exact and cheaper, but only
 /// possible if all coordinates have the same map.
 inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range, std::size_t offset,
@@ -78,7 +83,7 @@ inline bool decodes_exactly(const Aggregate& aggregate, const ClampRange& range,
   for (std::size_t chunk = first + 1; chunk <= last; ++chunk) {
     if (aggregate.contributions[chunk] != workers) return false;
   }
-  return workers > 0;
+  return workers > 0 && !error_is_known(aggregate, workers);
 }
 
 }  // namespace thc

@@ -12,6 +12,8 @@
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
 #include "thc/integer_hadamard-inl.h"
+#include "thc/philox-inl.h"
+#include "thc/rounding-inl.h"
 #include "thc/signs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,11 +26,14 @@ template <class Sum>
 struct LoadDequantized {
   const std::uint8_t* sums;  // bytes: lanes may be unaligned
   const AffineMap* maps;
-  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const { return mapped(i, sum(i)); }
+  HWY_INLINE VF sum(std::size_t i) const {
     const hn::RebindToSigned<DF> di;
     const hn::Rebind<Sum, DF> dsum;
     const auto sum = hn::LoadU(dsum, reinterpret_cast<const Sum*>(sums + i * sizeof(Sum)));
-    const VF value = hn::ConvertTo(DF(), hn::PromoteTo(di, sum));
+    return hn::ConvertTo(DF(), hn::PromoteTo(di, sum));
+  }
+  HWY_INLINE VF mapped(std::size_t i, VF value) const {
     const AffineMap& map = maps[i / kAffineGroup];
     return hn::Sub(hn::Mul(value, hn::Set(DF(), map.slope)), hn::Set(DF(), map.shift));
   }
@@ -72,6 +77,59 @@ HWY_INLINE void decode_exact_block(const std::uint8_t* sums, std::size_t size, c
   hadamard(size, load, scratch, StoreMapped{target, map.slope, limit, 0.0F});
 }
 
+/// Loads floats.
+struct LoadFloats {
+  const float* x;
+  HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const { return hn::LoadU(DF(), x + i); }
+};
+
+/// A block's coordinates, with what is known of their errors taken back where the sums are those of all workers.
+template <class Sum>
+HWY_NOINLINE void subtract_known(const Aggregate& aggregate, const RandomKey& key, std::size_t offset, std::size_t size,
+                                 const LoadDequantized<Sum>& load, float* x) {
+  const hn::ScalableTag<std::uint64_t> d64;
+  const hn::ScalableTag<std::uint16_t> d16;
+  constexpr std::size_t kPhiloxLanes = hn::MaxLanes(d64);
+  const PhiloxStream<kRoundingRounds> stream(key, aggregate.domain);
+  const KnownErrorLookup known(aggregate.known);
+  const auto workers = hn::Set(d16, static_cast<std::uint16_t>(aggregate.workers));
+  const auto place = [&](auto bits) HWY_ATTR { return hn::BitCast(d64, hn::Mul(hn::BitCast(d16, bits), workers)); };
+  const auto store = [&](std::size_t i, VF error)
+                         HWY_ATTR { hn::StoreU(load.mapped(i, hn::Sub(load.sum(i), error)), DF(), x + i); };
+  auto index = stream.indices(d64, static_cast<std::uint32_t>((key.first + offset) / 8));
+  const auto step = hn::Set(d64, kPhiloxLanes);
+  auto next = stream.pairs(d64, index);  // one step ahead, as in quantization.cc
+  std::size_t chunk_end = 0;
+  bool all = false;
+  for (std::size_t group = 0; group < size; group += kAffineGroup) {
+    if (group >= chunk_end) {
+      const std::size_t chunk = (aggregate.first + offset + group) / aggregate.codes_per_chunk;
+      chunk_end = (chunk + 1) * aggregate.codes_per_chunk - aggregate.first - offset;
+      all = error_is_known(aggregate, aggregate.contributions[chunk]);
+    }
+    if (!all) {
+      for (std::size_t i = group; i < group + kAffineGroup; i += kLanes) {
+        store(i, hn::Zero(DF()));
+      }
+      index = hn::Add(index, hn::Set(d64, 8));
+      next = stream.pairs(d64, index);
+      continue;
+    }
+    for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
+      const auto random = next;
+      index = hn::Add(index, step);
+      next = stream.pairs(d64, index);
+#pragma GCC unroll 2
+      for (std::size_t p = 0; p < 2; ++p) {
+        const auto bits = place(random.pair[p]);
+        const std::size_t i = group + 32 * p + 2 * part;
+        store(i, known.at(uniform_from<true>(bits)));
+        store(i + 16, known.at(uniform_from<false>(bits)));
+      }
+    }
+  }
+}
+
 template <class Sum>
 HWY_INLINE LoadDequantized<Sum> block_load(const Aggregate& aggregate, std::size_t offset, const AffineMap* maps) {
   return {static_cast<const std::uint8_t*>(aggregate.sums) + offset * sizeof(Sum), maps};
@@ -82,8 +140,9 @@ HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout,
   SignWindow signs(key);
   std::vector<AffineMap> maps(layout.rotation_block() / kAffineGroup);
   const std::size_t block_floats = scratch_floats(layout.rotation_block());
-  float* scratch = block_scratch(block_floats + layout.rotation_block());
+  float* scratch = block_scratch(block_floats + (aggregate.known == nullptr ? 1 : 2) * layout.rotation_block());
   float* staging = scratch + block_floats;  // of blocks that cannot be written to `out` directly
+  float* mapped = staging + layout.rotation_block();
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
@@ -95,6 +154,10 @@ HWY_INLINE void decode_as(const Aggregate& aggregate, const BlockLayout& layout,
     auto load = block_load<Sum>(aggregate, offset, maps.data());
     if (decodes_exactly(aggregate, range, offset, size)) {
       decode_exact_block(load.sums, size, maps[0], range.limit, scratch, target);
+    } else if (aggregate.known != nullptr) {
+      subtract_known(aggregate, key, offset, size, load, mapped);
+      LoadFloats load_mapped{mapped};
+      hadamard(size, load_mapped, scratch, target);
     } else {
       hadamard(size, load, scratch, target);
     }

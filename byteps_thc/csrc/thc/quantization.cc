@@ -13,6 +13,7 @@
 #include "thc/code_store-inl.h"
 #include "thc/interval_lookup-inl.h"
 #include "thc/philox-inl.h"
+#include "thc/rounding-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -36,36 +37,18 @@ using interval_lookup::VI;
 using D64 = hn::ScalableTag<std::uint64_t>;
 using D16 = hn::ScalableTag<std::uint16_t>;
 
-/// r + 0.5 for 16 random bits r per lane; even lanes take the lower bits of a half of each 64-bit lane, odd ones the
-/// next.
-template <bool kUpperHalf>
-HWY_INLINE VF uniform_from(hn::Vec<D64> pair) {
-  constexpr std::uint8_t kZero = 0x80;
-  constexpr std::uint8_t kFirst = kUpperHalf ? 4 : 0;
-  alignas(16) static constexpr std::uint8_t kBytes[16] = {
-      kFirst,     kFirst + 1, kZero, kZero, kFirst + 2,  kFirst + 3,  kZero, kZero,
-      kFirst + 8, kFirst + 9, kZero, kZero, kFirst + 10, kFirst + 11, kZero, kZero};
-  const hn::Repartition<std::uint8_t, D64> d8;
-  const auto bytes = hn::LoadDup128(d8, kBytes);
-  // As the low mantissa bits of 2^23 + r, from which subtracting leaves no rounding error.
-  const auto exponent = hn::Set(DU(), 0x4b000000);
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-  const auto bits = hn::Vec<DU>{_mm512_mask_shuffle_epi8(exponent.raw, 0x3333333333333333, pair.raw, bytes.raw)};
-#else
-  const auto bits = hn::Or(hn::BitCast(DU(), hn::TableLookupBytesOr0(hn::BitCast(d8, pair), bytes)), exponent);
-#endif
-  return hn::Sub(hn::BitCast(DF(), bits), hn::Set(DF(), 0x1p23F - 0.5F));
-}
+/// What becomes of the coordinates that are quantized.
+enum class Kept { kNothing, kError, kUnknownError };
 
 /// Quantizes coordinates of one block.
-template <class Lookup, bool kKeepError>
+template <class Lookup, Kept kKept>
 class BlockQuantizer {
  public:
-  HWY_INLINE BlockQuantizer(const IntervalTable& table, const ClampRange& range)
-      : lookup_(table), range_(range), granularity_(table.granularity()) {}
+  HWY_INLINE BlockQuantizer(const IntervalTable& table, const ClampRange& range, const KnownError* known)
+      : lookup_(table), range_(range), known_(known), granularity_(table.granularity()) {}
 
-  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKeepError. random: rounding bits, in one
-  /// half of every lane.
+  /// Codes of the vector at x in 32-bit lanes; overwrites x with the error if kKept says so. random: rounding bits, in
+  /// one half of every lane.
   template <bool kUpperHalf>
   HWY_INLINE VI quantize(float* at, hn::Vec<D64> random) {
     const DF d;
@@ -73,11 +56,15 @@ class BlockQuantizer {
     const VF u = clamped_position(x);
     const typename Lookup::Found interval = lookup_.find(u);
     const VF fraction = hn::Mul(hn::Sub(u, interval.value), interval.inverse_gap);
-    const auto up = hn::Lt(uniform_from<kUpperHalf>(random), fraction);
+    const VF chance = uniform_from<kUpperHalf>(random);
+    const auto up = hn::Lt(chance, fraction);
     const VI next = hn::Add(interval.code, hn::Set(DI(), 1));
     const VI code = hn::IfThenElse(hn::RebindMask(DI(), up), next, interval.code);
-    if constexpr (kKeepError) {
-      const VF value = lookup_.value(interval, up, code);
+    if constexpr (kKept != Kept::kNothing) {
+      VF value = lookup_.value(interval, up, code);
+      if constexpr (kKept == Kept::kUnknownError) {
+        value = hn::Sub(value, known_.at(chance));
+      }
       const VF quantized = hn::Sub(hn::Mul(value, hn::Set(d, range_.step)), hn::Set(d, range_.limit));
       hn::StoreU(hn::Sub(x, quantized), d, at);
     }
@@ -109,8 +96,14 @@ class BlockQuantizer {
     return hn::Min(hn::Max(position(x), hn::Zero(d)), hn::Set(d, granularity_));
   }
 
+  /// Nothing where the error is kept whole.
+  struct NoLookup {
+    HWY_INLINE explicit NoLookup(const KnownError* /*known*/) {}
+  };
+
   Lookup lookup_;
   ClampRange range_;
+  std::conditional_t<kKept == Kept::kUnknownError, KnownErrorLookup, NoLookup> known_;
   float granularity_;
   std::size_t clamped_ = 0;
 };
@@ -164,11 +157,11 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   }
 }
 
-template <class Lookup, bool kKeepError>
+template <class Lookup, Kept kKept>
 HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
                                         const BlockPosition& block, const QuantizeOptions& options,
                                         std::uint8_t* codes) {
-  BlockQuantizer<Lookup, kKeepError> quantizer(intervals, range);
+  BlockQuantizer<Lookup, kKept> quantizer(intervals, range, options.known);
   with_store(block.size, bits, codes,
              [&](const auto& store) HWY_ATTR { quantize_vectors(quantizer, block, options, store); });
   return quantizer.clamped();
@@ -177,8 +170,12 @@ HWY_NOINLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned
 template <class Lookup>
 HWY_INLINE std::size_t quantize_block(const IntervalTable& intervals, unsigned bits, const ClampRange& range,
                                       const BlockPosition& block, const QuantizeOptions& options, std::uint8_t* codes) {
-  return options.keep_error ? quantize_block<Lookup, true>(intervals, bits, range, block, options, codes)
-                            : quantize_block<Lookup, false>(intervals, bits, range, block, options, codes);
+  if (!options.keep_error) {
+    return quantize_block<Lookup, Kept::kNothing>(intervals, bits, range, block, options, codes);
+  }
+  return options.known == nullptr
+             ? quantize_block<Lookup, Kept::kError>(intervals, bits, range, block, options, codes)
+             : quantize_block<Lookup, Kept::kUnknownError>(intervals, bits, range, block, options, codes);
 }
 
 HWY_INLINE std::size_t quantize_with_best_lookup(const IntervalTable& intervals, const LookupTable& table,

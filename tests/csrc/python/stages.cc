@@ -27,13 +27,16 @@ void rotate_array(const py::array& gradient, const std::optional<py::array>& res
 std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::array codes, std::size_t coordinates,
                            std::size_t rotation_block, const py::array& values, unsigned bits, float threshold,
                            std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, std::uint32_t domain,
-                           std::uint16_t phase, bool keep_error) {
+                           std::uint16_t phase, bool keep_error, const std::optional<py::array>& known) {
   const BlockLayout layout(coordinates, rotation_block);
   const LookupTable table = table_input(values, bits);
   float* in = output<float>(rotated, "rotated", layout.padded());
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
-  return quantize(in, norms, layout, table, {threshold, {seed, tensor, round}, {domain, phase}, keep_error}, packed);
+  const std::optional<KnownError> known_error = known_input(known);
+  QuantizeOptions options{threshold, {seed, tensor, round}, {domain, phase}, keep_error};
+  options.known = known_error ? &*known_error : nullptr;
+  return quantize(in, norms, layout, table, options, packed);
 }
 
 void inverse_rotate_array(py::array rotated, py::array out, std::size_t rotation_block, std::uint64_t seed,
@@ -58,7 +61,7 @@ void register_stages(py::module_& module) {
   module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
              py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
-             py::arg("phase"), py::arg("keep_error"));
+             py::arg("phase"), py::arg("keep_error"), py::arg("known").none(true) = py::none());
   module.def("inverse_rotate", &inverse_rotate_array, py::arg("rotated"), py::arg("out"), py::kw_only(),
              py::arg("rotation_block"), py::arg("seed"), py::arg("tensor"), py::arg("round"));
   module.def("max_norms_be", &max_norms_be_array, py::arg("norms"), py::arg("maximum"), py::kw_only(), py::arg("add"));
