@@ -199,7 +199,7 @@ def test_the_page_says_what_fewer_levels_and_a_shared_table_cost() -> None:
         table = ThcConfig(**({"value_bits": 8} | settings)).resolve(workers).table
         return table.average_cost(workers) + table.clamp_cost
 
-    page = (INCLUDE_FOLDER.parents[1] / "README.md").read_text()
+    page = (Path(__file__).parents[3] / "p4/README.md").read_text()
     for granularity in (17, 15):
         cells = [f"{1e3 * nmse(n, granularity=granularity, p=1 / 64):.1f}" for n in (2, 4, 8, 15)]
         assert f"| {granularity} | {' | '.join(cells)} |" in page

@@ -114,7 +114,7 @@ def test_ps_returns_the_exit_code_of_thc_ps() -> None:
         (["--servers", "17"], "--servers must be in 1 .. 16"),
         (["--out", "/proc/demo-out"], "cannot write to --out /proc/demo-out"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
-        (["--bits", "7"], "bits"),
+        (["--bits", "9"], "bits"),
         (["--workers", "65"], "at most 64 workers"),
         (["--granularity", "0"], "granularity"),
         (["--loss-tolerant", "--granularity", "x"], "an integer or 'auto'"),
