@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
 
 _LEAST_WAIT_S = 1e-3  # zero would be no limit
@@ -45,6 +46,15 @@ class GlooCommunicator(Communicator):
         self._rank, self._size = group.rank(), group.size()
         self._operations = 0
         self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
+        close_at_exit(self)
+
+    def close(self) -> None:
+        """Let go of the group: its threads end now, unless something is in flight (_GlooWork).
+
+        They are still there a moment after a collective is over, and destroy its tensors. For those that were Python's
+        they want the interpreter, and when that is ending, the process would be aborted.
+        """
+        self._group = None
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
@@ -98,7 +108,8 @@ class _GlooWork(Waitable):
     def __init__(
         self, group: Any, timeout_s: float, start: Callable[[], list[dist.Work]], then: Callable[[], object]
     ) -> None:
-        self._group, self._timeout_s, self._then = group, timeout_s, then
+        self._group: Any = group
+        self._timeout_s, self._then = timeout_s, then
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
         try:
             self._works = start()
@@ -114,5 +125,6 @@ class _GlooWork(Waitable):
                 work.wait(timedelta(seconds=left_s))
             except RuntimeError as error:
                 raise translate(error) from error
+        self._group = None  # whoever keeps this does not keep that
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
         self._then()

@@ -12,8 +12,6 @@ methods may be called from any thread.
 
 from __future__ import annotations
 
-import atexit
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +24,7 @@ from byteps_thc import _comm
 from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
+from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.network_settings import (
     DpdkConfig,
     FaultConfig,
@@ -88,7 +87,8 @@ class Session(NetworkSettings):
         require_thc(self.config, "Session")
         require_packet_workers(self.workers)
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
-        _open_sessions.add(self)
+        # Say GOODBYE, and end the polling threads before static destructors take the devices away from them.
+        close_at_exit(self)
 
     @cached_property
     def codes_per_packet(self) -> int:
@@ -163,16 +163,6 @@ class Session(NetworkSettings):
     def close(self) -> None:
         """Leave the job; what is in flight fails with TransportError. May be called again."""
         self._session.close()
-
-
-_open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_open_sessions() -> None:
-    """Say GOODBYE and end the polling threads before static destructors take the devices away from them."""
-    for session in list(_open_sessions):
-        session.close()
 
 
 def has_dpdk() -> bool:

@@ -1,4 +1,8 @@
-"""Our plug-ins are imported before there is a process group: then nothing holds it after destroy_process_group()."""
+"""No thread of gloo is left when Python ends: one that then wants the interpreter would abort the process.
+
+Our plug-ins are imported before there is a process group: then nothing holds it after destroy_process_group(). And the
+groups of ours end by themselves, also in a script that closes nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,3 +28,43 @@ def test_no_thread_of_the_group_is_left_to_abort_the_process(module: str, tmp_pa
     command = [sys.executable, "-P", "-c", CODE, module, str(tmp_path / "rendezvous")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert "gloo" not in result.stdout, result.stdout
+
+
+OWN_GROUPS = """
+import atexit, pathlib, sys, time, torch
+from torch.nn.parallel import DistributedDataParallel
+
+def threads():
+    return [path.read_text() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
+
+def gloo():
+    return sum("gloo_run" in name for name in threads())
+
+def started():  # a thread has its name a moment after it started
+    time.sleep(0.5)
+    return gloo()
+
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
+theirs = started()
+atexit.register(lambda: print(theirs, ours, gloo()))  # called after all that is registered later
+from byteps_thc.ddp import compress
+ddp = DistributedDataParallel(torch.nn.Linear(100, 100))
+state = compress(ddp)
+ddp(torch.ones(1, 100)).sum().backward()
+ours = started() - theirs
+"""
+
+
+def test_groups_of_ours_end_before_python_does(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", OWN_GROUPS]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "rendezvous")], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        output, _ = rank.communicate(timeout=100)
+        theirs, ours, left = map(int, output.split())
+        assert rank.returncode == 0
+        assert theirs > 0
+        assert ours > 0
+        assert left == theirs

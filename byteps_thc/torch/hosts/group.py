@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import BroadcastOptions, PrefixStore, ReduceOptions, Store, TCPStore
 from torch.distributed import ProcessGroupGloo
 
+from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.byteps import process
 from byteps_thc.transport.byteps.push_pull import push_pull_async_inplace, synchronize
 from byteps_thc.transport.communicator import translate
@@ -32,19 +33,33 @@ class HostGroup:
         self.is_root = process.local_rank() == 0
         self._averaging = _open_gloo(PrefixStore(f"{lane}/average", store), deadline_s)
         self._sharing = _open_gloo(PrefixStore(f"{lane}/share", store), deadline_s)
+        self._calls: list[None] = []
+        close_at_exit(self)
+
+    def close(self) -> None:
+        """Let go of the groups, for why GlooCommunicator.close() does, unless calls are under way: they would wait."""
+        if not self._calls:
+            self._averaging = self._sharing = None
 
     def average(self, tensor: Tensor) -> None:
         """Replace the tensor of the local root by the average; those of the others are undefined then."""
         values = tensor.float()  # the same tensor when it is float32 already
-        with _translated():
+        with self._call():
             self._averaging.reduce([values], ReduceOptions()).wait()
         if self.is_root:
             tensor.copy_(values.div_(self._size))
 
     def share(self, tensor: Tensor) -> None:
         """Overwrite the tensor (1-D) of all others by that of the local root, bit for bit."""
-        with _translated():
+        with self._call():
             self._sharing.broadcast([tensor.view(torch.uint8)], BroadcastOptions()).wait()
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        self._calls.append(None)  # a list: its methods are atomic, and two threads may be here
+        with _translated():
+            yield
+        self._calls.pop()  # not after an error: what others sent may be on its way
 
 
 def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:
