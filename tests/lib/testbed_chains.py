@@ -49,10 +49,17 @@ def changed(description: Path, changes: Mapping[str, str]) -> str:
 
 def run_description(folder: Path, text: str) -> str:
     """What `thc testbed run --down` prints for a description, in a folder where it is written."""
+    finished = try_description(folder, text)
+    assert finished.returncode == 0, finished.stdout
+    return finished.stdout
+
+
+def try_description(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """The same, also where it fails; all that it prints is in `stdout`."""
     file = folder / "testbed.toml"
     file.write_text(text, encoding="utf-8")
     path = os.pathsep.join(part for part in sys.path if part)
-    finished = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-P", "-m", "byteps_thc", "testbed", "run", "--down", str(file)],
         env=os.environ | {"XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": path, "COLUMNS": "120"},
         stdout=subprocess.PIPE,
@@ -61,8 +68,6 @@ def run_description(folder: Path, text: str) -> str:
         timeout=TIME_LIMIT_S,
         check=False,
     )
-    assert finished.returncode == 0, finished.stdout
-    return finished.stdout
 
 
 def run_chain(

@@ -92,6 +92,12 @@ def states(plan: Plan) -> dict[str, tuple[str, int]]:
     return {each["name"]: (each["state"], each["pid"]) for kept in found.values() for each in kept}
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process has not ended."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
 def main() -> None:
     """The process of start_run."""
     plan = TypeAdapter(Plan).validate_json(sys.argv[1])

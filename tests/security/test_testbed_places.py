@@ -362,10 +362,96 @@ def test_what_another_user_was_faster_to_make_stays(
 
     with monkeypatch.context() as patched:
         patched.setattr(files.os, "mkdir", lambda *words, **more: late(*words, **more) if more else mkdir(*words))
-        with pytest.raises(PermissionError, match="made by another process just now"):
+        with pytest.raises(PermissionError, match=r"thc-late is there already, and not this user's: remove it"):
             files.put(tmp_path / "records", [a_folder(folder)])
     assert files.remove_all(tmp_path / "records") == [str(folder)]
     assert folder.lstat().st_uid == nobody.pw_uid
+
+
+@pytest.mark.parametrize("instant", ["new", "run", "jobs.json"])
+@pytest.mark.parametrize("first", ["first", "second"])
+def test_what_another_keeper_of_the_testbed_was_faster_to_make_is_shared(
+    instant: str, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts may be one machine; theirs makes all, or the rest, in the instant before ours makes a folder or the file.
+
+    Both are content, the file is whole, and nothing is left of what they made, whoever removes his part first.
+    """
+    run = tmp_path / "new/run"
+    of = {name: tmp_path / "records" / name for name in ("first", "second")}
+    wanted = [a_folder(run), a_file(run / "jobs.json")]
+
+    def put(name: str) -> None:
+        own = run / name
+        files.put(of[name], [*wanted, a_folder(own), a_file(own / "data")])
+
+    def late(call: Callable[..., Any]) -> Callable[..., Any]:
+        def after_the_other(name: str, *words: Any, **more: Any) -> Any:
+            if name == instant and "dir_fd" in more and not of["second"].exists():
+                put("second")
+            return call(name, *words, **more)
+
+        return after_the_other
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "mkdir", late(os.mkdir))
+        patched.setattr(files.os, "open", late(os.open))
+        put("first")
+    assert of["second"].exists(), "the other was not there"
+    assert (run / "jobs.json").read_text() == "new"
+    assert sorted(path.name for path in run.iterdir()) == ["first", "jobs.json", "second"]
+    assert stat.S_IMODE(run.stat().st_mode) == 0o700
+    for name in sorted(of, reverse=first == "second"):
+        assert files.remove_all(of[name]) == []
+    assert not (tmp_path / "new").exists()
+
+
+def test_many_keepers_make_a_folder_at_once(tmp_path: Path) -> None:
+    """As those of all hosts of a testbed in namespaces do."""
+    keepers, rounds = 5, 8
+    run = tmp_path / "new/deeper/run"
+    for _ in range(rounds):
+        reader, writer = os.pipe()
+        children = [fork_keeper(tmp_path / f"records{n}", run, reader, writer) for n in range(keepers)]
+        os.close(writer)  # they begin
+        os.close(reader)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0] * keepers
+        assert sorted(path.name for path in run.iterdir()) == sorted(["jobs.json", *map(str, children)])
+        for n in range(keepers):
+            assert files.remove_all(tmp_path / f"records{n}") == []
+        assert not (tmp_path / "new").exists()
+
+
+def fork_keeper(records: Path, run: Path, reader: int, writer: int) -> int:
+    """A process that puts files when the writer is closed; its exit status is 0 when it was let."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        os.close(writer)
+        os.read(reader, 1)
+        files.put(records, [a_folder(run), a_file(run / "jobs.json"), a_folder(run / str(os.getpid()))])
+        status = 0
+    finally:
+        os._exit(status)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_a_folder_for_others_is_refused_however_late_it_was_made(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, mkdir = tmp_path / "run", os.mkdir
+
+    def late(name: str, own_mode: int, *, dir_fd: int) -> None:
+        run.mkdir()
+        run.chmod(mode)
+        mkdir(name, own_mode, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.os, "mkdir", lambda *words, **more: late(*words, **more) if more else mkdir(*words))
+        with pytest.raises(PermissionError, match=f"there already with mode {mode:o}"):
+            files.put(tmp_path / "records", [a_folder(run)])
 
 
 def test_a_run_folder_that_was_made_again_is_the_testbed_s(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from byteps_thc.errors import ConfigurationError, TransportError
 from byteps_thc.tools.testbed.failure import how_it_ended, with_last_lines
 from byteps_thc.tools.testbed.hosts import namespaces
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
+from byteps_thc.tools.testbed.hosts.together import together
 from byteps_thc.tools.testbed.process import HostSetup, Plan, PlannedProcess
 from byteps_thc.tools.testbed.setup import Undoable
 from byteps_thc.tools.testbed.state import State
@@ -58,10 +59,8 @@ async def prepare_hosts(plan: Plan, hosts: Mapping[str, KeptHost], state: State,
     """Put the files of a plan where they belong, and set hosts up."""
     state.journal.hosts = [host.name for host in plan.hosts]
     state.write()
-    await asyncio.gather(
-        *(kept.put([file for file in plan.files if file.host == name]) for name, kept in hosts.items())
-    )
-    await asyncio.gather(*(_set_up(setup, hosts[setup.host], state, say) for setup in plan.setups))
+    await together(kept.put([file for file in plan.files if file.host == name]) for name, kept in hosts.items())
+    await together(_set_up(setup, hosts[setup.host], state, say) for setup in plan.setups)
 
 
 async def _set_up(setup: HostSetup, kept: KeptHost, state: State, say: Say) -> None:
@@ -102,12 +101,7 @@ async def start_processes(
         await _start(process, hosts[process.host], say, private or {})
         events[process.name].set()
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for process in wanted:
-                group.create_task(start(process))
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
+    await together(start(process) for process in wanted)
 
 
 async def _start(process: PlannedProcess, kept: KeptHost, say: Say, private: Mapping[str, str]) -> None:

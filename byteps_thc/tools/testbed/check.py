@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -18,6 +17,7 @@ from byteps_thc.tools.testbed.hosts import namespaces
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.hosts.local import LocalHost
 from byteps_thc.tools.testbed.hosts.reach import reached_or_not
+from byteps_thc.tools.testbed.hosts.together import together
 from byteps_thc.tools.testbed.process import Plan, PlannedProcess
 from byteps_thc.tools.testbed.setup import Undoable
 from thc_switch.targets import INSTALL_MODEL
@@ -45,7 +45,7 @@ async def check(plan: Plan) -> list[Line]:
     if plan.reach == "namespaces":
         return await _check_namespaces(plan)
     async with reached_or_not(plan) as (hosts, unreached):
-        found = await asyncio.gather(*(_check_host(plan, kept, [name]) for name, kept in hosts.items()))
+        found = await together(_check_host(plan, kept, [name]) for name, kept in hosts.items())
     by_host = dict(zip(hosts, found, strict=True))
     by_host |= {name: [Line(name, "ssh", "problem", str(error))] for name, error in unreached.items()}
     return [line for host in plan.hosts for line in by_host[host.name]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from byteps_thc.errors import ThcError
 from byteps_thc.tools.testbed.bring_up import Say, make_hosts, prepare_hosts, start_processes
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.hosts.reach import reached, reached_or_not
+from byteps_thc.tools.testbed.hosts.together import together
 from byteps_thc.tools.testbed.process import Plan
 from byteps_thc.tools.testbed.run import Show, clear_last_run, refuse_beside_workers, train
 from byteps_thc.tools.testbed.state import State
@@ -89,7 +89,7 @@ async def logs(plan: Plan, names: list[str], show: Show, *, follow: bool, last_l
                     show(event["name"], event["line"])
 
     async with reached(plan) as hosts:
-        await asyncio.gather(*(of_host(kept) for kept in hosts.values()))
+        await together(of_host(kept) for kept in hosts.values())
 
 
 async def _bring_up(plan: Plan, state: State, hosts: dict[str, KeptHost], say: Say) -> None:

@@ -10,6 +10,7 @@ from byteps_thc.errors import TransportError
 from byteps_thc.tools.testbed.bring_up import Say, start_processes
 from byteps_thc.tools.testbed.failure import how_it_ended, with_last_lines
 from byteps_thc.tools.testbed.hosts.kept import KeptHost
+from byteps_thc.tools.testbed.hosts.together import together
 from byteps_thc.tools.testbed.process import Plan
 from byteps_thc.tools.testbed.state import InUseError
 
@@ -32,7 +33,7 @@ async def clear_last_run(plan: Plan, hosts: Mapping[str, KeptHost]) -> None:
 
 async def refuse_beside_workers(plan: Plan, hosts: Mapping[str, KeptHost]) -> bool:
     """InUseError while workers run, the plan's or others; else whether there were any."""
-    lists = dict(zip(hosts, await asyncio.gather(*(kept.processes() for kept in hosts.values())), strict=True))
+    lists = dict(zip(hosts, await together(kept.processes() for kept in hosts.values()), strict=True))
     # Everything else is the same in both runs; workers may have been others.
     others = {process.name for process in plan.processes if process.role != "worker"}
     workers = [(name, each) for name, found in lists.items() for each in found if each["name"] not in others]

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,16 +29,22 @@ def ask(tmp_path: Path) -> Any:
     """Sends a request, and returns the answer's result; what is left is ended afterwards."""
 
     def send(command: str, **request: Any) -> Any:
-        finished = subprocess.run(
+        with subprocess.Popen(
             [sys.executable, "-P", "-m", "byteps_thc.tools.testbed.keeper", command],
-            input=json.dumps({"folder": "test/host"} | request) + "\n",
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=DEADLINE_S,
-            check=True,
             env=os.environ | {"XDG_STATE_HOME": str(tmp_path)},
-        )
-        lines = [json.loads(line) for line in finished.stdout.splitlines()]
+        ) as keeper:
+            assert keeper.stdin is not None
+            assert keeper.stdout is not None
+            limit = threading.Timer(DEADLINE_S, keeper.kill)
+            limit.start()
+            keeper.stdin.write(json.dumps({"folder": "test/host"} | request) + "\n")
+            keeper.stdin.flush()  # and stays open: `watch` ends when nobody listens any more
+            lines = [json.loads(line) for line in keeper.stdout]
+            limit.cancel()
+        assert keeper.returncode == 0
         if command == "watch":
             return lines
         (answer,) = lines

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from testbed_chains import skip_without_namespaces
-from testbed_runs import DEADLINE_S, FIRST, SECOND, down, namespaces_of, run, start_run, states, two_hosts, up
+from testbed_runs import DEADLINE_S, FIRST, SECOND, down, is_alive, namespaces_of, run, start_run, states, two_hosts, up
 
 from byteps_thc.errors import ConfigurationError, TransportError
 from byteps_thc.tools.testbed import operations
@@ -47,11 +47,6 @@ def await_line(process: subprocess.Popen[str], wanted: str) -> None:
         if wanted in line:
             return
     pytest.fail(f"it ended without {wanted!r}")
-
-
-def is_alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
 
 
 def test_two_ups_in_a_row_and_two_downs(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import AsyncIterator, Sequence
 
 from byteps_thc.errors import TransportError
@@ -33,7 +35,7 @@ class LocalHost(Host):
         except TimeoutError:
             raise TransportError(f"{self.name}: `{' '.join(argv)}` did not end within {timeout_s:g} s") from None
         finally:
-            _kill(process)
+            await _end(process)
         assert process.returncode is not None
         return Outcome(process.returncode, output.decode(errors="replace"), errors.decode(errors="replace"))
 
@@ -49,9 +51,7 @@ class LocalHost(Host):
                 yield line.decode(errors="replace").rstrip("\n")
             await asyncio.wait_for(process.wait(), _AFTER_OUTPUT_S)
         finally:
-            _kill(process)
-            process.stdin.close()
-            await process.communicate()
+            await _end(process)
 
     async def close(self) -> None:
         """See Host."""
@@ -73,7 +73,12 @@ class LocalHost(Host):
             raise TransportError(f"{self.name}: {argv[0]} cannot be started: {error.strerror}") from error
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill it, with what it has started, and wait until its pipes are closed: nothing is left for a closed loop."""
     if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # another user's: by sudo
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdin is not None
+    process.stdin.close()
+    with contextlib.suppress(TimeoutError):  # a daemon of its may have them
+        await asyncio.wait_for(process.communicate(), _AFTER_OUTPUT_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -12,6 +11,7 @@ from byteps_thc.tools.testbed.hosts.kept import KeptHost
 from byteps_thc.tools.testbed.hosts.local import LocalHost
 from byteps_thc.tools.testbed.hosts.namespaces import namespace_of
 from byteps_thc.tools.testbed.hosts.ssh import SshHost
+from byteps_thc.tools.testbed.hosts.together import together
 from byteps_thc.tools.testbed.process import Plan, PlannedHost
 
 
@@ -27,13 +27,13 @@ async def reached(plan: Plan) -> AsyncIterator[dict[str, KeptHost]]:
 @contextlib.asynccontextmanager
 async def reached_or_not(plan: Plan) -> AsyncIterator[tuple[dict[str, KeptHost], dict[str, ThcError]]]:
     """Those hosts that are reached, and why the others are not."""
-    found = await asyncio.gather(*(_reach(plan, host) for host in plan.hosts))
+    found = await together(_reach(plan, host) for host in plan.hosts)
     hosts = {kept.name: kept for kept in found if isinstance(kept, KeptHost)}
     errors = {host.name: error for host, error in zip(plan.hosts, found, strict=True) if isinstance(error, ThcError)}
     try:
         yield hosts, errors
     finally:
-        await asyncio.gather(*(kept.host.close() for kept in hosts.values()))
+        await together(kept.host.close() for kept in hosts.values())
 
 
 async def _reach(plan: Plan, planned: PlannedHost) -> KeptHost | ThcError:
