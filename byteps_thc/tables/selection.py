@@ -14,12 +14,12 @@ In units of the energy that the average of n independent gradients has, which is
 
 Without error feedback averages are divided by 1 - p, which clamping leaves of them (ResolvedConfig.decode_threshold):
 with z the coordinate and q the decoded one before that, E[(q / (1 - p) - z)^2] is what is minimised, as E[q z] = 1 - p.
-What is left of clamping then is odd and has no linear part, so workers whose gradients have the cosine c share c^3 of it
-at most (Mehler's formula): an eighth at .5. Tables chosen for workers that share all of it (c = 1, which was the
+What is left of clamping then is odd and has no linear part, so workers whose gradients have the cosine c share c^3 of
+it at most (Mehler's formula): an eighth at .5. Tables chosen for workers that share all of it (c = 1, which was the
 criterion before; p of 1/512 to 1/1024 at 4 bits) err 8 / 12 / 38 % more on independent gradients with 4 / 8 / 17
-workers and 4 bits, 13 to 48 % more with 2 bits, and 1.4 to 2.1 times as much with 1 bit. The choice above, of 17 workers
-and 4 bits, errs 1.17 times as much as the best p at c = .5, 1.6 times at .7 and 3.1 times at 1, where the error is a
-third of what it is at 0; with fewer workers less than that.
+workers and 4 bits, 13 to 48 % more with 2 bits, and 1.4 to 2.1 times as much with 1 bit. The choice above, of 17
+workers and 4 bits, errs 1.17 times as much as the best p at c = .5, 1.6 times at .7 and 3.1 times at 1, where the error
+is a third of what it is at 0; with fewer workers less than that.
 
 With error feedback a worker quantizes gradient + residual. Rotations are fresh every step, so the residual's energy R
 adds to the gradient's, 1: R = d (1 + R), and all errors are 1 + R = 1 / (1 - d) times as large. A table with d >= 1

@@ -92,7 +92,9 @@ def saved(team, folder: Path) -> list[dict[str, object]]:
     return [averager.state_dict() for averager in team.averagers]
 
 
-def test_a_job_with_residuals_goes_on_without(make_team, gradients_of, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_job_with_residuals_goes_on_without(
+    make_team, gradients_of, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """As checkpoints of versions in which error feedback was the default do."""
     first = make_team(2, SMALL)
     first.average(gradients_of(2, SIZES, seed=1))

@@ -98,7 +98,13 @@ def test_8_bit_codes_of_many_ranks_leave_codes_over():
 
 def test_config_is_frozen_and_round_trips():
     config = ThcConfig.paper(seed=2**64 - 1)
-    for each in (config, ThcConfig(), ThcConfig(total_bits=11), ThcConfig(bits=5, down_bits=6), ThcConfig(error_feedback=True)):
+    for each in (
+        config,
+        ThcConfig(),
+        ThcConfig(total_bits=11),
+        ThcConfig(bits=5, down_bits=6),
+        ThcConfig(error_feedback=True),
+    ):
         assert ThcConfig(**each.model_dump()) == each
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 1

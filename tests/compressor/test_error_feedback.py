@@ -5,9 +5,13 @@ from hypothesis import strategies as st
 
 from byteps_thc import ThcConfig
 
-
 FEEDBACK = ThcConfig(error_feedback=True)
-CONFIGS = [FEEDBACK, ThcConfig.paper(), ThcConfig.uniform(1, error_feedback=True), ThcConfig(rotation_block=64, error_feedback=True)]
+CONFIGS = [
+    FEEDBACK,
+    ThcConfig.paper(),
+    ThcConfig.uniform(1, error_feedback=True),
+    ThcConfig(rotation_block=64, error_feedback=True),
+]
 
 
 def normal(size, seed):

@@ -59,7 +59,9 @@ def test_packed_sums_weigh_bytes_against_error(bits, workers, error_feedback):
 def test_packed_sums_of_two_bit_codes_are_uniform(error_feedback):
     """Finer grids gain 1.5 % at most there, for a quarter of the bytes and more."""
     for workers in (2, 4, 8, 16):
-        chosen, best = (best_table(2, workers, error_feedback=error_feedback, packed_sums=packed) for packed in (True, False))
+        chosen, best = (
+            best_table(2, workers, error_feedback=error_feedback, packed_sums=packed) for packed in (True, False)
+        )
         assert chosen.granularity == 3
         assert expected_error(chosen, workers, error_feedback) < 1.02 * expected_error(best, workers, error_feedback)
 
