@@ -141,7 +141,7 @@ class GradientAverager:
         known = self._gradients.get(name)
         if known is None:
             residual = None
-            if self._tools.rows.resolved.config.error_feedback:
+            if self._tools.rows.resolved.error_feedback:
                 residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)]).reshape(1, size)
             pieces = make_pieces(self._tools, Extent(name, 1, size, sharded=False, label=repr(name)), residual)
             known = self._gradients[name] = _NamedGradient(size, [*pieces])

@@ -137,9 +137,9 @@ class Compressor:
         """
         blocks, padded = self.sizes(coordinates)
         code_bytes = _core.code_bytes(padded, self.table.bits)
-        if residual is not None and not self.config.error_feedback:
+        if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
-        if residual is None and self.config.error_feedback:
+        if residual is None and self.resolved.error_feedback:
             residual = np.zeros(coordinates, np.float32)
         if residual is not None:
             _check_array("residual", residual, np.float32, coordinates)

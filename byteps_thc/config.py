@@ -49,7 +49,7 @@ class SettingsBesideTable(TypedDict, total=False):
     value_bits: Literal[8, 16, "auto"]
     down_bits: DownBits | Literal["auto"] | None
     rotation_block: int
-    error_feedback: bool
+    error_feedback: bool | Literal["auto"]
     seed: int
     partition_bytes: int
     codes_per_packet: int | Literal["auto"]
@@ -92,9 +92,10 @@ class ThcConfig(Settings):
     """bits of a coordinate of the aggregate; auto: 8 when the sums fit, else 16. The collective engine packs sums"""
     rotation_block: int = DEFAULT_ROTATION_BLOCK
     """coordinates rotated together, a power of two in 64 .. 2^20"""
-    error_feedback: bool = True
+    error_feedback: bool | Literal["auto"] = "auto"
     """add what was lost by quantization to the next gradient of the same name; without it, averages are divided by what
-    clamping leaves of them, so that none is lost (ResolvedConfig.decode_threshold)"""
+    clamping leaves of them, so that none is lost (ResolvedConfig.decode_threshold); auto: as trainings say
+    (docs/benchmarks.md), which is off, with all bits and on all routes"""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
     rounding: RoundingMode = "stratified"
@@ -112,7 +113,11 @@ class ThcConfig(Settings):
 
     @classmethod
     def paper(cls, **settings: Unpack[SettingsBesideTable]) -> Self:
-        """Return the setting of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32, independent rounding."""
+        """Return the setting of the paper's evaluation (section 8): b = 4, g = 30, p = 1/32, independent rounding.
+
+        With error feedback, unless it is given otherwise.
+        """
+        settings.setdefault("error_feedback", True)
         return cls(bits=PAPER_BITS, granularity=PAPER_GRANULARITY, p=PAPER_P, rounding="independent", **settings)
 
     @classmethod
@@ -175,6 +180,11 @@ class ThcConfig(Settings):
         """Coordinates of a full partition."""
         return self.partition_bytes // 4
 
+    @property
+    def keeps_residuals(self) -> bool:
+        """error_feedback, with "auto" decided."""
+        return self.error_feedback is True
+
     def resolve(self, workers: int, *, packed_sums: bool = False) -> ResolvedConfig:
         """Return the table and value bits for that many workers.
 
@@ -199,7 +209,7 @@ class ThcConfig(Settings):
             self.bits,
             workers,
             value_bits,
-            self.error_feedback,
+            self.keeps_residuals,
             granularity=granularity,
             p=p,
             packed_sums=packed_sums,
@@ -259,15 +269,20 @@ class ResolvedConfig:
         return (self.table.granularity * self.workers).bit_length()
 
     @property
+    def error_feedback(self) -> bool:
+        """Whether what quantization loses is kept, and added to the next gradient."""
+        return self.config.keeps_residuals
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The config as plain values, with the bits that were chosen: what a checkpoint has of it."""
         down_bits = None if self.down is None else self.down.bits
-        return self.config.model_dump(exclude={"total_bits"}) | {"bits": self.table.bits, "down_bits": down_bits}
+        chosen = {"bits": self.table.bits, "down_bits": down_bits, "error_feedback": self.error_feedback}
+        return self.config.model_dump(exclude={"total_bits"}) | chosen
 
     def expected_error(self) -> float:
         """Return the criterion of tables/selection.py."""
-        config = self.config
-        return expected_error(self.table, self.workers, config.error_feedback, config.rounding, down=self.down)
+        return expected_error(self.table, self.workers, self.error_feedback, self.config.rounding, down=self.down)
 
     @property
     def decode_threshold(self) -> float:
@@ -278,7 +293,7 @@ class ResolvedConfig:
         equal. A worker with a smaller norm than the largest is clamped less, and weighs up to 1 / (1 - p) too much.
         """
         threshold = self.table.threshold
-        return threshold if self.config.error_feedback else threshold / (1 - self.table.p)
+        return threshold if self.error_feedback else threshold / (1 - self.table.p)
 
     @property
     def known_errors(self) -> KnownErrors | None:

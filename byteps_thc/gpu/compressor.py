@@ -90,9 +90,9 @@ class GpuCompressor:
         coordinates. A name is that of the same partition on all workers. residual: float32, of all of them, what was
         lost before, read and written in place; None: zeros, where there is error feedback.
         """
-        if residual is not None and not self.config.error_feedback:
+        if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
-        if residual is None and self.config.error_feedback:
+        if residual is None and self.resolved.error_feedback:
             residual = torch.zeros(named[-1][1].stop, device=self.device)
         return DeviceBatch(self, named, residual)
 

@@ -52,7 +52,7 @@ class ThcScheme(Scheme):
         if layout.all_exact:
             return
         rows = None
-        if self._tools.rows.resolved.config.error_feedback:
+        if self._tools.rows.resolved.error_feedback:
             kept = self._residuals().of(layout.key, layout.size, layout.parameters)
             layout.residual = self._tensor(kept)
             rows = kept.reshape(layout.rows, layout.columns)

@@ -54,7 +54,7 @@ def auto(
         Literal["8", "16", "auto"],
         typer.Option(help="Bits of a coordinate of the aggregate; auto: 8 when the sums of codes fit, else 16."),
     ] = "auto",
-    error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = True,
+    error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = False,
     rounding: Rounding = "stratified",
     engine: Annotated[
         Literal["servers", "collective"] | None,
@@ -184,20 +184,28 @@ def _print_levels_left(resolved: ResolvedConfig) -> None:
     """What 8-bit sums cost where they are, or would be, too few for all codes: a switch has no others."""
     workers, config = resolved.workers, resolved.config
     smallest = (1 << config.bits) - 1
-    if workers * smallest < 1 << 8 or config.value_bits == 16 or not config.error_feedback:
+    if workers * smallest < 1 << 8 or config.value_bits == 16:
         return
     most = 255 // smallest
     full = config.model_copy(update={"value_bits": 8}).resolve(most).table
     narrow = config.model_copy(update={"value_bits": 8}).resolve(workers).table
     wide = config.model_copy(update={"value_bits": 16}).resolve(workers).table
     narrow_error, wide_error, full_error = (
-        f"{table.average_cost(number, config.rounding) + table.clamp_cost:.4e}"
+        f"{_first_step_error(table, number, resolved):.4e}"
         for table, number in ((narrow, workers), (wide, workers), (full, most))
     )
     table_console().print(
         f"8-bit sums (a switch has no others) leave {workers} workers {narrow.levels} of {1 << config.bits} levels: "
         f"NMSE {narrow_error}; {wide_error} with 16-bit sums, and {full_error} with {most} workers, the most with all"
     )
+
+
+def _first_step_error(table: LookupTable, workers: int, resolved: ResolvedConfig) -> float:
+    """The error of one average, nothing being returned: the criterion without error feedback is just that."""
+    rounding = resolved.config.rounding
+    if resolved.error_feedback:
+        return table.average_cost(workers, rounding) + table.clamp_cost
+    return expected_error(table, workers, False, rounding)
 
 
 def _usage(error: Exception) -> typer.BadParameter:

@@ -12,6 +12,7 @@ from byteps_thc.errors import ConfigurationError, InputError, TransportError
 SIZES = {"embedding": 70_001, "bias": 1, "empty": 0, "head": 30_000}
 # 16 KiB partitions: `embedding` travels as 18, so the pipeline has something to overlap.
 SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
+FEEDBACK = SMALL.model_copy(update={"error_feedback": True})
 
 
 def nmse(estimate, truth):
@@ -35,7 +36,7 @@ def test_average_is_near_and_the_same_everywhere(make_team, gradients_of, config
 
 
 def test_error_feedback_makes_up_over_steps(make_team, gradients_of):
-    team = make_team(2, SMALL)
+    team = make_team(2, FEEDBACK)
     gradients = gradients_of(2, {"w": 20_000})
     truth = np.mean([own["w"] for own in gradients], axis=0)
     total = np.zeros_like(truth)
@@ -74,7 +75,7 @@ def test_torch_tensors_in_their_own_format(make_team, dtype):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_gradient_that_is_not_finite_reaches_everybody_and_leaves_no_trace(make_team, gradients_of, bad):
-    team = make_team(2, SMALL)
+    team = make_team(2, FEEDBACK)
     gradients = gradients_of(2, {"w": 5000})
     team.average([{name: x.copy() for name, x in own.items()} for own in gradients])
     residuals = [dict(a.state_dict()["residuals"]) for a in team.averagers]

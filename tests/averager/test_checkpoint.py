@@ -10,12 +10,14 @@ import torch.distributed.checkpoint as dcp
 
 from byteps_thc import CheckpointError, ThcConfig
 from byteps_thc.checkpoint import checkpointable, load
+from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.saved_state import sealed
 
 # DCP says so whenever it works for one process alone.
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
-SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
+SMALL = ThcConfig(partition_bytes=1 << 14, rotation_block=1024, error_feedback=True)
+DEFAULT = SMALL.model_copy(update={"error_feedback": "auto"})
 SIZES = {"w": 9000, "b": 70, "empty": 0}
 
 
@@ -81,3 +83,41 @@ def test_a_residual_of_another_size_stops_before_anything_is_sent(make_team, gra
     for averager in team.averagers:
         averager.load_state_dict(sealed(averager.state_dict() | {"residuals": {}}))
     team.average(gradients_of(2, {"w": 9000}))  # the session is as good as before
+
+
+def saved(team, folder: Path) -> list[dict[str, object]]:
+    """Save a job, and return its states."""
+    entries = {key: value for a in team.averagers for key, value in checkpointable(a).state_dict().items()}
+    dcp.save({"thc": entries}, checkpoint_id=folder)
+    return [averager.state_dict() for averager in team.averagers]
+
+
+def test_a_job_with_residuals_goes_on_without(
+    make_team, gradients_of, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """As checkpoints of versions in which error feedback was the default do."""
+    first = make_team(2, SMALL)
+    first.average(gradients_of(2, SIZES, seed=1))
+    states = saved(first, tmp_path)
+    second = make_team(2, DEFAULT, job=2)
+    for averager, state in zip(second.averagers, states, strict=True):
+        with pytest.raises(ConfigurationError, match=r"error_feedback True, here False: use the same settings"):
+            averager.load_state_dict(state)
+        load(averager, tmp_path)
+        assert averager.step == 1
+        assert not averager.state_dict()["residuals"]
+    assert "error feedback is off now: the checkpoint's residuals are not taken over" in caplog.text
+    second.average(gradients_of(2, SIZES, seed=2))
+
+
+def test_a_job_without_residuals_goes_on_with(make_team, gradients_of, tmp_path: Path):
+    first = make_team(2, DEFAULT)
+    first.average(gradients_of(2, SIZES, seed=1))
+    states = saved(first, tmp_path)
+    assert not states[0]["residuals"]
+    second = make_team(2, SMALL, job=2)
+    for averager in second.averagers:
+        load(averager, tmp_path)
+        assert averager.step == 1
+    second.average(gradients_of(2, SIZES, seed=2))
+    assert all(averager.state_dict()["residuals"]["w"].any() for averager in second.averagers)

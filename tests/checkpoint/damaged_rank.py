@@ -26,7 +26,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import sealed
 
 POLICY = CompressionPolicy(bypass_elements=64, deadline_s=60)
-CONFIG = ThcConfig(rotation_block=256)
+CONFIG = ThcConfig(rotation_block=256, error_feedback=True)
 State = dict[str, Any]
 
 

@@ -31,7 +31,7 @@ class Worker:
     """The part of an engine that has a state."""
 
     def __init__(self, worker: int, workers: int, config: ThcConfig | None = None, **values: Any) -> None:
-        self.config = config or ThcConfig()
+        self.config = config or ThcConfig(error_feedback=True)
         self.identity = {"version": 1, "worker": worker, "workers": workers, "config": self.config.model_dump()}
         self.values = {"round": 0, "step": 0, "loss_scale": None} | values
         self.residuals = Residuals()
@@ -128,7 +128,7 @@ def test_the_key_is_the_users(tmp_path: Path) -> None:
 
 def test_residuals_survive_other_settings(tmp_path: Path) -> None:
     old = saved_job(tmp_path, 1)[0]
-    new = Worker(0, 1, ThcConfig(bits=2, rotation_block=256, partition_bytes=4096, seed=9))
+    new = Worker(0, 1, ThcConfig(bits=2, rotation_block=256, partition_bytes=4096, seed=9, error_feedback=True))
     load(new, tmp_path)
     assert all(torch.equal(r, new.kept()[name]) for name, r in old.kept().items())
     assert new.state_dict()["config"]["bits"] == 2

@@ -30,7 +30,7 @@ from byteps_thc.errors import CheckpointError, ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter
 from byteps_thc.pipeline.policy import CompressionPolicy
 
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=8192, error_feedback=True)
 POLICY = CompressionPolicy(bypass_elements=64)
 
 

@@ -98,19 +98,47 @@ def test_8_bit_codes_of_many_ranks_leave_codes_over():
 
 def test_config_is_frozen_and_round_trips():
     config = ThcConfig.paper(seed=2**64 - 1)
-    for each in (config, ThcConfig(total_bits=11), ThcConfig(bits=5, down_bits=6)):
+    for each in (
+        config,
+        ThcConfig(),
+        ThcConfig(total_bits=11),
+        ThcConfig(bits=5, down_bits=6),
+        ThcConfig(error_feedback=True),
+    ):
         assert ThcConfig(**each.model_dump()) == each
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 1
 
 
+def test_error_feedback_is_off_unless_asked_for():
+    """As trainings say, with all bits (docs/benchmarks.md); the paper's setting has it."""
+    for bits in range(1, 9):
+        for packed_sums in (True, False):
+            resolved = {
+                setting: ThcConfig(bits=bits, error_feedback=setting).resolve(4, packed_sums=packed_sums)
+                for setting in ("auto", True, False)
+            }
+            assert [each.error_feedback for each in resolved.values()] == [False, True, False]
+            assert [each.settings["error_feedback"] for each in resolved.values()] == [False, True, False]
+            assert resolved["auto"].table == resolved[False].table
+            # Workers that have it would decode another average than those that do not: they are refused.
+            assert resolved["auto"].shared_hash == resolved[False].shared_hash != resolved[True].shared_hash
+    assert ThcConfig().error_feedback == "auto"
+    assert ThcConfig.paper().resolve(4).error_feedback
+    assert not ThcConfig.paper(error_feedback="auto").resolve(4).error_feedback
+    with pytest.raises(ConfigurationError, match="error_feedback"):
+        ThcConfig(error_feedback="on demand")
+
+
 def test_settings_from_the_environment(monkeypatch, tmp_path):
     assert ThcConfig.from_environment() == ThcConfig()
-    monkeypatch.setenv("THC_CONFIG", "bits=4, granularity=30,p=1/32,rounding=independent")
+    monkeypatch.setenv("THC_CONFIG", "bits=4, granularity=30,p=1/32,rounding=independent,error_feedback=true")
     assert ThcConfig.from_environment() == ThcConfig.paper()
     assert ThcConfig.from_environment(granularity=40).granularity == 40
     monkeypatch.setenv("THC_CONFIG", "bits=5,down_bits=none")
     assert ThcConfig.from_environment() == ThcConfig(bits=5, down_bits=None)
+    monkeypatch.setenv("THC_CONFIG", "error_feedback=auto")
+    assert ThcConfig.from_environment() == ThcConfig()
     file = tmp_path / "thc.toml"
     file.write_text("bits = 2\nerror_feedback = false\n")
     monkeypatch.setenv("THC_CONFIG", str(file))

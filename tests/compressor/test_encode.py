@@ -8,9 +8,9 @@ from byteps_thc import Compressor, ThcConfig
 from byteps_thc.errors import ConfigurationError, InputError
 
 CONFIGS = [
-    ThcConfig(),
-    ThcConfig(bits=3, rotation_block=64),
-    ThcConfig(bits=8, granularity=255, rotation_block=1 << 16),
+    ThcConfig(error_feedback=True),
+    ThcConfig(bits=3, rotation_block=64, error_feedback=True),
+    ThcConfig(bits=8, granularity=255, rotation_block=1 << 16, error_feedback=True),
     ThcConfig(error_feedback=False),
 ]
 
@@ -23,7 +23,7 @@ class Staged:
         blocks, padded = compressor.sizes(coordinates)
         self.rotated, self.norms = np.zeros(padded, np.float32), np.zeros(blocks, np.float32)
         self.codes = np.zeros(core.code_bytes(padded, compressor.config.bits), np.uint8)
-        self.residual = np.zeros(coordinates, np.float32) if compressor.config.error_feedback else None
+        self.residual = np.zeros(coordinates, np.float32) if compressor.resolved.error_feedback else None
         self.coordinates = coordinates
 
     def encode(self, gradient, key, factor):
@@ -75,7 +75,7 @@ def test_encode_equals_the_stages(config, coordinates, instruction_set):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_finite_leaves_the_residual(bad):
-    compressor = Compressor(ThcConfig(), workers=1, worker=0)
+    compressor = Compressor(ThcConfig(error_feedback=True), workers=1, worker=0)
     gradient = np.random.default_rng(0).normal(size=20_000).astype(np.float32)
     partition = compressor.partition("g", gradient.size)
     compressor.encode(partition, compressor.measure(partition, gradient, round=0))
@@ -101,7 +101,7 @@ def test_order_and_sizes_are_checked():
 
 
 def test_partitions_on_arrays_of_the_caller():
-    compressor = Compressor(ThcConfig(), workers=1, worker=0)
+    compressor = Compressor(ThcConfig(error_feedback=True), workers=1, worker=0)
     blocks, padded = compressor.sizes(100)
     residual, norms, codes = np.zeros(100, np.float32), np.zeros(blocks, np.float32), np.zeros(padded // 2, np.uint8)
     partition = compressor.partition("g", 100, residual=residual, norms=norms, codes=codes)

@@ -5,13 +5,21 @@ from hypothesis import strategies as st
 
 from byteps_thc import ThcConfig
 
+FEEDBACK = ThcConfig(error_feedback=True)
+CONFIGS = [
+    FEEDBACK,
+    ThcConfig.paper(),
+    ThcConfig.uniform(1, error_feedback=True),
+    ThcConfig(rotation_block=64, error_feedback=True),
+]
+
 
 def normal(size, seed):
     return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
 
 
 @given(
-    config=st.sampled_from([ThcConfig(), ThcConfig.paper(), ThcConfig.uniform(1), ThcConfig(rotation_block=64)]),
+    config=st.sampled_from(CONFIGS),
     size=st.integers(1, 2000),
     rounds=st.integers(1, 6),
     seed=st.integers(0, 99),
@@ -26,7 +34,7 @@ def test_sent_plus_residual_is_the_sum_of_the_gradients(workers_of, config, size
 
 
 def test_residual_of_each_name_is_its_own(workers_of):
-    workers = workers_of(ThcConfig(), 1)
+    workers = workers_of(FEEDBACK, 1)
     for name, size in (("a", 100), ("b", 300)):
         workers.encode([normal(size, size)], name=name)
     residuals = workers.compressors[0].residuals
@@ -37,7 +45,7 @@ def test_residual_of_each_name_is_its_own(workers_of):
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e38])
 def test_non_finite_gradients_reach_everyone_and_leave_residuals_alone(workers_of, bad):
     """Worker 1 overflows; worker 0 must see it too (GradScaler), and both go on cleanly."""
-    workers = workers_of(ThcConfig(rotation_block=1024), 2)
+    workers = workers_of(ThcConfig(rotation_block=1024, error_feedback=True), 2)
     workers.encode([normal(4096, 0), normal(4096, 1)], round=0)
     before = [compressor.residuals["w"].copy() for compressor in workers.compressors]
     broken = normal(4096, 2)
@@ -52,7 +60,7 @@ def test_non_finite_gradients_reach_everyone_and_leave_residuals_alone(workers_o
 
 
 def test_gradients_near_overflow_leave_residuals_alone(workers_of):
-    workers = workers_of(ThcConfig(), 1)
+    workers = workers_of(FEEDBACK, 1)
     workers.encode([normal(4096, 0)], round=0)
     before = workers.compressors[0].residuals["w"].copy()
     workers.encode([normal(4096, 1) * np.float32(1e36)], round=1)
@@ -60,13 +68,14 @@ def test_gradients_near_overflow_leave_residuals_alone(workers_of):
 
 
 def test_zero_gradients_stay_zero(workers_of):
-    workers = workers_of(ThcConfig(), 2)
+    workers = workers_of(FEEDBACK, 2)
     assert not workers.average([np.zeros(1000, np.float32)] * 2).any()
     assert not workers.compressors[0].residuals["w"].any()
 
 
-def test_no_error_feedback_keeps_nothing(workers_of):
-    without = workers_of(ThcConfig(error_feedback=False), 1)
+@pytest.mark.parametrize("config", [ThcConfig(), ThcConfig(error_feedback=False), ThcConfig(bits=1)])
+def test_no_error_feedback_keeps_nothing(workers_of, config):
+    without = workers_of(config, 1)
     partition = without.encode([normal(100, 1)])[0]
     assert partition.residual is None
     assert not partition.residual_kept

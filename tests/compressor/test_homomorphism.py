@@ -149,7 +149,11 @@ def test_workers_of_other_norms_weigh_at_most_what_clamping_takes_too_much(worke
 
 
 def test_feedback_decodes_with_the_clamp_itself():
-    for config in (ThcConfig(), ThcConfig.paper(), ThcConfig(bits=2, value_bits=16)):
+    for config in (
+        ThcConfig(error_feedback=True),
+        ThcConfig.paper(),
+        ThcConfig(bits=2, value_bits=16, error_feedback=True),
+    ):
         for workers in (1, 4, 17 if config.granularity == "auto" else 8):
             resolved = config.resolve(workers)
             assert resolved.decode_threshold == resolved.table.threshold

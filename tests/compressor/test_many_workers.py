@@ -70,8 +70,9 @@ def normal_gradients(workers: int, size: int = COORDINATES) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("bits", "workers"), CASES)
-def test_kernels_equal_the_reference(bits: int, workers: int) -> None:
-    resolved = resolved_for(bits, workers)
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_kernels_equal_the_reference(bits: int, workers: int, error_feedback: bool) -> None:
+    resolved = resolved_for(bits, workers, error_feedback=error_feedback)
     table, gradients = resolved.table, normal_gradients(workers)
     ranks = Ranks(resolved, gradients)
     codes = []
@@ -87,7 +88,7 @@ def test_kernels_equal_the_reference(bits: int, workers: int) -> None:
     np.testing.assert_array_equal(ranks.sums, sums)
     average = reference.decode(
         ranks.sums, everybody(workers), ranks.maxima, COORDINATES, len(sums), BLOCK, table.granularity,
-        table.threshold, KEY,
+        resolved.decode_threshold, KEY,
     )  # fmt: skip
     for mine in ranks.averages:
         np.testing.assert_array_equal(mine.view(np.uint32), average.view(np.uint32))
@@ -95,17 +96,20 @@ def test_kernels_equal_the_reference(bits: int, workers: int) -> None:
 
 @pytest.mark.parametrize(("bits", "workers"), CASES)
 @pytest.mark.parametrize("rounding", ["stratified", "independent"])
-def test_averages_err_as_the_table_says(bits: int, workers: int, rounding: str) -> None:
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_averages_err_as_the_table_says(bits: int, workers: int, rounding: str, error_feedback: bool) -> None:
     """Within five standard deviations: the energy of the error is a sum over so many coordinates, about normal ones.
 
     Gradients are independent and of equal norm: a worker with a smaller one than the largest would err more of it.
     """
     size = 8192
-    resolved = resolved_for(bits, workers, rounding=rounding, rotation_block=size)
+    resolved = resolved_for(bits, workers, rounding=rounding, rotation_block=size, error_feedback=error_feedback)
     gradients = [g * np.float32(math.sqrt(size) / np.linalg.norm(g)) for g in normal_gradients(workers, size)]
     error = Ranks(resolved, gradients).averages[0] - np.mean(gradients, axis=0, dtype=np.float64)
     table = resolved.table
     expected = (table.average_cost(workers, resolved.config.rounding) + table.clamp_cost) / workers
+    if not error_feedback:  # averages are divided by what clamping leaves of them
+        expected = (expected - table.p**2 / workers) / (1 - table.p) ** 2
     assert np.dot(error, error) / size == pytest.approx(expected, rel=5 * math.sqrt(2 / size))
 
 

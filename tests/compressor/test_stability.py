@@ -33,7 +33,7 @@ def test_residuals_stay_bounded(workers_of, bits, workers, kind):
     norm, and all are quantized with the largest: 1.5 allows for it.
     """
     random = np.random.default_rng(bits)
-    simulated = workers_of(ThcConfig(bits=bits, value_bits=16), workers)
+    simulated = workers_of(ThcConfig(bits=bits, value_bits=16, error_feedback=True), workers)
     table = simulated.compressors[0].table
     energies = []
     for step in range(STEPS):
@@ -58,7 +58,7 @@ def look_after(config: ThcConfig | ResolvedConfig, steps: int, gradient: np.ndar
 
 def test_the_guard_reports_a_residual_that_grows(caplog):
     """1 bit with a high clamp, as it was the default once: resolve() refuses it, a ready-made table does not."""
-    config = ThcConfig(bits=1)
+    config = ThcConfig(bits=1, error_feedback=True)
     diverging = ResolvedConfig(config, 1, LookupTable.uniform(1, 1 / 16), 8)
     gradient = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
@@ -76,5 +76,5 @@ def test_the_guard_is_silent_about_healthy_residuals(caplog, bits, gradient):
         values[1:] = 0
     values *= {"zero": 0, "huge": 1e30}.get(gradient, 1)
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
-        look_after(ThcConfig(bits=bits), 20, values)
+        look_after(ThcConfig(bits=bits, error_feedback=True), 20, values)
     assert not caplog.records

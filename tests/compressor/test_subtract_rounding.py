@@ -8,6 +8,7 @@ from byteps_thc.arrays import everybody
 from byteps_thc.errors import ConfigurationError
 
 PLAIN, SUBTRACT = ThcConfig(), ThcConfig(subtract_rounding=True)
+FEEDBACK = ThcConfig(subtract_rounding=True, error_feedback=True)
 
 
 def normal(workers: int, size: int, seed: int) -> list[np.ndarray]:
@@ -31,7 +32,7 @@ def test_the_first_average_errs_less(workers_of, workers, gain):
 @pytest.mark.parametrize(("workers", "most"), [(2, 21.8e-3), (4, 21.5e-3)])
 def test_averages_with_feedback_err_less(workers_of, workers, most):
     """In the steady state, which 8 steps reach: 28 and 25 x 1e-3 without."""
-    together = workers_of(SUBTRACT, workers)
+    together = workers_of(FEEDBACK, workers)
     errors = []
     for step in range(20):
         gradients = normal(workers, 1 << 16, step)
@@ -42,7 +43,7 @@ def test_averages_with_feedback_err_less(workers_of, workers, most):
 @pytest.mark.parametrize("workers", [2, 3, 17])
 def test_residuals_are_what_averages_have_lost(workers_of, workers):
     """All that was sent and the residuals' mean are the gradients' mean: nothing is given back twice."""
-    together = workers_of(SUBTRACT, workers)
+    together = workers_of(FEEDBACK, workers)
     sent, total = 0.0, 0.0
     for step in range(20):
         gradients = normal(workers, 5000, step)
@@ -99,7 +100,7 @@ def test_only_sums_of_all_workers_are_corrected(workers_of):
 
 def test_a_quorum_is_unbiased_with_feedback_of_all(workers_of):
     """What is not taken back is noise of the residuals with mean zero: what was sent stays near what was asked for."""
-    together = workers_of(SUBTRACT, 3)
+    together = workers_of(FEEDBACK, 3)
     sent, total, steps = 0.0, 0.0, 60
     for step in range(steps):
         gradients = normal(3, 4096, step)

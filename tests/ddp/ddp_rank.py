@@ -50,7 +50,9 @@ class Training:
             Model().to(dtype), process_group=group, **({"bucket_cap_mb": 0.05} | options)
         )
         named = state_options.pop("named", True)
-        self.state = ThcState(group, ThcConfig(), model=self.ddp if named else None, **state_options)
+        self.state = ThcState(
+            group, ThcConfig(error_feedback=True, down_bits=None), model=self.ddp if named else None, **state_options
+        )
         self.ddp.register_comm_hook(self.state, hook)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.05)
         self.dtype = dtype

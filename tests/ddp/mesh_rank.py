@@ -33,7 +33,7 @@ from byteps_thc.transport.mesh import mesh_groups
 
 #: Sizes that two shards divide and do not divide, one that is too small to compress, and one smaller than the shards.
 SHAPES = {"matrix": (37, 101), "even": (64, 64), "small": (17,), "scalar": (1,), "vector": (2049,)}
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True, down_bits=None)
 SMALL = CompressionPolicy(bypass_elements=64, deadline_s=60)
 DIMENSIONS = {"between": 2, "within": 2}
 

@@ -24,7 +24,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
 #: Several rotation blocks and several pieces per group.
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True)
 
 
 def backward(model: nn.Module, wanted: dict[str, Tensor]) -> dict[str, Tensor]:

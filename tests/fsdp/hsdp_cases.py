@@ -23,7 +23,7 @@ from byteps_thc.pipeline import drift_warning
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True, down_bits=None)
 
 
 def two_steps(rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator, Waitable
 
 SMALL = CompressionPolicy(bypass_elements=32)
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True)
 _GATE_S = 60.0  # a gate that nobody opens: a failure, not a hang
 
 BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16)

@@ -17,7 +17,7 @@ from byteps_thc.fsdp import FsdpCompression, compress_reduce_scatter, compress_r
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 SMALL = CompressionPolicy(bypass_elements=64)
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True)
 
 
 def sharded(scaler: Any) -> tuple[nn.Module, FsdpCompression]:

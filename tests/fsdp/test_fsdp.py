@@ -15,7 +15,7 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig
 
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True)
 #: In the order in which they are reduced.
 GROUPS = {
     "fsdp (root)": ["head"],

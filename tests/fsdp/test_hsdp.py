@@ -13,7 +13,7 @@ from torch import Tensor
 from byteps_thc import ThcConfig
 
 BYPASSED = {"first.bias", "second.scale"}
-CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096)
+CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True, down_bits=None)
 Reports = list[dict[str, Any]]
 
 

@@ -16,7 +16,7 @@ from byteps_thc.arrays import everybody
 from byteps_thc.gpu import GpuCompressor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-CONFIG = ThcConfig(seed=0x123456789ABCDEF)
+CONFIG = ThcConfig(seed=0x123456789ABCDEF, error_feedback=True)
 
 
 def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFIG) -> None:
@@ -38,14 +38,14 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
             batch.measure(there[worker])
             np.testing.assert_array_equal(batch.norms.cpu().numpy(), host[worker].norms)
         maxima = reference.max_norms([partition.norms for partition in host])
-        before = {worker: host[worker].residual.copy() for worker in gpu if config.error_feedback}
+        before = {worker: host[worker].residual.copy() for worker in gpu if cpu[worker].resolved.error_feedback}
         codes = torch.stack([torch.from_numpy(cpu[worker].encode(host[worker], maxima)) for worker in range(workers)])
         for worker, batch in device.items():
             batch.max_norms.copy_(torch.from_numpy(maxima))
             mine = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
             batch.encode(there[worker], mine)
             np.testing.assert_array_equal(mine.cpu().numpy(), codes[worker].numpy())
-            if config.error_feedback:
+            if cpu[worker].resolved.error_feedback:
                 residual = batch.residual.cpu().numpy()
                 np.testing.assert_array_equal(residual.view(np.uint32), host[worker].residual.view(np.uint32))
                 assert np.array_equal(residual, before[worker]) == (round == 1), "a lost step leaves the residual"
@@ -66,7 +66,7 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
 def main() -> None:
     check(2, 8192 + 2048 + 64 + 9, rounds=3)
     check(300, 1024 + 64 + 9, rounds=1)
-    check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8, error_feedback=False))
+    check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8))
     check(3, 8192 + 64 + 9, rounds=2, config=CONFIG.model_copy(update={"subtract_rounding": True}))
     print("same bits")
 

@@ -77,7 +77,11 @@ REQUANTIZED: list[dict[str, Any]] = [
     },
 ]
 CASES, REQUANTIZED = (
-    [{"policy": {}, "steps": 3, "sizes": _SIZES} | case for case in cases] for cases in (CASES, REQUANTIZED)
+    [
+        {"policy": {}, "steps": 3, "sizes": _SIZES} | case | {"thc": thc | {"error_feedback": True} | case["thc"]}
+        for case in cases
+    ]
+    for thc, cases in (({"down_bits": None}, CASES), ({}, REQUANTIZED))
 )
 
 

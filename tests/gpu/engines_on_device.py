@@ -48,7 +48,12 @@ GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 ROUNDS = 3
 SHAPES = {"weight": (300, 1000), "bias": (1000,), "large": (5 << 20,)}
-CASE: dict[str, Any] = {"name": "nccl", "thc": {}, "policy": {}, "sizes": [[6_500_000, 1000, 70_000], [9], [3000]]}
+CASE: dict[str, Any] = {
+    "name": "nccl",
+    "thc": {"error_feedback": True, "down_bits": None},
+    "policy": {},
+    "sizes": [[6_500_000, 1000, 70_000], [9], [3000]],
+}
 KERNELS = ("norms_kernel", "ranges_kernel", "encode_kernel", "lookup", "pack", "decode_kernel")
 DEADLINE_S = 300
 PROFILED_STEPS = 4

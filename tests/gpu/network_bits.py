@@ -130,7 +130,7 @@ def time_step(rank: Rank, job: int) -> None:
     """A large gradient on the GPU, averaged through thc-ps on this machine by the kernels of the GPU and the host."""
     kinds: tuple[Literal["device", "host"], ...] = ("device", "host")
     for number, kernels in enumerate(kinds):
-        engine = make(kernels, rank, CASES[0] | {"thc": {}}, job + number)
+        engine = make(kernels, rank, CASES[0] | {"thc": {"error_feedback": True}}, job + number)
         gradient = torch.randn(TIMED_FLOATS, device=DEVICE)
         times = []
         for _ in range(TIMED_STEPS):

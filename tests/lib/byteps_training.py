@@ -31,7 +31,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
     "last": ((33_000,), torch.float32),
     "tail": ((7,), torch.float16),
 }
-CONFIG = ThcConfig(partition_bytes=64 << 10, rotation_block=4096, seed=3)
+CONFIG = ThcConfig(partition_bytes=64 << 10, rotation_block=4096, seed=3, error_feedback=True)
 BYPASS_ELEMENTS = 1024
 #: (step, worker) -> parameters that this worker does not use in that step.
 UNUSED = {(2, 1): ("middle",), (3, 0): ("half", "tail"), (3, 1): ("half", "tail")}

@@ -21,12 +21,12 @@ class Case:
 
 
 CASES = {
-    "float32": Case(1024 + 512 + 64 + 9, ThcConfig(rotation_block=1024, seed=0xF23456789ABCDEF)),
+    "float32": Case(1024 + 512 + 64 + 9, ThcConfig(rotation_block=1024, seed=0xF23456789ABCDEF, error_feedback=True)),
     "bfloat16": Case(
         1100, ThcConfig(rotation_block=256, bits=3, rounding="independent", error_feedback=False), torch.bfloat16
     ),
-    "codes left over": Case(1000, ThcConfig(rotation_block=512, granularity=7)),
-    "float16": Case(2048, ThcConfig(rotation_block=2048, bits=8, granularity=300), torch.float16),
+    "codes left over": Case(1000, ThcConfig(rotation_block=512, granularity=7, error_feedback=True)),
+    "float16": Case(2048, ThcConfig(rotation_block=2048, bits=8, granularity=300, error_feedback=True), torch.float16),
 }
 
 
@@ -40,7 +40,7 @@ class OperatorWorker:
         self.decode_threshold = self.resolved.decode_threshold
         self.table = ops.make_table(self.resolved, device)
         self.key = ops.make_key("layer", self.resolved, worker, device)
-        self.residual = torch.zeros(case.coordinates, device=device) if case.config.error_feedback else None
+        self.residual = torch.zeros(case.coordinates, device=device) if self.resolved.error_feedback else None
 
     def set_round(self, round: int | Tensor) -> None:
         ops.set_round(self.key, round)

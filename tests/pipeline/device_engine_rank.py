@@ -19,7 +19,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.thc_engines import device_engine
 from byteps_thc.transport.groups import open_communicator
 
-CONFIG = ThcConfig(rotation_block=1024)
+CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None)
 POLICY = CompressionPolicy(deadline_s=120)
 
 

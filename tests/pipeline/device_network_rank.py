@@ -32,7 +32,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import FaultConfig, Timeouts
 
-CONFIG = ThcConfig(rotation_block=1024, partition_bytes=1 << 14)
+CONFIG = ThcConfig(rotation_block=1024, partition_bytes=1 << 14, error_feedback=True)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=60)
 KERNELS = ("host", "device")
 SIZE = 2000

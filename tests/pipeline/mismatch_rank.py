@@ -27,7 +27,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import sealed
 from byteps_thc.transport.servers import NetworkConfig
 
-CONFIG = ThcConfig(partition_bytes=1 << 14, rotation_block=1024)
+CONFIG = ThcConfig(partition_bytes=1 << 14, rotation_block=1024, error_feedback=True, down_bits=None)
 #: long, because no wait may last as long
 POLICY = CompressionPolicy(bypass_elements=10, deadline_s=45)
 #: the norms of a piece are several packets

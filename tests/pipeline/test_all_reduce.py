@@ -56,7 +56,12 @@ _CASES: list[dict[str, Any]] = [
     {"name": "three threads", "thc": {}, "policy": {"threads": 3}, "sizes": [[1_000_003]], "steps": 2},
     {"name": "not finite", "thc": {}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 2, 0]]},
 ]
-CASES = [{"steps": 3} | case | {"policy": case.get("policy", {}) | {"collective": "all_reduce"}} for case in _CASES]
+_EXACT = {"error_feedback": True, "down_bits": None}
+CASES = [
+    {"steps": 3} | case | {"policy": case.get("policy", {}) | {"collective": "all_reduce"}, "thc": thc | case["thc"]}
+    for thc, cases in ((_EXACT, _CASES), ({}, [_CASES[0] | {"name": "no setting"}]))
+    for case in cases
+]
 #: Cases of the same table, given, with each of the two collectives.
 TABLE = {"granularity": 41, "p": 1 / 64}
 PAIRS = [

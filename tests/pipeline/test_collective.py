@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).with_name("engine_rank.py")
 
 #: name, ThcConfig, CompressionPolicy, parameter sizes of the buffers, further settings
 _CASES: list[dict[str, Any]] = [
-    {"name": "default", "thc": {}, "sizes": [[70_000, 30, 5000], [9]]},
+    {"name": "residuals", "thc": {}, "sizes": [[70_000, 30, 5000], [9]]},
     {
         "name": "tiny",
         "thc": {"rotation_block": 64},
@@ -48,7 +48,10 @@ _CASES: list[dict[str, Any]] = [
     {"name": "three threads", "thc": {}, "policy": {"threads": 3}, "sizes": [[1_000_003]]},
     {"name": "not finite", "thc": {}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 2, 0]]},
 ]
-CASES = [{"policy": {}, "steps": 3} | case for case in _CASES]
+#: Of all cases that do not say otherwise: residuals, and sums as they are.
+EXACT = {"error_feedback": True, "down_bits": None}
+CASES = [{"policy": {}, "steps": 3} | case | {"thc": EXACT | case["thc"]} for case in _CASES]
+CASES.append({"name": "default", "thc": {}, "policy": {}, "steps": 3, "sizes": [[70_000, 30, 5000], [9]]})
 WARM_UP = {
     "name": "warm-up",
     "thc": {},
@@ -77,10 +80,10 @@ def test_averages_are_near_the_exact_ones(reports: list[dict[str, Any]]) -> None
     ranks = len(reports)
     buffers = of_all_ranks(case, ranks, 0)[0]
     exact = torch.stack([buffer.gradient for buffer in buffers]).mean(0)
-    average = reports[0]["default"]["averages"][0][0]
+    average = reports[0]["residuals"]["averages"][0][0]
     error = (average - exact).square().sum() / exact.square().sum()
     assert 0 < error < 0.2
-    kept = torch.stack([torch.cat(list(report["default"]["residuals"].values())) for report in reports])
+    kept = torch.stack([torch.cat(list(report["residuals"]["residuals"].values())) for report in reports])
     assert kept.abs().sum() > 0
     torch.testing.assert_close(average[70_000:70_030], exact[70_000:70_030])  # a small parameter
 

@@ -29,6 +29,9 @@ ON_DEVICE: list[dict[str, Any]] = [
     {"name": "float16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "float16"},
     {"name": "not finite", "thc": {}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 2, 0]]},
 ]
+FEEDBACK = {"error_feedback": True}
+ON_DEVICE = [case | {"thc": FEEDBACK | case["thc"]} for case in ON_DEVICE]
+ON_DEVICE.append({"name": "default", "thc": {}, "sizes": [[10_000, 12]]})
 WARM_UP = {"name": "warm-up", "thc": {}, "policy": {"warmup_steps": 1}, "sizes": [[5000, 10], [300]], "steps": 2}
 
 
@@ -40,6 +43,8 @@ def test_averages_equal_the_simulation(thc_ps: ParameterServer, tmp_path: Path) 
         common | {"name": "16-bit sums", "thc": {"bits": 8}, "network": {"job": 3}},
         common | {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "network": {"job": 4}},
     ]
+    cases = [case | {"thc": FEEDBACK | case["thc"]} for case in cases]
+    cases.append(common | {"name": "default", "thc": {}, "network": {"job": 5}})
     for case in cases:
         case["network"]["servers"] = [thc_ps.address]
     reports = run_ranks(PROGRAM, 2, tmp_path, settings={"cases": cases})

@@ -41,7 +41,7 @@ _CASES: list[dict[str, Any]] = [
     },
     {"name": "not finite", "thc": {"total_bits": 11}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 1, 0]]},
 ]
-CASES = [{"policy": {}, "steps": 2} | case for case in _CASES]
+CASES = [{"policy": {}, "steps": 2} | case | {"thc": {"error_feedback": True} | case["thc"]} for case in _CASES]
 
 
 @pytest.fixture(scope="module")

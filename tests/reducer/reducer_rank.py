@@ -26,7 +26,7 @@ from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 
-CONFIG = ThcConfig(rotation_block=1024)
+CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None)
 LARGE = (1 << 20) + 5
 
 

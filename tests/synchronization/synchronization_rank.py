@@ -29,7 +29,7 @@ from byteps_thc import (
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.pipeline import drift_warning
 
-CONFIG = ThcConfig(rotation_block=1024)
+CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=40)
 
 

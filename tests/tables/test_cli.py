@@ -40,7 +40,7 @@ def test_auto_shows_the_error_of_many_ranks(workers):
     table = ThcConfig().resolve(workers, packed_sums=True).table
     shown = run("auto", "-n", str(workers))
     assert f"{table.average_cost(workers) + table.clamp_cost:.4e} (stratified rounding" in shown
-    assert f"criterion {expected_error(table, workers, True):.4e}; good for up to 1024 workers with 16-bit" in shown
+    assert f"criterion {expected_error(table, workers, False):.4e}; good for up to 1024 workers with 16-bit" in shown
     assert shown == run("auto", "-n", str(workers), "--engine", "collective")
     result = CliRunner().invoke(app, ["auto", "-n", str(workers), "--engine", "servers"], env={"COLUMNS": "300"})
     assert result.exit_code == 2
@@ -48,7 +48,12 @@ def test_auto_shows_the_error_of_many_ranks(workers):
 
 
 def test_auto_says_what_8_bit_sums_cost_more_workers_than_have_all_levels():
-    cost = "20 workers 13 of 16 levels: NMSE 1.7333e-02; 1.1173e-02 with 16-bit sums, and 1.2301e-02 with 17 workers"
+    cost = "20 workers 13 of 16 levels: NMSE 1.7635e-02; 1.0742e-02 with 16-bit sums, and 1.2443e-02 with 17 workers"
+    with_feedback = (
+        "20 workers 13 of 16 levels: NMSE 1.7333e-02; 1.1173e-02 with 16-bit sums, and 1.2301e-02 with 17 workers"
+    )
+    shown = run("auto", "-n", "20", "--error-feedback", columns=300)
+    assert with_feedback in " ".join(shown.split())
     for asked in ([], ["--value-bits", "8"]):
         assert cost in " ".join(run("auto", "-n", "20", *asked, columns=300).split())
     for unasked in (["-n", "17"], ["-n", "20", "--engine", "collective"], ["-n", "20", "--value-bits", "16"]):

@@ -55,19 +55,22 @@ def test_packed_sums_weigh_bytes_against_error(bits, workers, error_feedback):
     assert price(chosen) == pytest.approx(min(map(price, solved)), rel=1e-8)
 
 
-def test_packed_sums_of_two_bit_codes_are_uniform():
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_packed_sums_of_two_bit_codes_are_uniform(error_feedback):
     """Finer grids gain 1.5 % at most there, for a quarter of the bytes and more."""
     for workers in (2, 4, 8, 16):
-        chosen, best = (best_table(2, workers, packed_sums=packed) for packed in (True, False))
+        chosen, best = (
+            best_table(2, workers, error_feedback=error_feedback, packed_sums=packed) for packed in (True, False)
+        )
         assert chosen.granularity == 3
-        assert expected_error(chosen, workers, True) < 1.02 * expected_error(best, workers, True)
+        assert expected_error(chosen, workers, error_feedback) < 1.02 * expected_error(best, workers, error_feedback)
 
 
 @pytest.mark.parametrize("bits", CODE_BITS)
 @pytest.mark.parametrize("workers", [1, 2, 4, 17, 64, 257, 1024])
 def test_chosen_tables_contract(bits, workers):
     """What error feedback adds to the next gradient is less than it was: the residual stays bounded."""
-    table = best_table(bits, workers, 16)
+    table = best_table(bits, workers, 16, True)
     assert table.cost + table.clamp_cost < 0.5
 
 
@@ -80,13 +83,13 @@ def test_more_workers_do_not_err_more(bits):
 
 def test_a_table_that_hardly_contracts_is_refused():
     with pytest.raises(ConfigurationError, match=r"p = 0\.21 lose 0\.99 times .* would grow to \d+ times"):
-        ThcConfig(bits=1, p=0.21).resolve(4)
+        ThcConfig(bits=1, p=0.21, error_feedback=True).resolve(4)
 
 
 def test_a_table_that_diverges_is_refused():
     with pytest.raises(ConfigurationError, match=r"1-bit codes .* p = 0\.03125 lose 3\.70 times .* grow without end"):
-        ThcConfig(bits=1, p=1 / 32).resolve(4)
-    assert ThcConfig(bits=1, p=1 / 32, error_feedback=False).resolve(4).table.p == 1 / 32
+        ThcConfig(bits=1, p=1 / 32, error_feedback=True).resolve(4)
+    assert ThcConfig(bits=1, p=1 / 32).resolve(4).table.p == 1 / 32
 
 
 def test_rounding_moves_the_balance_of_noise_and_clamping():
@@ -95,6 +98,7 @@ def test_rounding_moves_the_balance_of_noise_and_clamping():
     assert expected_error(less, 4, True, "stratified") < expected_error(more, 4, True, "stratified")
     assert expected_error(less, 4, True, "independent") > expected_error(more, 4, True, "independent")
     assert best_table(4, 1, rounding="stratified") == best_table(4, 1, rounding="independent")
+    assert best_table(4, 4, rounding="stratified").p < best_table(4, 4, rounding="independent").p
     assert ThcConfig().resolve(4).table == best_table(4, 4)
     assert ThcConfig(rounding="independent").resolve(4).table == best_table(4, 4, rounding="independent")
 

@@ -165,7 +165,7 @@ def test_jobs_share_the_lookup_table(describe: Describe, a_job: MakeFields) -> N
 @pytest.mark.parametrize(
     ("counts", "line"),
     [
-        ((4, 8), "granularity = 17, p = 0.015625"),
+        ((4, 8), "granularity = 17, p = 0.0078125"),
         ((8, 4, 17), "granularity = 15, p = 0.015625"),
         ((4, 20, 8), "granularity = 12, p = 0.015625, value_bits = 8"),
     ],
@@ -196,12 +196,11 @@ def test_the_page_says_what_fewer_levels_and_a_shared_table_cost() -> None:
     """p4/README.md, "More than 17 workers" and "Several jobs"."""
 
     def nmse(workers: int, **settings: Any) -> float:
-        table = ThcConfig(**({"value_bits": 8} | settings)).resolve(workers).table
-        return table.average_cost(workers) + table.clamp_cost
+        return ThcConfig(**({"value_bits": 8} | settings)).resolve(workers).expected_error()
 
     page = (Path(__file__).parents[3] / "p4/README.md").read_text()
-    for granularity in (17, 15):
-        cells = [f"{1e3 * nmse(n, granularity=granularity, p=1 / 64):.1f}" for n in (2, 4, 8, 15)]
+    for granularity, p in ((17, 1 / 128), (15, 1 / 64)):
+        cells = [f"{1e3 * nmse(n, granularity=granularity, p=p):.1f}" for n in (2, 4, 8, 15)]
         assert f"| {granularity} | {' | '.join(cells)} |" in page
     assert f"| each its own | {' | '.join(f'{1e3 * nmse(n):.1f}' for n in (2, 4, 8, 15))} |" in page
     wide = " | ".join(f"{1e3 * nmse(n, value_bits=16):.1f}" for n in (18, 20, 24, 28, 32))

@@ -81,7 +81,11 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ),
         ("id = 4", "id = 4\nudp_port = 65533", r"job.udp_port: worker 1 needs 3 ports from 65536 on"),
         ("granularity = 30", "granularity = 0", r"job.thc.granularity: .*greater than or equal to 1"),
-        ("granularity = 30", "granularity = 1", r"job.thc: 4-bit codes with granularity 1 .* residuals would grow"),
+        (
+            "granularity = 30",
+            "error_feedback = true\ngranularity = 1",
+            r"job.thc: 4-bit codes with granularity 1 .* residuals would grow",
+        ),
         ("granularity = 30", "granularity = 100\nvalue_bits = 8", r"job.thc: .*100"),
         ("mtu_bytes = 9000", "mtu_bytes = 90000", r"transport.mtu_bytes: .*9978"),
         ('"/srv/training"', '"/srv/training"\nlauncher_ = 1', r"training.launcher_: .*did you mean launcher\?"),

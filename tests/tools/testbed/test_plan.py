@@ -93,14 +93,16 @@ def test_the_sums_of_the_largest_rack_fit_into_their_packets() -> None:
 
 def test_to_the_root_every_rack_is_as_large_as_the_largest(tmp_path: Path) -> None:
     text = (DESCRIPTIONS / "racks.toml").read_text(encoding="utf-8").replace("value_bits = 16", "value_bits = 8")
-    text = text.replace('"192.168.1.10"\nworkers = 1', '"192.168.1.10"\nworkers = 2').replace("bits = 6", "bits = 4")
+    text = text.replace('"192.168.1.10"\nworkers = 1', '"192.168.1.10"\nworkers = 2').replace(
+        "bits = 6", "bits = 4\nerror_feedback = true"
+    )
     file = tmp_path / "testbed.toml"
     file.write_text(text, encoding="utf-8")
     testbed = load(file)
     assert testbed.workers == 4
     assert testbed.job.thc.resolve(4).table.granularity > 255 // (2 * 3)
     [config] = set(values(of_role(plan(testbed), "worker"), "THC_CONFIG"))
-    assert config == "granularity=42,value_bits=8"
+    assert config == "granularity=42,value_bits=8,error_feedback=true"
 
 
 def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
