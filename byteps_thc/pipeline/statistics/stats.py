@@ -51,9 +51,12 @@ class CompressionStats:
 
     def __str__(self) -> str:
         """One line for people."""
+        with_residuals = not math.isnan(self.nmse)
+        error = f"NMSE {self.nmse:.3g}, " if with_residuals else ""
+        residual = f"residual norm {self.residual_norm:.3g}, " if with_residuals else ""
         return (
-            f"step {self.steps}: ratio {self.ratio:.2f}, NMSE {self.nmse:.3g}, "
-            f"clamped {100 * self.clamped_fraction:.2f}%, residual norm {self.residual_norm:.3g}, "
+            f"step {self.steps}: ratio {self.ratio:.2f}, {error}"
+            f"clamped {100 * self.clamped_fraction:.2f}%, {residual}"
             f"encode {self.encode_ms:.1f} ms, communicate {self.communicate_ms:.1f} ms, "
             f"decode {self.decode_ms:.1f} ms, "
             f"{self.retransmissions} retransmissions, {self.lost_chunks} lost chunks"

@@ -26,6 +26,12 @@ def test_log_every_third_step_once(caplog: pytest.LogCaptureFixture) -> None:
     assert {(record.name, record.levelname) for record in caplog.records} == {("byteps_thc", "INFO")}
 
 
+def test_a_line_has_no_figures_of_residuals_that_nobody_keeps() -> None:
+    assert "NMSE 0.01, clamped 0.00%, residual norm 0, encode" in str(STATS)
+    without = str(dataclasses.replace(STATS, nmse=math.nan))
+    assert without.startswith("step 1: ratio 8.00, clamped 0.00%, encode")
+
+
 @pytest.mark.parametrize(("every", "rank"), [(1, 1), (0, 0)])
 def test_no_line_on_other_ranks_or_when_off(every: int, rank: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="byteps_thc"):
