@@ -157,6 +157,9 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
   if (part == nullptr || now < part->deadline) {
     return;
   }
+  if (forbearance_.has_begun()) {
+    return fail(*refusal_);  // it is borne no longer: this is why there is no result
+  }
   const Operation& operation = *part->operation;
   const TimePoint started_at = part->deadline - context_.config.operation_timeout;
   const InFlight* oldest = stream.oldest();

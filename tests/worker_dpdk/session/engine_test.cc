@@ -919,6 +919,23 @@ TEST_F(EngineTest, RefusalsEndTheSession) {
   }
 }
 
+/// Deadlines may be shorter than the time for which it is borne, and a stalled thread may hear it when both are over.
+TEST_F(EngineTest, OrderMismatchIsWhyADeadlinePassed) {
+  for (const Duration told_after : {Duration(100), Duration(1'999'999), Duration(60'000'000)}) {
+    SessionConfig config = two_workers();
+    config.operation_timeout = Duration(2'000'000);
+    const auto packets = join_and_push(config, 64);
+    now += told_after;
+    arrive(error(header_of(packets[0]), ErrorReason::kOrderMismatch));
+    if (!push->operation->done()) {
+      pass(Duration(2'000'000) - told_after);
+    }
+    ASSERT_TRUE(push->operation->failure());
+    EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kTransport) << told_after.count();
+    EXPECT_NE(push->operation->failure()->message.find("in the same order"), std::string::npos);
+  }
+}
+
 TEST_F(EngineTest, StragglerMeansALostRoundUnlessThereIsAQuorum) {
   auto packets = join_and_push(two_workers(), 64);
   wire::Header header = header_of(packets[0]);
