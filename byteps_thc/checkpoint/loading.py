@@ -210,7 +210,8 @@ def _agree(error: ThcError | None, failed: str, process_group: dist.ProcessGroup
         errors: list[str | None] = [None] * dist.get_world_size(process_group)
         dist.all_gather_object(errors, None if error is None else str(error), group=process_group)
         if error is None and any(errors):
-            rank = next(i for i, message in enumerate(errors) if message is not None)
-            raise CheckpointError(f"rank {rank} could not {failed}: {errors[rank]}")
+            ranks = dist.get_process_group_ranks(process_group)
+            rank, message = next(each for each in zip(ranks, errors, strict=True) if each[1] is not None)
+            raise CheckpointError(f"rank {rank} could not {failed}: {message}")
     if error is not None:
         raise error

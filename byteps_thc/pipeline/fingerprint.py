@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch.distributed as dist
 
 from byteps_thc.arrays import F32
 from byteps_thc.config import ResolvedConfig
@@ -115,7 +116,7 @@ class Fingerprints:
                 theirs = f"another one {label} in round {other_round}. Names, sizes and rounds must be"
         order = "" if scale is not None else ", in the same order"
         return InputError(
-            f"workers average different gradients: this one (worker {self._worker}) {here}, {theirs} the same on all "
+            f"workers average different gradients: this one ({_name(self._worker)}) {here}, {theirs} the same on all "
             f"workers{order}. {outcome}; no worker can go on: end all of them, and start again with the same gradients "
             "and checkpoints"
         )
@@ -132,6 +133,12 @@ class Fingerprints:
             if abs(ahead) <= near and round + ahead >= 0:
                 guesses.append((abs(ahead), known.label, round + ahead))
         return guesses
+
+
+def _name(worker: int) -> str:
+    """What users know a worker by: its rank, too, where the workers are only some of the ranks."""
+    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else worker
+    return f"worker {worker}" if rank == worker else f"worker {worker}, rank {rank}"
 
 
 def _fingerprint(known: Known, round: int, scale: float) -> int:

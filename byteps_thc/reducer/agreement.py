@@ -14,7 +14,7 @@ from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD
 from byteps_thc.reducer.tensor_packing import Packing
 from byteps_thc.transport.communicator import Communicator
-from byteps_thc.transport.handshake import all_have_same, first_difference, gather_texts
+from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank
 from byteps_thc.transport.transport import Transfer, Transport
 
 _HINT = "all ranks must pass the same names, sizes and dtypes in the same order"
@@ -49,8 +49,7 @@ class RanksAgreement(Agreement):
         """Raise InputError naming the first tensor that differs."""
         if all_have_same(self._communicator, packing.fingerprint):
             return
-        texts = gather_texts(self._communicator, self._ranks, "\n".join(packing.description).encode())
-        number, who = first_difference([text.decode().split("\n") for text in texts])
+        number, who = first_difference(gather_by_rank(self._communicator, self._ranks, "\n".join(packing.description)))
         raise InputError(f"ranks average different tensors: number {number} is {who}; {_HINT}")
 
 

@@ -30,7 +30,7 @@ from byteps_thc.synchronization.replicated_tensors import (
     tensors_of,
 )
 from byteps_thc.synchronization.settings import SynchronizationSettings
-from byteps_thc.transport.handshake import require_equal
+from byteps_thc.transport.handshake import by_rank, require_equal, with_rank
 from byteps_thc.transport.replicas import require_same_lines
 
 _logger = logging.getLogger("byteps_thc")
@@ -157,7 +157,8 @@ class ParameterSynchronizer:
         An estimate, within a few per cent; differences below 1e-6 are rounding of the estimate itself. Infinite when
         parameters are not finite.
         """
-        return drift([theirs["drift"] for theirs in self._gather("measure_drift", {"drift": self._sketch()})])
+        gathered = self._gather("measure_drift", {"drift": self._sketch()})
+        return drift([theirs["drift"] for theirs in gathered.values()])
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs to go on counting, {"steps"}; the same on all ranks."""
@@ -181,11 +182,11 @@ class ParameterSynchronizer:
             mine["drift"] = self._sketch()
         gathered = self._gather("check", mine)
         if settings.max_loss_rate is not None:
-            rate = max(theirs["loss rate"] for theirs in gathered)
+            rate = max(theirs["loss rate"] for theirs in gathered.values())
             if rate > settings.max_loss_rate:
                 return f"loss rate {rate:.3g}"
         if settings.max_drift is not None:
-            distance = drift([theirs["drift"] for theirs in gathered])
+            distance = drift([theirs["drift"] for theirs in gathered.values()])
             if distance > settings.max_drift:
                 return f"drift {distance:.3g}"
         return ""
@@ -211,9 +212,10 @@ class ParameterSynchronizer:
         require_equal(self._gather("compare", mine))
         require_same_lines(self._replicas, description(self._model, self._optimizer), "models or optimizers")
 
-    def _gather(self, what: str, mine: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what all ranks pass. ConfigurationError on all of them unless they are at the same step and place."""
-        text = json.dumps({"place": {"synchronizer": what, "steps": self._steps}} | mine).encode()
-        gathered = [json.loads(theirs) for theirs in self._replicas.gather(text)]
-        require_equal([theirs.pop("place") for theirs in gathered])
+    def _gather(self, what: str, mine: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        """Return what each rank passes. ConfigurationError on all of them unless they are at one step and place."""
+        text = json.dumps({"place": {"synchronizer": what, "steps": self._steps}} | mine)
+        texts = by_rank(self._replicas.gather(with_rank(self._replicas.world_rank, text)))
+        gathered = {rank: json.loads(text) for rank, text in texts.items()}
+        require_equal({rank: theirs.pop("place") for rank, theirs in gathered.items()})
         return gathered

@@ -57,7 +57,8 @@ class BytepsReplicas(Replicas):
     """All processes of a BytePS job, of which `root_rank` is the root. prefix: of the names that are pushed."""
 
     def __init__(self, root_rank: int = 0, prefix: str = "Parameter.") -> None:
-        self.rank, self.size = process.rank(), process.size()
+        self.rank = self.world_rank = process.rank()
+        self.size = process.size()
         self.is_root = self.rank == root_rank
         self._root_rank, self._prefix = root_rank, prefix
 

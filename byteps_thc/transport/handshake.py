@@ -6,11 +6,12 @@ import itertools
 import json
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError
@@ -25,40 +26,43 @@ def require_same_settings(communicator: Communicator, ranks: int, settings: Mapp
 
     settings: plain values. TransportError or DeadlineError when other ranks do not answer.
     """
-    require_equal([json.loads(t) for t in gather_texts(communicator, ranks, json.dumps(dict(settings)).encode())])
+    texts = gather_by_rank(communicator, ranks, json.dumps(dict(settings)))
+    require_equal({rank: json.loads(text) for rank, text in texts.items()})
 
 
-def require_equal(everyone: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: those of rank r."""
+def require_equal(everyone: Mapping[int, Mapping[str, Any]]) -> None:
+    """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: those of rank r of the world."""
     differences = []
-    for name in sorted({name for theirs in everyone for name in theirs}):
-        values = [theirs.get(name) for theirs in everyone]
-        if any(value != values[0] for value in values):
+    for name in sorted({name for theirs in everyone.values() for name in theirs}):
+        values = {rank: theirs.get(name) for rank, theirs in everyone.items()}
+        first = next(iter(values.values()))
+        if any(value != first for value in values.values()):
             differences.append(f"{name} is {_who_has(values)}")
     if differences:
         raise ConfigurationError("ranks have different settings: " + "; ".join(differences))
 
 
-def first_difference(everyone: Sequence[Sequence[str]]) -> tuple[int, str]:
+def first_difference(texts: Mapping[int, str]) -> tuple[int, str]:
     """Return the number, from 0, of the first line that not all ranks have, and who has what there.
 
-    everyone[r]: the lines of rank r, which are not the same on all ranks.
+    texts[r]: the lines of rank r of the world, which are not the same on all ranks.
     """
+    everyone = [text.split("\n") for text in texts.values()]
     for number, lines in enumerate(itertools.zip_longest(*everyone, fillvalue="none")):
         if len(set(lines)) > 1:
-            return number, _who(lines)
+            return number, _who(dict(zip(texts, lines, strict=True)))
     raise ValueError("all ranks have the same lines")
 
 
-def _who_has(values: Sequence[object]) -> str:
-    return _who([repr(value) for value in values])
+def _who_has(values: Mapping[int, object]) -> str:
+    return _who({rank: repr(value) for rank, value in values.items()})
 
 
-def _who(values: Sequence[str]) -> str:
+def _who(values: Mapping[int, str]) -> str:
     if len(values) <= _NAMED_RANKS:
-        return ", ".join(f"{value} on rank {rank}" for rank, value in enumerate(values))
+        return ", ".join(f"{value} on rank {rank}" for rank, value in sorted(values.items()))
     ranks_of: dict[str, list[int]] = {}
-    for rank, value in enumerate(values):
+    for rank, value in sorted(values.items()):
         ranks_of.setdefault(value, []).append(rank)
     return ", ".join(f"{value} on {_named(ranks)}" for value, ranks in ranks_of.items())
 
@@ -109,6 +113,22 @@ def host_identity() -> bytes:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
         return socket.gethostname().encode()
+
+
+def gather_by_rank(communicator: Communicator, ranks: int, text: str) -> dict[int, str]:
+    """Return the texts of a group's ranks by their numbers in the world, which are those that users know."""
+    return by_rank(gather_texts(communicator, ranks, with_rank(dist.get_rank(), text)))
+
+
+def with_rank(rank: int, text: str) -> bytes:
+    """Return what a rank sends for by_rank()."""
+    return f"{rank} {text}".encode()
+
+
+def by_rank(gathered: Iterable[bytes]) -> dict[int, str]:
+    """Return the texts of with_rank(), in the same order."""
+    parts = (each.decode().partition(" ") for each in gathered)
+    return {int(rank): text for rank, _, text in parts}
 
 
 def gather_texts(communicator: Communicator, ranks: int, text: bytes) -> list[bytes]:

@@ -99,7 +99,7 @@ class MeshReplicas(Replicas):
     """
 
     def __init__(self, groups: MeshGroups, deadline_s: float) -> None:
-        self.rank, self.size = groups.rank, groups.size
+        self.rank, self.size, self.world_rank = groups.rank, groups.size, dist.get_rank()
         self.is_root = self.rank == 0
         self._fast, self._slow = RankReplicas(groups.fast, deadline_s), RankReplicas(groups.slow, deadline_s)
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator
-from byteps_thc.transport.handshake import first_difference, gather_texts
+from byteps_thc.transport.handshake import by_rank, first_difference, gather_texts, with_rank
 
 _SLICE_BYTES = 16 << 20
 _SLICES_IN_FLIGHT = 8
@@ -30,6 +30,8 @@ class Replicas(Protocol):
 
     rank: int
     """this one's number, from 0"""
+    world_rank: int
+    """this one's number among all processes, by which errors name it"""
     is_root: bool
     """whether this one's tensors are copied to the others"""
     size: int
@@ -55,6 +57,7 @@ class RankReplicas(Replicas):
 
     def __init__(self, process_group: dist.ProcessGroup, deadline_s: float) -> None:
         self.rank, self.size = process_group.rank(), process_group.size()
+        self.world_rank = dist.get_rank()
         self.is_root = self.rank == 0
         self._process_group, self._deadline_s = process_group, deadline_s
 
@@ -101,8 +104,8 @@ def require_same_lines(replicas: Replicas, lines: Sequence[str], what: str) -> N
     """
     prints = replicas.gather(hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16].encode())
     if len(set(prints)) > 1:
-        everyone = [text.decode().split("\n") for text in replicas.gather("\n".join(lines).encode())]
-        raise ConfigurationError(f"ranks have different {what}: {first_difference(everyone)[1]}")
+        texts = by_rank(replicas.gather(with_rank(replicas.world_rank, "\n".join(lines))))
+        raise ConfigurationError(f"ranks have different {what}: {first_difference(texts)[1]}")
 
 
 def bytes_of(tensor: Tensor) -> Tensor:

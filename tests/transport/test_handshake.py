@@ -8,12 +8,12 @@ from byteps_thc.transport.handshake import require_equal
 
 def refusal(values: list[int]) -> str:
     with pytest.raises(ConfigurationError) as raised:
-        require_equal([{"bits": bits, "seed": 7} for bits in values])
+        require_equal({rank: {"bits": bits, "seed": 7} for rank, bits in enumerate(values)})
     return str(raised.value)
 
 
 def test_equal_settings_pass() -> None:
-    require_equal([{"bits": 4}] * 1024)
+    require_equal({rank: {"bits": 4} for rank in range(1024)})
 
 
 def test_a_few_ranks_are_named_one_by_one() -> None:

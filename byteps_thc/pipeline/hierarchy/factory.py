@@ -18,7 +18,7 @@ from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import open_communicator, open_device_communicator
-from byteps_thc.transport.handshake import gather_texts, host_identity, require_equal
+from byteps_thc.transport.handshake import by_rank, gather_texts, host_identity, require_equal, with_rank
 from byteps_thc.transport.mesh import MeshGroups, gather_over_mesh
 
 #: Makes the engine of the slow dimension.
@@ -55,12 +55,12 @@ def hierarchical_engine(
 
 def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:
     """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
-    mine = json.dumps([dist.get_rank(), host_identity().decode(), settings]).encode()
+    mine = with_rank(dist.get_rank(), json.dumps([host_identity().decode(), settings]))
     texts = gather_over_mesh(
         lambda text: gather_texts(fast, groups.fast.size(), text),
         lambda text: gather_texts(slow, groups.slow.size(), text),
         mine,
     )
-    everyone = sorted((json.loads(text) for text in texts), key=lambda rank_first: rank_first[0])
-    require_equal([theirs for _, _, theirs in everyone])
-    return [host for _, host, _ in everyone]
+    everyone = {rank: json.loads(text) for rank, text in by_rank(texts).items()}
+    require_equal({rank: theirs for rank, (_, theirs) in everyone.items()})
+    return [host for host, _ in everyone.values()]
