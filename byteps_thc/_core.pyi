@@ -135,6 +135,32 @@ def requantize(
     workers|, rounded up; the codes stand for points between -scale and scale.
     """
 
+def keep_loss(
+    sums: U8 | U16,
+    codes: U8,
+    scales: U16,
+    max_norms: F32,
+    residual: F32,
+    *,
+    first: int,
+    workers: int,
+    granularity: int,
+    values: U16,
+    bits: int,
+    rotation_block: int,
+    threshold: float,
+    seed: int,
+    tensor: int,
+    round: int,
+    pool: ThreadPool | None = None,
+) -> None:
+    """residual[n] += `workers` times the average that sums stand for less that of codes and scales, rotated back.
+
+    sums .. bits: of requantize(), which has written codes and scales; values up to 255. max_norms .. round: of
+    decode(). Where all of them lie: the n coordinates of the partition. Nothing is added in blocks whose max norm is
+    not finite.
+    """
+
 def pack(numbers: U8 | U16, packed: U8, *, bits: int, pool: ThreadPool | None = None) -> None:
     """packed = numbers as a bit stream, most significant bit first; zeros fill the last byte.
 

@@ -54,7 +54,7 @@ class Partition:
 
     norms: float32[B], Euclidean norms of the rotation blocks, to be max-reduced over the workers; valid after measure.
     codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
-    float32[coordinates], what was lost so far; None without error feedback. clamped: coordinates beyond the clamp in
+    float32[coordinates], what was lost so far, by requantizing, too; None without error feedback. clamped: coordinates beyond the clamp in
     the last encode. residual_kept: whether that encode wrote the residual.
     """
 
@@ -200,6 +200,9 @@ class Compressor:
     def requantize(self, partition: Partition, sums: U8 | U16, codes: U8, scales: U16, *, first: int) -> None:
         """Write what the owner of sums sends of them to all workers, where resolved.down says so.
 
+        With error feedback, what that loses is added to this worker's residual, unless encode() has left that as it
+        was: call it once in a round for all coordinates, and for each on one worker.
+
         sums: uint8 or uint16 (value_bits), exact sums of table values of all workers, of the coordinates from `first`
         on, a multiple of SCALE_GROUP; as many as there are up to the end of the partition, or a multiple of it. codes:
         uint8, packed; scales: uint16[scale_groups(sums.size)].
@@ -207,18 +210,26 @@ class Compressor:
         partition.require(_Stage.ENCODED)
         down = self._down()
         _check_array("sums", sums, value_dtype(self.resolved.value_bits), sums.size)
-        _core.requantize(
-            sums,
-            codes,
-            scales,
-            first=first,
-            workers=self.workers,
-            granularity=self.table.granularity,
-            values=down.array,
-            bits=down.bits,
-            pool=self.pool,
-            **self._key(partition),
-        )
+        shared: dict[str, Any] = {
+            "first": first,
+            "workers": self.workers,
+            "granularity": self.table.granularity,
+            "values": down.array,
+            "bits": down.bits,
+            "pool": self.pool,
+        } | self._key(partition)
+        _core.requantize(sums, codes, scales, **shared)
+        if partition.residual is not None and partition.residual_kept:
+            _core.keep_loss(
+                sums,
+                codes,
+                scales,
+                partition.max_norms,
+                partition.residual,
+                rotation_block=self.config.rotation_block,
+                threshold=self._decode_threshold,
+                **shared,
+            )
 
     def decode(
         self,
@@ -288,7 +299,8 @@ class Compressor:
 def received_by_all(compressor: Compressor, partition: Partition, sums: U8 | U16) -> tuple[U8 | U16, U8 | U16]:
     """Return what decode() takes of exact sums of all workers: the same, or what one owner of all makes of them.
 
-    Owners of shards that begin at multiples of SCALE_GROUP make the same of them.
+    Owners of shards that begin at multiples of SCALE_GROUP make the same of them; error feedback keeps what they lose
+    with each, and here with the one. Call it once in a round.
     """
     down = compressor.resolved.down
     if down is None:

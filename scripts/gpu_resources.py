@@ -86,6 +86,11 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         "sums": "*u16", "codes": "*u8", "scales": "*u16", "entries": "*i64", "values": "*fp32", "key": "*i32",
         "first": "i64", "count": "i32", "most": "i32", "granularity": "fp32",
     }  # fmt: skip
+    lost = {
+        "sums": "*u16", "codes": "*u8", "scales": "*u16", "values": "*fp32", "max_norms": "*fp32", "residual": "*fp32",
+        "keep": "*i32", "key": "*i32", "threshold": "fp32", "granularity": "fp32", "points": "fp32", "most": "i32",
+        "begin": "i64", "count": "i32", **_POSITION,
+    }  # fmt: skip
     expanded = {
         "shards": "*i32", "sent": "*u16", "table": "*i32", "values": "*u8", "scales": "*u16", "stride": "i32",
         "tiles": "i32", "rows_each": "i32",
@@ -119,6 +124,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
                requantize.WARPS, requantize.TILE),
         Kernel("requantize, 8 bits", requantize.requantize_kernel, requantized, {"BITS": 8, "WIDE": False},
                requantize.WARPS, requantize.TILE),
+        Kernel("keep_loss, 6 bits", requantize.keep_loss_kernel, lost, _TILE | {"BITS": 6}, 8, tile, True),
         Kernel("expand, 6 bits", requantize.expand_kernel, expanded, {"BITS": 6}, requantize.WARPS,
                32 * requantize.ROWS),
         Kernel("expand, 8 bits", requantize.expand_kernel, expanded, {"BITS": 8}, requantize.WARPS,

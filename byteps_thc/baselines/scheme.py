@@ -88,7 +88,7 @@ class BaselinePiece(Piece):
 
     @override
     @torch.no_grad()
-    def encode(self, then: Callable[[], object] | None = None) -> None:
+    def encode(self) -> None:
         assert self._gradient is not None
         with self._figures.working("encode_ms"):
             self._deliveries = self._deliver(self._gradient, self._context)
@@ -99,7 +99,7 @@ class BaselinePiece(Piece):
                     self._collectives.append(delivery.send(self._communicator, self._recorder))
 
     @override
-    def sum(self) -> None:
+    def sum(self, then: Callable[[], object] | None = None) -> None:
         pass  # nobody can add payloads
 
     @override

@@ -124,24 +124,33 @@ class DeviceBatch:
     def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
         """Write what this worker sends of the sums of its shard to all workers: a launch for each partition in it.
 
+        With a residual, what that loses is added to it, unless encode() has left that as it was: once in a round.
+
         sums: uint8 or uint16 (value_bits), a multiple of SCALE_GROUP: of all workers' codes, of the shard of this one's
         number of the padded coordinates. codes: uint8, as many, packed; scales: uint16, one for every SCALE_GROUP. What
         is behind the end of a partition is left as it is.
         """
-        down = self._compressor.down
+        compressor, down = self._compressor, self._compressor.down
         if down is None:
             raise ConfigurationError("these settings do not requantize sums: use ThcConfig(down_bits=...) among ranks")
-        most = self._compressor.table.granularity * self._compressor.workers
-        start, first = 0, self._compressor.worker * sums.numel()
-        for size, kept, key in zip(self._padded, self._kept, self._down_keys, strict=True):
+        granularity = compressor.table.granularity
+        most = granularity * compressor.workers
+        start, first = 0, compressor.worker * sums.numel()
+        for size, kept, key, residual, (_, max_norms, _, keep, _, _) in zip(
+            self._padded, self._kept, self._down_keys, self._residuals, self._parts, strict=True
+        ):
             begin, end = max(start, first), min(start + kept, first + sums.numel())
             if begin < end:
                 at, count = begin - first, end - begin
-                kernels.requantize(
-                    sums[at : at + count], codes[at * down.bits // 8 : (at + count) * down.bits // 8],
-                    scales[at // SCALE_GROUP :][: scale_groups(count)], table=down, key=key, first=begin - start,
-                    most=most,
-                )  # fmt: skip
+                own, packed = sums[at : at + count], codes[at * down.bits // 8 : (at + count) * down.bits // 8]
+                limits = scales[at // SCALE_GROUP :][: scale_groups(count)]
+                kernels.requantize(own, packed, limits, table=down, key=key, first=begin - start, most=most)
+                if residual is not None:
+                    kernels.keep_loss(
+                        own, packed, limits, max_norms, residual, keep, table=down, key=key, first=begin - start,
+                        most=most, granularity=granularity, threshold=compressor.decode_threshold,
+                        rotation_block=compressor.config.rotation_block,
+                    )  # fmt: skip
             start += size
 
     def decode(

@@ -43,6 +43,7 @@ _decode = Launcher(decode_kernel, **_EXACT, **register_limit())
 _lookup_words = Launcher(sums_of.lookup_words_kernel, **_EXACT)
 _lookup_sum = Launcher(sums_of.lookup_sum_kernel, **_EXACT)
 _requantize = Launcher(requantizing.requantize_kernel, **_EXACT)
+_keep_loss = Launcher(requantizing.keep_loss_kernel, **_EXACT, **register_limit())
 _expand = Launcher(requantizing.expand_kernel, **_EXACT)
 _pack_rows = Launcher(packing.pack_rows_kernel, **_EXACT)
 _pack = Launcher(packing.pack_kernel, **_EXACT)
@@ -182,6 +183,34 @@ def requantize(
     _requantize(-(-count // requantizing.TILE), arguments, (table.bits, table.wide), warps)
 
 
+def keep_loss(
+    sums: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    max_norms: Tensor,
+    residual: Tensor,
+    keep: Tensor,
+    *,
+    table: DeviceTable,
+    key: Tensor,
+    first: int,
+    most: int,
+    granularity: int,
+    threshold: float,
+    rotation_block: int,
+) -> None:
+    """residual[n], of a partition, += what requantize() lost of sums[count], where keep[0] != 0; others 0.
+
+    sums, codes, scales, table, first, most: of requantize(). granularity: of the sums. max_norms, key, threshold: of
+    decode(). See requantize.keep_loss_kernel.
+    """
+    count = sums.numel()
+    scalars = (threshold, float(granularity), float(table.granularity), most, first, count)
+    arguments = (sums, codes, scales, table.values, max_norms, residual, keep, key, *scalars)
+    part = slice(first, first + count)
+    _for_tiles(_keep_loss, residual.numel(), rotation_block, arguments, (table.bits,), part)
+
+
 def expand(shards: Tensor, values: Tensor, scales: Tensor, *, table: DeviceTable) -> None:
     """values[codes], uint8, and scales[codes / SCALE_GROUP], uint16, of what the ranks have requantized.
 
@@ -235,16 +264,26 @@ def check_rotation_block(rotation_block: int) -> None:
 
 
 def _for_tiles(
-    launch: Launcher, coordinates: int, rotation_block: int, arguments: tuple[Any, ...], constants: tuple[Any, ...]
+    launch: Launcher,
+    coordinates: int,
+    rotation_block: int,
+    arguments: tuple[Any, ...],
+    constants: tuple[Any, ...],
+    part: slice | None = None,
 ) -> None:
-    """Launch a kernel for the full tiles of a partition, and once more for what is behind them."""
+    """Launch a kernel for the full tiles of a partition, and once more for what is behind them.
+
+    part: some of its coordinates; only for tiles that have one of these.
+    """
     check_rotation_block(rotation_block)
     tile = max(MIN_TILE, rotation_block)
     padded = -(-coordinates // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
     full = coordinates // tile
+    begin, end = (0, coordinates) if part is None else (part.start, part.stop)
+    first, last = begin // tile, min(full, -(-end // tile))
     constants = (rotation_block.bit_length() - 1, tile, *constants)
     warps = tile // WARP_COORDINATES
-    if full:
-        launch(full, (*arguments, 0, coordinates, padded), (*constants, False), warps)
-    if coordinates % tile:
+    if first < last:
+        launch(last - first, (*arguments, first, coordinates, padded), (*constants, False), warps)
+    if end > full * tile:
         launch(1, (*arguments, full, coordinates, padded), (*constants, True), warps)

@@ -1,13 +1,17 @@
-"""Sums to the codes and scales that a rank sends to all others, and back. reference.requantize is the oracle."""
+"""Sums to the codes and scales that a rank sends to all others, and back; and what that lost, into its residual.
+
+reference.requantize and requantizing_loss are the oracles.
+"""
 
 from __future__ import annotations
 
 from byteps_thc.compressor import SCALE_GROUP
 from byteps_thc.gpu.encode import quantize_pairs, quarters, store_codes, whole
 from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
-from byteps_thc.gpu.layouts import flat, of_rows, rows, spread, streamed, warps
-from byteps_thc.gpu.packing import below, load_rows
-from byteps_thc.gpu.random_bits import key_word, rounding_words
+from byteps_thc.gpu.layouts import flat, last_part, of_rows, rows, spread, streamed, warps
+from byteps_thc.gpu.packing import below, load_number, load_rows
+from byteps_thc.gpu.random_bits import flip, key_word, rounding_words, sign_words
+from byteps_thc.gpu.rotation import block_of, hadamard
 
 #: Coordinates of a program of requantize_kernel; of expand_kernel, in rows of 32, and its warps.
 TILE = 4096
@@ -67,6 +71,58 @@ def requantize_kernel(
     codes2, _, _, _ = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, False)
     codes3, _, _, _ = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, False)
     store_codes(whole(codes0, codes1, codes2, codes3, _TILE), codes, begin, rest, _TILE, BITS, True)
+
+
+@jit
+def _lost(c, value, norm, scale, factor, threshold, granularity, points):
+    """What rows of 32 coordinates have lost, times `factor`; norm, scale: of each row."""
+    limit = (scale.to(L.uint32) << 16).to(L.float32, bitcast=True)
+    step = L.expand_dims(L.div_rn(2.0 * limit, points), 1)
+    of_block = threshold * norm
+    finite = L.expand_dims(2.0 * of_block < float("inf"), 1)
+    weight = L.expand_dims(L.div_rn(of_block, granularity), 1)
+    lost = (c.to(L.float32) - (value * step - L.expand_dims(limit, 1))) * weight * L.expand_dims(factor, 1)
+    return L.where(finite, lost, 0.0)
+
+
+@jit(do_not_specialize=["begin", "count", "most", "first_tile", "coordinates", "padded"],
+     do_not_specialize_on_alignment=["max_norms", "keep"])  # fmt: skip
+def keep_loss_kernel(
+    sums, codes, scales, values, max_norms, residual, keep, key, threshold, granularity, points, most, begin, count,
+    first_tile, coordinates, padded,
+    LOG: constexpr, T: constexpr, BITS: constexpr, TAIL: constexpr,
+):  # fmt: skip
+    """One tile: where *keep, what requantizing lost of the shard's part of it is added to its residual.
+
+    sums, codes, scales, most: of requantize_kernel, of `count` coordinates of the partition from `begin` on. values,
+    points: of the table of the codes, float32, and its granularity. max_norms, threshold, granularity: of decode_kernel
+    and the sums. See encode_kernel for the rest.
+    """
+    tile = L.program_id(0).to(L.int64) + first_tile
+    first = tile * T
+    rest = (padded - first).to(L.int32) if TAIL else T
+    LAST: constexpr = last_part(T)
+    lower, upper = begin - first, begin + count - first
+    j = arange(T, flat(T, LAST))
+    inside = (j >= lower) & (j < upper)
+    size = below(upper // 8 * BITS, T // 8 * BITS + 8)
+    both = load_number(codes - lower // 8 * BITS, L.where(inside, j, T), T, size, BITS)
+    both |= L.load(sums - lower + j, inside, 0).to(L.int32) << 8
+    inner: constexpr = rows(T, 0, 32)
+    both = conv(L.reshape(conv(both, flat(T, 0)), [T // 32, 32]), inner)
+    row = arange(T // 32, of_rows(inner)) * 32
+    block, factor = block_of(row, rest, LOG, TAIL)
+    there = (row >= lower) & (row < upper)
+    norm = L.load(max_norms + tile * (T >> LOG) + block, there, 0.0)
+    scale = L.load(scales + L.where(there, row - lower, 0) // _GROUP, there, 0)
+    c, value = (both >> 8) * 2 - most, L.load(values + (both & 255))
+    lost = _lost(c, value, norm, scale, factor, threshold, granularity, points)
+    x = L.reshape(L.where(L.expand_dims(there, 1), lost, 0.0), [T])
+    x = conv(L.reshape(hadamard(x, rest, LOG, T, TAIL), [T // 32, 32]), rows(T, LAST, 32))
+    x = conv(L.reshape(flip(x, sign_words(key, first, T, warps(T)), T, LAST), [T]), flat(T, LAST))
+    kept = (j < L.load(keep) * T) & (j < coordinates - first)
+    at = residual + first + j
+    L.store(at, L.load(at, kept, 0.0) + x, kept)
 
 
 @jit

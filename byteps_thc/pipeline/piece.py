@@ -41,15 +41,18 @@ class Piece(Protocol):
     def measure(self, gradient: Any, round: int) -> None:
         """Begin a round with the rows of a gradient, [columns] each, not to be touched until encode() is over."""
 
-    def encode(self, then: Callable[[], object] | None = None) -> None:
-        """Send the codes, and keep what they lack. then: to be done where the codes are written, after them.
+    def encode(self) -> None:
+        """Send the codes, and keep what they lack.
 
         InputError, on all workers, when they have measured different gradients and that is known; nothing has changed
         then.
         """
 
-    def sum(self) -> None:
-        """Do this worker's share of the summing, when it has one. Waits for the other workers' codes."""
+    def sum(self, then: Callable[[], object] | None = None) -> None:
+        """Do this worker's share of the summing, when it has one, and keep what that loses.
+
+        Waits for the other workers' codes. then: to be done where it sums, after that.
+        """
 
     def decode(self, out: Any) -> None:
         """Write the average of a row to out, [columns]. Waits for the sums."""
@@ -163,7 +166,7 @@ class ThcPiece(Piece):
             self._run("norms", partial(self._measure, gradient), *gradient)
         self._transfer.send_norms(self._message.sent)
 
-    def encode(self, then: Callable[[], object] | None = None) -> None:
+    def encode(self) -> None:
         """See Piece. Waits for the maximum norms."""
         tools, gradient = self._tools, self._gradient
         received = self._transfer.wait_norms()
@@ -172,7 +175,7 @@ class ThcPiece(Piece):
                 if row.residual is not None:
                     tools.rollback.save(row.residual)
         with tools.working("encode_ms"):
-            self._run("codes", partial(self._encode, gradient, received, then), *gradient, self._transfer.codes)
+            self._run("codes", partial(self._encode, gradient, received), *gradient, self._transfer.codes)
         if tools.rollback.active:
             for row in self._rows:
                 tools.rollback.request_unless(row.finite())
@@ -180,11 +183,11 @@ class ThcPiece(Piece):
         self._transfer.send_codes()
         tools.figures.encoded(self._rows)
 
-    def sum(self) -> None:
+    def sum(self, then: Callable[[], object] | None = None) -> None:
         """See Piece."""
         self._transfer.wait_codes()
         with self._tools.working("encode_ms"):
-            self._run("sums", partial(self._transfer.sum, self._decoded.requantize), self._transfer.codes)
+            self._run("sums", partial(self._sum, then), self._transfer.codes)
         self._transfer.send_sums()
 
     def decode(self, out: Any) -> None:
@@ -199,10 +202,13 @@ class ThcPiece(Piece):
             row.measure(mine)
         self._message.write()
 
-    def _encode(self, gradient: Sequence[Any], received: Any, then: Callable[[], object] | None) -> None:
+    def _encode(self, gradient: Sequence[Any], received: Any) -> None:
         self._message.take(received)
         for row, mine in zip(self._rows, gradient, strict=True):
             row.encode(mine)
+
+    def _sum(self, then: Callable[[], object] | None) -> None:
+        self._transfer.sum(self._decoded.requantize)
         if then is not None:
             then()
 

@@ -138,8 +138,7 @@ class Stages:
         """Send the codes, and what travels exactly once no worker can have another gradient."""
         job, layout = task.job, task.job.layout
         if task.placed is not None:
-            assert layout is not None
-            task.placed.piece.encode(_clear_residual(layout) if task.last else None)
+            task.placed.piece.encode()
         elif layout is not None and not self._asks_first:
             self._ask(job)
         if job.exact is not None and job.exact.sum is None:
@@ -149,9 +148,10 @@ class Stages:
         yield task
 
     def sum(self, task: Task) -> Iterator[Task]:
-        """Send the sums, if this worker has a share in them."""
+        """Send the sums, if this worker has a share in them; with the last piece, the residual is what it will be."""
         if task.placed is not None:
-            task.placed.piece.sum()
+            assert task.job.layout is not None
+            task.placed.piece.sum(_clear_residual(task.job.layout) if task.last else None)
         yield task
 
     def decode(self, task: Task) -> Iterator[Task]:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import reference
+from gradients import received_from_owners
 
 from byteps_thc import LookupTable, ThcConfig, _core
 from byteps_thc.arrays import value_dtype
@@ -43,9 +44,23 @@ class Ranks:
 
     def average(self, gradients: list[np.ndarray], round: int) -> np.ndarray:
         received = received_by_all(self.compressors[0], self.partitions[0], self.exact_sums(gradients, round))
+        return self.decoded(*received)
+
+    def average_by_owners(self, gradients: list[np.ndarray], round: int) -> np.ndarray:
+        """The same bits; each rank requantizes its shard."""
+        sums = self.exact_sums(gradients, round)
+        shard_codes = ShardLayout.of(self.resolved, sums.size).shard_codes
+        return self.decoded(*received_from_owners(self.compressors, self.partitions, sums, 0, shard_codes))
+
+    def decoded(self, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
         average = np.zeros(self.partitions[0].coordinates, np.float32)
-        self.compressors[0].decode(self.partitions[0], *received, average)
+        self.compressors[0].decode(self.partitions[0], values, scales, average)
         return average
+
+    @property
+    def residuals(self) -> np.ndarray:
+        """Of all ranks, float64[ranks, coordinates]."""
+        return np.array([partition.residual for partition in self.partitions], np.float64)
 
 
 def normal(workers: int, coordinates: int) -> list[np.ndarray]:
@@ -116,6 +131,54 @@ def test_shards_make_the_same_of_the_sums_as_one_owner(workers):
         _core.lookup_sum(codes, down_table(6).array, values, bits=6, add=False)
         assert values.tobytes() == together[first : first + own.size].tobytes()
         assert own_scales.tobytes() == scales[first // 256 : first // 256 + groups].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("workers", "coordinates", "settings"),
+    [
+        (2, 5000, {}),
+        (3, 70_001, {"rotation_block": 8192}),  # owners share blocks
+        (4, 3 * 1024, {"bits": 2, "down_bits": 4}),
+        (5, 1000, {"rotation_block": 64, "down_bits": 8}),
+        (7, 300, {"bits": 4}),  # a shard is padding
+        (8, 20_000, {"rotation_block": 16384, "rounding": "independent"}),
+    ],
+)
+def test_what_is_not_in_the_average_is_in_the_residuals(workers, coordinates, settings):
+    """Of both roundings: new residuals add up to gradients + old residuals - workers * average, step by step."""
+    settings = {"bits": 5, "down_bits": 6, "rotation_block": 1024, "error_feedback": True} | settings
+    ranks = Ranks(resolved_for(workers, **settings), coordinates)
+    for step in range(4):
+        gradients = [(1 + rank) * gradient for rank, gradient in enumerate(normal(workers, coordinates))]
+        expected = ranks.residuals.sum(0) + np.sum(gradients, axis=0, dtype=np.float64)
+        expected -= workers * ranks.average_by_owners(gradients, step).astype(np.float64)
+        largest = max(np.abs(gradients).max(), np.abs(ranks.residuals).max())
+        np.testing.assert_allclose(ranks.residuals.sum(0), expected, rtol=0, atol=4e-6 * workers**2 * largest)
+
+
+def test_a_gradient_that_is_not_finite_leaves_all_residuals_as_they_were():
+    ranks = Ranks(resolved_for(3, bits=5, down_bits=6, rotation_block=1024, error_feedback=True), 5000)
+    gradients = normal(3, 5000)
+    ranks.average_by_owners(gradients, 0)
+    before = ranks.residuals
+    gradients[2][4000] = math.nan
+    ranks.average_by_owners(gradients, 1)
+    assert before.any(1).all()
+    assert ranks.residuals.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_what_requantizing_loses_comes_back(workers):
+    """The error of what all steps have sent together does not grow: it is what the residuals have."""
+    steps, coordinates = 32, 1 << 14
+    sums = {}
+    for error_feedback in (True, False):
+        ranks = Ranks(resolved_for(workers, bits=5, down_bits=4, error_feedback=error_feedback), coordinates)
+        gradients, sent = normal(workers, coordinates), np.zeros(coordinates)
+        for step in range(steps):
+            sent += ranks.average_by_owners(gradients, step)
+        sums[error_feedback] = np.square(sent / steps - np.mean(gradients, axis=0, dtype=np.float64)).sum()
+    assert sums[True] < sums[False] * 4 / steps
 
 
 @pytest.mark.parametrize("workers", [2, 4, 17, 64, 1024])

@@ -44,15 +44,14 @@ class Training:
         self, rank: Rank, *, group: Any = None, dtype: torch.dtype = torch.float32, hook: Any = thc_hook, **options: Any
     ) -> None:
         state_options = {name: options.pop(name) for name in ("policy", "grad_scaler", "named") if name in options}
+        config = options.pop("config", ThcConfig(error_feedback=True, down_bits=None))
         self.rank = rank
         torch.manual_seed(0)
         self.ddp = DistributedDataParallel(
             Model().to(dtype), process_group=group, **({"bucket_cap_mb": 0.05} | options)
         )
         named = state_options.pop("named", True)
-        self.state = ThcState(
-            group, ThcConfig(error_feedback=True, down_bits=None), model=self.ddp if named else None, **state_options
-        )
+        self.state = ThcState(group, config, model=self.ddp if named else None, **state_options)
         self.ddp.register_comm_hook(self.state, hook)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.05)
         self.dtype = dtype
@@ -176,10 +175,10 @@ def autocast_and_scaler(rank: Rank) -> dict[str, Any]:
     return training.report() | result
 
 
-def skipped_steps(rank: Rank) -> dict[str, Any]:
+def skipped_steps(rank: Rank, **options: Any) -> dict[str, Any]:
     """One gradient of one parameter is not finite on one rank, in every parameter in turn; then after other passes."""
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    training = Training(rank, grad_scaler=scaler)
+    training = Training(rank, grad_scaler=scaler, **options)
     spoiled: list[str] = []
 
     def spoil(name: str, gradient: Tensor) -> Tensor:
@@ -216,6 +215,10 @@ def skipped_steps(rank: Rank) -> dict[str, Any]:
     result["accumulated"] = change_of_residuals(201, "", "")  # begins with the rescaling
     result["first pass"] = change_of_residuals(202, "first.bias", "")
     return training.report() | {"changes": result}
+
+
+def skipped_steps_of_requantized_sums(rank: Rank) -> dict[str, Any]:
+    return skipped_steps(rank, config=ThcConfig(bits=5, down_bits=6, error_feedback=True))
 
 
 def resumed(rank: Rank) -> dict[str, Any]:
@@ -278,6 +281,7 @@ SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
     bfloat16_model,
     autocast_and_scaler,
     skipped_steps,
+    skipped_steps_of_requantized_sums,
     resumed,
     compiled,
     subgroups,

@@ -20,11 +20,12 @@ ON_TWO = [
     "bfloat16_model",
     "autocast_and_scaler",
     "skipped_steps",
+    "skipped_steps_of_requantized_sums",
     "resumed",
     "compiled",
     "warm_up",
 ]
-ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps"]
+ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps", "skipped_steps_of_requantized_sums"]
 NAMES = {f"{layer}.{part}" for layer in ("first", "middle", "last") for part in ("weight", "bias")}
 
 
@@ -92,10 +93,13 @@ def test_what_is_not_finite_reaches_the_scaler_and_spares_the_residuals(
 
 
 @pytest.mark.parametrize("reports", ["two", "four"])
-def test_a_skipped_step_leaves_all_residuals_untouched(reports: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("scenario", ["skipped_steps", "skipped_steps_of_requantized_sums"])
+def test_a_skipped_step_leaves_all_residuals_untouched(
+    reports: str, scenario: str, request: pytest.FixtureRequest
+) -> None:
     """Also those of other buckets, and those whose gradients came in an earlier backward pass of the same step."""
     compressed = {"first.weight", "middle.weight"}
-    for report in of(request.getfixturevalue(reports), "skipped_steps"):
+    for report in of(request.getfixturevalue(reports), scenario):
         for step, changes in report["changes"].items():
             changed = {name for name, change in changes.items() if change}
             skipped = step in NAMES or step.endswith("pass")

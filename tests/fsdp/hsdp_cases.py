@@ -25,11 +25,14 @@ from byteps_thc.pipeline.saved_state import sealed
 
 SMALL = CompressionPolicy(bypass_elements=64)
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True, down_bits=None)
+REQUANTIZED = ThcConfig(rotation_block=256, partition_bytes=4096, error_feedback=True, bits=5, down_bits=6)
 
 
-def two_steps(rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+def two_steps(
+    rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32, config: ThcConfig = CONFIG
+) -> dict[str, Any]:
     model = sharded_model(mesh["shard"], mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    handle = compress_replicas(model, mesh, config, dim="replicate", policy=SMALL)
     averages, residuals = [], []
     for step in range(2):
         model(gradients(rank.rank, step, all_shapes())).backward()
@@ -47,6 +50,10 @@ def two_steps(rank: Rank, mesh: DeviceMesh, dtype: torch.dtype = torch.float32) 
 
 def bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return two_steps(rank, mesh, torch.bfloat16)
+
+
+def requantized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return two_steps(rank, mesh, config=REQUANTIZED)
 
 
 def both_dimensions(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -99,9 +106,9 @@ def unused(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"part": part, "closed": full_gradients(model), "warnings": warnings}
 
 
-def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+def not_finite(rank: Rank, mesh: DeviceMesh, config: ThcConfig = CONFIG) -> dict[str, Any]:
     model = sharded_model(mesh["shard"])
-    handle = compress_replicas(model, mesh, CONFIG, dim="replicate", policy=SMALL)
+    handle = compress_replicas(model, mesh, config, dim="replicate", policy=SMALL)
     own = gradients(rank.rank, 0, all_shapes())
     model(own).backward()
     full_gradients(model)
@@ -113,6 +120,10 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
         "averages_finite": [bool(average.isfinite().all()) for average in lost.values()],
         "residuals_unchanged": all(torch.equal(before[name], after[name]) for name in before),
     }
+
+
+def not_finite_requantized(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return not_finite(rank, mesh, REQUANTIZED)
 
 
 def warning(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
@@ -226,11 +237,13 @@ def _refusal(make: Callable[[], object]) -> str:
 CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
     two_steps,
     bfloat16,
+    requantized,
     both_dimensions,
     network,
     resuming,
     unused,
     not_finite,
+    not_finite_requantized,
     warning,
     synchronized,
     refusals,

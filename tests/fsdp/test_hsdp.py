@@ -48,28 +48,26 @@ def test_averages_over_replicas(reports: Reports, case: str) -> None:
             assert 0 < nmse(average, means()[name]) < limit
 
 
-def test_what_is_not_in_the_average_is_in_the_residuals(reports: Reports) -> None:
+@pytest.mark.parametrize("case", ["two_steps", "requantized"])
+def test_what_is_not_in_the_average_is_in_the_residuals(reports: Reports, case: str) -> None:
     """Per step: mean over replicas of (shard average + old residual - new residual) = average."""
     for shard in range(2):
         ranks = (shard, shard + 2)
-        old = {
-            rank: {n: torch.zeros_like(r) for n, r in reports[rank]["two_steps"]["residuals"][0].items()}
-            for rank in ranks
-        }
+        old = {rank: {n: torch.zeros_like(r) for n, r in reports[rank][case]["residuals"][0].items()} for rank in ranks}
         for step in range(2):
             for name in ("first.weight", "second.weight", "second.bias", "head"):
                 sent = []
                 for rank in ranks:
                     replica = [gradients(r, step, all_shapes())[name] for r in (rank - shard, rank - shard + 1)]
-                    new = reports[rank]["two_steps"]["residuals"][step][name]
+                    new = reports[rank][case]["residuals"][step][name]
                     sent.append(shard_of(rank, torch.stack(replica).mean(dim=0)) + old[rank][name] - new)
-                average = shard_of(shard, reports[shard]["two_steps"]["averages"][step][name])
+                average = shard_of(shard, reports[shard][case]["averages"][step][name])
                 torch.testing.assert_close(torch.stack(sent).mean(dim=0), average, rtol=1e-4, atol=1e-5)
-            old = {rank: reports[rank]["two_steps"]["residuals"][step] for rank in ranks}
+            old = {rank: reports[rank][case]["residuals"][step] for rank in ranks}
 
 
 def test_replicas_are_bit_identical(reports: Reports) -> None:
-    for case in ("two_steps", "bfloat16", "both_dimensions", "network"):
+    for case in ("two_steps", "bfloat16", "requantized", "both_dimensions", "network"):
         for report in reports[1:]:
             ours, first = report[case]["averages"], reports[0][case]["averages"]
             for step, other in zip(*(a if isinstance(a, list) else [a] for a in (ours, first)), strict=True):
@@ -113,10 +111,11 @@ def test_unused_parameters_and_close(reports: Reports) -> None:
     torch.testing.assert_close(closed["head"], replica)  # shards alone, no longer over replicas
 
 
-def test_gradients_that_are_not_finite(reports: Reports) -> None:
+@pytest.mark.parametrize("case", ["not_finite", "not_finite_requantized"])
+def test_gradients_that_are_not_finite(reports: Reports, case: str) -> None:
     for report in reports:
-        assert not any(report["not_finite"]["averages_finite"])
-        assert report["not_finite"]["residuals_unchanged"]
+        assert not any(report[case]["averages_finite"])
+        assert report[case]["residuals_unchanged"]
 
 
 def test_warning_where_nobody_synchronises(reports: Reports) -> None:

@@ -65,7 +65,7 @@ else:
             "steps": 2,
         },
     ]
-_REQUANTIZED = _SMALL | {"bits": 5, "down_bits": 6}
+_REQUANTIZED = _SMALL | {"bits": 5, "down_bits": 6, "error_feedback": True}
 REQUANTIZED: list[dict[str, Any]] = [
     {"name": "requantized sums", "thc": _REQUANTIZED},
     {

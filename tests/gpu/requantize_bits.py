@@ -56,6 +56,37 @@ def check_requantize(case: Case, device: str, rng: np.random.Generator) -> None:
     same("codes", codes, reference.pack(wanted, case.bits))
 
 
+def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
+    """Of a shard, three quarters of the partition's coordinates, that begins at `chunk`. feedback: whether it is kept."""
+    n, d, first = case.coordinates, case.block, case.chunk or 0
+    threshold = float(np.float32(2.1538))
+    table, there = on_device(case, device)
+    sizes = reference.block_sizes(n, d)
+    count = min(sum(sizes) - first, sum(sizes) * 3 // 4 // SCALE_GROUP * SCALE_GROUP or sum(sizes))
+    sums = some_sums(replace(case, coordinates=count), rng)
+    of = (sums, first, case.workers, case.granularity)
+    codes, scales = reference.requantize(*of, table.values, KEY)
+    maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
+    if case.broken_block is not None:
+        maxima[case.broken_block] = np.inf
+    residual = rng.standard_normal(n).astype(np.float32)
+    wanted = residual
+    if case.feedback:
+        wanted = residual + reference.requantizing_loss(
+            *of, (codes, scales), table.values, maxima, n, d, threshold, KEY
+        )
+    mine = place(torch.from_numpy(residual), device, case.offset)
+    kernels.keep_loss(
+        place(torch.from_numpy(sums), device, case.offset),
+        place(torch.from_numpy(reference.pack(codes, case.bits)), device, case.offset),
+        torch.from_numpy(upper_halves(scales)).to(device), torch.from_numpy(maxima).to(device), mine,
+        torch.tensor([int(case.feedback)], dtype=torch.int32, device=device), table=there, key=key_of(device),
+        first=first, most=case.workers * case.granularity, granularity=case.granularity, threshold=threshold,
+        rotation_block=d,
+    )  # fmt: skip
+    same("residual", mine, wanted)
+
+
 def check_expand(case: Case, device: str, rng: np.random.Generator) -> None:
     """coordinates: of each worker's shard."""
     table, there = on_device(case, device)
@@ -101,6 +132,11 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_requantize, Case(4096 + 192, bits=6, granularity=300, workers=100, value_bits=16, chunk=512, offset=1)
     yield check_requantize, Case(64, bits=7, granularity=63)
     yield check_requantize, Case(1024, bits=4, granularity=65535, workers=1, value_bits=16)
+    yield check_keep_loss, Case(3 * 8192 + 4096 + 192, bits=6, chunk=8192 + 4096 + 256)
+    yield check_keep_loss, Case(10_001, block=512, bits=5, granularity=300, value_bits=16, chunk=512, offset=1)
+    yield check_keep_loss, Case(8192 + 2048, block=1024, bits=8, granularity=63, broken_block=2)
+    yield check_keep_loss, Case(1000, block=64, bits=7, granularity=63, feedback=False)
+    yield check_keep_loss, Case(2 * 16384, block=16384, bits=4, granularity=63, chunk=16384)
     yield check_expand, Case(4096 + 256, bits=8)
     yield check_expand, Case(512, bits=6, workers=3)
     yield check_expand, Case(768, bits=7)
@@ -116,6 +152,9 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
             case = Case(100_032, bits=bits, granularity=granularity, workers=workers, value_bits=width, offset=bits % 2)
             yield check_requantize, case
             yield check_requantize, replace(case, chunk=256 * 77)
+            for log in (6, 9, 13, 14):
+                yield check_keep_loss, replace(case, block=1 << log)
+                yield check_keep_loss, replace(case, block=1 << log, chunk=256 * 77, coordinates=100_001)
         for workers in (1, 2, 33):
             yield check_expand, Case(100_096, bits=bits, workers=workers)
     for log in range(6, 15):

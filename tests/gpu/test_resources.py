@@ -49,7 +49,7 @@ from byteps_thc.gpu import kernels
 launched = {launcher._kernel for launcher in vars(kernels).values() if isinstance(launcher, kernels.Launcher)}
 print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})
 """
-    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["12", "True"]
+    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["13", "True"]
 
 
 @pytest.mark.timeout(600)

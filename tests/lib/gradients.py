@@ -14,12 +14,13 @@ from named_compressor import NamedCompressor
 from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
-from byteps_thc.arrays import value_dtype
-from byteps_thc.compressor import received_by_all
+from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.among_ranks import resolve_among_ranks
+from byteps_thc.transport.shards import ShardLayout
 
 
 def pieces(size: int, config: ThcConfig) -> list[slice]:
@@ -64,13 +65,16 @@ def buffers_of(case: dict[str, Any], gradients: list[Tensor]) -> list[GradientBu
 class Simulation:
     """All ranks' compressors in one process, called stage by stage.
 
-    Knows nothing of the engines' threads, shards and packed sums: it sums the table values of all ranks' codes.
+    Knows nothing of the engines' threads and packed sums: it sums the table values of all ranks' codes. Of shards it
+    knows whose they are, where sums are requantized: what that loses stays with the owner. joint: the shards are those
+    of all pieces of a buffer together, as on a device.
     """
 
-    def __init__(self, resolved: ResolvedConfig, bypass_elements: int) -> None:
+    def __init__(self, resolved: ResolvedConfig, bypass_elements: int, *, joint: bool = False) -> None:
         ranks = resolved.workers
         self.compressors = [NamedCompressor(resolved, workers=ranks, worker=rank) for rank in range(ranks)]
         self.bypass_elements = bypass_elements
+        self.joint = joint
         self.round = 0
 
     def average(self, buffers: list[GradientBuffer]) -> Tensor:
@@ -85,8 +89,10 @@ class Simulation:
         for gradient in gradients:
             gradient[small] = 0
         if not small.all():
-            for span in pieces(len(average), self.compressors[0].config):
-                self._piece(f"{first.key}[{span.start}:{span.stop}]", [g[span] for g in gradients], average[span])
+            spans = pieces(len(average), self.compressors[0].config)
+            for span, place in zip(spans, self._places([span.stop - span.start for span in spans]), strict=True):
+                name = f"{first.key}[{span.start}:{span.stop}]"
+                self._piece(name, [g[span] for g in gradients], average[span], *place)
                 for compressor in self.compressors:
                     residual = compressor.residuals.get(f"{first.key}[{span.start}:{span.stop}]")
                     if residual is not None:
@@ -100,7 +106,18 @@ class Simulation:
         pieces = [v for name, v in self.compressors[rank].residuals.items() if name.startswith(buffer.key + "[")]
         return torch.from_numpy(np.concatenate(pieces)) if pieces else torch.zeros(buffer.gradient.numel())
 
-    def _piece(self, name: str, gradients: list[Tensor], out: Tensor) -> None:
+    def _places(self, sizes: list[int]) -> list[tuple[int, int]]:
+        """Where each piece begins in what is cut into shards, and the codes of a shard."""
+        padded = [self.compressors[0].sizes(size)[1] for size in sizes]
+        if not self.joint:
+            return [(0, self._shard_codes(codes)) for codes in padded]
+        ends = np.cumsum([scale_groups(codes) * SCALE_GROUP for codes in padded]).tolist()
+        return [(start, self._shard_codes(ends[-1])) for start in [0, *ends[:-1]]]
+
+    def _shard_codes(self, codes: int) -> int:
+        return ShardLayout.of(self.compressors[0].resolved, codes).shard_codes
+
+    def _piece(self, name: str, gradients: list[Tensor], out: Tensor, start: int, shard_codes: int) -> None:
         key = {"tensor": zlib.crc32(name.encode()), "round": self.round}
         partitions = [
             compressor.begin(name, gradient, **key)
@@ -112,8 +129,31 @@ class Simulation:
         for compressor, partition in zip(self.compressors, partitions, strict=True):
             codes = compressor.encode(partition, max_norms)
             _core.lookup_sum(codes, resolved.table.array, sums, bits=resolved.table.bits, add=True)
-        first = self.compressors[0]
-        first.decode(partitions[0], *received_by_all(first, partitions[0], sums), out)
+        received = sums, everybody(resolved.workers)
+        if resolved.down is not None:
+            received = received_from_owners(self.compressors, partitions, sums, start, shard_codes)
+        self.compressors[0].decode(partitions[0], *received, out)
+
+
+def received_from_owners(
+    compressors: list[NamedCompressor], partitions: list[Any], sums: np.ndarray, start: int, shard_codes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """What decode() takes of the sums of a piece, requantized by their owners.
+
+    start: where the piece begins in what is cut into shards of `shard_codes`.
+    """
+    down = compressors[0].resolved.down
+    assert down is not None
+    values, scales = np.zeros(sums.size, np.uint8), np.zeros(scale_groups(sums.size), np.uint16)
+    for owner, (compressor, partition) in enumerate(zip(compressors, partitions, strict=True)):
+        begin, end = (min(max(owner * shard_codes + edge - start, 0), sums.size) for edge in (0, shard_codes))
+        if begin == end:
+            continue
+        codes = np.zeros(_core.code_bytes(end - begin, down.bits), np.uint8)
+        limits = scales[begin // SCALE_GROUP :][: scale_groups(end - begin)]
+        compressor.requantize(partition, sums[begin:end], codes, limits, first=begin)
+        _core.lookup_sum(codes, down.array, values[begin:end], bits=down.bits, add=False)
+    return values, scales
 
 
 def of_all_ranks(case: dict[str, Any], ranks: int, step: int) -> list[list[Any]]:
@@ -135,7 +175,7 @@ def check_case(case: dict[str, Any], reports: list[dict[str, Any]]) -> None:
     config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
     over_network = "network" in case
     resolved = config.resolve(ranks) if over_network else resolve_among_ranks(config, policy.collective, ranks)
-    simulation = Simulation(resolved, policy.bypass_elements)
+    simulation = Simulation(resolved, policy.bypass_elements, joint=reports[0].get("device", False))
     for step in range(case["steps"]):
         for number, buffers in enumerate(of_all_ranks(case, ranks, step)):
             expected = simulation.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient

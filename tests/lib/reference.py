@@ -6,7 +6,8 @@ are those of _core.pyi, with results returned instead of written. Meant to be re
     block_sizes, signs -> rotate, norms -> max_norms -> quantize (rounding_bits) -> pack
     -> lookup_sum -> dequantize -> inverse_rotate (or decode for both)
 
-and among ranks that requantize sums: lookup_sum -> requantize -> pack -> lookup (of one) -> decode_requantized.
+and among ranks that requantize sums: lookup_sum -> requantize -> pack -> lookup (of one) -> decode_requantized; what
+the owner of sums adds to its residual is requantizing_loss.
 """
 
 from __future__ import annotations
@@ -265,6 +266,37 @@ def requantize(
     quantized = quantize(x, np.array(limits, np.float32), len(x), _SCALE_GROUP, values, 1.0, key, rounding)
     assert quantized.clamped == 0
     return quantized.codes[first:], scales
+
+
+def requantizing_loss(
+    sums: npt.NDArray[np.integer],
+    first: int,
+    workers: int,
+    granularity: int,
+    requantized: tuple[U8, F32],
+    values: tuple[int, ...],
+    maxima: F32,
+    coordinates: int,
+    rotation_block: int,
+    threshold: float,
+    key: Key,
+) -> F32:
+    """What the owner of sums adds to its residual: `workers` times what the average lacks of their share in it.
+
+    sums, first, workers, granularity, values: of requantize(); requantized: its result. 0 outside the shard, and where
+    the max norm is not finite.
+    """
+    codes, scales = requantized
+    centered = (2 * sums.astype(np.int64) - workers * granularity).astype(np.float32)
+    limit = scales[np.arange(len(sums)) // _SCALE_GROUP]
+    value = np.array(values, np.float32)[codes]
+    lost = np.zeros(sum(block_sizes(coordinates, rotation_block)), np.float32)
+    shard = slice(first, first + len(sums))
+    lost[shard] = centered - (value * (np.float32(2) * limit / np.float32(values[-1])) - limit)
+    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+        clamp = ClampRange.of(max_norm, threshold, granularity)
+        lost[block] = 0 if clamp is None else lost[block] * (clamp.limit / np.float32(granularity))
+    return inverse_rotate(lost, coordinates, rotation_block, key)
 
 
 def decode_requantized(

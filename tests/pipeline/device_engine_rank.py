@@ -40,9 +40,9 @@ def reduce(engine: FlatEngine, key: str, names: str, *, value: float = 1.0) -> T
     return gradient
 
 
-def skipped_step(_: Rank) -> bool:
+def skipped_step(_: Rank, config: ThcConfig = CONFIG) -> bool:
     """Whether residuals are as before a step that was lost before DDP rebuilt its buckets."""
-    engine = make_host_device_engine(group(), CONFIG, POLICY)
+    engine = make_host_device_engine(group(), config, POLICY)
     engine.protect_step()
     engine.start_step()
     for key, names in (("1", "ab"), ("2", "cd")):
@@ -59,6 +59,10 @@ def skipped_step(_: Rank) -> bool:
     again = engine.state_dict()["residuals"]
     engine.close()
     return all(torch.equal(residual, state[name]) for name, residual in before.items() for state in (after, again))
+
+
+def skipped_step_of_requantized_sums(rank: Rank) -> bool:
+    return skipped_step(rank, ThcConfig(rotation_block=1024, bits=5, down_bits=6, error_feedback=True))
 
 
 def elsewhere(rank: Rank) -> bool:
@@ -110,7 +114,7 @@ def refused(rank: Rank) -> str:
 def main() -> None:
     with joined_rank() as rank:
         reports = {}
-        for check in (skipped_step, elsewhere, kernel_fails, refused):
+        for check in (skipped_step, skipped_step_of_requantized_sums, elsewhere, kernel_fails, refused):
             reports[check.__name__] = check(rank)
         rank.report(reports)
 

@@ -13,16 +13,16 @@ ENGINES, FRONT_ENDS = (Path(__file__).with_name(f"{program}_rank.py") for progra
 RANKS = 4
 
 _CASES: list[dict[str, Any]] = [
-    {"name": "5 + 6", "thc": {"bits": 5, "down_bits": 6}, "sizes": [[70_000, 30, 5000], [9]]},
+    {"name": "5 + 6", "thc": {"bits": 5, "down_bits": 6, "error_feedback": True}, "sizes": [[70_000, 30, 5000], [9]]},
     {
         "name": "tiny",
-        "thc": {"rotation_block": 64, "total_bits": 11},
+        "thc": {"rotation_block": 64, "total_bits": 11, "error_feedback": True},
         "policy": {"bypass_elements": 0},
         "sizes": [[1], [], [63], [65, 1], [1024], [1025]],
     },
     {
         "name": "pieces",
-        "thc": {"partition_bytes": 1 << 16, "rotation_block": 4096, "total_bits": 12},
+        "thc": {"partition_bytes": 1 << 16, "rotation_block": 4096, "total_bits": 12, "error_feedback": True},
         "sizes": [[100_000], [50_001, 1025]],
     },
     {"name": "4 + 4", "thc": {"down_bits": 4}, "sizes": [[10_000]]},
@@ -31,15 +31,30 @@ _CASES: list[dict[str, Any]] = [
     {"name": "8-bit sums, 8 down", "thc": {"granularity": 60, "down_bits": 8}, "sizes": [[10_000]]},
     {"name": "paper's table", "thc": {"granularity": 30, "p": 1 / 32, "down_bits": 5}, "sizes": [[10_000]]},
     {"name": "no error feedback", "thc": {"error_feedback": False, "total_bits": 11}, "sizes": [[10_000, 12]]},
-    {"name": "float16", "thc": {"total_bits": 11}, "sizes": [[10_000, 12]], "dtype": "float16"},
-    {"name": "bfloat16", "thc": {"total_bits": 11}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
-    {"name": "three threads", "thc": {"total_bits": 11}, "policy": {"threads": 3}, "sizes": [[1_000_003]]},
+    {"name": "float16", "thc": {"total_bits": 11, "error_feedback": True}, "sizes": [[10_000, 12]], "dtype": "float16"},
+    {
+        "name": "bfloat16",
+        "thc": {"total_bits": 11, "error_feedback": True},
+        "sizes": [[10_000, 12]],
+        "dtype": "bfloat16",
+    },
+    {
+        "name": "three threads",
+        "thc": {"total_bits": 11, "error_feedback": True},
+        "policy": {"threads": 3},
+        "sizes": [[1_000_003]],
+    },
     {
         "name": "pieces that end within a group",
-        "thc": {"partition_bytes": 1 << 11, "rotation_block": 64, "total_bits": 14},
+        "thc": {"partition_bytes": 1 << 11, "rotation_block": 64, "total_bits": 14, "error_feedback": True},
         "sizes": [[1100, 64]],
     },
-    {"name": "not finite", "thc": {"total_bits": 11}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 1, 0]]},
+    {
+        "name": "not finite",
+        "thc": {"total_bits": 11, "error_feedback": True},
+        "sizes": [[10_000, 12], [5000]],
+        "not_finite": [[1, 1, 0]],
+    },
 ]
 CASES = [{"policy": {}, "steps": 2} | case | {"thc": {"error_feedback": True} | case["thc"]} for case in _CASES]
 

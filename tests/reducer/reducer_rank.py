@@ -333,9 +333,17 @@ def resumed(rank: Rank) -> dict[str, Any]:
 
 
 def moving_names(rank: Rank) -> dict[str, Any]:
-    """A name comes with others in other calls, and takes its residual along."""
+    """A name comes with others in other calls, and takes its residual along; of requantized sums, too."""
+    exact, requantized = (
+        _moving_names(rank, ThcConfig(rotation_block=1024, error_feedback=True, bits=5, down_bits=down_bits))
+        for down_bits in (None, 6)
+    )
+    return {"lost": {"exact": exact["lost"], "requantized": requantized["lost"]}, "averages": exact["averages"]}
+
+
+def _moving_names(rank: Rank, config: ThcConfig) -> dict[str, Any]:
     lost = torch.zeros(3000)
-    with ThcReducer(None, CONFIG) as reducer:
+    with ThcReducer(None, config) as reducer:
         for step in range(6):
             tensors = {"a": normal(rank, 7, 3000)} | ({"b": normal(rank, step, 2000)} if step % 2 else {})
             lost += exact_average(tensors["a"])

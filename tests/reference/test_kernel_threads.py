@@ -113,6 +113,7 @@ def test_requantize_and_decode(pools, bits, sums):
     size, workers, table = DIVIDED // 64 * 64, 5, TABLES[bits]
     exact = np.random.default_rng(bits).integers(0, 251, size, sums)
     norms = np.ones(len(_core.block_sizes(size, 8192)), np.float32)
+    residual_norms = np.ones(len(_core.block_sizes(1024 + size, 8192)), np.float32)
 
     def kernel(pool: _core.ThreadPool | None) -> Arrays:
         codes, scales = np.zeros(_core.code_bytes(size, bits), np.uint8), np.zeros(-(-size // 256), np.uint16)
@@ -120,12 +121,17 @@ def test_requantize_and_decode(pools, bits, sums):
             exact, codes, scales, first=1024, workers=workers, granularity=50, values=table.array, bits=bits, pool=pool,
             **KEY,
         )  # fmt: skip
+        residual = np.zeros(1024 + size - 37, np.float32)
+        _core.keep_loss(
+            exact, codes, scales, residual_norms, residual, first=1024, workers=workers, granularity=50,
+            values=table.array, bits=bits, rotation_block=8192, threshold=2.0, pool=pool, **KEY,
+        )  # fmt: skip
         out = np.zeros(size, np.float32)
         _core.decode(
             exact, None, norms, out, coordinates=size, codes_per_chunk=64, rotation_block=8192, granularity=250,
             threshold=2.0, scales=scales.astype(np.float32), pool=pool, **KEY,
         )  # fmt: skip
-        return [codes, scales, out]
+        return [codes, scales, residual, out]
 
     same_with_any_threads(kernel, pools)
 

@@ -78,6 +78,33 @@ def test_requantize(of, kind, groups, rest, first, table, key, offset, seed):
         np.testing.assert_array_equal((scales.astype(np.uint32) << 16).view(np.float32), limits)
 
 
+@given(
+    of=SUMS, kind=KINDS, size=st.integers(1, 20000), block=st.sampled_from([64, 128, 256, 1024, 8192, 16384]),
+    table=TABLES, key=KEYS, offset=st.integers(0, 8), data=st.data(),
+)  # fmt: skip
+@SETTINGS
+def test_keep_loss(of, kind, size, block, table, key, offset, data):
+    """Of any shard of a partition, into a residual at any address."""
+    sizes = reference.block_sizes(size, block)
+    norms = st.sampled_from([0.0, 1e-30, 0.5, 1.0, 3.0, 1e30, 1e38, np.inf, np.nan])
+    maxima = np.array([data.draw(norms) for _ in sizes], np.float32)
+    groups = -(-sum(sizes) // 256)
+    first = 256 * data.draw(st.integers(0, groups - 1))
+    count = min(256 * data.draw(st.integers(1, groups)), sum(sizes) - first)
+    shard = sums_of(kind, count, *of, 0), first, *of
+    requantized = reference.requantize(*shard, table.values, key)
+    before = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    expected = before + reference.requantizing_loss(*shard, requantized, table.values, maxima, size, block, 2.5, key)
+    residual = misaligned(before, 4 * offset)
+    core.keep_loss(
+        misaligned(shard[0], offset), reference.pack(requantized[0], table.bits),
+        (requantized[1].view(np.uint32) >> 16).astype(np.uint16), maxima, residual, first=first, workers=of[0],
+        granularity=of[1], values=table.array, bits=table.bits, rotation_block=block, threshold=2.5, seed=key.seed,
+        tensor=key.tensor, round=key.round,
+    )  # fmt: skip
+    np.testing.assert_array_equal(residual, expected)  # 0 and -0 are the same
+
+
 @given(largest=st.integers(0, 65535))
 @SETTINGS
 def test_scales_are_not_below_the_largest(largest):
@@ -129,6 +156,21 @@ def test_what_does_not_fit_is_refused():
         core.requantize(sums, codes[1:], scales, **good)
     with pytest.raises(InputError, match="scales"):
         core.requantize(sums, codes, scales.view(np.int16), **good)
+    norms, residual = np.ones(1, np.float32), np.zeros(256, np.float32)
+    kept = good | {"rotation_block": 256, "threshold": 2.0}
+    core.keep_loss(sums, codes, scales, norms, residual, **kept)
+    with pytest.raises(ConfigurationError, match="first must be a multiple of 256, got 64"):
+        core.keep_loss(sums, codes, scales, norms, residual, **kept | {"first": 64})
+    with pytest.raises(InputError, match=r"sums: expected the partition's 256 at most, got 256 \+ 256"):
+        core.keep_loss(sums, codes, scales, norms, residual, **kept | {"first": 256})
+    with pytest.raises(ConfigurationError, match="threshold must be positive and finite"):
+        core.keep_loss(sums, codes, scales, norms, residual, **kept | {"threshold": 0.0})
+    with pytest.raises(InputError, match="values: expected 8-bit table values, got 300"):
+        core.keep_loss(sums, codes, scales, norms, residual, **kept | {"values": LookupTable.solve(6, 300, 0.01).array})
+    with pytest.raises(InputError, match="max_norms"):
+        core.keep_loss(sums, codes, scales, np.ones(2, np.float32), residual, **kept)
+    with pytest.raises(InputError, match="residual"):
+        core.keep_loss(sums, codes, scales, norms, residual.astype(np.float64), **kept)
     shape = {"coordinates": 256, "codes_per_chunk": 256, "rotation_block": 256, "granularity": 255, "threshold": 2.0}
     key = {"seed": 0, "tensor": 0, "round": 0}
     norms, out, ones = np.ones(1, np.float32), np.zeros(256, np.float32), np.ones(1, np.uint8)

@@ -1,9 +1,12 @@
+#include <cmath>
+
 #include "python/arrays.h"
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
 #include "thc/block_layout.h"
 #include "thc/errors.h"
+#include "thc/keep_loss.h"
 #include "thc/requantize.h"
 #include "thc/threaded_kernels.h"
 
@@ -58,19 +61,50 @@ ExactSums exact_sums(const py::array& sums, std::size_t workers, std::size_t gra
   return exact;
 }
 
-void requantize_array(const py::array& sums, py::array codes, py::array scales, std::size_t first, std::size_t workers,
-                      std::size_t granularity, const py::array& values, unsigned bits, std::uint64_t seed,
-                      std::uint32_t tensor, std::uint32_t round, ThreadPool* pool) {
+void check_first(std::size_t first) {
   if (first % kScaleGroup != 0) {
     throw ConfigurationError("first must be a multiple of " + std::to_string(kScaleGroup) + ", got " +
                              std::to_string(first));
   }
+}
+
+void requantize_array(const py::array& sums, py::array codes, py::array scales, std::size_t first, std::size_t workers,
+                      std::size_t granularity, const py::array& values, unsigned bits, std::uint64_t seed,
+                      std::uint32_t tensor, std::uint32_t round, ThreadPool* pool) {
+  check_first(first);
   const LookupTable table = table_input(values, bits);
   const ExactSums exact = exact_sums(sums, workers, granularity);
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(exact.count, bits));
   auto* limits = output<std::uint16_t>(scales, "scales", scale_groups(exact.count));
   const py::gil_scoped_release unlocked;
   threaded::requantize(pool, exact, table, {seed, tensor, round, first}, packed, limits);
+}
+
+void keep_loss_array(const py::array& sums, const py::array& codes, const py::array& scales, const py::array& max_norms,
+                     py::array residual, std::size_t first, std::size_t workers, std::size_t granularity,
+                     const py::array& values, unsigned bits, std::size_t rotation_block, float threshold,
+                     std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, ThreadPool* pool) {
+  check_first(first);
+  if (!(threshold > 0.0F) || !std::isfinite(threshold)) {
+    throw ConfigurationError("threshold must be positive and finite, got " + std::to_string(threshold));
+  }
+  const LookupTable table = table_input(values, bits);
+  if (table.granularity() > 0xff) {
+    refuse("values", "8-bit table values", std::to_string(table.granularity()));
+  }
+  const BlockLayout layout(static_cast<std::size_t>(residual.size()), rotation_block);
+  const ExactSums exact = exact_sums(sums, workers, granularity);
+  if (first > layout.padded() || exact.count > layout.padded() - first) {
+    refuse("sums", "the partition's " + std::to_string(layout.padded()) + " at most",
+           std::to_string(first) + " + " + std::to_string(exact.count));
+  }
+  const RequantizedSums requantized{exact, static_cast<std::uint16_t>(granularity),
+                                    input<std::uint8_t>(codes, "codes", code_bytes(exact.count, bits)),
+                                    input<std::uint16_t>(scales, "scales", scale_groups(exact.count)), first};
+  const auto* norms = input<float>(max_norms, "max_norms", layout.blocks());
+  auto* kept = output<float>(residual, "residual", layout.coordinates());
+  const py::gil_scoped_release unlocked;
+  threaded::keep_loss(pool, requantized, table, norms, threshold, layout, {seed, tensor, round}, kept);
 }
 
 }  // namespace
@@ -81,6 +115,10 @@ void register_aggregation(py::module_& module) {
   module.def("requantize", &requantize_array, py::arg("sums"), py::arg("codes"), py::arg("scales"), py::kw_only(),
              py::arg("first"), py::arg("workers"), py::arg("granularity"), py::arg("values"), py::arg("bits"),
              py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("pool") = py::none());
+  module.def("keep_loss", &keep_loss_array, py::arg("sums"), py::arg("codes"), py::arg("scales"), py::arg("max_norms"),
+             py::arg("residual"), py::kw_only(), py::arg("first"), py::arg("workers"), py::arg("granularity"),
+             py::arg("values"), py::arg("bits"), py::arg("rotation_block"), py::arg("threshold"), py::arg("seed"),
+             py::arg("tensor"), py::arg("round"), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -1,9 +1,11 @@
 // Sums of table values, which one rank has summed exactly, to the codes and scales that it sends to all others.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
+#include "thc/centered_sums.h"
 #include "thc/lookup_table.h"
 #include "thc/philox.h"
 
@@ -14,16 +16,13 @@ inline constexpr std::size_t kScaleGroup = 256;
 /// Philox domain of the rounding bits; those of the workers' own are small numbers (byteps_thc/rounding.py).
 inline constexpr std::uint32_t kRequantizeDomain = 0xFFFFFFFF;
 
-/// Where sums lie, and what they are sums of.
-struct ExactSums {
-  const void* sums;     // in host order, any alignment
-  unsigned value_bits;  // 8 or 16
-  std::size_t count;    // a multiple of kMinRotationBlock
-  std::uint32_t most;   // granularity * workers: the largest that a sum can be
-};
-
 constexpr std::size_t scale_groups(std::size_t coordinates) noexcept {
   return (coordinates + kScaleGroup - 1) / kScaleGroup;
+}
+
+/// The number that a scale is.
+constexpr float scale_value(std::uint16_t scale) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 16);
 }
 
 /// A sum S stands for c = 2 S - most, in -most .. most. scales[scale_groups(count)]: the largest |c| of

@@ -98,6 +98,20 @@ void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& tab
   });
 }
 
+void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
+               float threshold, const BlockLayout& layout, const RandomKey& key, float* residual) {
+  const std::size_t block = layout.rotation_block();
+  const std::size_t begin = sums.first / block * block;
+  const std::size_t end = std::min(layout.coordinates(), divide_up(sums.first + sums.exact.count, block) * block);
+  for_each_range(pool, end - begin, block, kLeastToRequantize, [&](std::size_t first, std::size_t size) {
+    first += begin;
+    RandomKey part_key = key;
+    part_key.first += first;
+    thc::keep_loss(sums, table, max_norms + first / block, threshold, BlockLayout(size, block), part_key,
+                   residual + first);
+  });
+}
+
 template <class Sum>
 void lookup_sum(ThreadPool* pool, const std::uint8_t* codes, std::size_t count, const LookupTable& table,
                 Accumulate mode, Sum* aggregate) {

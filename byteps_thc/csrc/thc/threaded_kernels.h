@@ -7,6 +7,7 @@
 #include "thc/block_layout.h"
 #include "thc/decode.h"
 #include "thc/float_format.h"
+#include "thc/keep_loss.h"
 #include "thc/lookup_sum.h"
 #include "thc/lookup_table.h"
 #include "thc/philox.h"
@@ -27,6 +28,8 @@ std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, cons
 void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& table, const RandomKey& key,
                 std::uint8_t* codes, std::uint16_t* scales);
+void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
+               float threshold, const BlockLayout& layout, const RandomKey& key, float* residual);
 
 // Number, Sum: std::uint8_t or std::uint16_t.
 template <class Sum>

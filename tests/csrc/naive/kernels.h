@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "thc/decode.h"
+#include "thc/keep_loss.h"
 #include "thc/pack.h"
 #include "thc/quantization.h"
 #include "thc/requantize.h"
@@ -29,6 +30,8 @@ std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& 
 
 void requantize(const ExactSums& exact, const LookupTable& table, const RandomKey& key, std::uint8_t* codes,
                 std::uint16_t* scales);
+void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
+               const BlockLayout& layout, const RandomKey& key, float* residual);
 
 /// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,
 /// NaN where the max norm is not finite.

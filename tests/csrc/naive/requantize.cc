@@ -8,6 +8,7 @@
 
 #include "csrc/naive/kernels.h"
 #include "thc/bit_stream.h"
+#include "thc/clamp_range.h"
 
 namespace thc::naive {
 namespace {
@@ -41,6 +42,32 @@ void requantize(const ExactSums& exact, const LookupTable& table, const RandomKe
     QuantizeOptions options{1.0F, key, {kRequantizeDomain, 0}, false};
     options.key.first += first;
     naive::quantize(group.data(), limits.data(), layout, table, options, codes + code_bytes(first, table.bits()));
+  }
+}
+
+void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
+               const BlockLayout& layout, const RandomKey& key, float* residual) {
+  std::vector<float> lost(layout.padded());
+  std::vector<float> rotated_back(layout.coordinates());
+  for (std::size_t b = 0; b < layout.blocks(); ++b) {
+    const ClampRange range(max_norms[b], threshold, sums.granularity);
+    for (std::size_t j = layout.offset(b); j < layout.offset(b) + layout.size(b); ++j) {
+      if (!range.finite || key.first + j < sums.first || key.first + j >= sums.first + sums.exact.count) continue;
+      const std::size_t at = key.first + j - sums.first;
+      std::uint16_t scale = 0;
+      std::memcpy(&scale, sums.scales + at / kScaleGroup, sizeof(scale));
+      const ClampRange group(scale_value(scale), 1.0F, table.granularity());
+      const auto value = static_cast<float>(table.values()[read_code(sums.codes, at, table.bits())]);
+      const float stands_for = value * group.step - group.limit;
+      lost[j] = (centered_at(sums.exact, at) - stands_for) * (range.limit / static_cast<float>(sums.granularity));
+    }
+  }
+  naive::inverse_rotate(lost.data(), layout, key, rotated_back.data());
+  for (std::size_t j = 0; j < layout.coordinates(); ++j) {
+    float carried = 0;
+    std::memcpy(&carried, residual + j, sizeof(carried));
+    carried += rotated_back[j];
+    std::memcpy(residual + j, &carried, sizeof(carried));
   }
 }
 

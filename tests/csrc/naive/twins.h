@@ -41,6 +41,10 @@ struct Kernels {
     naive ? thc::naive::requantize(arguments...) : thc::requantize(arguments...);
   }
   template <class... Arguments>
+  void keep_loss(const Arguments&... arguments) const {
+    naive ? thc::naive::keep_loss(arguments...) : thc::keep_loss(arguments...);
+  }
+  template <class... Arguments>
   void decode(const Arguments&... arguments) const {
     naive ? thc::naive::decode(arguments...) : thc::decode(arguments...);
   }
