@@ -175,10 +175,8 @@ def gradients_section() -> list[str]:
 
 def ranks_lines(rows: list[dict[str, Any]]) -> list[str]:
     """What ranks do, on real gradients and on normal vectors with the same cosine."""
-    lines = [
-        "Among ranks: NMSE of exact sums of 4-bit codes over that of a line; after the stroke the same of normal vectors"
-    ]
-    lines += ["with the same cosine. Target: at least 0.8 of it.", ""]
+    lines = ["Among ranks: NMSE of exact sums of 4-bit codes over that of a line; after the stroke the same of normal"]
+    lines += ["vectors with the same cosine between two ranks. Target: 0.8 of it.", ""]
     lines += [table_line(["", "ranks", "feedback", *rows[0]["windows"], "met"])]
     lines += ["| --- | ---: | --- |" + " ---: |" * len(rows[0]["windows"]) + " --- |"]
     for row in rows:
