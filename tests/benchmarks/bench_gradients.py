@@ -120,10 +120,12 @@ def ranks_cases(error_feedback: bool) -> dict[str, ThcConfig]:
             subtract_rounding=subtract_rounding,
         )
 
-    cases = {"exact sums of 4 bits": config(4, None), "exact sums, rounding subtracted": config(4, None, True)}
-    if not error_feedback:
-        cases |= {f"requantized sums, {bits} + 6": config(bits, 6) for bits in (5, 6)}
-    return cases
+    return {
+        "exact sums of 4 bits": config(4, None),
+        "exact sums of 4 bits, rounding subtracted": config(4, None, True),
+        "requantized sums, 5 + 6": config(5, 6),
+        "requantized sums, 6 + 6": config(6, 6),
+    }
 
 
 def ranks_results(windows: list[Window], workers: int) -> Iterator[dict[str, Any]]:
