@@ -107,14 +107,14 @@ def test_gradients_agree_as_much_as_they_should(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["normal", "normal, cosine .9", "copies"])
 def test_12_bits_err_less_than_others(kind: str) -> None:
     """But for EDEN 6 + 6, and on normal vectors integers of 6 bits: docs/benchmarks.md."""
-    ours = nmse(requantized(4, total=12), kind, 4)
+    ours = nmse(requantized(4, total_bits=12), kind, 4)
     for name in ("EDEN 4 + 8", "QSGD 6 + 6, largest of 512", "MXFP4 + MXFP8", "NVFP4, random + MXFP8"):
         assert ours < nmse(alternatives()[name], kind, 4), name
     assert ours < nmse(alternatives()["int6 + int6, groups of 64"], kind, 4)
 
 
 def test_bits_of_all() -> None:
-    thc = requantized(4, total=12)
+    thc = requantized(4, total_bits=12)
     assert (thc.resolved.table.bits, thc.resolved.sum_bits) == (6, 6)
     assert thc.bits_up + thc.bits_down == 12 + 16 / 256 + 2 * 32 / 8192
     eden = alternatives()["EDEN 4 + 8"]

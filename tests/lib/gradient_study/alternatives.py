@@ -29,8 +29,13 @@ KINDS = ("normal", "normal, cosine .9", "lognormal, cosine .1", "lognormal, cosi
 REPETITIONS = 2
 #: What THC may take; against an alternative the most that is in its bits, so that THC's scales (0.07 bits) may be more.
 TOTAL_BITS = range(8, 17)
-#: Pairs that total_bits does not choose, as it knows nothing of how much gradients agree: finer sums.
-OTHER_PAIRS = ((4, 8), (5, 7), (5, 8), (6, 8))
+#: bits, down_bits and p that total_bits does not choose, as it knows nothing of how much gradients agree.
+IF_ALIKE: tuple[dict[str, Any], ...] = (
+    {"bits": 5, "down_bits": 7},
+    {"bits": 5, "down_bits": 7, "p": 1 / 1024},
+    {"bits": 4, "down_bits": 8, "p": 1 / 1024},
+    {"bits": 6, "down_bits": 8},
+)
 #: Where the parts are measured one by one.
 ABLATION = (("normal", 4), ("normal", 8), ("normal", 17), ("normal, cosine .9", 8), ("copies", 8))
 #: Coordinates of neighbouring ones that share a scale of the lognormal kinds, as a tensor's do.
@@ -130,22 +135,10 @@ class Thc:
         return average
 
 
-def requantized(workers: int, *, total: int | None = None, pair: tuple[int, int] | None = None) -> Thc:
-    """Return THC without error feedback, as total_bits or a pair of bits and down_bits says."""
-    bits: Any
-    down_bits: Any
-    bits, down_bits = pair or (4, "auto")
-    return Thc(
-        ThcConfig(
-            bits=bits,
-            down_bits=down_bits,
-            total_bits=total,
-            error_feedback=False,
-            rounding="stratified",
-            subtract_rounding=False,
-        ),
-        workers,
-    )
+def requantized(workers: int, **settings: Any) -> Thc:
+    """Return THC without error feedback; settings: total_bits, or bits and down_bits, and p."""
+    config = ThcConfig(error_feedback=False, rounding="stratified", subtract_rounding=False, **settings)
+    return Thc(config, workers)
 
 
 def alternatives() -> dict[str, TwoHops]:
@@ -188,7 +181,7 @@ def nmse(scheme: Scheme, kind: str, workers: int) -> float:
 class Errors:
     """NMSE of one scheme. nmse: by kind, of as many ranks each as WORKERS says.
 
-    total: of an alternative the total_bits that THC is given against it; of THC its own, None where a pair is given.
+    total: of an alternative the total_bits that THC is given against it; of THC its own, None where others are given.
     """
 
     what: str
@@ -202,10 +195,10 @@ class Errors:
 def thc_errors() -> Iterator[Errors]:
     """THC's: the pairs that total_bits chooses, and others that are better where gradients are alike."""
     for total in TOTAL_BITS:
-        yield _errors(f"total_bits={total}", partial(requantized, total=total), unbiased=True, total=total)
-    for pair in OTHER_PAIRS:
-        name = f"bits={pair[0]}, down_bits={pair[1]}"
-        yield _errors(name, partial(requantized, pair=pair), unbiased=True, total=None)
+        yield _errors(f"total_bits={total}", partial(requantized, total_bits=total), unbiased=True, total=total)
+    for settings in IF_ALIKE:
+        name = f"{settings['bits']} + {settings['down_bits']}" + (", p=1/1024" if "p" in settings else "")
+        yield _errors(name, partial(requantized, **settings), unbiased=True, total=None)
 
 
 def alternative_errors() -> Iterator[Errors]:
@@ -233,7 +226,7 @@ def ablation() -> Iterator[tuple[str, list[Thc]]]:
     for what, config in parts.items():
         yield what, [Thc(config, workers) for _, workers in ABLATION]
     for total in (11, 12):
-        yield f"stratified, sums requantized, {total} bits", [requantized(n, total=total) for _, n in ABLATION]
+        yield f"stratified, sums requantized, {total} bits", [requantized(n, total_bits=total) for _, n in ABLATION]
 
 
 def _exact_sums(**settings: Any) -> ThcConfig:
