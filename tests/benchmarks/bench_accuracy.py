@@ -1,12 +1,15 @@
-"""Error of the average gradient: stratified rounding, with the tables chosen for it, against independent rounding.
+"""Error of the average gradient, by the package's kernels: what each part of THC gains, and THC against alternatives.
 
-And what is left where the known part of the rounding is subtracted (ThcConfig.subtract_rounding), by the same table.
-And sums among ranks, exact and requantized, in the first step.
+1. Stratified rounding, with the tables chosen for it, against independent rounding; and what is left where the known
+   part of the rounding is subtracted (ThcConfig.subtract_rounding), by the same table.
+2. Sums among ranks, exact and requantized, in the first step.
+3. From the paper to what ranks can do, one part after the other.
+4. Requantized sums against EDEN, QSGD, MXFP4 and MXFP8, NVFP4 and integers in groups, at equal bytes.
 
-With rounding="independent" and 4-bit codes every bit is as before stratified rounding came. Both average the same
+With rounding="independent" and 4-bit codes every bit is as before stratified rounding came. All average the same
 gradients in one run, in one process, with as many bytes. NMSE: |average - exact average|^2 / |exact average|^2.
 
-    python tests/benchmarks/bench_accuracy.py [--json build/bench/accuracy.json]
+    PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_accuracy.py [--json build/bench/accuracy.json]
 """
 
 from __future__ import annotations
@@ -18,12 +21,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from gradient_study.alternatives import (
+    ABLATION,
+    KINDS,
+    WORKERS,
+    Errors,
+    ablation,
+    alternative_errors,
+    nmse,
+    thc_errors,
+)
+from gradient_study.ranks_averager import RanksAverager
 from rich.console import Console
 from rich.table import Table
 
-from byteps_thc import Compressor, ThcConfig, _core
-from byteps_thc.arrays import F32, value_dtype
-from byteps_thc.compressor import received_by_all
+from byteps_thc import ThcConfig
+from byteps_thc.arrays import F32
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.rounding import RoundingMode
 
@@ -61,21 +75,12 @@ def gradients(workers: int, step: int, correlation: float) -> list[F32]:
     ]
 
 
-def errors(config: ThcConfig | ResolvedConfig, workers: int, correlation: float) -> Iterator[float]:
+def errors(resolved: ResolvedConfig, correlation: float) -> Iterator[float]:
     """NMSE of the average in every step."""
-    compressors = [Compressor(config, workers=workers, worker=worker, threads=1) for worker in range(workers)]
-    partitions = [compressor.partition("gradient", COORDINATES) for compressor in compressors]
-    first = compressors[0]
+    averager = RanksAverager(resolved, COORDINATES)
     for step in range(STEPS):
-        own = gradients(workers, step, correlation)
-        tasks = list(zip(compressors, partitions, own, strict=True))
-        norms = np.maximum.reduce([worker.measure(partition, x, round=step) for worker, partition, x in tasks])
-        sums = np.zeros(partitions[0].padded, value_dtype(first.resolved.value_bits))
-        for worker, partition, _ in tasks:
-            codes = worker.encode(partition, norms)
-            _core.lookup_sum(codes, first.table.array, sums, bits=first.table.bits, add=True)
-        average = np.zeros(COORDINATES, np.float32)
-        first.decode(partitions[0], *received_by_all(first, partitions[0], sums), average)
+        own = gradients(resolved.workers, step, correlation)
+        average = averager.average(torch.from_numpy(np.stack(own))).numpy()
         exact = np.mean(own, axis=0, dtype=np.float64)
         yield float(np.sum(np.square(average - exact)) / np.sum(np.square(exact)))
 
@@ -84,8 +89,10 @@ def compare(bits: int, workers: int, correlation: float = 0.0) -> list[Row]:
     """The first step, when nothing is left over yet, and the mean of those with a residual."""
 
     def figures(rounding: RoundingMode, subtract: bool = False) -> tuple[float, float]:
-        config = ThcConfig(bits=bits, rounding=rounding, subtract_rounding=subtract)
-        all_steps = list(errors(config, workers, correlation))
+        config = ThcConfig(
+            bits=bits, down_bits=None, error_feedback=True, rounding=rounding, subtract_rounding=subtract
+        )
+        all_steps = list(errors(config.resolve(workers), correlation))
         return all_steps[0], float(np.mean(all_steps[SETTLED:]))
 
     rows = []
@@ -124,54 +131,98 @@ class RanksRow:
 
 
 def among_ranks(workers: int, correlation: float = 0.0) -> Iterator[RanksRow]:
-    """Exact sums, as by default, and requantized ones of 10 to 14 bits in all."""
+    """Exact sums of 4-bit codes, packed, and requantized ones of 10 to 14 bits in all; without error feedback."""
     kind = "independent" if not correlation else f"correlation {correlation}"
     for total in (None, *range(10, 15)):
-        resolved = ThcConfig(total_bits=total).resolve(workers, packed_sums=True)
-        nmse = next(errors(resolved, workers, correlation))
+        config = ThcConfig(total_bits=total, error_feedback=False, rounding="stratified", subtract_rounding=False)
+        if total is None:
+            config = config.model_copy(update={"down_bits": None})
+        resolved = config.resolve(workers, packed_sums=True)
+        error = next(errors(resolved, correlation))
         what = f"{kind}, {'exact' if total is None else 'requantized'} sums"
         target = None if total is None or correlation else RANKS_TARGETS.get((workers, total))
-        met = None if target is None else nmse <= target
-        yield RanksRow(what, workers, f"{resolved.table.bits} + {resolved.sum_bits}", nmse, target, met)
+        met = None if target is None else error <= target
+        yield RanksRow(what, workers, f"{resolved.table.bits} + {resolved.sum_bits}", error, target, met)
+
+
+def ablation_cells() -> list[list[str]]:
+    """A heading, then a part in each line: NMSE x 1e-3 and bits up + down."""
+    cells = [["", *(f"{kind}, {workers} ranks" for kind, workers in ABLATION)]]
+    for what, schemes in ablation():
+        figures = [
+            f"{nmse(scheme, *case) * 1e3:.2f} ({scheme.resolved.table.bits} + {scheme.resolved.sum_bits})"
+            for scheme, case in zip(schemes, ABLATION, strict=True)
+        ]
+        cells.append([what, *figures])
+    return cells
+
+
+def alternatives_cells(own: list[Errors], others: list[Errors]) -> dict[str, list[list[str]]]:
+    """Tables of THC's errors and of those of others over them, with headings; a cell has one for each of WORKERS."""
+    ranks = ", ".join(map(str, WORKERS))
+    first = [[f"NMSE x 1e-3 of {ranks} ranks", "bits", *KINDS]]
+    for row in own:
+        figures = (" ".join(f"{error * 1e3:.3g}" for error in row.nmse[kind]) for kind in KINDS)
+        first.append([row.what, f"{row.bits_up + row.bits_down:.2f}", *figures])
+    second = [[f"error / THC's of {ranks} ranks", "bits up + down", "unbiased", "total_bits", *KINDS]]
+    for row in others:
+        thc = next(line for line in own if line.total == row.total)
+        ratios = (" ".join(ratio(*pair) for pair in zip(row.nmse[kind], thc.nmse[kind], strict=True)) for kind in KINDS)
+        unbiased = "yes" if row.unbiased else "no"
+        second.append([row.what, f"{row.bits_up:.2f} + {row.bits_down:.2f}", unbiased, str(row.total), *ratios])
+    return {"thc": first, "alternatives": second}
+
+
+def ratio(theirs: float, thc: float) -> str:
+    """How many times as much another scheme errs; bold where it errs less."""
+    if theirs < thc:
+        return f"**{theirs / thc:.2f}**"
+    return f"{theirs / thc:.{1 if theirs < 10 * thc else 0}f}"
+
+
+def show(title: str, cells: list[list[str]]) -> None:
+    """Print a table whose first line is its heading."""
+    table = Table(*cells[0], title=title)
+    for line in cells[1:]:
+        table.add_row(*line)
+    Console(width=180).print(table)
 
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     cases = [*((4, workers, 0.0) for workers in (2, 4, 8, 17)), (4, 4, 0.9), (4, 8, 0.9)]
     cases += [(bits, 8, 0.0) for bits in (1, 2, 3, 8)]
     rows = [row for case in cases for row in compare(*case)]
-    table = Table(
-        "what",
-        "workers",
-        "independent",
-        "stratified",
-        "ratio",
-        "target",
-        "met",
-        "subtracted",
-        "gain",
-        title="NMSE of the average",
-    )
+    words = {True: "yes", False: "NO", None: ""}
+    cells = [["what", "workers", "independent", "stratified", "ratio", "target", "met", "subtracted", "gain"]]
     for row in rows:
-        target, met = "" if row.target is None else f">= {row.target}", {True: "yes", False: "NO", None: ""}[row.met]
-        cells = (f"{row.independent:.4e}", f"{row.stratified:.4e}", f"{row.ratio:.2f}")
-        table.add_row(row.what, str(row.workers), *cells, target, met, f"{row.subtracted:.4e}", f"{row.gain:.2f}")
-    Console(width=140).print(table)
-    ranks = [row for workers in (2, 4, 8, 17, 32) for row in among_ranks(workers)]
+        target = "" if row.target is None else f">= {row.target}"
+        figures = (f"{row.independent:.4e}", f"{row.stratified:.4e}", f"{row.ratio:.2f}", target, words[row.met])
+        cells.append([row.what, str(row.workers), *figures, f"{row.subtracted:.4e}", f"{row.gain:.2f}"])
+    show("NMSE of the average", cells)
+    ranks = [row for workers in WORKERS for row in among_ranks(workers)]
     ranks += [row for workers in (4, 8) for row in among_ranks(workers, 0.9)]
-    table = Table("what", "ranks", "bits", "NMSE", "target", "met", title="NMSE of the average among ranks, first step")
+    cells = [["what", "ranks", "bits", "NMSE", "target", "met"]]
     for line in ranks:
-        target, met = "" if line.target is None else f"<= {line.target}", {True: "yes", False: "NO", None: ""}[line.met]
-        table.add_row(line.what, str(line.workers), line.bits, f"{line.nmse:.4e}", target, met)
-    Console(width=140).print(table)
+        target = "" if line.target is None else f"<= {line.target}"
+        cells.append([line.what, str(line.workers), line.bits, f"{line.nmse:.4e}", target, words[line.met]])
+    show("NMSE of the average among ranks, first step", cells)
+    parts = ablation_cells()
+    show("NMSE x 1e-3 (bits up + down), first step", parts)
+    own, others = list(thc_errors()), list(alternative_errors())
+    tables = alternatives_cells(own, others)
+    for title, cells in tables.items():
+        show(title, cells)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         result = {"rows": [asdict(row) for row in rows], "ranks": [asdict(row) for row in ranks]}
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        measured = {"errors": [asdict(row) for row in (*own, *others)], "ablation": parts, "tables": tables}
+        args.json.write_text(json.dumps(result | measured, indent=1) + "\n")
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     main()

@@ -202,6 +202,15 @@ def test_pairs():
     assert pair[11].expected_error() < resolved_for(4).expected_error() / 2.5  # 4 + 7 bits
 
 
+@pytest.mark.parametrize("workers", [2, 4, 8, 17, 32, 1024])
+@pytest.mark.parametrize("error_feedback", [True, False])
+def test_the_wider_codes_go_down_if_any(workers, error_feedback):
+    """The owner's error is not averaged."""
+    for total, pair in {11: (5, 6), 12: (6, 6), 13: (6, 7)}.items():
+        resolved = resolved_for(workers, total_bits=total, error_feedback=error_feedback)
+        assert (resolved.table.bits, resolved.sum_bits) == pair
+
+
 def test_a_pair_that_cannot_be_leaves_the_others():
     """6-bit codes of 100 ranks do not fit 8-bit sums: 4 bits do."""
     resolved = resolved_for(100, total_bits=12, value_bits=8)
