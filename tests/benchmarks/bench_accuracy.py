@@ -84,7 +84,7 @@ def compare(bits: int, workers: int, correlation: float = 0.0) -> list[Row]:
     """The first step, when nothing is left over yet, and the mean of those with a residual."""
 
     def figures(rounding: RoundingMode, subtract: bool = False) -> tuple[float, float]:
-        config = ThcConfig(bits=bits, rounding=rounding, subtract_rounding=subtract)
+        config = ThcConfig(bits=bits, rounding=rounding, subtract_rounding=subtract, error_feedback=True)
         all_steps = list(errors(config, workers, correlation))
         return all_steps[0], float(np.mean(all_steps[SETTLED:]))
 
