@@ -21,7 +21,7 @@ WORKERS, COORDINATES = 4, 5000
 
 
 def test_with_feedback_nothing_of_exact_sums_is_lost() -> None:
-    averager = RanksAverager(ThcConfig(bits=2).resolve(WORKERS, packed_sums=True), COORDINATES)
+    averager = RanksAverager(ThcConfig(bits=2, error_feedback=True).resolve(WORKERS, packed_sums=True), COORDINATES)
     gradients = torch.randn(3, WORKERS, COORDINATES, generator=torch.Generator().manual_seed(1))
     total = sum(averager.average(of_step) for of_step in gradients)
     residuals = [partition.residual for partition in averager.partitions if partition.residual is not None]

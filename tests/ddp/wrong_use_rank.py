@@ -36,13 +36,14 @@ def backward(ddp: nn.Module) -> torch.Tensor:
 def the_same() -> dict[str, Any]:
     """Keywords, a config, and state and hook by hand are three ways to the same bits; a compiled model is one more."""
     policy = CompressionPolicy(bypass_elements=0)
+    config = ThcConfig(bits=2, error_feedback=True)
     by_keyword, by_config, by_hand = model(), model(), model()
     compiled = torch.compile(model(), backend="eager")
     states = [
-        compress(by_keyword, bits=2, policy=policy),
-        compress(by_config, ThcConfig(bits=2), policy=policy),
-        ThcState(by_hand.process_group, ThcConfig(bits=2), policy=policy, model=by_hand),
-        compress(compiled, bits=2, policy=policy),
+        compress(by_keyword, bits=2, error_feedback=True, policy=policy),
+        compress(by_config, config, policy=policy),
+        ThcState(by_hand.process_group, config, policy=policy, model=by_hand),
+        compress(compiled, bits=2, error_feedback=True, policy=policy),
     ]
     by_hand.register_comm_hook(states[2], thc_hook)
     gradients = [backward(ddp) for ddp in (by_keyword, by_config, by_hand, compiled)]

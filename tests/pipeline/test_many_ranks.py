@@ -18,7 +18,7 @@ RANKS = 66
 HERE = Path(__file__).parent
 CASES: list[dict[str, Any]] = [
     {"name": "default", "thc": {}, "sizes": [[30_000, 12, 2000], [1500]]},
-    {"name": "device engine", "thc": {}, "sizes": [[20_000, 30]], "device": True},
+    {"name": "device engine", "thc": {"error_feedback": True}, "sizes": [[20_000, 30]], "device": True},
     {"name": "sums of 8 bits, not packed", "thc": {"bits": 2, "granularity": 3}, "sizes": [[10_000]]},
     {"name": "sums of 15 bits", "thc": {"bits": 8, "rounding": "independent"}, "sizes": [[10_000]]},
 ]
@@ -34,7 +34,7 @@ def test_the_collective_engine_averages(tmp_path: Path) -> None:
 
 def test_the_reduce_scatter_averages_rows_and_servers_are_refused(tmp_path: Path) -> None:
     """The second step has the residuals of the first. No server is asked: none is there."""
-    columns, thc = 700, {"rotation_block": 256, "partition_bytes": 1 << 17}
+    columns, thc = 700, {"rotation_block": 256, "partition_bytes": 1 << 17, "error_feedback": True}
     settings = {"columns": columns, "steps": 2, "thc": thc}
     reports = run_ranks(HERE / "reduce_scatter_rank.py", RANKS, tmp_path, settings=settings, timeout_s=500)
     oracle = ReduceScatterOracle("matrix", ["w"], [], RANKS, ThcConfig(**thc))

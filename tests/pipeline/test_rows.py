@@ -32,7 +32,7 @@ def engine() -> Iterator[FlatEngine]:
         group = dist.group.WORLD
         assert group is not None
         policy = CompressionPolicy(bypass_elements=0)
-        alone = row_engine(group, ThcConfig(bits=4), policy, torch.device("cpu"))
+        alone = row_engine(group, ThcConfig(bits=4, error_feedback=True), policy, torch.device("cpu"))
         yield alone
         alone.close()
     finally:
