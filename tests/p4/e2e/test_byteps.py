@@ -66,7 +66,7 @@ def digests_in(output: str) -> list[str]:
 def train(folder: Path, changes: Mapping[str, str], example: Path = EXAMPLE) -> list[str]:
     """What the workers of an example print, when it is changed and trains with known gradients."""
     has_settings = "[job.thc]" in example.read_text(encoding="utf-8")
-    settings = [f"{name} = {value}" for name, value in CONFIG.model_dump(exclude_unset=True).items()]
+    settings = [f"{name} = {json.dumps(value)}" for name, value in CONFIG.model_dump(exclude_unset=True).items()]
     training = {
         r"command = .*": f"command = {json.dumps(['python3', '-P', str(PROGRAM), str(STEPS)])}",
         r"results = true": "results = false",
