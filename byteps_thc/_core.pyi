@@ -14,6 +14,8 @@ import numpy.typing as npt
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
+#: float32, or uint16 holding bfloat16 bits, which are rounded to nearest even
+Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
 
@@ -38,7 +40,7 @@ def code_bytes(count: int, bits: int) -> int:
 
 def block_norms(
     gradient: Gradient,
-    residual: F32 | None,
+    residual: Residual | None,
     norms: F32,
     *,
     rotation_block: int,
@@ -48,7 +50,7 @@ def block_norms(
 
 def encode(
     gradient: Gradient,
-    residual: F32 | None,
+    residual: Residual | None,
     max_norms: F32,
     codes: U8,
     *,
@@ -140,7 +142,7 @@ def keep_loss(
     codes: U8,
     scales: U16,
     max_norms: F32,
-    residual: F32,
+    residual: Residual,
     *,
     first: int,
     workers: int,

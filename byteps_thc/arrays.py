@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,11 @@ U16 = npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
 
+#: float32, or uint16 holding bfloat16 bits: what quantization lost
+Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
+#: What residuals are kept in, by the name that NumPy, which has no bfloat16, and ThcConfig.residual_dtype give it.
+ResidualDtype = Literal["float32", "bfloat16"]
+
 #: Makes a flat array of so many zeros of a dtype, in host memory of some kind; np.zeros is one.
 HostZeros = Callable[[int, npt.DTypeLike], npt.NDArray[Any]]
 
@@ -32,6 +37,51 @@ def value_dtype(value_bits: int) -> np.dtype[Any]:
 def everybody(workers: int) -> U8 | U16:
     """Return the contributions of one chunk that all workers are in: uint8[1], or uint16[1] for more than 255."""
     return np.array([workers], np.uint8) if workers < 1 << 8 else np.array([workers], np.uint16)
+
+
+def residual_array_dtype(dtype: ResidualDtype) -> np.dtype[Any]:
+    """Return what NumPy has residuals of that type in."""
+    return np.dtype(np.float32 if dtype == "float32" else np.uint16)
+
+
+def residual_torch_dtype(dtype: ResidualDtype) -> torch.dtype:
+    """Return what tensors have residuals of that type in."""
+    import torch
+
+    return torch.float32 if dtype == "float32" else torch.bfloat16
+
+
+def widened(residual: Residual) -> F32:
+    """Return a residual as float32, exactly: itself where it is."""
+    if residual.dtype == np.float32:
+        return residual  # type: ignore[return-value]
+    wide: F32 = (residual.astype(np.uint32) << 16).view(np.float32)
+    return wide
+
+
+def rounded(values: F32, dtype: ResidualDtype) -> Residual:
+    """Return finite float32 values as residuals of that type: themselves, or to the nearest bfloat16, ties to even."""
+    if dtype == "float32":
+        return values
+    bits = values.view(np.uint32)
+    return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
+
+
+def residual_tensor(residual: Residual) -> torch.Tensor:
+    """Return a residual as a tensor, float32 or bfloat16, of the same memory."""
+    import torch
+
+    tensor = torch.from_numpy(residual)
+    return tensor.view(torch.bfloat16) if residual.dtype == np.uint16 else tensor
+
+
+def residual_of_tensor(tensor: torch.Tensor) -> Residual:
+    """Return a tensor as a residual in host memory, the same memory if it is there; undoes residual_tensor()."""
+    import torch
+
+    tensor = tensor.detach().cpu()
+    array: Residual = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def gradient_view(source: Any, *, bfloat16: bool = False) -> Gradient:

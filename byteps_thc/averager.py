@@ -19,8 +19,10 @@ from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import HostAgreement
+from byteps_thc.pipeline.memory import HostMemory
 from byteps_thc.pipeline.piece import Extent, PieceTools, PlacedPiece, make_pieces
 from byteps_thc.pipeline.piece_rows import PartitionRows
+from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.saved_state import require_sound
 from byteps_thc.pipeline.statistics import CompressionStats, ResidualGuard
 from byteps_thc.pipeline.turns import Passage, run_in_turn
@@ -50,7 +52,10 @@ class GradientAverager:
             ours, theirs = getattr(compressor, setting), getattr(session, setting)
             if ours != theirs:
                 raise ConfigurationError(f"compressor and session must have the same {setting}: {ours} and {theirs}")
-        self._state = EngineState(compressor.worker, compressor.workers, compressor.resolved.settings)
+        residuals = Residuals(HostMemory(compressor.config.residual_dtype))
+        self._state = EngineState(
+            compressor.worker, compressor.workers, compressor.resolved.settings, stores={"residuals": residuals}
+        )
         recorder = self._state.recorder
         self._tools = PieceTools(
             PartitionRows(compressor),
@@ -103,7 +108,8 @@ class GradientAverager:
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint of this worker needs, copied: counters, settings, and residuals by gradient name.
 
-        {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}.
+        {"version", "worker", "workers", "config", "round", "step", "residuals": {name: float32[elements]}}, or
+        uint16[elements], the bits of bfloat16, as ThcConfig.residual_dtype says.
         """
         return self._state.state_dict()
 

@@ -21,7 +21,17 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, U8, U16, Gradient, everybody, gradient_view, value_dtype
+from byteps_thc.arrays import (
+    F32,
+    U8,
+    U16,
+    Gradient,
+    Residual,
+    everybody,
+    gradient_view,
+    residual_array_dtype,
+    value_dtype,
+)
 from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
@@ -54,12 +64,13 @@ class Partition:
 
     norms: float32[B], Euclidean norms of the rotation blocks, to be max-reduced over the workers; valid after measure.
     codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
-    float32[coordinates], what was lost so far, by requantizing, too; None without error feedback. clamped: coordinates beyond the clamp in
-    the last encode. residual_kept: whether that encode wrote the residual.
+    float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far, by
+    requantizing, too; None without error feedback. clamped: coordinates beyond the clamp in the last encode.
+    residual_kept: whether that encode wrote the residual.
     """
 
     def __init__(
-        self, name: str, tensor: int, coordinates: int, padded: int, *, residual: F32 | None, norms: F32, codes: U8
+        self, name: str, tensor: int, coordinates: int, padded: int, *, residual: Residual | None, norms: F32, codes: U8
     ) -> None:
         self.name = name
         self.tensor = tensor
@@ -124,25 +135,26 @@ class Compressor:
         coordinates: int,
         *,
         tensor: int | None = None,
-        residual: F32 | None = None,
+        residual: Residual | None = None,
         norms: F32 | None = None,
         codes: U8 | None = None,
     ) -> Partition:
         """Return a new partition, in arrays of the caller's where they are given.
 
         tensor: 32-bit key of the random signs, the same on all workers and another for each partition; None: made of
-        the name. residual: float32[coordinates], what was lost before; None: zeros. norms: float32[B]. codes: uint8, as
-        long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual without error
-        feedback.
+        the name. residual: like Partition.residual, what was lost before; None: zeros. norms: float32[B]. codes:
+        uint8, as long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual
+        without error feedback.
         """
         blocks, padded = self.sizes(coordinates)
         code_bytes = _core.code_bytes(padded, self.table.bits)
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
+        residual_dtype = residual_array_dtype(self.config.residual_dtype)
         if residual is None and self.resolved.error_feedback:
-            residual = np.zeros(coordinates, np.float32)
+            residual = np.zeros(coordinates, residual_dtype)
         if residual is not None:
-            _check_array("residual", residual, np.float32, coordinates)
+            _check_array("residual", residual, residual_dtype, coordinates)
         norms = np.zeros(blocks, np.float32) if norms is None else norms
         codes = np.zeros(code_bytes, np.uint8) if codes is None else codes
         _check_array("norms", norms, np.float32, blocks)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
 
+from byteps_thc.arrays import ResidualDtype
 from byteps_thc.environment import settings_from_environment
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
@@ -40,6 +41,8 @@ Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
 #: of the code of a requantized sum
 DownBits = Literal[4, 5, 6, 7, 8]
 _DEFAULT_BITS: Bits = 4
+#: Settings that are each worker's own affair: others may have other ones, and so may whoever loads a checkpoint.
+LOCAL_SETTINGS = frozenset({"residual_dtype"})
 _TWO_CHOICES = "total_bits={} chooses bits and down_bits: leave them and uniform_table out, or total_bits"
 
 
@@ -50,6 +53,7 @@ class SettingsBesideTable(TypedDict, total=False):
     down_bits: DownBits | Literal["auto"] | None
     rotation_block: int
     error_feedback: bool | Literal["auto"]
+    residual_dtype: ResidualDtype
     seed: int
     partition_bytes: int
     codes_per_packet: int | Literal["auto"]
@@ -96,6 +100,9 @@ class ThcConfig(Settings):
     """add what was lost by quantization to the next gradient of the same name; without it, averages are divided by what
     clamping leaves of them, so that none is lost (ResolvedConfig.decode_threshold); auto: as trainings say
     (docs/benchmarks.md), which is off, with all bits and on all routes"""
+    residual_dtype: ResidualDtype = "float32"
+    """what was lost is kept in, where there is error feedback: 4 bytes a parameter, or 2, rounded to nearest even.
+    One of LOCAL_SETTINGS: checkpoints with residuals of either type are loaded"""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
     rounding: RoundingMode = "stratified"
@@ -278,7 +285,7 @@ class ResolvedConfig:
         """The config as plain values, with the bits that were chosen: what a checkpoint has of it."""
         down_bits = None if self.down is None else self.down.bits
         chosen = {"bits": self.table.bits, "down_bits": down_bits, "error_feedback": self.error_feedback}
-        return self.config.model_dump(exclude={"total_bits"}) | chosen
+        return self.config.model_dump(exclude={"total_bits", *LOCAL_SETTINGS}) | chosen
 
     def expected_error(self) -> float:
         """Return the criterion of tables/selection.py."""

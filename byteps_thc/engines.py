@@ -11,7 +11,7 @@ import torch.distributed as dist
 from byteps_thc.baselines import BaselineConfig, baseline_engine
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
-from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc.config import LOCAL_SETTINGS, ThcConfig, ThcSettings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import collective_engine, network_engine, row_engine
@@ -95,7 +95,8 @@ def make_hierarchical_engine(
     network: shard s of a node, from 0, has the job network.job + s of its own.
     """
     settings: dict[str, Any] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
-    settings |= {"scheme": type(config).__name__} | config.model_dump() | {"network": network is not None}
+    settings |= {"scheme": type(config).__name__, "network": network is not None}
+    settings |= config.model_dump(exclude={*LOCAL_SETTINGS})
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())
         gradients_on = torch.device("cpu")  # whose shards are exchanged in host memory

@@ -4,7 +4,7 @@ Every rank's residuals are its own, but torch.distributed.checkpoint (DCP) takes
 one another and saves only one. So the rank is in the names. Rank 3 saves, for `"thc": checkpointable(state)`,
 
     thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor below
-    thc.rank3.residuals.layer1.weight    float32[elements of the parameter]
+    thc.rank3.residuals.layer1.weight    [elements of the parameter], float32 or bfloat16 as it was kept
 
 and a state that is not of all ranks has its scope in front of that, such as thc.shard0of2.rank1.header.
 """
@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from byteps_thc.arrays import ResidualDtype, residual_tensor
 from byteps_thc.errors import CheckpointError, ConfigurationError
 from byteps_thc.pipeline.saved_state import unsealed
 
@@ -45,10 +46,21 @@ class CompressionState(Protocol):
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A tensor of a checkpoint: its elements, and the CRC-32 of its bytes."""
+    """A tensor of a checkpoint: its elements, the CRC-32 of its bytes, and what its elements are."""
 
     elements: int
     crc32: int
+    dtype: ResidualDtype = "float32"
+
+    def fields(self) -> dict[str, Any]:
+        """Return it for JSON; without what earlier versions do not know, where they can read the tensor."""
+        return {name: value for name, value in asdict(self).items() if (name, value) != ("dtype", "float32")}
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> SavedTensor:
+        """Return that of a tensor."""
+        dtype: ResidualDtype = "bfloat16" if tensor.dtype == torch.bfloat16 else "float32"
+        return cls(tensor.numel(), checksum(tensor), dtype)
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,8 @@ class Header:
 
     def to_json(self) -> str:
         """Return the entry's value."""
-        return json.dumps({"format": _FORMAT} | asdict(self))
+        tensors = {kind: {name: saved.fields() for name, saved in by.items()} for kind, by in self.tensors.items()}
+        return json.dumps({"format": _FORMAT, "values": self.values, "tensors": tensors})
 
     @classmethod
     def from_json(cls, text: object, entry: str) -> Header:
@@ -100,7 +113,7 @@ def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
 def _as_tensors(value: Any) -> Any:
     """Return a mapping of arrays, as GradientAverager's state has, as tensors; anything else as it is."""
     if isinstance(value, Mapping) and value and all(isinstance(array, np.ndarray) for array in value.values()):
-        return {name: torch.from_numpy(array) for name, array in value.items()}
+        return {name: residual_tensor(array) for name, array in value.items()}
     return value
 
 
@@ -125,8 +138,7 @@ def to_entries(state: Mapping[str, Any]) -> dict[str, Any]:
     header = Header(
         values={key: value for key, value in state.items() if key not in kinds},
         tensors={
-            kind: {name: SavedTensor(tensor.numel(), checksum(tensor)) for name, tensor in by_name.items()}
-            for kind, by_name in kinds.items()
+            kind: {name: SavedTensor.of(tensor) for name, tensor in by_name.items()} for kind, by_name in kinds.items()
         },
     )
     prefix = rank_prefix(state)

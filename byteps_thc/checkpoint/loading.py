@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as load_entries
 from torch.distributed.checkpoint.storage import StorageReader
 
+from byteps_thc.arrays import residual_torch_dtype
 from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state
 from byteps_thc.checkpoint.rescale import Share, shares
 from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
@@ -46,8 +47,9 @@ def load(
     process_group: the ranks that load, default all ranks; CUDA groups need torch.cuda.set_device().
 
     The same number of ranks goes on bit-exactly. Another number gets the residuals redistributed (rescale.py), so that
-    their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients. A
-    parameter without a saved residual starts with none.
+    their mean, the pending update, stays. Settings may differ from the saved ones: residuals are plain gradients, and
+    are converted where they are kept in another type (ThcConfig.residual_dtype). A parameter without a saved residual
+    starts with none.
 
     Load only what you trust: torch unpickles the folder's metadata, so who can write to it runs code here, as with any
     torch.distributed.checkpoint.load() of the folder.
@@ -99,7 +101,7 @@ class _SavedStates:
         return Header.from_json(self._read({entry: ""})[entry], entry)
 
     def tensors(self, state: Mapping[str, Any], worker: int, header: Header, kind: str) -> dict[str, Tensor]:
-        """Return that worker's tensors of one kind ("residuals") by parameter name, their checksums verified."""
+        """Return that worker's tensors of one kind ("residuals") by parameter name as float32, checksums verified."""
         saved = header.tensors.get(kind, {})
         prefix = f"{self._key}.{rank_prefix(state, worker)}{kind}."
         templates = {}
@@ -109,14 +111,14 @@ class _SavedStates:
                 raise CheckpointError(
                     f"{self._name} is damaged: {prefix + name} has size {stored}, not {tensor.elements}"
                 )
-            templates[prefix + name] = torch.empty(tensor.elements)
+            templates[prefix + name] = torch.empty(tensor.elements, dtype=residual_torch_dtype(tensor.dtype))
         read = self._read(templates)
         for name, tensor in saved.items():
             if checksum(read[prefix + name]) != tensor.crc32:
                 raise CheckpointError(
                     f"{self._name} is damaged: {prefix + name} has another checksum than it was saved with"
                 )
-        return {name: read[prefix + name] for name in saved}
+        return {name: read[prefix + name].float() for name in saved}
 
     def _read(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Read entries, tensors in place. Every rank reads for itself: the ranks' entries differ."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from byteps_thc.arrays import residual_torch_dtype
 from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state, to_entries
 from byteps_thc.errors import CheckpointError
 from byteps_thc.pipeline.saved_state import sealed
@@ -39,6 +40,11 @@ class Checkpointable:
         kinds: dict[str, dict[str, Any]] = {kind: {} for kind in header.tensors}
         for (kind, name), entry in names.items():
             saved, loaded = header.tensors[kind][name], entries[entry]
+            if loaded.dtype != residual_torch_dtype(saved.dtype):  # DCP has converted it, and no checksum fits
+                raise CheckpointError(
+                    f"{entry} was saved as {saved.dtype}, and this state has another residual_dtype: dcp.load cannot "
+                    "tell whether it is damaged; use byteps_thc.checkpoint.load(state, checkpoint), or the same setting"
+                )
             if loaded.numel() != saved.elements or checksum(loaded) != saved.crc32:
                 raise CheckpointError(f"{entry} is damaged: another size or checksum than when it was saved")
             kinds[kind][name] = loaded

@@ -49,7 +49,7 @@ class FsdpCompression:
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state, copied: counters, settings, and residuals by parameter name.
 
-        Residuals are 1-D float32 in the parameters' own order, whatever the number of shards.
+        Residuals are 1-D, in the parameters' own order, whatever the number of shards.
         """
         self._steps.scaling.undo_skipped_step()
         state = self._engine.state_dict() | {"loss_scale": self._steps.scaling.scale}

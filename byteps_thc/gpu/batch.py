@@ -28,7 +28,7 @@ class DeviceBatch:
     """Partitions that follow each other in a buffer; GpuCompressor.batch makes it. P partitions, B rotation blocks.
 
     coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: each as
-    GpuCompressor.sizes() says. code_bytes: of their codes. residual: float32[coordinates], None without error
+    GpuCompressor.sizes() says. code_bytes: of their codes. residual: [coordinates], None without error
     feedback. norms, max_norms: float32[B]. keep: int32[P], whether encode() wrote the residual of a partition.
     clamped: int64[P], coordinates beyond the clamp. energy: float64[P], squared norms.
     """
@@ -40,7 +40,7 @@ class DeviceBatch:
         self.sizes = [span.stop - span.start for _, span in named]
         self.coordinates = sum(self.sizes)
         if residual is not None:
-            self._require("residual", residual, (torch.float32,), self.coordinates)
+            self._require("residual", residual, (compressor.residual_dtype,), self.coordinates)
         counts, padded = zip(*(compressor.sizes(size) for size in self.sizes), strict=True)
         self.padded = sum(padded)
         self.norms = torch.zeros(sum(counts), device=device)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.arrays import everybody
+from byteps_thc.arrays import everybody, residual_torch_dtype
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -58,6 +58,7 @@ class GpuCompressor:
         self.device = torch.device(device)
         if self.device.type == "cpu" and not INTERPRETED:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
+        self.residual_dtype = residual_torch_dtype(self.config.residual_dtype)
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.decode_threshold = float(np.float32(self.resolved.decode_threshold))
         down = self.resolved.down
@@ -87,13 +88,14 @@ class GpuCompressor:
         """Return the partitions of a buffer, which go through rounds together.
 
         named: name and place of each; they follow each other from 0 on, and all but the last have a multiple of 64
-        coordinates. A name is that of the same partition on all workers. residual: float32, of all of them, what was
-        lost before, read and written in place; None: zeros, where there is error feedback.
+        coordinates. A name is that of the same partition on all workers. residual: float32 or bfloat16 as
+        ThcConfig.residual_dtype says, of all of them, what was lost before, read and written in place; None: zeros,
+        where there is error feedback.
         """
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
         if residual is None and self.resolved.error_feedback:
-            residual = torch.zeros(named[-1][1].stop, device=self.device)
+            residual = torch.zeros(named[-1][1].stop, dtype=self.residual_dtype, device=self.device)
         return DeviceBatch(self, named, residual)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from byteps_thc.gpu.frontend import (
     L,
     arange,
+    cast,
     choose,
     constexpr,
     conv,
@@ -160,7 +161,8 @@ def encode_kernel(
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
 
-    KNOWN: what is `known`, float32[2, 16] of KnownErrors.own, is not kept: decode_kernel takes it back.
+    residual: float32 or bfloat16. KNOWN: what is `known`, float32[2, 16] of KnownErrors.own, is not kept: decode_kernel
+    takes it back.
 
     ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. clamped: int64, counts coordinates
     beyond the clamp. Tile `first_tile` + program; TAIL: what is behind the last full tile. coordinates: of the
@@ -210,4 +212,5 @@ def encode_kernel(
         e = hadamard(L.reshape(L.join(even, odd), [T]), rest, LOG, T, TAIL)
         e = conv(L.reshape(e, [T // 32, 32]), rows(T, LAST, 32))
         e = conv(L.reshape(flip(e, words, T, LAST), [T]), flat(T, LAST))
+        e = cast(e, residual.dtype.element_ty)
         L.store(residual + first + i, e, inside & (i < kept) if TAIL else i < kept)

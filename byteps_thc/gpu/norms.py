@@ -16,11 +16,11 @@ def load_carried(gradient, residual, inside, ADD: constexpr, TAIL: constexpr):
     if TAIL:
         x = L.load(gradient, inside, 0.0).to(L.float32)
         if ADD:
-            x += L.load(residual, inside, 0.0)
+            x += L.load(residual, inside, 0.0).to(L.float32)
     else:
         x = L.load(gradient).to(L.float32)
         if ADD:
-            x += L.load(residual)
+            x += L.load(residual).to(L.float32)
     return x
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from byteps_thc.compressor import SCALE_GROUP
 from byteps_thc.gpu.encode import quantize_pairs, quarters, store_codes, whole
-from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
+from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
 from byteps_thc.gpu.layouts import flat, last_part, of_rows, rows, spread, streamed, warps
 from byteps_thc.gpu.packing import below, load_number, load_rows
 from byteps_thc.gpu.random_bits import flip, key_word, rounding_words, sign_words
@@ -122,7 +122,7 @@ def keep_loss_kernel(
     x = conv(L.reshape(flip(x, sign_words(key, first, T, warps(T)), T, LAST), [T]), flat(T, LAST))
     kept = (j < L.load(keep) * T) & (j < coordinates - first)
     at = residual + first + j
-    L.store(at, L.load(at, kept, 0.0) + x, kept)
+    L.store(at, cast(L.load(at, kept, 0.0).to(L.float32) + x, residual.dtype.element_ty), kept)
 
 
 @jit

@@ -94,7 +94,7 @@ def check_gradient(gradient: Tensor, residual: Tensor | None, rotation_block: in
     """InputError unless they are what block_norms() says."""
     require_tensor("gradient", gradient, GRADIENTS)
     if residual is not None:
-        require_tensor("residual", residual, [torch.float32], gradient.numel())
+        require_tensor("residual", residual, [torch.float32, torch.bfloat16], gradient.numel())
     check_rotation_block(rotation_block)
 
 

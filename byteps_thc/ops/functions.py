@@ -13,8 +13,9 @@ from byteps_thc.ops import operators  # noqa: F401  # which registers them
 def block_norms(gradient: Tensor, residual: Tensor | None, rotation_block: int) -> Tensor:
     """Return float32[B], the Euclidean norms of the rotation blocks of gradient + residual.
 
-    gradient: float32, float16 or bfloat16[n], contiguous. residual: float32[n]; None: zeros. rotation_block: a power of
-    two. All workers encode with the maximum of theirs, compared as integers (norms.view(torch.int32)): NaN wins.
+    gradient: float32, float16 or bfloat16[n], contiguous. residual: float32 or bfloat16[n]; None: zeros.
+    rotation_block: a power of two. All workers encode with the maximum of theirs, compared as integers
+    (norms.view(torch.int32)): NaN wins.
     """
     norms: Tensor = torch.ops.byteps_thc.block_norms(gradient, residual, rotation_block)
     return norms
@@ -32,9 +33,10 @@ def encode(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotate, clamp, quantize and pack gradient + residual. Return (codes, kept, clamped).
 
-    residual: becomes what is lost, unless a norm is not finite or above 2^96: then it stays as it was, and `kept`,
-    int32[1], is 0, else 1. None: nothing is carried. norms: of block_norms; max_norms: float32[B], over the workers.
-    codes: uint8[P * b / 8]. clamped: int64[1], coordinates beyond the clamp, of `threshold` norms. See block_norms.
+    residual: becomes what is lost (bfloat16: rounded to nearest even), unless a norm is not finite or above 2^96: then
+    it stays as it was, and `kept`, int32[1], is 0, else 1. None: nothing is carried. norms: of block_norms; max_norms:
+    float32[B], over the workers. codes: uint8[P * b / 8]. clamped: int64[1], coordinates beyond the clamp, of
+    `threshold` norms. See block_norms.
     """
     codes, kept, clamped = torch.ops.byteps_thc.encode(
         gradient, residual, norms, max_norms, table, key, threshold, rotation_block

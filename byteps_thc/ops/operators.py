@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import everybody, gradient_view, require_tensor
+from byteps_thc.arrays import everybody, gradient_view, require_tensor, residual_of_tensor
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.errors import InputError
 from byteps_thc.ops.arguments import (
@@ -271,7 +271,7 @@ class Decode(Operator):
 
 
 def _flat(residual: Tensor | None) -> Any:
-    return None if residual is None else residual.numpy().reshape(-1)
+    return None if residual is None else residual_of_tensor(residual).reshape(-1)
 
 
 def _values(table: list[Tensor]) -> Any:

@@ -59,7 +59,7 @@ class Engine(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank's checkpoint needs, copied; call it between steps.
 
-        {"version", "worker", "workers", "config", "round", "step", "residuals": {parameter name: 1-D float32 tensor}}.
+        {"version", "worker", "workers", "config", "round", "step", "residuals": {parameter name: 1-D tensor}}.
         """
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from byteps_thc.arrays import F32
+from byteps_thc.arrays import Residual
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.residuals import Residuals
 from byteps_thc.pipeline.rollback import Rollback
@@ -22,8 +22,8 @@ class EngineState:
     """Counters, residuals and figures of one worker. Only the recorder and rollback.request() are for several threads.
 
     worker, workers, config: whose state it is; config: plain values. wrap: what becomes of arrays in state_dict(), such
-    as torch.from_numpy. stores: what is kept for each parameter, by the name that it has in a checkpoint. recorder,
-    rollback: for engines that share them.
+    as arrays.residual_tensor. stores: what is kept for each parameter, by the name that it has in a checkpoint.
+    recorder, rollback: for engines that share them.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class EngineState:
         workers: int,
         config: Mapping[str, Any],
         *,
-        wrap: Callable[[F32], Any] = lambda array: array,
+        wrap: Callable[[Residual], Any] = lambda array: array,
         stores: dict[str, Residuals[Any]] | None = None,
         recorder: StatsRecorder | None = None,
         rollback: Rollback[Any] | None = None,

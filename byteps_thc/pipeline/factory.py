@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from byteps_thc.compressor import Compressor
-from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.config import LOCAL_SETTINGS, ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.agreement import SAME_ROWS, Questions, RankAgreement
 from byteps_thc.pipeline.device.choice import device_of
@@ -101,9 +101,9 @@ def _agreed_device(
         refusal = error  # the other ranks, which wait for this one, get it too
     # To servers it is all the same where codes come from.
     kernels = "any" if network is not None else "host" if device is None else "device"
-    settings = {"engine": engine, "kernels": str(refusal) if refusal else kernels}
+    settings = policy.shared_settings() | {"engine": engine, "kernels": str(refusal) if refusal else kernels}
     shared = {} if network is None else network.shared_settings(workers)
-    require_same_settings(communicator, workers, config.model_dump() | policy.shared_settings() | shared | settings)
+    require_same_settings(communicator, workers, config.model_dump(exclude={*LOCAL_SETTINGS}) | shared | settings)
     if refusal is not None:
         raise refusal
     return device

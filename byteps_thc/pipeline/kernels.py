@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from byteps_thc.arrays import HostZeros
+from byteps_thc.arrays import HostZeros, residual_tensor
 from byteps_thc.compressor import Compressor
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline.device.memory import DeviceMemory
 from byteps_thc.pipeline.device.staged_compressor import StagedCompressor
 from byteps_thc.pipeline.device.stream import SideStream
-from byteps_thc.pipeline.memory import HOST, Memory
+from byteps_thc.pipeline.memory import HostMemory, Memory
 from byteps_thc.pipeline.piece_rows import PartitionCompressor
 from byteps_thc.pipeline.pinned import pinned_zeros
 from byteps_thc.pipeline.staging import StagedSum, Staging, make_device_staging, make_staging
@@ -47,18 +47,19 @@ class Kernels:
 
     def staging(self, gradient: Tensor, recorder: TrafficRecorder) -> Staging | None:
         """Return what brings gradients like this one to the kernels; None: they are there. recorder: counts copies."""
-        if self.memory is HOST:
+        if isinstance(self.memory, HostMemory):
             return make_staging(gradient, recorder)
         return make_device_staging(gradient, self.stream, recorder)
 
     def sum_here(self, exact: ExactSum, recorder: TrafficRecorder) -> ExactSum:
         """Return a sum of float32 tensors where the kernels work, made of one of host tensors."""
-        return exact if self.memory is HOST else StagedSum(exact, recorder)
+        return exact if isinstance(self.memory, HostMemory) else StagedSum(exact, recorder)
 
 
 def host_kernels(compressor: Compressor) -> Kernels:
     """Return those of csrc/."""
-    return Kernels(compressor, _CPU, SideStream(_CPU), HOST, torch.from_numpy)
+    memory = HostMemory(compressor.config.residual_dtype)
+    return Kernels(compressor, _CPU, SideStream(_CPU), memory, residual_tensor)
 
 
 def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kernels:
@@ -66,7 +67,8 @@ def device_kernels(compressor: GpuCompressor, recorder: TrafficRecorder) -> Kern
     device = compressor.device
     stream = SideStream(device)
     staged = StagedCompressor(compressor, stream, recorder)
-    return Kernels(staged, device, stream, DeviceMemory(device), _same)
+    memory = DeviceMemory(device, compressor.config.residual_dtype)
+    return Kernels(staged, device, stream, memory, _same)
 
 
 def open_kernels(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from typing_extensions import TypeVar, override
 
-from byteps_thc.arrays import F32
+from byteps_thc.arrays import Residual, ResidualDtype, residual_array_dtype, rounded, widened
 
-#: float32 arrays: NumPy's, or tensors
-ArrayT = TypeVar("ArrayT", default=F32, bound=Any)
+#: float32 or bfloat16 arrays: NumPy's, or tensors
+ArrayT = TypeVar("ArrayT", default=Residual, bound=Any)
+#: Elements that are looked at together, so that what they are widened to stays in the cache.
+_CHUNK = 1 << 15
 
 
 class Memory(Protocol[ArrayT]):
-    """What of arrays is not the same for NumPy and torch; arrays are float32, contiguous, 1-D but for like()."""
+    """What of arrays is not the same for NumPy and torch; arrays are contiguous, 1-D but for like().
+
+    Here is what they are kept in, which the kernels take from the arrays themselves.
+    """
 
     def zeros(self, size: int) -> ArrayT:
         """Return a new array of zeros."""
@@ -35,48 +40,58 @@ class Memory(Protocol[ArrayT]):
     def energy(self, array: ArrayT) -> float:
         """Return the squared Euclidean norm."""
 
-    def to_host(self, parts: Sequence[ArrayT]) -> F32:
+    def to_host(self, parts: Sequence[ArrayT]) -> Residual:
         """Return their concatenation as a new array in host memory."""
 
-    def from_host(self, array: F32) -> ArrayT:
-        """Return an array of the caller's own; it may be the same memory."""
+    def from_host(self, array: Residual) -> ArrayT:
+        """Return one of either type as an array of the caller's own; it may be the same memory."""
 
 
-class HostMemory(Memory[F32]):
-    """NumPy arrays."""
+class HostMemory(Memory[Residual]):
+    """NumPy arrays; bfloat16 is rounded to nearest even."""
 
-    @override
-    def zeros(self, size: int) -> F32:
-        return np.zeros(size, np.float32)
-
-    @override
-    def like(self, array: F32) -> F32:
-        return np.empty(array.shape, np.float32)
+    def __init__(self, dtype: ResidualDtype = "float32") -> None:
+        self._dtype: ResidualDtype = dtype
 
     @override
-    def concatenate(self, parts: Sequence[F32]) -> F32:
-        return np.concatenate(parts)
+    def zeros(self, size: int) -> Residual:
+        return np.zeros(size, residual_array_dtype(self._dtype))
 
     @override
-    def scale(self, array: F32, factor: float) -> None:
-        array *= np.float32(factor)
+    def like(self, array: Residual) -> Residual:
+        return np.empty_like(array)
 
     @override
-    def address(self, array: F32) -> int:
+    def concatenate(self, parts: Sequence[Residual]) -> Residual:
+        return np.concatenate(parts, dtype=residual_array_dtype(self._dtype))
+
+    @override
+    def scale(self, array: Residual, factor: float) -> None:
+        for chunk in _chunks(array):
+            chunk[:] = rounded(widened(chunk) * np.float32(factor), self._dtype)
+
+    @override
+    def address(self, array: Residual) -> int:
         address: int = array.__array_interface__["data"][0]
         return address
 
     @override
-    def energy(self, array: F32) -> float:
-        return float(np.dot(array, array))
+    def energy(self, array: Residual) -> float:
+        if array.dtype == np.float32:
+            return float(np.dot(array, array))
+        return sum(float(np.dot(wide, wide)) for wide in map(widened, _chunks(array)))
 
     @override
-    def to_host(self, parts: Sequence[F32]) -> F32:
-        return np.concatenate(parts)
+    def to_host(self, parts: Sequence[Residual]) -> Residual:
+        return np.concatenate(parts, dtype=residual_array_dtype(self._dtype))
 
     @override
-    def from_host(self, array: F32) -> F32:
-        return array
+    def from_host(self, array: Residual) -> Residual:
+        return array if array.dtype == residual_array_dtype(self._dtype) else rounded(widened(array), self._dtype)
+
+
+def _chunks(array: Residual) -> Iterator[Residual]:
+    return (array[start : start + _CHUNK] for start in range(0, len(array), _CHUNK))
 
 
 #: Any, so that it can be the default of what is generic.

@@ -135,7 +135,7 @@ class Extent:
 class ThcPiece(Piece):
     """Some columns of a gradient, which travel together: partitions of every row, and their transfer.
 
-    extent: of the gradient. spans: of the partitions. residual: float32[rows, columns] of the gradient, where the
+    extent: of the gradient. spans: of the partitions. residual: [rows, columns] of the gradient, where the
     kernels work; None without error feedback.
     """
 
@@ -219,7 +219,7 @@ class ThcPiece(Piece):
 def make_pieces(tools: PieceTools, extent: Extent, residual: Any | None) -> Iterator[PlacedPiece]:
     """Give the pieces of a gradient, made when asked for: later ones may use the memory of those that are done.
 
-    residual: float32[rows, columns], see ThcPiece.
+    residual: [rows, columns], see ThcPiece.
     """
     spans = extent.spans(tools.rows)
     for group in [spans] if tools.rows.joint else [[span] for span in spans]:

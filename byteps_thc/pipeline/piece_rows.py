@@ -20,8 +20,8 @@ class Row(Protocol):
     """A row of a piece: its partitions go through a round together.
 
     norms: float32[B], of its rotation blocks, there after measure(); max_norms: float32[B], of all workers, to be there
-    before encode(). residual: float32, None without error feedback. All where the kernels work, but for norms that
-    travel through host memory.
+    before encode(). residual: as ThcConfig.residual_dtype says, None without error feedback. All where the kernels
+    work, but for norms that travel through host memory.
     """
 
     norms: Any
@@ -69,7 +69,7 @@ class Rows(Protocol):
     ) -> Sequence[Row]:
         """Return the rows of a piece, one for each of `named`.
 
-        residuals: float32 of each row, read and written in place, or None. transfer: where their codes go.
+        residuals: of each row, read and written in place, or None. transfer: where their codes go.
         codes_per_chunk: see Transport.
         """
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from byteps_thc.arrays import F32
+from byteps_thc.arrays import Residual
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.memory import HOST, ArrayT, Memory
 from byteps_thc.pipeline.saved_state import require_size, residual_array
@@ -27,7 +27,7 @@ class Residuals(Generic[ArrayT]):
     DDP rebuilds its buckets after the first iteration, and a checkpoint may come from other buckets. A parameter may
     have several slices in a buffer (FSDP's shards); its residual is all of them in that order. Not thread-safe.
 
-    memory: where they lie.
+    memory: where they lie, and in what type.
     """
 
     def __init__(self, memory: Memory[ArrayT] = HOST) -> None:
@@ -41,7 +41,7 @@ class Residuals(Generic[ArrayT]):
         return Residuals(self._memory)
 
     def of(self, key: str, size: int, parameters: Sequence[ParameterSlice]) -> ArrayT:
-        """Return the flat residual, float32[size], of a layout, to be read and written in place.
+        """Return the flat residual, [size], of a layout, to be read and written in place.
 
         It stays the same array until all its parameters have moved to other layouts, or load(). ConfigurationError
         when a parameter had another size before.
@@ -69,15 +69,15 @@ class Residuals(Generic[ArrayT]):
         """Return the squared Euclidean norm of all of them together."""
         return sum(self._memory.energy(part) for parts in self._parts.values() for part in parts)
 
-    def state(self) -> dict[str, F32]:
-        """Return copies by parameter name, float32, 1-D."""
+    def state(self) -> dict[str, Residual]:
+        """Return copies by parameter name, 1-D, of the memory's type."""
         return {name: self._memory.to_host(parts) for name, parts in self._parts.items()}
 
     def load(self, state: Mapping[str, Any], kind: str = "residuals") -> None:
         """Replace all residuals by copies of these arrays or tensors; parameters without one begin at zero.
 
-        kind: what errors call them. Raises ConfigurationError when one is not a finite 1-D float32 array or tensor;
-        then nothing has changed.
+        Those of another type than the memory's are converted. kind: what errors call them. Raises ConfigurationError
+        when one is not a finite 1-D array or tensor of float32 or bfloat16; then nothing has changed.
         """
         arrays = {name: residual_array(kind, name, value).copy() for name, value in state.items()}
         parts = {name: [self._memory.from_host(array)] for name, array in arrays.items()}

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from byteps_thc.arrays import F32
+from byteps_thc.arrays import Residual, residual_of_tensor, widened
 from byteps_thc.errors import ConfigurationError
 
 #: of states that are saved now; 1: without checksums
@@ -91,15 +91,16 @@ def require_size(kind: str, name: str, saved: int, size: int) -> None:
         )
 
 
-def residual_array(kind: str, name: object, value: Any) -> F32:
+def residual_array(kind: str, name: object, value: Any) -> Residual:
     """Return what a state has of a parameter as an array, not copied; ConfigurationError when it is none."""
-    array: F32 | None = _array(value)
-    if not isinstance(name, str) or array is None or array.dtype != np.float32 or array.ndim != 1:
-        raise ConfigurationError(f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor; {_AGAIN}")
-    if array.size and not max(float(array.max()), -float(array.min())) <= LARGEST_RESIDUAL:  # NaN neither
-        raise ConfigurationError(
-            f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor of numbers up to 2^96; {_AGAIN}"
-        )
+    array: Residual | None = _array(value)
+    what = f"state is damaged: {kind} of {name!r} is not a finite 1-D float32 tensor, or one of bfloat16"
+    known = isinstance(array, np.ndarray) and array.dtype in (np.float32, np.uint16)
+    if not isinstance(name, str) or array is None or not known or array.ndim != 1:
+        raise ConfigurationError(f"{what}; {_AGAIN}")
+    wide = widened(array)
+    if wide.size and not max(float(wide.max()), -float(wide.min())) <= LARGEST_RESIDUAL:  # NaN neither
+        raise ConfigurationError(f"{what}, of numbers up to 2^96; {_AGAIN}")
     return array
 
 
@@ -132,6 +133,6 @@ def _checksum_of_values(state: Mapping[str, Any]) -> dict[str, int]:
 
 def _array(value: Any) -> Any:
     try:
-        return value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+        return value if isinstance(value, np.ndarray) or not hasattr(value, "detach") else residual_of_tensor(value)
     except (AttributeError, TypeError, RuntimeError, NotImplementedError):  # no tensor, or one without such elements
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
+from byteps_thc.arrays import residual_tensor
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.device.memory import DeviceMemory, DeviceRollback
@@ -101,7 +101,7 @@ def device_engine(
     device, resolved, recorder = compressor.device, compressor.resolved, StatsRecorder()
     stream, rollback, clock = SideStream(device), DeviceRollback(device), WorkClock()
     agreement = DeviceAgreement(resolved, compressor.worker, device, communicator)
-    state = _state(compressor, recorder, rollback, Residuals(DeviceMemory(device)))
+    state = _state(compressor, recorder, rollback, Residuals(DeviceMemory(device, compressor.config.residual_dtype)))
     tools = PieceTools(
         DeviceRows(compressor, packed=not sharded and policy.collective == "shards"),
         ranks_transport(
@@ -136,7 +136,7 @@ def _state(compressor: Any, recorder: StatsRecorder, rollback: Rollback[Any], re
         compressor.worker,
         compressor.workers,
         compressor.resolved.settings,
-        wrap=torch.from_numpy,
+        wrap=residual_tensor,
         stores={"residuals": residuals},
         recorder=recorder,
         rollback=rollback,

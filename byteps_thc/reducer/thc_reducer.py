@@ -67,8 +67,8 @@ class ThcReducer:
     None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one then. log_every: steps
     from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
-    Every all_reduce() is a step of policy and statistics. Residuals, 4 bytes per element, belong to the names. It is a
-    context manager, and not for several threads at a time.
+    Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
+    is a context manager, and not for several threads at a time.
 
     All ranks must make it, in the same order as their other collectives and with the same settings. Raises
     ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when ranks

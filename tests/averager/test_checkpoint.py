@@ -9,6 +9,7 @@ import pytest
 import torch.distributed.checkpoint as dcp
 
 from byteps_thc import CheckpointError, ThcConfig
+from byteps_thc.arrays import widened
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.saved_state import sealed
@@ -72,6 +73,31 @@ def test_other_settings_keep_what_is_owed(make_team, gradients_of, tmp_path: Pat
     np.testing.assert_allclose(np.mean(now, axis=0), np.mean(owed, axis=0), atol=1e-6)
     with pytest.raises(CheckpointError, match="no entry"):
         load(second.averagers[0], tmp_path, key="other")
+
+
+def test_residuals_of_bfloat16(make_team, gradients_of, tmp_path: Path):
+    """Through a server: saved as they are kept, and loaded by workers that keep float32 and by those that do not."""
+    half = SMALL.model_copy(update={"error_feedback": True, "residual_dtype": "bfloat16"})
+    first = make_team(2, half)
+    first.average(gradients_of(2, SIZES, seed=1))
+    saved = [averager.state_dict()["residuals"]["w"] for averager in first.averagers]
+    assert {array.dtype for array in saved} == {np.dtype(np.uint16)}
+    entries = {key: value for a in first.averagers for key, value in checkpointable(a).state_dict().items()}
+    dcp.save({"thc": entries}, checkpoint_id=tmp_path)
+    for config, job in ((half, 2), (half.model_copy(update={"residual_dtype": "float32"}), 3)):
+        second = make_team(2, config, job=job)
+        for averager, array in zip(second.averagers, saved, strict=True):
+            load(averager, tmp_path)
+            np.testing.assert_array_equal(widened(averager.state_dict()["residuals"]["w"]), widened(array))
+    went_on, resumed = (gradients_of(2, SIZES, seed=2) for _ in range(2))
+    first.average(went_on)
+    second = make_team(2, half, job=4)
+    for averager, state in zip(second.averagers, [a.state_dict() for a in first.averagers], strict=True):
+        averager.load_state_dict(state)
+    first.average(resumed)
+    again = gradients_of(2, SIZES, seed=2)
+    second.average(again)
+    np.testing.assert_array_equal(again[0]["w"], resumed[0]["w"])
 
 
 def test_a_residual_of_another_size_stops_before_anything_is_sent(make_team, gradients_of):

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from gradient_study import small_trainings
@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from byteps_thc import ThcConfig
+from byteps_thc.arrays import ResidualDtype
 from byteps_thc.config import ResolvedConfig
 
 WORKERS = 4
@@ -62,11 +63,11 @@ class Run:
     validation: float
 
 
-def config_of(bits: str, error_feedback: bool, seed: int) -> ThcConfig:
+def config_of(bits: str, error_feedback: bool, seed: int, residual_dtype: ResidualDtype) -> ThcConfig:
     """Return the settings that an entry of --bits names."""
     up, _, down = bits.partition("+")
     settings: dict[str, Any] = {"bits": int(up)} | ({"down_bits": int(down)} if down else {})
-    return ThcConfig(error_feedback=error_feedback, seed=seed, **settings)
+    return ThcConfig(error_feedback=error_feedback, residual_dtype=residual_dtype, seed=seed, **settings)
 
 
 def train(small: SmallTraining, resolved: ResolvedConfig | None) -> tuple[float, float]:
@@ -90,7 +91,8 @@ def runs_of(args: argparse.Namespace) -> Iterator[Run]:
                 if bits != "fp32":
                     # The random numbers of THC are of this case alone; --seeds chooses batches and first parameters.
                     thc_seed = zlib.crc32(f"{seed} {bits}".encode())
-                    resolved = config_of(bits, feedback, thc_seed).resolve(WORKERS, packed_sums=True)
+                    config = config_of(bits, feedback, thc_seed, args.residual_dtype)
+                    resolved = config.resolve(WORKERS, packed_sums=True)
                 losses = train(small, resolved)
                 yield Run(args.model, optimizer, bits, feedback, seed, args.steps, *losses)
 
@@ -163,6 +165,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--optimizers", choices=OPTIMIZERS, nargs="+", default=OPTIMIZERS)
     parser.add_argument("--bits", nargs="+", help="of codes, 1 .. 8; 5+6: and of requantized sums")
+    parser.add_argument("--residual-dtype", choices=get_args(ResidualDtype), default="float32")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     args.steps = args.steps or STEPS[args.model]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from byteps_thc import Compressor, ThcConfig
+from byteps_thc.arrays import residual_array_dtype
 from byteps_thc.errors import ConfigurationError, InputError
 
 CONFIGS = [
@@ -12,6 +13,7 @@ CONFIGS = [
     ThcConfig(bits=3, rotation_block=64, error_feedback=True),
     ThcConfig(bits=8, granularity=255, rotation_block=1 << 16, error_feedback=True),
     ThcConfig(error_feedback=False),
+    ThcConfig(error_feedback=True, residual_dtype="bfloat16"),
 ]
 
 
@@ -23,7 +25,8 @@ class Staged:
         blocks, padded = compressor.sizes(coordinates)
         self.rotated, self.norms = np.zeros(padded, np.float32), np.zeros(blocks, np.float32)
         self.codes = np.zeros(core.code_bytes(padded, compressor.config.bits), np.uint8)
-        self.residual = np.zeros(coordinates, np.float32) if compressor.resolved.error_feedback else None
+        kept = residual_array_dtype(compressor.config.residual_dtype)
+        self.residual = np.zeros(coordinates, kept) if compressor.resolved.error_feedback else None
         self.coordinates = coordinates
 
     def encode(self, gradient, key, factor):

@@ -183,7 +183,7 @@ TEST_P(Decode, IsDequantizeThenInverseRotateUpToRounding) {
     std::vector<float> expected(layout.coordinates());
     std::vector<float> decoded(layout.coordinates());
     naive::dequantize(aggregate.view, layout, rotated.data());
-    inverse_rotate(rotated.data(), layout, kKey, expected.data());
+    inverse_rotate(rotated.data(), layout, kKey, {expected.data(), FloatFormat::kFp32});
     decode(aggregate.view, layout, kKey, {decoded.data(), FloatFormat::kFp32});
     for (std::size_t j = 0; j < decoded.size(); ++j) {
       ASSERT_NEAR(decoded[j], expected[j], 1e-5F) << "coordinate " << j;  // of values up to 2.15 * 255 / 30 / 3
@@ -253,8 +253,8 @@ TEST_P(Decode, RoundTripOfFourWorkersIsCloseToTheirAverage) {
   std::vector<std::uint8_t> sums(layout.padded(), 0);
   const std::vector<float> gradient = normal_floats(layout.coordinates());  // the same on all workers
   for (std::uint32_t worker = 0; worker < kWorkers; ++worker) {
-    block_norms({gradient.data(), FloatFormat::kFp32}, nullptr, layout, norms.data());
-    rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data());
+    block_norms({gradient.data(), FloatFormat::kFp32}, {}, layout, norms.data());
+    rotate({gradient.data(), FloatFormat::kFp32}, {}, layout, kKey, rotated.data());
     quantize(rotated.data(), norms.data(), layout, table, {3.0F, kKey, {1 + worker, 0}, false}, codes.data());
     lookup_sum(codes.data(), layout.padded(), table, Accumulate::kAdd, sums.data());
   }

@@ -57,13 +57,13 @@ struct Partition {
     for (float& value : gradient) {
       value = normal(generator);
     }
-    block_norms({gradient.data(), FloatFormat::kFp32}, nullptr, layout, norms.data());
+    block_norms({gradient.data(), FloatFormat::kFp32}, {}, layout, norms.data());
     encode(false);
     add_up(Accumulate::kWrite, sums);
     unpack_codes();
   }
 
-  void rotate_gradient() { rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data()); }
+  void rotate_gradient() { rotate({gradient.data(), FloatFormat::kFp32}, {}, layout, kKey, rotated.data()); }
   void quantize_rotated(bool keep_error) {
     quantize(rotated.data(), norms.data(), layout, table, {kThreshold, kKey, {1, 0x8000}, keep_error}, codes.data());
   }

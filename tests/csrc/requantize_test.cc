@@ -87,9 +87,9 @@ TEST_P(Requantize, ScalesAreRoundedUp) {
 
 /// What becomes of a residual of `coordinates` when the sums from `first` on are those of its owner.
 template <class Sum>
-std::vector<std::uint32_t> run_keep_loss(const Kernels& kernels, std::size_t coordinates, std::size_t rotation_block,
-                                         std::size_t first, std::size_t count, std::uint16_t granularity,
-                                         unsigned bits, std::size_t misalignment) {
+std::vector<std::uint8_t> run_keep_loss(const Kernels& kernels, std::size_t coordinates, std::size_t rotation_block,
+                                        std::size_t first, std::size_t count, std::uint16_t granularity, unsigned bits,
+                                        std::size_t misalignment, FloatFormat kept) {
   const BlockLayout layout(coordinates, rotation_block);
   const std::uint32_t most = 3U * granularity;
   const LookupTable table = bits == 8 ? identity_table(bits) : uneven_table(bits);  // values of a byte
@@ -104,27 +104,30 @@ std::vector<std::uint32_t> run_keep_loss(const Kernels& kernels, std::size_t coo
   for (std::size_t b = 0; b < max_norms.size(); ++b) {
     max_norms[b] = b % 5 == 3 ? std::numeric_limits<float>::infinity() : 1.0F + static_cast<float>(b % 7);
   }
-  Misaligned<float> residual(normal_floats(coordinates), misalignment);
+  Misaligned<std::uint8_t> residual(coordinates * float_bytes(kept), misalignment);
+  naive::from_fp32(normal_floats(coordinates).data(), coordinates, {residual.data(), kept});
   kernels.keep_loss(RequantizedSums{exact, granularity, codes.data(), scales.data(), first}, table, max_norms.data(),
-                    2.5F, layout, kKey, residual.data());
-  return bits_of(residual.values());
+                    2.5F, layout, kKey, Floats{residual.data(), kept});
+  return residual.values();
 }
 
 TEST_P(Requantize, KeptLossEqualsNaive) {
   struct Shard {
     std::size_t coordinates, rotation_block, first, count;
   };
-  for (const Shard& shard : {Shard{64, 64, 0, 64}, Shard{1000, 256, 256, 512}, Shard{1000, 1024, 768, 256},
-                             Shard{20000, 64, 9984, 10048}, Shard{40000, 8192, 8448, 8448},
-                             Shard{40000, 8192, 16384, 8192}, Shard{40000, 16384, 0, 40000}}) {
+  for (const Shard& shard :
+       {Shard{64, 64, 0, 64}, Shard{1000, 256, 256, 512}, Shard{1000, 1024, 768, 256}, Shard{20000, 64, 9984, 10048},
+        Shard{40000, 8192, 8448, 8448}, Shard{40000, 8192, 16384, 8192}, Shard{40000, 16384, 0, 40000}}) {
     for (const unsigned bits : {4U, 5U, 8U}) {
       SCOPED_TRACE(std::to_string(shard.coordinates) + " coordinates from " + std::to_string(shard.first) + ", " +
                    std::to_string(bits) + " bits");
       const auto run = [&]<class Sum>(std::uint16_t granularity) {
-        expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
-          return run_keep_loss<Sum>(kernels, shard.coordinates, shard.rotation_block, shard.first, shard.count,
-                                    granularity, bits, bits % 3);
-        });
+        for (const FloatFormat kept : {FloatFormat::kFp32, FloatFormat::kBf16}) {
+          expect_same<std::vector<std::uint8_t>>([&](const Kernels& kernels) {
+            return run_keep_loss<Sum>(kernels, shard.coordinates, shard.rotation_block, shard.first, shard.count,
+                                      granularity, bits, bits % 3, kept);
+          });
+        }
       };
       run.template operator()<std::uint8_t>(60);
       run.template operator()<std::uint16_t>(20000);

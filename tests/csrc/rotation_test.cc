@@ -14,7 +14,7 @@ THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Rotation);
 using Rotated = std::tuple<std::vector<std::uint32_t>, std::vector<std::uint32_t>>;
 
 /// Rotated blocks and their norms before that.
-Rotated run_rotate(const Kernels& kernels, ConstFloats gradient, const float* residual, const BlockLayout& layout,
+Rotated run_rotate(const Kernels& kernels, ConstFloats gradient, ConstFloats residual, const BlockLayout& layout,
                    std::size_t misalignment) {
   Misaligned<float> rotated(layout.padded(), misalignment);
   Misaligned<float> norms(layout.blocks(), misalignment);
@@ -30,7 +30,7 @@ TEST_P(Rotation, EqualsNaiveForAllSizesAndBlocks) {
       const std::vector<float> gradient = normal_floats(size);
       const BlockLayout layout(size, block);
       expect_same<Rotated>([&](const Kernels& kernels) {
-        return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, nullptr, layout, 0);
+        return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, {}, layout, 0);
       });
     }
   }
@@ -43,7 +43,7 @@ TEST_P(Rotation, EqualsNaiveForLargeBlocks) {
     SCOPED_TRACE("block " + std::to_string(block));
     const BlockLayout layout(size, block);
     expect_same<Rotated>([&](const Kernels& kernels) {
-      return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, nullptr, layout, 0);
+      return run_rotate(kernels, {gradient.data(), FloatFormat::kFp32}, {}, layout, 0);
     });
   }
 }
@@ -58,10 +58,13 @@ TEST_P(Rotation, EqualsNaiveWithResidualFormatsAndMisalignment) {
         SCOPED_TRACE("size " + std::to_string(size) + ", misalignment " + std::to_string(misalignment));
         Misaligned<std::uint8_t> gradient(size * float_bytes(format), misalignment);
         naive::from_fp32(values.data(), size, {gradient.data(), format});
-        Misaligned<float> carried(residual, misalignment);
-        expect_same<Rotated>([&](const Kernels& kernels) {
-          return run_rotate(kernels, {gradient.data(), format}, carried.data(), layout, misalignment);
-        });
+        for (const FloatFormat kept : {FloatFormat::kFp32, FloatFormat::kBf16}) {
+          Misaligned<std::uint8_t> carried(size * float_bytes(kept), misalignment);
+          naive::from_fp32(residual.data(), size, {carried.data(), kept});
+          expect_same<Rotated>([&](const Kernels& kernels) {
+            return run_rotate(kernels, {gradient.data(), format}, {carried.data(), kept}, layout, misalignment);
+          });
+        }
       }
     }
   }
@@ -72,11 +75,16 @@ TEST_P(Rotation, BlockNormsEqualNaiveWithResidual) {
     const BlockLayout layout(size, 1024);
     const std::vector<float> gradient = normal_floats(size);
     const std::vector<float> residual = normal_floats(size, 3);
-    expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
-      std::vector<float> norms(layout.blocks());
-      kernels.block_norms(ConstFloats{gradient.data(), FloatFormat::kFp32}, residual.data(), layout, norms.data());
-      return bits_of(norms);
-    });
+    std::vector<std::uint16_t> halves(size);
+    naive::from_fp32(residual.data(), size, {halves.data(), FloatFormat::kBf16});
+    for (const ConstFloats carried :
+         {ConstFloats{residual.data(), FloatFormat::kFp32}, ConstFloats{halves.data(), FloatFormat::kBf16}}) {
+      expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
+        std::vector<float> norms(layout.blocks());
+        kernels.block_norms(ConstFloats{gradient.data(), FloatFormat::kFp32}, carried, layout, norms.data());
+        return bits_of(norms);
+      });
+    }
   }
 }
 
@@ -89,8 +97,14 @@ TEST_P(Rotation, InverseEqualsNaive) {
       expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
         Misaligned<float> scratch(rotated, 3);
         Misaligned<float> out(size, 1);
-        kernels.inverse_rotate(scratch.data(), layout, kKey, out.data());
+        kernels.inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kFp32});
         return bits_of(out.values());
+      });
+      expect_same<std::vector<std::uint16_t>>([&](const Kernels& kernels) {
+        Misaligned<float> scratch(rotated, 3);
+        Misaligned<std::uint16_t> out(size, 1);
+        kernels.inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kBf16});
+        return out.values();
       });
     }
   }
@@ -102,7 +116,7 @@ TEST_P(Rotation, InverseEqualsNaiveForAMillionCoordinates) {
   expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
     Misaligned<float> scratch(rotated, 1);
     Misaligned<float> out(layout.coordinates(), 2);
-    kernels.inverse_rotate(scratch.data(), layout, kKey, out.data());
+    kernels.inverse_rotate(scratch.data(), layout, kKey, Floats{out.data(), FloatFormat::kFp32});
     return bits_of(out.values());
   });
 }
@@ -113,8 +127,8 @@ TEST_P(Rotation, InverseRestoresGradientAndNormIsPreserved) {
   const BlockLayout layout(gradient.size(), kDefaultRotationBlock);
   std::vector<float> rotated(layout.padded());
   std::vector<float> norms(layout.blocks());
-  rotate({gradient.data(), FloatFormat::kFp32}, nullptr, layout, kKey, rotated.data());
-  block_norms({gradient.data(), FloatFormat::kFp32}, nullptr, layout, norms.data());
+  rotate({gradient.data(), FloatFormat::kFp32}, {}, layout, kKey, rotated.data());
+  block_norms({gradient.data(), FloatFormat::kFp32}, {}, layout, norms.data());
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     double squares = 0;
     for (std::size_t j = layout.offset(b); j < layout.offset(b) + layout.size(b); ++j) {
@@ -124,7 +138,7 @@ TEST_P(Rotation, InverseRestoresGradientAndNormIsPreserved) {
     EXPECT_NEAR(norm, norms[b], 1e-5 * norms[b]);
   }
   std::vector<float> restored(gradient.size());
-  inverse_rotate(rotated.data(), layout, kKey, restored.data());
+  inverse_rotate(rotated.data(), layout, kKey, {restored.data(), FloatFormat::kFp32});
   for (std::size_t j = 0; j < gradient.size(); ++j) {
     ASSERT_NEAR(restored[j], gradient[j], 1e-5);
   }

@@ -148,11 +148,11 @@ def no_error_feedback(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"averages": averages, "residuals": handle.state_dict()["residuals"]}
 
 
-def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+def not_finite(rank: Rank, mesh: DeviceMesh, config: ThcConfig = CONFIG) -> dict[str, Any]:
     """One rank's loss overflows: all skip the step, and residuals stay; then the scale is halved, and so are they."""
     model = sharded_model(mesh)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL, grad_scaler=scaler)
+    handle = compress_reduce_scatter(model, config, policy=SMALL, grad_scaler=scaler)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 
     def step(wanted: dict[str, Tensor]) -> None:
@@ -176,8 +176,15 @@ def not_finite(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
         "residuals_unchanged": all(torch.equal(residuals[name], kept[name]) for name in residuals),
         "scale": scale,
         "loss_scale": handle.state_dict()["loss_scale"],
+        "kept_in": {str(residual.dtype) for residual in kept.values()},
         "finite": all(bool(p.isfinite().all()) for p in parameters().values()),
     }
+
+
+def not_finite_bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """The same with such residuals, and what they are kept in."""
+    config = CONFIG.model_copy(update={"error_feedback": True, "residual_dtype": "bfloat16"})
+    return not_finite(rank, mesh, config)
 
 
 def refusals(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
@@ -347,6 +354,6 @@ def _error_of_backward(model: nn.Module, wanted: dict[str, Tensor]) -> str:
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
-    no_error_feedback, not_finite, refusals, closing, checkpointing, pipeline, names, float64, different_parameters,
-    training,
+    no_error_feedback, not_finite, not_finite_bfloat16, refusals, closing, checkpointing, pipeline,
+    names, float64, different_parameters, training,
 ]  # fmt: skip

@@ -173,9 +173,13 @@ def test_without_error_feedback(reports: Reports) -> None:
     assert reports[0]["no_error_feedback"]["residuals"] == {}
 
 
-def test_gradients_that_are_not_finite_reach_the_scaler_and_leave_residuals(reports: Reports) -> None:
+@pytest.mark.parametrize(("case", "kept"), [("not_finite", "float32"), ("not_finite_bfloat16", "bfloat16")])
+def test_gradients_that_are_not_finite_reach_the_scaler_and_leave_residuals(
+    reports: Reports, case: str, kept: str
+) -> None:
     for report in reports:
-        result = report["not_finite"]
+        result = report[case]
+        assert result["kept_in"] == {f"torch.{kept}"}
         assert result["unchanged"]
         assert result["residuals_unchanged"]
         assert result["scale"] == result["loss_scale"] == 2.0

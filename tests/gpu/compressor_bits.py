@@ -1,8 +1,8 @@
 """GpuCompressor and Compressor side by side: the same norms, codes, residuals, averages.
 
 Three rounds of two workers; and one of the first and last of 300, whose sums have 16 bits: the others have Compressors
-alone; and two of three that subtract what is known of their rounding. On the CPU with TRITON_INTERPRET=1, else on the
-GPU. Fails with an AssertionError.
+alone; and two of three that subtract what is known of their rounding; and residuals of bfloat16. On the
+CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import reference
 import torch
 
 from byteps_thc import Compressor, ThcConfig
-from byteps_thc.arrays import everybody
+from byteps_thc.arrays import everybody, residual_of_tensor
 from byteps_thc.gpu import GpuCompressor
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -46,8 +46,8 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
             batch.encode(there[worker], mine)
             np.testing.assert_array_equal(mine.cpu().numpy(), codes[worker].numpy())
             if cpu[worker].resolved.error_feedback:
-                residual = batch.residual.cpu().numpy()
-                np.testing.assert_array_equal(residual.view(np.uint32), host[worker].residual.view(np.uint32))
+                residual = residual_of_tensor(batch.residual)
+                np.testing.assert_array_equal(residual.view(np.uint8), host[worker].residual.view(np.uint8))
                 assert np.array_equal(residual, before[worker]) == (round == 1), "a lost step leaves the residual"
                 assert bool(batch.keep) == host[worker].residual_kept == (round != 1)
             assert int(batch.clamped) == host[worker].clamped
@@ -68,6 +68,9 @@ def main() -> None:
     check(300, 1024 + 64 + 9, rounds=1)
     check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8))
     check(3, 8192 + 64 + 9, rounds=2, config=CONFIG.model_copy(update={"subtract_rounding": True}))
+    for known in (False, True):
+        settings = {"residual_dtype": "bfloat16", "subtract_rounding": known}
+        check(2, 8192 + 2048 + 64 + 9, rounds=3, config=CONFIG.model_copy(update=settings))
     print("same bits")
 
 

@@ -42,6 +42,7 @@ class Case:
     floats: str = "fp32"
     scale: float = 1.0
     feedback: bool = True
+    kept: str = "fp32"  # the residual
     rounding: Rounding = THIRD
     infinite: bool = False  # a coordinate of the gradient
     broken_block: int | None = None  # whose max norm is infinite
@@ -99,7 +100,9 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     gradient = torch.from_numpy((rng.standard_normal(n) * case.scale).astype(np.float32)).to(FLOATS[case.floats])
     if case.infinite:
         gradient[5] = torch.inf
-    residual = (rng.standard_normal(n) * 0.1 * case.scale).astype(np.float32)
+    residual: Any = (rng.standard_normal(n) * 0.1 * case.scale).astype(np.float32)
+    if case.kept == "bf16":
+        residual = reference.bfloat16(residual)
     with np.errstate(invalid="ignore"):
         rotated, norms = reference.rotate(gradient.float().numpy(), residual if case.feedback else None, d, KEY)
     maxima = norms * np.float32(1.1)
@@ -109,9 +112,11 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     keep = case.feedback and case.broken_block is None
     quantized = reference.quantize(rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding, own)
     carried = reference.inverse_rotate(quantized.error, n, d, KEY) if keep else residual
+    if keep and case.kept == "bf16":
+        carried = reference.bfloat16(carried)
 
     g = place(gradient, device, case.offset)
-    r = place(torch.from_numpy(residual), device, case.offset)
+    r = place(torch.from_numpy(residual).view(FLOATS[case.kept]), device, case.offset)
     key = key_of(device, case.rounding)
     mine = torch.full((len(sizes),), torch.nan, device=device)
     kernels.block_norms(g, r if case.feedback else None, mine, rotation_block=d)
@@ -218,6 +223,9 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_encode, Case(8192 + 64 + 5, bits=5, granularity=60, offset=1)
     yield check_encode, Case(70, block=64, bits=6, granularity=400)
     yield check_encode, Case(300, block=128, bits=7, granularity=200)
+    yield check_encode, replace(base, kept="bf16", floats="fp16", offset=1)
+    yield check_encode, Case(8192, kept="bf16", known=True)
+    yield check_encode, Case(9000, kept="bf16", bits=8, granularity=300, broken_block=1)
     yield check_decode, Case(2 * 8192)
     yield check_decode, replace(base, floats="fp16", offset=1, sum_bits=7)
     yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
@@ -246,7 +254,8 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
     yield from small_cases()
     for floats in FLOATS:
         for bits, granularity in ((1, 3), (2, 9), (3, 12), (4, 30), (5, 60), (6, 126), (7, 200), (8, 255), (4, 600)):
-            yield check_encode, Case(5 * 8192 + 777, bits=bits, granularity=granularity, floats=floats)
+            for kept in ("fp32", "bf16"):
+                yield check_encode, Case(5 * 8192 + 777, bits=bits, granularity=granularity, floats=floats, kept=kept)
     for log in range(6, 15):
         for offset in (0, 1):
             case = Case(3 * 16384 + 8192 + 1999, block=1 << log, offset=offset)

@@ -57,7 +57,7 @@ def check_requantize(case: Case, device: str, rng: np.random.Generator) -> None:
 
 
 def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
-    """Of a shard, three quarters of the partition's coordinates, that begins at `chunk`. feedback: whether it is kept."""
+    """Of a shard, 3/4 of the partition's coordinates, that begins at `chunk`. feedback: whether it is kept."""
     n, d, first = case.coordinates, case.block, case.chunk or 0
     threshold = float(np.float32(2.1538))
     table, there = on_device(case, device)
@@ -69,13 +69,15 @@ def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
     maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
-    residual = rng.standard_normal(n).astype(np.float32)
-    wanted = residual
-    if case.feedback:
-        wanted = residual + reference.requantizing_loss(
-            *of, (codes, scales), table.values, maxima, n, d, threshold, KEY
-        )
-    mine = place(torch.from_numpy(residual), device, case.offset)
+    residual: Any = rng.standard_normal(n).astype(np.float32)
+    lost = reference.requantizing_loss(*of, (codes, scales), table.values, maxima, n, d, threshold, KEY)
+    wanted = residual + lost
+    if case.kept == "bf16":
+        residual = reference.bfloat16(residual)
+        wanted = reference.bfloat16(reference.from_bfloat16(residual) + lost)
+    if not case.feedback:
+        wanted = residual
+    mine = place(torch.from_numpy(residual).view(FLOATS[case.kept]), device, case.offset)
     kernels.keep_loss(
         place(torch.from_numpy(sums), device, case.offset),
         place(torch.from_numpy(reference.pack(codes, case.bits)), device, case.offset),
@@ -135,6 +137,7 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_keep_loss, Case(3 * 8192 + 4096 + 192, bits=6, chunk=8192 + 4096 + 256)
     yield check_keep_loss, Case(10_001, block=512, bits=5, granularity=300, value_bits=16, chunk=512, offset=1)
     yield check_keep_loss, Case(8192 + 2048, block=1024, bits=8, granularity=63, broken_block=2)
+    yield check_keep_loss, Case(8192 + 2048 + 9, block=1024, bits=6, granularity=63, kept="bf16", offset=1)
     yield check_keep_loss, Case(1000, block=64, bits=7, granularity=63, feedback=False)
     yield check_keep_loss, Case(2 * 16384, block=16384, bits=4, granularity=63, chunk=16384)
     yield check_expand, Case(4096 + 256, bits=8)

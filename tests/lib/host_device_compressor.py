@@ -12,7 +12,7 @@ from torch import Tensor
 
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor, _core
-from byteps_thc.arrays import everybody
+from byteps_thc.arrays import everybody, residual_of_tensor
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline import factory, kernels
@@ -42,7 +42,7 @@ class HostDeviceBatch:
             compressor.partition(
                 name,
                 size,
-                residual=None if residual is None else residual[span].numpy(),
+                residual=None if residual is None else residual_of_tensor(residual[span]),
                 norms=self.norms[at].numpy(),
             )
             for (name, span), size, at in zip(named, self.sizes, self._blocks, strict=True)

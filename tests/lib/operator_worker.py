@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import ThcConfig, ops
+from byteps_thc.arrays import residual_torch_dtype
 
 WORKERS = 2
 
@@ -26,6 +27,7 @@ CASES = {
         1100, ThcConfig(rotation_block=256, bits=3, rounding="independent", error_feedback=False), torch.bfloat16
     ),
     "codes left over": Case(1000, ThcConfig(rotation_block=512, granularity=7, error_feedback=True)),
+    "residual of bfloat16": Case(1000, ThcConfig(rotation_block=512, error_feedback=True, residual_dtype="bfloat16")),
     "float16": Case(2048, ThcConfig(rotation_block=2048, bits=8, granularity=300, error_feedback=True), torch.float16),
 }
 
@@ -40,7 +42,9 @@ class OperatorWorker:
         self.decode_threshold = self.resolved.decode_threshold
         self.table = ops.make_table(self.resolved, device)
         self.key = ops.make_key("layer", self.resolved, worker, device)
-        self.residual = torch.zeros(case.coordinates, device=device) if self.resolved.error_feedback else None
+        kept = residual_torch_dtype(case.config.residual_dtype)
+        feedback = self.resolved.error_feedback
+        self.residual = torch.zeros(case.coordinates, dtype=kept, device=device) if feedback else None
 
     def set_round(self, round: int | Tensor) -> None:
         ops.set_round(self.key, round)

@@ -134,13 +134,31 @@ def norm(block: F32) -> np.float32:
         return np.float32(np.sqrt(lanes[0]))
 
 
-def rotate(gradient: npt.NDArray[np.floating], residual: F32 | None, rotation_block: int, key: Key) -> tuple[F32, F32]:
-    """(H D x per block, norms of x per block), x = gradient + residual, padded (sections 5.1 and 5.3)."""
+def bfloat16(x: F32) -> U16:
+    """The upper halves of float32 numbers, rounded to nearest, ties to an even bit: what a residual may be kept as."""
+    bits = x.view(np.uint32).astype(np.uint64)
+    below, even = bits & np.uint64(0xFFFF), (bits >> np.uint64(16)) & np.uint64(1) == 0
+    up = (below > 0x8000) | ((below == 0x8000) & ~even)
+    return ((bits >> np.uint64(16)) + up).astype(np.uint16)
+
+
+def from_bfloat16(bits: U16) -> F32:
+    """Those as float32, exactly."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def rotate(
+    gradient: npt.NDArray[np.floating], residual: F32 | U16 | None, rotation_block: int, key: Key
+) -> tuple[F32, F32]:
+    """(H D x per block, norms of x per block), x = gradient + residual, padded (sections 5.1 and 5.3).
+
+    residual: float32, or bfloat16.
+    """
     blocks = _blocks(len(gradient), rotation_block)
     x = np.zeros(blocks[-1].stop if blocks else 0, np.float32)
     x[: len(gradient)] = gradient
     if residual is not None:
-        x[: len(gradient)] += residual
+        x[: len(gradient)] += from_bfloat16(residual) if residual.dtype == np.uint16 else residual
     norms = np.array([norm(x[block]) for block in blocks], np.float32)
     flipped = x * signs(len(x), key)
     return np.concatenate([hadamard(flipped[block]) for block in blocks] or [flipped]), norms

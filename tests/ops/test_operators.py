@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_refused() -> None:
     refused: dict[str, Any] = {
         "gradient must be .*float64": lambda: ops.block_norms(gradient.double(), None, 64),
         "gradient must be .*not contiguous": lambda: ops.block_norms(gradient[::2], None, 64),
-        r"residual must be contiguous float32\[1609\]": lambda: encode(residual=torch.zeros(5)),
+        r"residual must be contiguous float32 or bfloat16\[1609\]": lambda: encode(residual=torch.zeros(5)),
         "rotation_block must be a power of two": lambda: encode(rotation_block=1000),
         r"max_norms must be contiguous float32\[3\]": lambda: encode(max_norms=norms[:2].clone()),
         "key must be .*int32": lambda: encode(key=worker.key[:6]),

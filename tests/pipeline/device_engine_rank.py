@@ -61,6 +61,11 @@ def skipped_step(_: Rank, config: ThcConfig = CONFIG) -> bool:
     return all(torch.equal(residual, state[name]) for name, residual in before.items() for state in (after, again))
 
 
+def skipped_step_of_bfloat16(rank: Rank) -> bool:
+    """The same with such residuals."""
+    return skipped_step(rank, CONFIG.model_copy(update={"error_feedback": True, "residual_dtype": "bfloat16"}))
+
+
 def skipped_step_of_requantized_sums(rank: Rank) -> bool:
     return skipped_step(rank, ThcConfig(rotation_block=1024, bits=5, down_bits=6, error_feedback=True))
 
@@ -114,7 +119,9 @@ def refused(rank: Rank) -> str:
 def main() -> None:
     with joined_rank() as rank:
         reports = {}
-        for check in (skipped_step, skipped_step_of_requantized_sums, elsewhere, kernel_fails, refused):
+        for check in (
+            skipped_step, skipped_step_of_bfloat16, skipped_step_of_requantized_sums, elsewhere, kernel_fails, refused,
+        ):  # fmt: skip
             reports[check.__name__] = check(rank)
         rank.report(reports)
 

@@ -39,6 +39,12 @@ _CASES: list[dict[str, Any]] = [
     {"name": "3-bit codes", "thc": {"bits": 3}, "sizes": [[10_007]]},
     {"name": "1-bit codes", "thc": {"bits": 1}, "sizes": [[10_007]]},
     {"name": "no error feedback", "thc": {"error_feedback": False}, "sizes": [[10_000, 12]]},
+    {
+        "name": "residuals of bfloat16",
+        "thc": {"error_feedback": True, "residual_dtype": "bfloat16"},
+        "sizes": [[60_000, 12, 300, 5000], [9000]],
+        "not_finite": [[1, 2, 0]],
+    },
     {"name": "uniform", "thc": {"uniform_table": True}, "sizes": [[10_000, 12]]},
     {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "sizes": [[60_000, 12], [300], [5000]]},
     {"name": "float16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "float16"},
@@ -110,5 +116,14 @@ def test_statistics(reports: list[dict[str, Any]], case: str, granularity: int) 
         piece = 4 * norms * (ranks - 1) + (codes // 2 + codes * sum_bits // 8) * (ranks - 1) // ranks
         assert figures["sent_bytes"] == 3 * piece
         residuals = torch.cat(list(figures["residuals"].values()))
+        assert residuals.dtype == torch.float32
         assert figures["residual_norm"] == pytest.approx(float(residuals.norm()), rel=1e-4)
         assert 0.005 < figures["nmse"] < 0.5
+
+
+def test_statistics_of_bfloat16(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        figures = report["residuals of bfloat16"]
+        residuals = torch.cat(list(figures["residuals"].values()))
+        assert residuals.dtype == torch.bfloat16
+        assert figures["residual_norm"] == pytest.approx(float(residuals.float().norm()), rel=1e-4)

@@ -39,6 +39,12 @@ _CASES: list[dict[str, Any]] = [
         "dtype": "bfloat16",
     },
     {
+        "name": "residuals of bfloat16",
+        "thc": {"total_bits": 11, "error_feedback": True, "residual_dtype": "bfloat16"},
+        "sizes": [[60_000, 12, 5000], [300]],
+        "not_finite": [[1, 1, 0]],
+    },
+    {
         "name": "three threads",
         "thc": {"total_bits": 11, "error_feedback": True},
         "policy": {"threads": 3},

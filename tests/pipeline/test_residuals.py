@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from byteps_thc.arrays import residual_tensor
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.device.memory import DeviceMemory
+from byteps_thc.pipeline.memory import HostMemory, Memory
 from byteps_thc.pipeline.residuals import Residuals
+from byteps_thc.pipeline.rollback import Rollback
 
 A_THEN_B = (ParameterSlice("a", 0, 2), ParameterSlice("b", 2, 5))
 B_THEN_A = (ParameterSlice("b", 0, 3), ParameterSlice("a", 4, 6))
@@ -61,6 +67,38 @@ def test_state_is_a_copy_and_comes_back() -> None:
     assert loaded.of("second", 6, B_THEN_A).tolist() == [4, 6, 8, 0, 0, 2]
 
 
+MEMORIES = {
+    "host": HostMemory("bfloat16"),
+    "device": DeviceMemory(torch.device("cpu"), "bfloat16"),
+}
+
+
+@pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
+def test_residuals_of_bfloat16(memory: Memory[Any]) -> None:
+    """They move, are measured, scaled, rolled back and saved as they are; what is loaded may be of either type."""
+    values = torch.randn(50_001, generator=torch.Generator().manual_seed(1))
+    halves = values.bfloat16()
+    residuals: Residuals[Any] = Residuals(memory)
+    residuals.load({"a": values[:50_000], "b": halves[50_000:]})
+    flat = residuals.of("ba", 50_001, (ParameterSlice("b", 0, 1), ParameterSlice("a", 1, 50_001)))
+    assert residuals.energy() == pytest.approx(float(halves.double().square().sum()), rel=1e-6)
+    rollback = Rollback(memory)
+    rollback.begin()
+    rollback.save(flat)
+    residuals.scale(0.3)
+    state = {name: residual_tensor(array) for name, array in residuals.state().items()}
+    assert torch.equal(torch.cat([state["a"], state["b"]]), (halves.float() * torch.tensor(0.3)).bfloat16())
+    rollback.restore()
+    state = {name: residual_tensor(array) for name, array in residuals.state().items()}
+    assert torch.equal(torch.cat([state["a"], state["b"]]), halves)
+    back: Residuals[Any] = Residuals()
+    back.load(residuals.state())
+    assert torch.equal(torch.from_numpy(back.state()["a"]), halves[:50_000].float())
+    for wrong in (torch.tensor([float("nan")]).bfloat16(), torch.tensor([2.0**97]).bfloat16()):
+        with pytest.raises(ConfigurationError, match=r"one of bfloat16, of numbers up to 2\^96"):
+            residuals.load({"a": wrong})
+
+
 def test_wrong_states_are_refused_and_change_nothing() -> None:
     residuals = Residuals()
     residuals.of("first", 5, A_THEN_B).fill(1)
@@ -70,7 +108,7 @@ def test_wrong_states_are_refused_and_change_nothing() -> None:
         torch.zeros(2, dtype=torch.float64),
         [0.0],
         None,
-        torch.zeros(2, dtype=torch.bfloat16),
+        torch.zeros(2, dtype=torch.float16),
         torch.zeros(2).to_sparse(),
         torch.zeros(2, device="meta"),
     ):

@@ -101,11 +101,17 @@ def test_layout(size, block):
     assert core.padded_size(size, block) == sum(sizes)
 
 
-@given(case=CASES, dtype=st.sampled_from(["float32", "float16", "bfloat16"]), with_residual=st.booleans())
+@given(
+    case=CASES,
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
+    kept=st.sampled_from([None, "float32", "bfloat16"]),
+)
 @SETTINGS
-def test_rotate_and_norms(case, dtype, with_residual):
+def test_rotate_and_norms(case, dtype, kept):
     gradient, as_float = as_dtype(case.normal(case.size), dtype)
-    residual = case.normal(case.size, 0.1, stream=1) if with_residual else None
+    residual = None if kept is None else case.normal(case.size, 0.1, stream=1)
+    if kept == "bfloat16":
+        residual = case.place(reference.bfloat16(residual))
     expected, expected_norms = reference.rotate(as_float, residual, case.block, case.key)
     rotated, norms = case.empty(case.padded(), np.float32), case.empty(case.blocks(), np.float32)
     core.rotate(case.place(gradient), residual, rotated, rotation_block=case.block, **case.keywords())
@@ -203,7 +209,13 @@ def test_inverse_rotate_and_decode(case, wide, dtype, data):
     rotated = case.place(expected_rotated)
     restored = case.empty(case.size, np.float32)
     core.inverse_rotate(rotated, restored, rotation_block=case.block, **case.keywords())
-    np.testing.assert_array_equal(restored, reference.inverse_rotate(expected_rotated, case.size, case.block, case.key))
+    expected = reference.inverse_rotate(expected_rotated, case.size, case.block, case.key)
+    np.testing.assert_array_equal(restored, expected)
+    finite = np.where(np.isfinite(expected_rotated), expected_rotated, np.float32(0.1))
+    halves = case.empty(case.size, np.uint16)
+    core.inverse_rotate(case.place(finite), halves, rotation_block=case.block, **case.keywords())
+    rounded = reference.bfloat16(reference.inverse_rotate(finite, case.size, case.block, case.key))
+    np.testing.assert_array_equal(halves, rounded)
 
     out = case.empty(case.size, np.uint16 if dtype == "bfloat16" else np.dtype(dtype).type)
     known = None

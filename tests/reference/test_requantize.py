@@ -94,7 +94,11 @@ def test_keep_loss(of, kind, size, block, table, key, offset, data):
     shard = sums_of(kind, count, *of, 0), first, *of
     requantized = reference.requantize(*shard, table.values, key)
     before = np.random.default_rng(0).standard_normal(size).astype(np.float32)
-    expected = before + reference.requantizing_loss(*shard, requantized, table.values, maxima, size, block, 2.5, key)
+    lost = reference.requantizing_loss(*shard, requantized, table.values, maxima, size, block, 2.5, key)
+    expected = before + lost
+    if data.draw(st.booleans(), label="bfloat16"):
+        before = reference.bfloat16(before)
+        expected = reference.bfloat16(reference.from_bfloat16(before) + lost)
     residual = misaligned(before, 4 * offset)
     core.keep_loss(
         misaligned(shard[0], offset), reference.pack(requantized[0], table.bits),

@@ -102,7 +102,7 @@ void keep_loss_array(const py::array& sums, const py::array& codes, const py::ar
                                     input<std::uint8_t>(codes, "codes", code_bytes(exact.count, bits)),
                                     input<std::uint16_t>(scales, "scales", scale_groups(exact.count)), first};
   const auto* norms = input<float>(max_norms, "max_norms", layout.blocks());
-  auto* kept = output<float>(residual, "residual", layout.coordinates());
+  const Floats kept = residual_output(residual, layout.coordinates());
   const py::gil_scoped_release unlocked;
   threaded::keep_loss(pool, requantized, table, norms, threshold, layout, {seed, tensor, round}, kept);
 }

@@ -36,7 +36,7 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
   QuantizeOptions options{threshold, {seed, tensor, round}, {domain, phase}, keep_error};
   options.known = known_error ? &*known_error : nullptr;
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
-  float* carried = residual ? output<float>(*residual, "residual", layout.coordinates()) : nullptr;
+  const Floats carried = residual ? residual_output(*residual, layout.coordinates()) : Floats{};
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(layout.padded(), bits));
   const py::gil_scoped_release unlocked;

@@ -13,15 +13,11 @@ namespace {
 
 using OptionalArray = std::optional<py::array>;
 
-const float* residual_input(const OptionalArray& residual, std::size_t size) {
-  return residual ? input<float>(*residual, "residual", size) : nullptr;
-}
-
 void block_norms_array(const py::array& gradient, const OptionalArray& residual, py::array norms,
                        std::size_t rotation_block, ThreadPool* pool) {
   const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
-  const float* carried = residual_input(residual, layout.coordinates());
+  const ConstFloats carried = residual ? residual_input(*residual, layout.coordinates()) : ConstFloats{};
   float* out = output<float>(norms, "norms", layout.blocks());
   const py::gil_scoped_release unlocked;
   threaded::block_norms(pool, in, carried, layout, out);

@@ -14,7 +14,7 @@ constexpr std::size_t kTile = 32768;
 
 }  // namespace
 
-std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms, const BlockLayout& layout,
+std::size_t encode(ConstFloats gradient, Floats residual, const float* max_norms, const BlockLayout& layout,
                    const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes) {
   thread_local std::vector<float> rotated;
   // Multiples of the rotation block: every tile but the last one is full blocks, and the last one has the smaller ones.
@@ -25,10 +25,10 @@ std::size_t encode(ConstFloats gradient, float* residual, const float* max_norms
     rotated.resize(std::max(rotated.size(), part.padded()));
     QuantizeOptions here = options;
     here.key.first += first;
-    float* carried = residual == nullptr ? nullptr : residual + first;
+    const Floats carried = residual + first;
     if (layout.coordinates() - first >= 2 * tile && gradient.format == FloatFormat::kFp32) {
       here.next_gradient = static_cast<const float*>((gradient + (first + tile)).data);
-      here.next_residual = carried == nullptr ? nullptr : carried + tile;
+      here.next_residual = carried + tile;
     }
     rotate(gradient + first, carried, part, here.key, rotated.data());
     clamped += quantize(rotated.data(), max_norms + first / layout.rotation_block(), part, table, here,

@@ -4,6 +4,7 @@
 #define HWY_TARGET_INCLUDE "thc/float_format.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "thc/bfloat16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
@@ -48,31 +49,19 @@ HWY_ATTR std::size_t fp32_to_fp16_vectors(const float* in, std::size_t count, st
 #undef THC_VECTOR_FP16
 
 HWY_ATTR std::size_t bf16_vectors_to_fp32(const std::uint8_t* in, std::size_t count, float* out) {
-  const hn::ScalableTag<std::uint32_t> d;
-  const hn::Rebind<std::uint16_t, decltype(d)> d16;
-  const hn::Rebind<float, decltype(d)> df;
+  const hn::ScalableTag<float> d;
   std::size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    const auto bits = hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(in + 2 * i)));
-    hn::StoreU(hn::BitCast(df, hn::ShiftLeft<16>(bits)), df, out + i);
+    hn::StoreU(load_bf16(d, reinterpret_cast<const std::uint16_t*>(in + 2 * i)), d, out + i);
   }
   return i;
 }
 
 HWY_ATTR std::size_t fp32_to_bf16_vectors(const float* in, std::size_t count, std::uint8_t* out) {
-  const hn::ScalableTag<std::uint32_t> d;
-  const hn::Rebind<std::uint16_t, decltype(d)> d16;
-  const hn::Rebind<float, decltype(d)> df;
+  const hn::ScalableTag<float> d;
   std::size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    const auto value = hn::LoadU(df, in + i);
-    const auto bits = hn::BitCast(d, value);
-    const auto upper = hn::ShiftRight<16>(bits);
-    const auto to_even = hn::Add(hn::Set(d, 0x7fff), hn::And(upper, hn::Set(d, 1)));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, to_even));
-    const auto is_nan = hn::RebindMask(d, hn::IsNaN(value));
-    const auto result = hn::IfThenElse(is_nan, hn::Or(upper, hn::Set(d, 0x40)), rounded);
-    hn::StoreU(hn::TruncateTo(d16, result), d16, reinterpret_cast<std::uint16_t*>(out + 2 * i));
+    store_bf16(d, hn::LoadU(d, in + i), reinterpret_cast<std::uint16_t*>(out + 2 * i));
   }
   return i;
 }

@@ -12,20 +12,21 @@ enum class FloatFormat : std::uint8_t { kFp32, kFp16, kBf16 };
 
 constexpr std::size_t float_bytes(FloatFormat format) noexcept { return format == FloatFormat::kFp32 ? 4 : 2; }
 
-/// Floats of some format, any alignment.
+/// Floats of some format, any alignment; {} for none, which stay none.
 struct ConstFloats {
-  const void* data;
-  FloatFormat format;
+  const void* data = nullptr;
+  FloatFormat format = FloatFormat::kFp32;
   ConstFloats operator+(std::size_t i) const noexcept {
-    return {static_cast<const std::uint8_t*>(data) + i * float_bytes(format), format};
+    return {data == nullptr ? nullptr : static_cast<const std::uint8_t*>(data) + i * float_bytes(format), format};
   }
 };
 struct Floats {
-  void* data;
-  FloatFormat format;
+  void* data = nullptr;
+  FloatFormat format = FloatFormat::kFp32;
   Floats operator+(std::size_t i) const noexcept {
-    return {static_cast<std::uint8_t*>(data) + i * float_bytes(format), format};
+    return {data == nullptr ? nullptr : static_cast<std::uint8_t*>(data) + i * float_bytes(format), format};
   }
+  operator ConstFloats() const noexcept { return {data, format}; }  // NOLINT(google-explicit-constructor)
 };
 
 /// out[i] = float(in[i]), exact.

@@ -98,7 +98,7 @@ void lose(const RequantizedSums& sums, const LookupTable& table, float weight, s
 }  // namespace
 
 void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
-               const BlockLayout& layout, const RandomKey& key, float* residual) {
+               const BlockLayout& layout, const RandomKey& key, Floats residual) {
   thread_local Tile memory;
   const std::size_t tile = std::max(kTile, layout.rotation_block());
   const std::size_t end = sums.first + sums.exact.count;
@@ -119,8 +119,17 @@ void keep_loss(const RequantizedSums& sums, const LookupTable& table, const floa
       const float weight = range.limit / static_cast<float>(sums.granularity);
       lose(sums, table, weight, from, to, memory.values.data(), memory.lost.data() + (from - part_key.first));
     }
-    inverse_rotate(memory.lost.data(), part, part_key, memory.rotated_back.data());
-    HWY_DYNAMIC_DISPATCH(add)(memory.rotated_back.data(), part.coordinates(), residual + at);
+    inverse_rotate(memory.lost.data(), part, part_key, {memory.rotated_back.data(), FloatFormat::kFp32});
+    const Floats kept = residual + at;
+    const bool in_place = kept.format == FloatFormat::kFp32;
+    float* wide = in_place ? static_cast<float*>(kept.data) : memory.lost.data();
+    if (!in_place) {
+      to_fp32(kept, part.coordinates(), wide);
+    }
+    HWY_DYNAMIC_DISPATCH(add)(memory.rotated_back.data(), part.coordinates(), wide);
+    if (!in_place) {
+      from_fp32(wide, part.coordinates(), kept);
+    }
   }
 }
 

@@ -115,11 +115,11 @@ struct BlockPosition {
   std::size_t size;
 };
 
-/// Brings the floats x[0 .. kGroup - 1] into L2.
-HWY_INLINE void prefetch_group(const float* x) {
+/// Brings kGroup floats of so many bytes into L2. As many prefetches for small ones, so that nothing branches.
+HWY_INLINE void prefetch_group(const std::uint8_t* floats, std::size_t bytes) {
   constexpr std::size_t kLineFloats = 16;
   for (std::size_t i = 0; i < kGroup; i += kLineFloats) {
-    __builtin_prefetch(x + i, 0, 2);
+    __builtin_prefetch(floats + i * bytes, 0, 2);
   }
 }
 
@@ -136,10 +136,12 @@ HWY_INLINE void quantize_vectors(Quantizer& quantizer, const BlockPosition& bloc
   // Bits are generated one step ahead: the long chain of the generator then runs beside the quantization.
   auto next = stream.pairs(d64, index);
   const float* next_gradient = options.next_gradient == nullptr ? block.x : options.next_gradient + block.offset;
-  const float* next_residual = options.next_residual == nullptr ? block.x : options.next_residual + block.offset;
+  const void* carried = options.next_residual.data == nullptr ? block.x : (options.next_residual + block.offset).data;
+  const auto* next_residual = static_cast<const std::uint8_t*>(carried);
+  const std::size_t residual_bytes = float_bytes(options.next_residual.format);
   for (std::size_t group = 0; group < block.size; group += kGroup) {
-    prefetch_group(next_gradient + group);
-    prefetch_group(next_residual + group);
+    prefetch_group(reinterpret_cast<const std::uint8_t*>(next_gradient + group), sizeof(float));
+    prefetch_group(next_residual + group * residual_bytes, residual_bytes);
     for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
       const auto random = next;
       index = hn::Add(index, step);

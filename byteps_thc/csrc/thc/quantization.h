@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "thc/block_layout.h"
+#include "thc/float_format.h"
 #include "thc/known_error.h"
 #include "thc/lookup_table.h"
 #include "thc/philox.h"
@@ -17,10 +18,10 @@ struct QuantizeOptions {
   RandomKey key;      // with `rounding`, selects the rounding bits
   Rounding rounding;  // of this worker
   bool keep_error;    // overwrite rotated with rotated - quantized
-  // What the caller reads next, brought into L2 meanwhile: a float of each per coordinate; null for none. Computing
-  // leaves the memory idle that rotating waits for.
+  // What the caller reads next, brought into L2 meanwhile: a float of each per coordinate; null or none for nothing.
+  // Computing leaves the memory idle that rotating waits for.
   const float* next_gradient = nullptr;
-  const float* next_residual = nullptr;
+  ConstFloats next_residual = {};
   // Of this worker's rounding bits; with it keep_error leaves out what decode() takes back. Null for nothing.
   const KnownError* known = nullptr;
 };

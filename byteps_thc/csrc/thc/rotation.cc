@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "thc/rotation.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "thc/bfloat16-inl.h"
 #include "thc/hadamard-inl.h"
 #include "thc/signs-inl.h"
 
@@ -47,21 +48,27 @@ class NormAccumulator {
   VD sums_[kSums] = {};
 };
 
-/// Where the coordinates of a block come from.
+/// Where the coordinates of a block come from. Carried: float, or std::uint16_t with the bits of bfloat16.
+template <class Carried>
 struct BlockInput {
   const float* gradient;
-  const float* residual;  // may be null
+  const Carried* residual;  // may be null
 };
 
-HWY_INLINE VF load_sum(const BlockInput& input, std::size_t i) {
+HWY_INLINE VF load_carried(const float* residual) { return hn::LoadU(DF(), residual); }
+HWY_INLINE VF load_carried(const std::uint16_t* residual) { return load_bf16(DF(), residual); }
+
+template <class Carried>
+HWY_INLINE VF load_sum(const BlockInput<Carried>& input, std::size_t i) {
   const VF v = hn::LoadU(DF(), input.gradient + i);
-  return input.residual == nullptr ? v : hn::Add(v, hn::LoadU(DF(), input.residual + i));
+  return input.residual == nullptr ? v : hn::Add(v, load_carried(input.residual + i));
 }
 
 /// Loads a block to rotate, and brings what is needed next into L2: the block is stored in strides that the hardware
 /// does not foresee.
+template <class Carried>
 struct LoadWithSigns {
-  BlockInput input;
+  BlockInput<Carried> input;
   const std::uint8_t* signs;
   const float* rotated;
   HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
@@ -71,10 +78,11 @@ struct LoadWithSigns {
 };
 
 /// Stores a rotated block and brings the next one into L2.
+template <class Carried>
 struct StoreRotated {
   float* rotated;
   const float* next_gradient;
-  const float* next_residual;  // any address, where there is none
+  const Carried* next_residual;  // any address, where there is none
   HWY_INLINE void operator()(std::size_t i, VF v) const {
     __builtin_prefetch(next_gradient + i, 0, 2);
     __builtin_prefetch(next_residual + i, 0, 2);
@@ -90,23 +98,35 @@ struct LoadScaled {
   }
 };
 
+/// Stores vectors of a block as bfloat16, with their signs flipped.
+struct StoreHalvesWithSigns {
+  std::uint16_t* x;
+  const std::uint8_t* signs;
+  HWY_INLINE void operator()(std::size_t i, VF v) const { store_bf16(DF(), flip_signs(DF(), v, signs, i), x + i); }
+};
+
+HWY_INLINE float widened(float carried) { return carried; }
+HWY_INLINE float widened(std::uint16_t carried) { return naive::bf16_to_fp32(carried); }
+
 /// staging[i] += residual[i]; neither is aligned.
-HWY_INLINE void add_residual(const float* residual, std::size_t count, float* staging) {
+template <class Carried>
+HWY_INLINE void add_residual(const Carried* residual, std::size_t count, float* staging) {
   for (std::size_t i = 0; i < count; ++i) {
     float value = 0;
-    float carried = 0;
+    Carried carried = 0;
     std::memcpy(&value, staging + i, sizeof(value));
     std::memcpy(&carried, residual + i, sizeof(carried));
-    value += carried;
+    value += widened(carried);
     std::memcpy(staging + i, &value, sizeof(value));
   }
 }
 
 /// Whole fp32 blocks are read in place; others are first converted or padded into `staging[size]`.
-HWY_INLINE BlockInput block_input(ConstFloats gradient, const float* residual, const BlockLayout& layout,
-                                  std::size_t offset, std::size_t size, float* staging) {
+template <class Carried>
+HWY_INLINE BlockInput<Carried> block_input(ConstFloats gradient, const Carried* residual, const BlockLayout& layout,
+                                           std::size_t offset, std::size_t size, float* staging) {
   const std::size_t used = std::min(size, layout.coordinates() - offset);
-  const float* block_residual = residual == nullptr ? nullptr : residual + offset;
+  const Carried* block_residual = residual == nullptr ? nullptr : residual + offset;
   if (used == size && gradient.format == FloatFormat::kFp32) {
     return {static_cast<const float*>((gradient + offset).data), block_residual};
   }
@@ -121,11 +141,12 @@ HWY_INLINE BlockInput block_input(ConstFloats gradient, const float* residual, c
   return {staging, nullptr};
 }
 
-HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
+template <class Carried>
+HWY_INLINE void block_norms_of(ConstFloats gradient, const Carried* residual, const BlockLayout& layout, float* norms) {
   float* staging = block_scratch(layout.rotation_block());
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t size = layout.size(b);
-    const BlockInput input = block_input(gradient, residual, layout, layout.offset(b), size, staging);
+    const auto input = block_input(gradient, residual, layout, layout.offset(b), size, staging);
     NormAccumulator squares;
     for (std::size_t i = 0; i < size; i += kNormLanes) {
       for (std::size_t lane = 0; lane < kNormLanes; lane += kLanes) {
@@ -137,22 +158,43 @@ HWY_ATTR void block_norms(ConstFloats gradient, const float* residual, const Blo
   }
 }
 
-HWY_ATTR void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
-                     float* rotated) {
+template <class Carried>
+HWY_INLINE void rotate_sum(ConstFloats gradient, const Carried* residual, const BlockLayout& layout,
+                           const RandomKey& key, float* rotated) {
   SignWindow signs(key);
   float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const std::size_t offset = layout.offset(b);
     const std::size_t size = layout.size(b);
-    const BlockInput input = block_input(gradient, residual, layout, offset, size, rotated + offset);
-    LoadWithSigns load{input, signs.bits(offset, size), rotated + offset};
+    const auto input = block_input(gradient, residual, layout, offset, size, rotated + offset);
+    LoadWithSigns<Carried> load{input, signs.bits(offset, size), rotated + offset};
     const float* next_gradient = input.gradient + size;
-    const float* next_residual = input.residual == nullptr ? next_gradient : input.residual + size;
-    hadamard(size, load, scratch, StoreRotated{rotated + offset, next_gradient, next_residual});
+    const auto* next_residual =
+        input.residual == nullptr ? reinterpret_cast<const Carried*>(next_gradient) : input.residual + size;
+    hadamard(size, load, scratch, StoreRotated<Carried>{rotated + offset, next_gradient, next_residual});
   }
 }
 
-HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
+/// Calls work(residual) with its elements' type.
+template <class Work>
+HWY_INLINE void with_elements(ConstFloats residual, const Work& work) {
+  if (residual.format == FloatFormat::kBf16) {
+    work(static_cast<const std::uint16_t*>(residual.data));
+  } else {
+    work(static_cast<const float*>(residual.data));
+  }
+}
+
+HWY_ATTR void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms) {
+  with_elements(residual, [&](const auto* elements) HWY_ATTR { block_norms_of(gradient, elements, layout, norms); });
+}
+
+HWY_ATTR void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
+                     float* rotated) {
+  with_elements(residual, [&](const auto* elements) HWY_ATTR { rotate_sum(gradient, elements, layout, key, rotated); });
+}
+
+HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, Floats out) {
   SignWindow signs(key);
   float* scratch = block_scratch(scratch_floats(layout.rotation_block()));
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
@@ -160,10 +202,15 @@ HWY_ATTR void inverse_rotate(float* rotated, const BlockLayout& layout, const Ra
     const std::size_t size = layout.size(b);
     const std::size_t used = std::min(size, layout.coordinates() - offset);
     LoadScaled load{rotated + offset, 1.0F / static_cast<float>(size)};
-    float* target = used == size ? out + offset : rotated + offset;
-    hadamard(size, load, scratch, StoreWithSigns{target, signs.bits(offset, size)});
+    const std::uint8_t* bits = signs.bits(offset, size);
+    void* target = (out + offset).data;
     if (used != size) {
-      std::memcpy(out + offset, target, used * sizeof(float));
+      hadamard(size, load, scratch, StoreWithSigns{rotated + offset, bits});
+      thc::from_fp32(rotated + offset, used, out + offset);
+    } else if (out.format == FloatFormat::kBf16) {
+      hadamard(size, load, scratch, StoreHalvesWithSigns{static_cast<std::uint16_t*>(target), bits});
+    } else {
+      hadamard(size, load, scratch, StoreWithSigns{static_cast<float*>(target), bits});
     }
   }
 }
@@ -179,16 +226,16 @@ HWY_EXPORT(block_norms);
 HWY_EXPORT(rotate);
 HWY_EXPORT(inverse_rotate);
 
-void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
+void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms) {
   HWY_DYNAMIC_DISPATCH(block_norms)(gradient, residual, layout, norms);
 }
 
-void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
+void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
             float* rotated) {
   HWY_DYNAMIC_DISPATCH(rotate)(gradient, residual, layout, key, rotated);
 }
 
-void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
+void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, Floats out) {
   HWY_DYNAMIC_DISPATCH(inverse_rotate)(rotated, layout, key, out);
 }
 

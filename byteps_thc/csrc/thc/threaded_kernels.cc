@@ -54,22 +54,22 @@ void for_each_part(ThreadPool* pool, const BlockLayout& layout, std::size_t leas
 
 }  // namespace
 
-void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
+void block_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual, const BlockLayout& layout,
                  float* norms) {
   for_each_part(pool, layout, kLeastToMeasure, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
-    thc::block_norms(gradient + first, residual == nullptr ? nullptr : residual + first, part, norms + block);
+    thc::block_norms(gradient + first, residual + first, part, norms + block);
   });
 }
 
-std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, const float* max_norms,
+std::size_t encode(ThreadPool* pool, ConstFloats gradient, Floats residual, const float* max_norms,
                    const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
                    std::uint8_t* codes) {
   std::atomic<std::size_t> clamped = 0;
   for_each_part(pool, layout, kLeastToEncode, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
     QuantizeOptions here = options;
     here.key.first += first;
-    clamped += thc::encode(gradient + first, residual == nullptr ? nullptr : residual + first, max_norms + block, part,
-                           table, here, codes + code_bytes(first, table.bits()));
+    clamped += thc::encode(gradient + first, residual + first, max_norms + block, part, table, here,
+                           codes + code_bytes(first, table.bits()));
   });
   return clamped;
 }
@@ -99,7 +99,7 @@ void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& tab
 }
 
 void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
-               float threshold, const BlockLayout& layout, const RandomKey& key, float* residual) {
+               float threshold, const BlockLayout& layout, const RandomKey& key, Floats residual) {
   const std::size_t block = layout.rotation_block();
   const std::size_t begin = sums.first / block * block;
   const std::size_t end = std::min(layout.coordinates(), divide_up(sums.first + sums.exact.count, block) * block);

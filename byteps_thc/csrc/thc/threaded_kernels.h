@@ -20,16 +20,15 @@
 /// thread reaches the caller.
 namespace thc::threaded {
 
-void block_norms(ThreadPool* pool, ConstFloats gradient, const float* residual, const BlockLayout& layout,
-                 float* norms);
-std::size_t encode(ThreadPool* pool, ConstFloats gradient, float* residual, const float* max_norms,
+void block_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms);
+std::size_t encode(ThreadPool* pool, ConstFloats gradient, Floats residual, const float* max_norms,
                    const BlockLayout& layout, const LookupTable& table, const QuantizeOptions& options,
                    std::uint8_t* codes);
 void decode(ThreadPool* pool, const Aggregate& aggregate, const BlockLayout& layout, const RandomKey& key, Floats out);
 void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& table, const RandomKey& key,
                 std::uint8_t* codes, std::uint16_t* scales);
 void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
-               float threshold, const BlockLayout& layout, const RandomKey& key, float* residual);
+               float threshold, const BlockLayout& layout, const RandomKey& key, Floats residual);
 
 // Number, Sum: std::uint8_t or std::uint16_t.
 template <class Sum>

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.arrays import F32
+from byteps_thc.arrays import Residual, ResidualDtype, residual_of_tensor, residual_tensor, residual_torch_dtype
 from byteps_thc.pipeline.memory import Memory
 from byteps_thc.pipeline.rollback import Rollback
 
@@ -18,12 +18,12 @@ from byteps_thc.pipeline.rollback import Rollback
 class DeviceMemory(Memory[Tensor]):
     """Tensors; energy() and to_host() wait for the device."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, dtype: ResidualDtype = "float32") -> None:
+        self._device, self._dtype = device, residual_torch_dtype(dtype)
 
     @override
     def zeros(self, size: int) -> Tensor:
-        return torch.zeros(size, device=self._device)
+        return torch.zeros(size, dtype=self._dtype, device=self._device)
 
     @override
     def like(self, array: Tensor) -> Tensor:
@@ -46,13 +46,12 @@ class DeviceMemory(Memory[Tensor]):
         return float(torch.linalg.vector_norm(array, dtype=torch.float64)) ** 2
 
     @override
-    def to_host(self, parts: Sequence[Tensor]) -> F32:
-        joined: F32 = torch.cat([*parts]).cpu().numpy()
-        return joined
+    def to_host(self, parts: Sequence[Tensor]) -> Residual:
+        return residual_of_tensor(torch.cat([*parts]))
 
     @override
-    def from_host(self, array: F32) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+    def from_host(self, array: Residual) -> Tensor:
+        return residual_tensor(array).to(self._device, self._dtype)
 
 
 class DeviceRollback(Rollback[Tensor]):

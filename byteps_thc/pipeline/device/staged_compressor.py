@@ -67,7 +67,7 @@ class StagedCompressor:
     def partition(
         self, name: str, coordinates: int, *, residual: Tensor | None, norms: F32, codes: U8
     ) -> StagedPartition:
-        """Return a new partition. residual: float32[coordinates] on the device."""
+        """Return a new partition. residual: [coordinates], on the device."""
         batch = self._compressor.batch([(name, slice(0, coordinates))], residual)
         return StagedPartition(name, batch, norms, codes)
 

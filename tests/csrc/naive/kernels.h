@@ -18,10 +18,10 @@ void pack(const std::uint16_t* numbers, std::size_t count, unsigned bits, std::u
 void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint8_t* numbers) noexcept;
 void unpack(const std::uint8_t* packed, std::size_t count, unsigned bits, std::uint16_t* numbers) noexcept;
 
-void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms);
-void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
+void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms);
+void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
             float* rotated);
-void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out);
+void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, Floats out);
 /// x[size] = H x, in place.
 void hadamard(float* x, std::size_t size) noexcept;
 
@@ -31,7 +31,7 @@ std::size_t quantize(float* rotated, const float* max_norms, const BlockLayout& 
 void requantize(const ExactSums& exact, const LookupTable& table, const RandomKey& key, std::uint8_t* codes,
                 std::uint16_t* scales);
 void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
-               const BlockLayout& layout, const RandomKey& key, float* residual);
+               const BlockLayout& layout, const RandomKey& key, Floats residual);
 
 /// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,
 /// NaN where the max norm is not finite.

@@ -46,7 +46,7 @@ void requantize(const ExactSums& exact, const LookupTable& table, const RandomKe
 }
 
 void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
-               const BlockLayout& layout, const RandomKey& key, float* residual) {
+               const BlockLayout& layout, const RandomKey& key, Floats residual) {
   std::vector<float> lost(layout.padded());
   std::vector<float> rotated_back(layout.coordinates());
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
@@ -62,12 +62,12 @@ void keep_loss(const RequantizedSums& sums, const LookupTable& table, const floa
       lost[j] = (centered_at(sums.exact, at) - stands_for) * (range.limit / static_cast<float>(sums.granularity));
     }
   }
-  naive::inverse_rotate(lost.data(), layout, key, rotated_back.data());
+  naive::inverse_rotate(lost.data(), layout, key, {rotated_back.data(), FloatFormat::kFp32});
   for (std::size_t j = 0; j < layout.coordinates(); ++j) {
     float carried = 0;
-    std::memcpy(&carried, residual + j, sizeof(carried));
+    naive::to_fp32(residual + j, 1, &carried);
     carried += rotated_back[j];
-    std::memcpy(residual + j, &carried, sizeof(carried));
+    naive::from_fp32(&carried, 1, residual + j);
   }
 }
 

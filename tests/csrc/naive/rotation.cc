@@ -9,15 +9,16 @@ namespace thc::naive {
 namespace {
 
 /// Gradient + residual of one block, padded with zeros.
-std::vector<float> load_block(ConstFloats gradient, const float* residual, const BlockLayout& layout, std::size_t i) {
+std::vector<float> load_block(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, std::size_t i) {
   std::vector<float> block(layout.size(i), 0.0F);
   const std::size_t offset = layout.offset(i);
   const std::size_t used = std::min(layout.coordinates() - offset, block.size());
   naive::to_fp32(gradient + offset, used, block.data());
-  for (std::size_t k = 0; residual != nullptr && k < used; ++k) {
-    float value = 0;
-    std::memcpy(&value, residual + offset + k, sizeof(value));
-    block[k] += value;
+  std::vector<float> carried(used, 0.0F);
+  if (residual.data != nullptr) {
+    naive::to_fp32(residual + offset, used, carried.data());
+    std::transform(carried.begin(), carried.end(), block.begin(), block.begin(),
+                   [](float a, float b) { return b + a; });
   }
   return block;
 }
@@ -51,14 +52,14 @@ void hadamard(float* x, std::size_t size) noexcept {
   }
 }
 
-void block_norms(ConstFloats gradient, const float* residual, const BlockLayout& layout, float* norms) {
+void block_norms(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, float* norms) {
   for (std::size_t i = 0; i < layout.blocks(); ++i) {
     const float norm = block_norm(load_block(gradient, residual, layout, i));
     std::memcpy(norms + i, &norm, sizeof(norm));
   }
 }
 
-void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layout, const RandomKey& key,
+void rotate(ConstFloats gradient, ConstFloats residual, const BlockLayout& layout, const RandomKey& key,
             float* rotated) {
   for (std::size_t i = 0; i < layout.blocks(); ++i) {
     std::vector<float> block = load_block(gradient, residual, layout, i);
@@ -68,7 +69,7 @@ void rotate(ConstFloats gradient, const float* residual, const BlockLayout& layo
   }
 }
 
-void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, float* out) {
+void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& key, Floats out) {
   for (std::size_t i = 0; i < layout.blocks(); ++i) {
     const std::size_t offset = layout.offset(i);
     std::vector<float> block(layout.size(i));
@@ -78,7 +79,7 @@ void inverse_rotate(float* rotated, const BlockLayout& layout, const RandomKey& 
     hadamard(block.data(), block.size());
     flip_signs(block, offset, key);
     const std::size_t used = std::min(layout.coordinates() - offset, block.size());
-    std::memcpy(out + offset, block.data(), used * sizeof(float));
+    naive::from_fp32(block.data(), used, out + offset);
   }
 }
 
