@@ -13,18 +13,30 @@ namespace {
 class Requantize : public BesideNaiveTwin {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Requantize);
 
+/// Lines that no worker would make, so that every piece shows.
+KnownError some_known_error() {
+  KnownError known{};
+  for (std::size_t piece = 0; piece < KnownError::kPieces; ++piece) {
+    known.offset[piece] = 0.3F * static_cast<float>(piece) - 2.1F;
+    known.slope[piece] = 1e-5F * static_cast<float>(piece * piece);
+  }
+  return known;
+}
+
 /// Codes and scales.
 using Requantized = std::tuple<std::vector<std::uint8_t>, std::vector<std::uint16_t>>;
 
 template <class Sum>
 Requantized run_requantize(const Kernels& kernels, const std::vector<Sum>& sums, std::uint32_t most,
-                           const LookupTable& table, std::size_t first, std::size_t misalignment = 0) {
+                           const LookupTable& table, std::size_t first, std::size_t misalignment = 0,
+                           const KnownError* known = nullptr) {
   Misaligned<Sum> in(sums, misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(sums.size(), table.bits()), misalignment);
   Misaligned<std::uint16_t> scales(scale_groups(sums.size()), misalignment);
   RandomKey key = kKey;
   key.first = first;
-  kernels.requantize(ExactSums{in.data(), 8 * sizeof(Sum), sums.size(), most}, table, key, codes.data(), scales.data());
+  kernels.requantize(ExactSums{in.data(), 8 * sizeof(Sum), sums.size(), most, known, 3, 2}, table, key, codes.data(),
+                     scales.data());
   return {codes.values(), scales.values()};
 }
 
@@ -54,6 +66,18 @@ TEST_P(Requantize, EqualsNaiveForAllBitsAndSizes) {
         });
       }
     }
+  }
+}
+
+TEST_P(Requantize, EqualsNaiveWhereAKnownErrorIsSubtracted) {
+  const KnownError known = some_known_error();
+  for (const std::size_t size : {64UL, 320UL, 8256UL, 21056UL}) {
+    expect_same<Requantized>([&](const Kernels& kernels) {
+      return run_requantize(kernels, random_sums<std::uint8_t>(size, 204), 204, identity_table(6), 512, 1, &known);
+    });
+    expect_same<Requantized>([&](const Kernels& kernels) {
+      return run_requantize(kernels, random_sums<std::uint16_t>(size, 999), 999, uneven_table(5), 256, 0, &known);
+    });
   }
 }
 
@@ -88,8 +112,8 @@ TEST_P(Requantize, ScalesAreRoundedUp) {
 /// What becomes of a residual of `coordinates` when the sums from `first` on are those of its owner.
 template <class Sum>
 std::vector<std::uint32_t> run_keep_loss(const Kernels& kernels, std::size_t coordinates, std::size_t rotation_block,
-                                         std::size_t first, std::size_t count, std::uint16_t granularity,
-                                         unsigned bits, std::size_t misalignment) {
+                                         std::size_t first, std::size_t count, std::uint16_t granularity, unsigned bits,
+                                         std::size_t misalignment, const KnownError* known) {
   const BlockLayout layout(coordinates, rotation_block);
   const std::uint32_t most = 3U * granularity;
   const LookupTable table = bits == 8 ? identity_table(bits) : uneven_table(bits);  // values of a byte
@@ -98,7 +122,7 @@ std::vector<std::uint32_t> run_keep_loss(const Kernels& kernels, std::size_t coo
   Misaligned<std::uint16_t> scales(scale_groups(count), misalignment);
   RandomKey key = kKey;
   key.first = first;
-  const ExactSums exact{in.data(), 8 * sizeof(Sum), count, most};
+  const ExactSums exact{in.data(), 8 * sizeof(Sum), count, most, known, 3, 2};
   kernels.requantize(exact, table, key, codes.data(), scales.data());
   std::vector<float> max_norms(layout.blocks());
   for (std::size_t b = 0; b < max_norms.size(); ++b) {
@@ -114,16 +138,17 @@ TEST_P(Requantize, KeptLossEqualsNaive) {
   struct Shard {
     std::size_t coordinates, rotation_block, first, count;
   };
-  for (const Shard& shard : {Shard{64, 64, 0, 64}, Shard{1000, 256, 256, 512}, Shard{1000, 1024, 768, 256},
-                             Shard{20000, 64, 9984, 10048}, Shard{40000, 8192, 8448, 8448},
-                             Shard{40000, 8192, 16384, 8192}, Shard{40000, 16384, 0, 40000}}) {
+  for (const Shard& shard :
+       {Shard{64, 64, 0, 64}, Shard{1000, 256, 256, 512}, Shard{1000, 1024, 768, 256}, Shard{20000, 64, 9984, 10048},
+        Shard{40000, 8192, 8448, 8448}, Shard{40000, 8192, 16384, 8192}, Shard{40000, 16384, 0, 40000}}) {
     for (const unsigned bits : {4U, 5U, 8U}) {
       SCOPED_TRACE(std::to_string(shard.coordinates) + " coordinates from " + std::to_string(shard.first) + ", " +
                    std::to_string(bits) + " bits");
+      const KnownError known = some_known_error();
       const auto run = [&]<class Sum>(std::uint16_t granularity) {
         expect_same<std::vector<std::uint32_t>>([&](const Kernels& kernels) {
           return run_keep_loss<Sum>(kernels, shard.coordinates, shard.rotation_block, shard.first, shard.count,
-                                    granularity, bits, bits % 3);
+                                    granularity, bits, bits % 3, bits == 5 ? &known : nullptr);
         });
       };
       run.template operator()<std::uint8_t>(60);
