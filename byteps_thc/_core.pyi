@@ -128,13 +128,16 @@ def requantize(
     seed: int,
     tensor: int,
     round: int,
+    known: F32 | None = None,
+    domain: int = 0,
     pool: ThreadPool | None = None,
 ) -> None:
     """codes[code_bytes(len(sums), bits)] = sums, centered and quantized anew with the table `values`, without bias.
 
     sums: of `workers` workers and a table of that granularity, a multiple of 64; first: the coordinate of the partition
     that they begin with, a multiple of 256. scales: bfloat16 bits, of every 256 sums the largest |2 sum - granularity *
-    workers|, rounded up; the codes stand for points between -scale and scale.
+    workers|, rounded up; the codes stand for points between -scale and scale. known: float32[2, 16], KnownErrors.sum,
+    of rounding bits of `domain`: subtracted from the sums first.
     """
 
 def keep_loss(
@@ -154,13 +157,15 @@ def keep_loss(
     seed: int,
     tensor: int,
     round: int,
+    known: F32 | None = None,
+    domain: int = 0,
     pool: ThreadPool | None = None,
 ) -> None:
     """residual[n] += `workers` times the average that sums stand for less that of codes and scales, rotated back.
 
-    sums .. bits: of requantize(), which has written codes and scales; values up to 255. max_norms .. round: of
-    decode(). Where all of them lie: the n coordinates of the partition. Nothing is added in blocks whose max norm is
-    not finite.
+    sums .. bits, known, domain: of requantize(), which has written codes and scales; values up to 255. max_norms ..
+    round: of decode(). Where all of them lie: the n coordinates of the partition. Nothing is added in blocks whose max
+    norm is not finite.
     """
 
 def pack(numbers: U8 | U16, packed: U8, *, bits: int, pool: ThreadPool | None = None) -> None:

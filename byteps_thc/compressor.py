@@ -228,6 +228,8 @@ class Compressor:
             "granularity": self.table.granularity,
             "values": down.array,
             "bits": down.bits,
+            "known": self._known and self._known.sum,
+            "domain": self.rounding.domain,
             "pool": self.pool,
         } | self._key(partition)
         _core.requantize(sums, codes, scales, **shared)
@@ -258,8 +260,8 @@ class Compressor:
         aggregate: uint8 or uint16 (value_bits) [partition.padded], the sum of table values. contributions: uint8 or
         uint16, how many workers are in each chunk of codes_per_chunk coordinates (default: one chunk with all of them);
         0 gives zeros. From sums of all workers, what is known of their rounding is subtracted
-        (ThcConfig.subtract_rounding). out: like the gradient. Blocks whose max norm is not finite become NaN, so that a
-        GradScaler sees them.
+        (ThcConfig.subtract_rounding), unless requantize() has done that. out: like the gradient. Blocks whose max norm
+        is not finite become NaN, so that a GradScaler sees them.
 
         Where sums are requantized, all workers are in them. aggregate: uint8[partition.padded], values of that table;
         contributions: their scales as requantize() has written them.
@@ -292,7 +294,7 @@ class Compressor:
             granularity=table.granularity,
             threshold=self._decode_threshold,
             scales=scales,
-            known=self._known and self._known.sum,
+            known=None if self._known is None or scales is not None else self._known.sum,
             workers=self.workers,
             domain=self.rounding.domain,
             pool=self.pool,

@@ -109,7 +109,8 @@ class ThcConfig(Settings):
     """which random bits the workers round with: stratified, the same ones shifted against each other, so that their
     errors cancel in part; or independent, each worker its own, as in the paper"""
     subtract_rounding: bool = False
-    """subtract what stratified rounding is known to err by (tables/known_error.py) from averages of all workers"""
+    """subtract what stratified rounding is known to err by (tables/known_error.py) from averages of all workers; of
+    requantized sums before they are"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition, at most; a multiple of 256"""
     codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = (
@@ -161,8 +162,6 @@ class ThcConfig(Settings):
         smallest = (1 << self.bits) - 1
         if self.subtract_rounding and self.rounding != "stratified":
             raise ValueError("subtract_rounding needs stratified rounding: of independent errors nothing is known")
-        if self.subtract_rounding and (self.total_bits is not None or isinstance(self.down_bits, int)):
-            raise ValueError("subtract_rounding is for exact sums: leave down_bits and total_bits out, or it")
         if self.uniform_table and self.granularity not in ("auto", smallest):
             raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
         if self.total_bits is not None and (
@@ -304,8 +303,8 @@ class ResolvedConfig:
 
     @property
     def known_errors(self) -> KnownErrors | None:
-        """What encode and decode subtract, where config.subtract_rounding says so; from exact sums alone."""
-        if not self.config.subtract_rounding or self.down is not None:
+        """What encode leaves out of residuals, and decode or the owner of sums subtracts, where the config says so."""
+        if not self.config.subtract_rounding:
             return None
         return known_errors(self.table, self.workers)
 

@@ -84,12 +84,13 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
     unpacked = {"packed": "*u8", "numbers": "*u8", "rows": "i32"}
     requantized = {
         "sums": "*u16", "codes": "*u8", "scales": "*u16", "entries": "*i64", "values": "*fp32", "key": "*i32",
-        "first": "i64", "count": "i32", "most": "i32", "granularity": "fp32",
+        "own_key": "*i32", "known": "*fp32", "first": "i64", "count": "i32", "workers": "i32", "most": "fp32",
+        "granularity": "fp32",
     }  # fmt: skip
     lost = {
         "sums": "*u16", "codes": "*u8", "scales": "*u16", "values": "*fp32", "max_norms": "*fp32", "residual": "*fp32",
-        "keep": "*i32", "key": "*i32", "threshold": "fp32", "granularity": "fp32", "points": "fp32", "most": "i32",
-        "begin": "i64", "count": "i32", **_POSITION,
+        "keep": "*i32", "key": "*i32", "threshold": "fp32", "granularity": "fp32", "points": "fp32", "known": "*fp32",
+        "most": "fp32", "workers": "i32", "begin": "i64", "count": "i32", **_POSITION,
     }  # fmt: skip
     expanded = {
         "shards": "*i32", "sent": "*u16", "table": "*i32", "values": "*u8", "scales": "*u16", "stride": "i32",
@@ -120,11 +121,12 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("decode, subtracting", decode_kernel, _AVERAGE, _TILE | average | {"KNOWN": True}, 8, tile, True),
         Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"contributions": "*u16"},
                _TILE | average | {"EXACT": False, "SCALED": 256}, 8, tile, True),
-        Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized, {"BITS": 6, "WIDE": False},
-               requantize.WARPS, requantize.TILE),
-        Kernel("requantize, 8 bits", requantize.requantize_kernel, requantized, {"BITS": 8, "WIDE": False},
-               requantize.WARPS, requantize.TILE),
-        Kernel("keep_loss, 6 bits", requantize.keep_loss_kernel, lost, _TILE | {"BITS": 6}, 8, tile, True),
+        Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized,
+               {"BITS": 6, "WIDE": False, "KNOWN": False}, requantize.WARPS, requantize.TILE),
+        Kernel("requantize, 8 bits", requantize.requantize_kernel, requantized,
+               {"BITS": 8, "WIDE": False, "KNOWN": False}, requantize.WARPS, requantize.TILE),
+        Kernel("keep_loss, 6 bits", requantize.keep_loss_kernel, lost, _TILE | {"BITS": 6, "KNOWN": False}, 8,
+               tile, True),
         Kernel("expand, 6 bits", requantize.expand_kernel, expanded, {"BITS": 6}, requantize.WARPS,
                32 * requantize.ROWS),
         Kernel("expand, 8 bits", requantize.expand_kernel, expanded, {"BITS": 8}, requantize.WARPS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -136,7 +136,10 @@ class DeviceBatch:
         granularity = compressor.table.granularity
         most = granularity * compressor.workers
         start, first = 0, compressor.worker * sums.numel()
-        for size, kept, key, residual, (_, max_norms, _, keep, _, _) in zip(
+        known: dict[str, Any] = (
+            {} if compressor.known is None else {"known": compressor.known[1], "workers": compressor.workers}
+        )
+        for size, kept, key, residual, (_, max_norms, _, keep, _, own_key) in zip(
             self._padded, self._kept, self._down_keys, self._residuals, self._parts, strict=True
         ):
             begin, end = max(start, first), min(start + kept, first + sums.numel())
@@ -144,12 +147,14 @@ class DeviceBatch:
                 at, count = begin - first, end - begin
                 own, packed = sums[at : at + count], codes[at * down.bits // 8 : (at + count) * down.bits // 8]
                 limits = scales[at // SCALE_GROUP :][: scale_groups(count)]
-                kernels.requantize(own, packed, limits, table=down, key=key, first=begin - start, most=most)
+                kernels.requantize(
+                    own, packed, limits, table=down, key=key, first=begin - start, most=most, own_key=own_key, **known
+                )
                 if residual is not None:
                     kernels.keep_loss(
-                        own, packed, limits, max_norms, residual, keep, table=down, key=key, first=begin - start,
+                        own, packed, limits, max_norms, residual, keep, table=down, key=own_key, first=begin - start,
                         most=most, granularity=granularity, threshold=compressor.decode_threshold,
-                        rotation_block=compressor.config.rotation_block,
+                        rotation_block=compressor.config.rotation_block, **known,
                     )  # fmt: skip
             start += size
 

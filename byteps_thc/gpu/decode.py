@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit, magic_lower
+from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
 from byteps_thc.gpu.layouts import flat, last_part, of_columns, of_rows, rows, warps
 from byteps_thc.gpu.packing import below, load_number, load_rows
-from byteps_thc.gpu.random_bits import flip, known_error, rounding_words, sign_words
+from byteps_thc.gpu.random_bits import flip, known_sum_errors, sign_words
 from byteps_thc.gpu.rotation import begins_block, block_of, block_sums, hadamard
 
 
@@ -35,15 +35,6 @@ def _exact_map(max_norm, workers, threshold, granularity, T: constexpr):
     before, _, after, limit = _affine_map(max_norm, workers, 1.0 / T, True, threshold, granularity)
     exact = before == 1.0
     return L.where(exact, after, before * 0.0 + 1.0), limit, L.where(exact, T, 0)
-
-
-@jit
-def _known_errors(key, known, everybody, first, T: constexpr):
-    """What is known of the errors of sums of `everybody`, float32[T] in flat(T, 0)."""
-    words, workers = rounding_words(key, first, T), everybody.to(L.uint32)
-    even = known_error(known, magic_lower((words & 0xFFFF) * workers))
-    odd = known_error(known, magic_lower((words >> 16) * workers))
-    return conv(L.reshape(L.join(even, odd), [T]), flat(T, 0))
 
 
 @jit
@@ -120,7 +111,7 @@ def decode_kernel(
                 uniform = (row >= 0) & EXACT
             if KNOWN:
                 uniform &= workers != everybody
-                error = L.reshape(_known_errors(key, known, everybody, first, T), [T // 32, 32])
+                error = L.reshape(known_sum_errors(key, known, everybody, first, T), [T // 32, 32])
                 error = L.where(L.expand_dims(conv(workers == everybody, of_rows(inner)), 1), error, 0.0)
                 sums -= L.reshape(error, [T])
             before, shift, after, limit = _affine_map(norm, workers, factor, uniform, threshold, granularity)

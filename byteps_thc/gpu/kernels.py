@@ -170,17 +170,31 @@ def lookup_sum(codes: Tensor, sums: Tensor, *, table: DeviceTable) -> None:
 
 
 def requantize(
-    sums: Tensor, codes: Tensor, scales: Tensor, *, table: DeviceTable, key: Tensor, first: int, most: int
+    sums: Tensor,
+    codes: Tensor,
+    scales: Tensor,
+    *,
+    table: DeviceTable,
+    key: Tensor,
+    first: int,
+    most: int,
+    own_key: Tensor | None = None,
+    known: Tensor | None = None,
+    workers: int = 0,
 ) -> None:
     """codes[code_bytes(count, bits)] and scales[groups], uint16, of sums[count], uint8 or uint16, a multiple of 64.
 
     table: of those codes. key: of the partition, with the domain of requantizing. first: where in the partition the
-    sums begin, a multiple of SCALE_GROUP. most: granularity * workers of the sums. See requantize.requantize_kernel.
+    sums begin, a multiple of SCALE_GROUP. most: granularity * workers of the sums. known, workers: of decode();
+    own_key: its key. See requantize.requantize_kernel.
     """
     count = sums.numel()
-    arguments = (sums, codes, scales, table.entries, table.values, key, first, count, most, float(table.granularity))
+    scalars = (first, count, workers, float(most), float(table.granularity))
+    keys = (key, key if own_key is None else own_key, table.values if known is None else known)
+    arguments = (sums, codes, scales, table.entries, table.values, *keys, *scalars)
     warps = requantizing.TILE // WARP_COORDINATES
-    _requantize(-(-count // requantizing.TILE), arguments, (table.bits, table.wide), warps)
+    constants = (table.bits, table.wide, known is not None)
+    _requantize(-(-count // requantizing.TILE), arguments, constants, warps)
 
 
 def keep_loss(
@@ -198,17 +212,20 @@ def keep_loss(
     granularity: int,
     threshold: float,
     rotation_block: int,
+    known: Tensor | None = None,
+    workers: int = 0,
 ) -> None:
-    """residual[n], of a partition, += what requantize() lost of sums[count], where keep[0] != 0; others 0.
+    """residual[n], of a partition, += what requantize() lost of sums[count], where keep[0] != 0.
 
-    sums, codes, scales, table, first, most: of requantize(). granularity: of the sums. max_norms, key, threshold: of
-    decode(). See requantize.keep_loss_kernel.
+    sums, codes, scales, table, first, most, known, workers: of requantize(). granularity: of the sums. max_norms, key,
+    threshold: of decode(). See requantize.keep_loss_kernel.
     """
     count = sums.numel()
-    scalars = (threshold, float(granularity), float(table.granularity), most, first, count)
-    arguments = (sums, codes, scales, table.values, max_norms, residual, keep, key, *scalars)
+    scalars = (threshold, float(granularity), float(table.granularity), float(most), workers, first, count)
+    errors = max_norms if known is None else known
+    arguments = (sums, codes, scales, table.values, max_norms, residual, keep, key, errors, *scalars)
     part = slice(first, first + count)
-    _for_tiles(_keep_loss, residual.numel(), rotation_block, arguments, (table.bits,), part)
+    _for_tiles(_keep_loss, residual.numel(), rotation_block, arguments, (table.bits, known is not None), part)
 
 
 def expand(shards: Tensor, values: Tensor, scales: Tensor, *, table: DeviceTable) -> None:

@@ -10,7 +10,7 @@ from byteps_thc.gpu.encode import quantize_pairs, quarters, store_codes, whole
 from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
 from byteps_thc.gpu.layouts import flat, last_part, of_rows, rows, spread, streamed, warps
 from byteps_thc.gpu.packing import below, load_number, load_rows
-from byteps_thc.gpu.random_bits import flip, key_word, rounding_words, sign_words
+from byteps_thc.gpu.random_bits import flip, key_word, known_sum_errors, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
 
 #: Coordinates of a program of requantize_kernel; of expand_kernel, in rows of 32, and its warps.
@@ -22,36 +22,40 @@ _GROUP, _TILE, _ROWS, _WARPS = constexpr(SCALE_GROUP), constexpr(TILE), constexp
 
 @jit
 def _largest(c, T: constexpr):
-    """Of each group of c, int32[T / 32, 32], the largest magnitude, and for each row that of its group."""
+    """Of each group of c, float32[T / 32, 32], the largest magnitude, and for each row that of its group."""
     of_row = conv(L.max(L.abs(c), 1), spread(T // 32, warps(T)))
     by_group = L.reshape(of_row, [T // _GROUP, _GROUP // 32])
     largest = L.max(by_group, 1)
-    in_rows = L.reshape(L.expand_dims(largest, 1) + by_group * 0, [T // 32])
+    in_rows = L.reshape(L.expand_dims(largest, 1) + by_group * 0.0, [T // 32])
     return conv(largest, spread(T // _GROUP, warps(T))), conv(in_rows, of_rows(rows(T, 0, 4)))
 
 
 @jit
 def _rounded_up(magnitude):
-    """The upper half of magnitudes as float32, rounded up: those of bfloat16, uint32."""
-    return (magnitude.to(L.float32).to(L.uint32, bitcast=True) + 0xFFFF) >> 16
+    """The upper half of magnitudes, float32, rounded up: those of bfloat16, uint32."""
+    return (magnitude.to(L.uint32, bitcast=True) + 0xFFFF) >> 16
 
 
-@jit(do_not_specialize=["first", "count", "most"])
+@jit(do_not_specialize=["first", "count", "workers"])
 def requantize_kernel(
-    sums, codes, scales, entries, values, key, first, count, most, granularity,
-    BITS: constexpr, WIDE: constexpr,
+    sums, codes, scales, entries, values, key, own_key, known, first, count, workers, most, granularity,
+    BITS: constexpr, WIDE: constexpr, KNOWN: constexpr,
 ):  # fmt: skip
     """Codes of BITS bits of sums[count], and a scale for each group of them.
 
     sums: uint8 or uint16, at most `most`; count: a multiple of 64. codes: uint8, a stream. scales: uint16. entries,
     values, granularity: of the table of those codes, see DeviceTable. key: of the partition, with the domain of
-    requantizing; first: the coordinate of the partition that the sums begin with.
+    requantizing; first: the coordinate of the partition that the sums begin with. KNOWN: what is `known` of the sums of
+    so many workers, see decode_kernel, is subtracted from them first; own_key: with the workers' domain.
     """
     begin = L.program_id(0).to(L.int64) * _TILE
     rest = below(count - begin, _TILE)
     j = arange(_TILE, flat(_TILE, 0))
-    c = L.load(sums + begin + j, j < rest, 0).to(L.int32) * 2 - most
-    c = conv(L.reshape(L.where(j < rest, c, 0), [_TILE // 32, 32]), rows(_TILE, 0, 32))
+    c = L.load(sums + begin + j, j < rest, 0).to(L.float32)
+    if KNOWN:
+        c -= known_sum_errors(own_key, known, workers, first + begin, _TILE)
+    c = L.where(j < rest, c * 2.0 - most, 0.0)
+    c = conv(L.reshape(c, [_TILE // 32, 32]), rows(_TILE, 0, 32))
     largest, of_row = _largest(c, _TILE)
     group = arange(_TILE // _GROUP, spread(_TILE // _GROUP, warps(_TILE)))
     L.store(scales + begin // _GROUP + group, _rounded_up(largest).to(L.uint16), group * _GROUP < rest)
@@ -61,7 +65,7 @@ def requantize_kernel(
     zero = L.expand_dims(limit * 0.0, 1)
     clamp = (L.expand_dims(limit, 1), zero, L.expand_dims(scale, 1), zero + granularity * 0.5, zero)
     bits0, bits1, bits2, bits3 = quarters(rounding_words(key, first + begin, _TILE), _TILE)
-    even, odd = L.split(L.reshape(c.to(L.float32), [_TILE // 32, 16, 2]))
+    even, odd = L.split(L.reshape(c, [_TILE // 32, 16, 2]))
     even0, even1, even2, even3 = quarters(even, _TILE)
     odd0, odd1, odd2, odd3 = quarters(odd, _TILE)
     phase = key_word(key, 5)
@@ -81,22 +85,22 @@ def _lost(c, value, norm, scale, factor, threshold, granularity, points):
     of_block = threshold * norm
     finite = L.expand_dims(2.0 * of_block < float("inf"), 1)
     weight = L.expand_dims(L.div_rn(of_block, granularity), 1)
-    lost = (c.to(L.float32) - (value * step - L.expand_dims(limit, 1))) * weight * L.expand_dims(factor, 1)
+    lost = (c - (value * step - L.expand_dims(limit, 1))) * weight * L.expand_dims(factor, 1)
     return L.where(finite, lost, 0.0)
 
 
-@jit(do_not_specialize=["begin", "count", "most", "first_tile", "coordinates", "padded"],
+@jit(do_not_specialize=["begin", "count", "workers", "first_tile", "coordinates", "padded"],
      do_not_specialize_on_alignment=["max_norms", "keep"])  # fmt: skip
 def keep_loss_kernel(
-    sums, codes, scales, values, max_norms, residual, keep, key, threshold, granularity, points, most, begin, count,
-    first_tile, coordinates, padded,
-    LOG: constexpr, T: constexpr, BITS: constexpr, TAIL: constexpr,
+    sums, codes, scales, values, max_norms, residual, keep, key, known, threshold, granularity, points, most, workers,
+    begin, count, first_tile, coordinates, padded,
+    LOG: constexpr, T: constexpr, BITS: constexpr, KNOWN: constexpr, TAIL: constexpr,
 ):  # fmt: skip
     """One tile: where *keep, what requantizing lost of the shard's part of it is added to its residual.
 
-    sums, codes, scales, most: of requantize_kernel, of `count` coordinates of the partition from `begin` on. values,
-    points: of the table of the codes, float32, and its granularity. max_norms, threshold, granularity: of decode_kernel
-    and the sums. See encode_kernel for the rest.
+    sums, codes, scales, most, KNOWN, known, workers: of requantize_kernel, of `count` coordinates of the partition from
+    `begin` on. values, points: of the table of the codes, float32, and its granularity. max_norms, threshold,
+    granularity: of decode_kernel and the sums. key: of decode_kernel. See encode_kernel for the rest.
     """
     tile = L.program_id(0).to(L.int64) + first_tile
     first = tile * T
@@ -115,7 +119,10 @@ def keep_loss_kernel(
     there = (row >= lower) & (row < upper)
     norm = L.load(max_norms + tile * (T >> LOG) + block, there, 0.0)
     scale = L.load(scales + L.where(there, row - lower, 0) // _GROUP, there, 0)
-    c, value = (both >> 8) * 2 - most, L.load(values + (both & 255))
+    c, value = (both >> 8).to(L.float32), L.load(values + (both & 255))
+    if KNOWN:
+        c -= conv(L.reshape(known_sum_errors(key, known, workers, first, T), [T // 32, 32]), inner)
+    c = c * 2.0 - most
     lost = _lost(c, value, norm, scale, factor, threshold, granularity, points)
     x = L.reshape(L.where(L.expand_dims(there, 1), lost, 0.0), [T])
     x = conv(L.reshape(hadamard(x, rest, LOG, T, TAIL), [T // 32, 32]), rows(T, LAST, 32))

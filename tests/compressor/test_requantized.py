@@ -63,8 +63,8 @@ class Ranks:
         return np.array([partition.residual for partition in self.partitions], np.float64)
 
 
-def normal(workers: int, coordinates: int) -> list[np.ndarray]:
-    random = np.random.default_rng(workers)
+def normal(workers: int, coordinates: int, step: int = 0) -> list[np.ndarray]:
+    random = np.random.default_rng([workers, step])
     return [random.standard_normal(coordinates, np.float32) for _ in range(workers)]
 
 
@@ -165,6 +165,51 @@ def test_a_gradient_that_is_not_finite_leaves_all_residuals_as_they_were():
     ranks.average_by_owners(gradients, 1)
     assert before.any(1).all()
     assert ranks.residuals.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize(("workers", "gain"), [(2, 1.15), (4, 1.08)])
+def test_owners_subtract_what_is_known_of_the_rounding(workers, gain):
+    """Once, from exact sums: the first average errs less, and so do later ones."""
+    errors = {}
+    for subtract in (True, False):
+        resolved = resolved_for(workers, bits=5, down_bits=6, error_feedback=True, subtract_rounding=subtract)
+        ranks = Ranks(resolved, 1 << 17)
+        errors[subtract] = []
+        for step in range(6):
+            gradients = normal(workers, 1 << 17, step)
+            error = ranks.average_by_owners(gradients, step) - np.mean(gradients, axis=0, dtype=np.float64)
+            errors[subtract].append(np.square(error).sum())
+    ratio = np.array(errors[False]) / errors[True]
+    assert ratio[0] > gain
+    assert ratio[3:].mean() > gain
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_what_is_subtracted_is_in_no_residual(workers):
+    """All that was sent and the residuals' mean are the gradients' mean, as with exact sums."""
+    ranks = Ranks(
+        resolved_for(workers, bits=4, down_bits=6, error_feedback=True, subtract_rounding=True), coordinates=5000
+    )
+    sent = total = np.zeros(5000)
+    for step in range(20):
+        gradients = normal(workers, 5000, step)
+        sent = sent + ranks.average_by_owners(gradients, step)
+        total = total + np.mean(gradients, axis=0, dtype=np.float64)
+    assert np.abs(sent + ranks.residuals.mean(0) - total).max() < 2e-4
+
+
+def test_averages_of_what_is_left_are_unbiased():
+    """As test_subtract_rounding.py has it of exact sums: gradients that are far from normal, and are not clamped."""
+    rounds, size, workers, random = 10_000, 256, 2, np.random.default_rng(3)
+    settings = {"rotation_block": 64, "granularity": 15, "p": 1e-9, "error_feedback": False}
+    ranks = Ranks(resolved_for(workers, bits=4, down_bits=6, subtract_rounding=True, **settings), size)
+    gradients = [
+        (random.standard_normal(size) * (random.random(size) < 0.05) * 9 + 1).astype(np.float32) for _ in range(workers)
+    ]
+    averages = np.stack([ranks.average_by_owners(gradients, round_) for round_ in range(rounds)]).astype(np.float64)
+    error = averages.mean(axis=0) - np.mean(gradients, axis=0, dtype=np.float64)
+    statistic = float((np.square(error) / (averages.var(axis=0) / rounds)).sum())
+    assert abs(statistic - size) < 5 * (2 * size) ** 0.5
 
 
 @pytest.mark.parametrize("workers", [2, 4])

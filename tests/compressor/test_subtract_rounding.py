@@ -121,8 +121,6 @@ def test_settings():
     assert SUBTRACT.resolve(4).shared_hash != PLAIN.resolve(4).shared_hash
     with pytest.raises(ConfigurationError, match="subtract_rounding needs stratified rounding"):
         ThcConfig(rounding="independent", subtract_rounding=True)
-    with pytest.raises(ConfigurationError, match="subtract_rounding is for exact sums"):
-        ThcConfig(down_bits=6, subtract_rounding=True)
 
 
 def test_all_workers_decode_the_same_bits(workers_of):

@@ -13,18 +13,30 @@ namespace {
 class Requantize : public BesideNaiveTwin {};
 THC_INSTANTIATE_EVERY_INSTRUCTION_SET(Requantize);
 
+/// Lines that no worker would make, so that every piece shows.
+KnownError some_known_error() {
+  KnownError known{};
+  for (std::size_t piece = 0; piece < KnownError::kPieces; ++piece) {
+    known.offset[piece] = 0.3F * static_cast<float>(piece) - 2.1F;
+    known.slope[piece] = 1e-5F * static_cast<float>(piece * piece);
+  }
+  return known;
+}
+
 /// Codes and scales.
 using Requantized = std::tuple<std::vector<std::uint8_t>, std::vector<std::uint16_t>>;
 
 template <class Sum>
 Requantized run_requantize(const Kernels& kernels, const std::vector<Sum>& sums, std::uint32_t most,
-                           const LookupTable& table, std::size_t first, std::size_t misalignment = 0) {
+                           const LookupTable& table, std::size_t first, std::size_t misalignment = 0,
+                           const KnownError* known = nullptr) {
   Misaligned<Sum> in(sums, misalignment);
   Misaligned<std::uint8_t> codes(code_bytes(sums.size(), table.bits()), misalignment);
   Misaligned<std::uint16_t> scales(scale_groups(sums.size()), misalignment);
   RandomKey key = kKey;
   key.first = first;
-  kernels.requantize(ExactSums{in.data(), 8 * sizeof(Sum), sums.size(), most}, table, key, codes.data(), scales.data());
+  kernels.requantize(ExactSums{in.data(), 8 * sizeof(Sum), sums.size(), most, known, 3, 2}, table, key, codes.data(),
+                     scales.data());
   return {codes.values(), scales.values()};
 }
 
@@ -54,6 +66,18 @@ TEST_P(Requantize, EqualsNaiveForAllBitsAndSizes) {
         });
       }
     }
+  }
+}
+
+TEST_P(Requantize, EqualsNaiveWhereAKnownErrorIsSubtracted) {
+  const KnownError known = some_known_error();
+  for (const std::size_t size : {64UL, 320UL, 8256UL, 21056UL}) {
+    expect_same<Requantized>([&](const Kernels& kernels) {
+      return run_requantize(kernels, random_sums<std::uint8_t>(size, 204), 204, identity_table(6), 512, 1, &known);
+    });
+    expect_same<Requantized>([&](const Kernels& kernels) {
+      return run_requantize(kernels, random_sums<std::uint16_t>(size, 999), 999, uneven_table(5), 256, 0, &known);
+    });
   }
 }
 
@@ -89,7 +113,7 @@ TEST_P(Requantize, ScalesAreRoundedUp) {
 template <class Sum>
 std::vector<std::uint8_t> run_keep_loss(const Kernels& kernels, std::size_t coordinates, std::size_t rotation_block,
                                         std::size_t first, std::size_t count, std::uint16_t granularity, unsigned bits,
-                                        std::size_t misalignment, FloatFormat kept) {
+                                        std::size_t misalignment, FloatFormat kept, const KnownError* known) {
   const BlockLayout layout(coordinates, rotation_block);
   const std::uint32_t most = 3U * granularity;
   const LookupTable table = bits == 8 ? identity_table(bits) : uneven_table(bits);  // values of a byte
@@ -98,7 +122,7 @@ std::vector<std::uint8_t> run_keep_loss(const Kernels& kernels, std::size_t coor
   Misaligned<std::uint16_t> scales(scale_groups(count), misalignment);
   RandomKey key = kKey;
   key.first = first;
-  const ExactSums exact{in.data(), 8 * sizeof(Sum), count, most};
+  const ExactSums exact{in.data(), 8 * sizeof(Sum), count, most, known, 3, 2};
   kernels.requantize(exact, table, key, codes.data(), scales.data());
   std::vector<float> max_norms(layout.blocks());
   for (std::size_t b = 0; b < max_norms.size(); ++b) {
@@ -121,11 +145,12 @@ TEST_P(Requantize, KeptLossEqualsNaive) {
     for (const unsigned bits : {4U, 5U, 8U}) {
       SCOPED_TRACE(std::to_string(shard.coordinates) + " coordinates from " + std::to_string(shard.first) + ", " +
                    std::to_string(bits) + " bits");
+      const KnownError known = some_known_error();
       const auto run = [&]<class Sum>(std::uint16_t granularity) {
         for (const FloatFormat kept : {FloatFormat::kFp32, FloatFormat::kBf16}) {
           expect_same<std::vector<std::uint8_t>>([&](const Kernels& kernels) {
             return run_keep_loss<Sum>(kernels, shard.coordinates, shard.rotation_block, shard.first, shard.count,
-                                      granularity, bits, bits % 3, kept);
+                                      granularity, bits, bits % 3, kept, bits == 5 ? &known : nullptr);
           });
         }
       };

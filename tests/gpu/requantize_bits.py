@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import reference
 import torch
-from kernel_bits import FLOATS, KEY, Case, check_cases, key_of, place, same, to_bfloat16
+from kernel_bits import FIRST, FLOATS, KEY, Case, check_cases, key_of, place, same, to_bfloat16
 
 from byteps_thc.compressor import SCALE_GROUP
 from byteps_thc.gpu import kernels
 from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
+from byteps_thc.tables.known_error import known_errors
 from byteps_thc.tables.selection import down_table
 
 
@@ -40,17 +41,28 @@ def some_sums(case: Case, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     return sums.astype(np.uint8 if case.value_bits == 8 else np.uint16)
 
 
+def known_of(case: Case, device: str) -> tuple[reference.KnownSum | None, dict[str, Any]]:
+    """What is subtracted from sums, if anything: as the reference takes it, and the kernels."""
+    if not case.known:
+        return None, {}
+    of_sum = known_errors(LookupTable.solve(4, 15, 1 / 32), case.workers).sum
+    there = {"known": torch.tensor(of_sum, device=device), "workers": case.workers}
+    return reference.KnownSum(of_sum, case.workers, FIRST.domain), there
+
+
 def check_requantize(case: Case, device: str, rng: np.random.Generator) -> None:
     """chunk: where in the partition the sums begin."""
     first = case.chunk or 0
     table, there = on_device(case, device)
     sums = some_sums(case, rng)
-    wanted, scales = reference.requantize(sums, first, case.workers, case.granularity, table.values, KEY)
+    known, subtracted = known_of(case, device)
+    wanted, scales = reference.requantize(sums, first, case.workers, case.granularity, table.values, KEY, known)
     codes = place(torch.full((len(sums) * case.bits // 8,), 0xA5, dtype=torch.uint8), device, case.offset)
     mine = torch.full((len(scales),), 7, dtype=torch.int16, device=device).view(torch.uint16)
     kernels.requantize(
         place(torch.from_numpy(sums), device, case.offset), codes, mine, table=there,
         key=key_of(device, Rounding(REQUANTIZE_DOMAIN, 0)), first=first, most=case.workers * case.granularity,
+        own_key=key_of(device), **subtracted,
     )  # fmt: skip
     same("scales", mine, upper_halves(scales))
     same("codes", codes, reference.pack(wanted, case.bits))
@@ -65,12 +77,13 @@ def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
     count = min(sum(sizes) - first, sum(sizes) * 3 // 4 // SCALE_GROUP * SCALE_GROUP or sum(sizes))
     sums = some_sums(replace(case, coordinates=count), rng)
     of = (sums, first, case.workers, case.granularity)
-    codes, scales = reference.requantize(*of, table.values, KEY)
+    known, subtracted = known_of(case, device)
+    codes, scales = reference.requantize(*of, table.values, KEY, known)
     maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
     residual: Any = rng.standard_normal(n).astype(np.float32)
-    lost = reference.requantizing_loss(*of, (codes, scales), table.values, maxima, n, d, threshold, KEY)
+    lost = reference.requantizing_loss(*of, (codes, scales), table.values, maxima, n, d, threshold, KEY, known)
     wanted = residual + lost
     if case.kept == "bf16":
         residual = reference.bfloat16(residual)
@@ -84,7 +97,7 @@ def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
         torch.from_numpy(upper_halves(scales)).to(device), torch.from_numpy(maxima).to(device), mine,
         torch.tensor([int(case.feedback)], dtype=torch.int32, device=device), table=there, key=key_of(device),
         first=first, most=case.workers * case.granularity, granularity=case.granularity, threshold=threshold,
-        rotation_block=d,
+        rotation_block=d, **subtracted,
     )  # fmt: skip
     same("residual", mine, wanted)
 
@@ -134,11 +147,13 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_requantize, Case(4096 + 192, bits=6, granularity=300, workers=100, value_bits=16, chunk=512, offset=1)
     yield check_requantize, Case(64, bits=7, granularity=63)
     yield check_requantize, Case(1024, bits=4, granularity=65535, workers=1, value_bits=16)
+    yield check_requantize, Case(4096 + 192, bits=6, chunk=4096, known=True)
     yield check_keep_loss, Case(3 * 8192 + 4096 + 192, bits=6, chunk=8192 + 4096 + 256)
     yield check_keep_loss, Case(10_001, block=512, bits=5, granularity=300, value_bits=16, chunk=512, offset=1)
     yield check_keep_loss, Case(8192 + 2048, block=1024, bits=8, granularity=63, broken_block=2)
     yield check_keep_loss, Case(8192 + 2048 + 9, block=1024, bits=6, granularity=63, kept="bf16", offset=1)
     yield check_keep_loss, Case(1000, block=64, bits=7, granularity=63, feedback=False)
+    yield check_keep_loss, Case(8192 + 1000, block=4096, bits=6, chunk=4096 + 256, known=True)
     yield check_keep_loss, Case(2 * 16384, block=16384, bits=4, granularity=63, chunk=16384)
     yield check_expand, Case(4096 + 256, bits=8)
     yield check_expand, Case(512, bits=6, workers=3)
@@ -154,9 +169,10 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
         for workers, granularity, width in ((4, 30, 8), (2, 1000, 16), (1, 65535, 16), (600, 109, 16)):
             case = Case(100_032, bits=bits, granularity=granularity, workers=workers, value_bits=width, offset=bits % 2)
             yield check_requantize, case
+            yield check_requantize, replace(case, known=True)
             yield check_requantize, replace(case, chunk=256 * 77)
             for log in (6, 9, 13, 14):
-                yield check_keep_loss, replace(case, block=1 << log)
+                yield check_keep_loss, replace(case, block=1 << log, known=log % 2 == 0)
                 yield check_keep_loss, replace(case, block=1 << log, chunk=256 * 77, coordinates=100_001)
         for workers in (1, 2, 33):
             yield check_expand, Case(100_096, bits=bits, workers=workers)

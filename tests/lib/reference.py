@@ -257,25 +257,41 @@ def lookup_sum(codes: list[U8], values: tuple[int, ...]) -> npt.NDArray[np.int64
     return total
 
 
-def scale_of(largest: int) -> np.float32:
-    """bfloat16 of an integer up to 65535, rounded up."""
+def scale_of(largest: float) -> np.float32:
+    """bfloat16 of a number, rounded up."""
     bits = int(np.float32(largest).view(np.uint32)) + 0xFFFF
     return np.uint32(bits >> 16 << 16).view(np.float32)
 
 
+def centered(
+    sums: npt.NDArray[np.integer], first: int, workers: int, granularity: int, key: Key, known: KnownSum | None = None
+) -> F32:
+    """What sums stand for: c = 2 (S - known error) - n g, of coordinates from `first` on."""
+    taken_back = np.zeros(len(sums), np.float32)
+    if known is not None:
+        bits = rounding_bits(first + len(sums), key, Rounding(known.domain, 0)) * np.uint16(known.workers)
+        taken_back = known_error(known.error, bits)[first:]
+    return np.float32(2) * (sums.astype(np.float32) - taken_back) - np.float32(workers * granularity)
+
+
 def requantize(
-    sums: npt.NDArray[np.integer], first: int, workers: int, granularity: int, values: tuple[int, ...], key: Key
+    sums: npt.NDArray[np.integer],
+    first: int,
+    workers: int,
+    granularity: int,
+    values: tuple[int, ...],
+    key: Key,
+    known: KnownSum | None = None,
 ) -> tuple[U8, F32]:
     """(codes, scales of every group of 256) of the sums of a shard, coordinates from `first` on; unbiased.
 
-    A sum S stands for c = 2 S - n g. A group is a block of quantize() with the limit of its largest |c|, rounded up;
-    the rounding bits are those of the partition's coordinates in a domain of their own.
+    A group of centered() is a block of quantize() with the limit of its largest magnitude, rounded up; the rounding
+    bits are those of the partition's coordinates in a domain of their own.
     """
-    centered = 2 * sums.astype(np.int64) - workers * granularity
     x = np.zeros(first + len(sums), np.float32)
-    x[first:] = centered
-    starts = range(0, len(sums), _SCALE_GROUP)
-    scales = np.array([scale_of(np.abs(centered[start : start + _SCALE_GROUP]).max()) for start in starts], np.float32)
+    x[first:] = centered(sums, first, workers, granularity, key, known)
+    starts = range(first, len(x), _SCALE_GROUP)
+    scales = np.array([scale_of(np.abs(x[start : start + _SCALE_GROUP]).max()) for start in starts], np.float32)
     limits = [
         scales[(block.start - first) // _SCALE_GROUP] if block.start >= first else np.float32(0)
         for block in _blocks(len(x), _SCALE_GROUP)
@@ -298,19 +314,20 @@ def requantizing_loss(
     rotation_block: int,
     threshold: float,
     key: Key,
+    known: KnownSum | None = None,
 ) -> F32:
     """What the owner of sums adds to its residual: `workers` times what the average lacks of their share in it.
 
-    sums, first, workers, granularity, values: of requantize(); requantized: its result. 0 outside the shard, and where
-    the max norm is not finite.
+    sums, first, workers, granularity, values, known: of requantize(); requantized: its result. 0 outside the shard, and
+    where the max norm is not finite.
     """
     codes, scales = requantized
-    centered = (2 * sums.astype(np.int64) - workers * granularity).astype(np.float32)
+    exact = centered(sums, first, workers, granularity, key, known)
     limit = scales[np.arange(len(sums)) // _SCALE_GROUP]
     value = np.array(values, np.float32)[codes]
     lost = np.zeros(sum(block_sizes(coordinates, rotation_block)), np.float32)
     shard = slice(first, first + len(sums))
-    lost[shard] = centered - (value * (np.float32(2) * limit / np.float32(values[-1])) - limit)
+    lost[shard] = exact - (value * (np.float32(2) * limit / np.float32(values[-1])) - limit)
     for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
         clamp = ClampRange.of(max_norm, threshold, granularity)
         lost[block] = 0 if clamp is None else lost[block] * (clamp.limit / np.float32(granularity))

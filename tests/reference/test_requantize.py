@@ -8,7 +8,7 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import Key
+from reference import Key, KnownSum
 
 from byteps_thc import LookupTable
 from byteps_thc.errors import ConfigurationError, InputError
@@ -46,45 +46,60 @@ def sums_of(kind: str, count: int, workers: int, granularity: int, seed: int) ->
     return sums.astype(np.uint8 if most < 1 << 8 else np.uint16)
 
 
+def known_sum(subtract: bool, workers: int) -> KnownSum | None:
+    """Some known error, with pieces that all differ."""
+    error = np.random.default_rng(1).standard_normal((2, 16)).astype(np.float32) * np.array([[2], [1e-4]], np.float32)
+    return KnownSum(error, workers, 2) if subtract else None
+
+
+def arguments(known: KnownSum | None) -> dict:
+    """known and domain of the kernels."""
+    return {} if known is None else {"known": known.error, "domain": known.domain}
+
+
 def misaligned(array: np.ndarray, offset: int) -> np.ndarray:
     raw = np.full(array.nbytes + 64, 0xA5, np.uint8)[offset : offset + array.nbytes].view(array.dtype)
     raw[:] = array
     return raw
 
 
-def requantized(sums: np.ndarray, first: int, of: tuple[int, int], table: LookupTable, key: Key) -> tuple:
+def requantized(
+    sums: np.ndarray, first: int, of: tuple[int, int], table: LookupTable, key: Key, known: KnownSum | None
+) -> tuple:
     """Packed codes and scales of the kernel."""
     codes = np.full(core.code_bytes(sums.size, table.bits), 0xA5, np.uint8)
     scales = np.full(-(-sums.size // 256), 0xA5A5, np.uint16)
     core.requantize(
         sums, codes, scales, first=first, workers=of[0], granularity=of[1], values=table.array, bits=table.bits,
-        seed=key.seed, tensor=key.tensor, round=key.round,
+        seed=key.seed, tensor=key.tensor, round=key.round, **arguments(known),
     )  # fmt: skip
     return codes, scales
 
 
 @given(
     of=SUMS, kind=KINDS, groups=st.integers(0, 60), rest=st.integers(0, 3), first=st.integers(0, 40),
-    table=TABLES, key=KEYS, offset=st.integers(0, 8), seed=st.integers(0, 99),
+    table=TABLES, key=KEYS, offset=st.integers(0, 8), seed=st.integers(0, 99), subtract=st.booleans(),
 )  # fmt: skip
 @SETTINGS
-def test_requantize(of, kind, groups, rest, first, table, key, offset, seed):
+def test_requantize(of, kind, groups, rest, first, table, key, offset, seed, subtract):
+    known = known_sum(subtract, of[0])
     sums = sums_of(kind, 256 * groups + 64 * rest, *of, seed)
     wide = sums.astype(np.uint16)  # 8-bit sums in 16 bits give the same
-    expected, limits = reference.requantize(sums, 256 * first, *of, table.values, key)
+    expected, limits = reference.requantize(sums, 256 * first, *of, table.values, key, known)
     for width in (sums, wide):
-        codes, scales = requantized(misaligned(width, offset), 256 * first, of, table, key)
+        codes, scales = requantized(misaligned(width, offset), 256 * first, of, table, key, known)
         assert codes.tobytes() == reference.pack(expected, table.bits).tobytes()
         np.testing.assert_array_equal((scales.astype(np.uint32) << 16).view(np.float32), limits)
 
 
 @given(
     of=SUMS, kind=KINDS, size=st.integers(1, 20000), block=st.sampled_from([64, 128, 256, 1024, 8192, 16384]),
-    table=TABLES, key=KEYS, offset=st.integers(0, 8), data=st.data(),
+    table=TABLES, key=KEYS, offset=st.integers(0, 8), subtract=st.booleans(), data=st.data(),
 )  # fmt: skip
 @SETTINGS
-def test_keep_loss(of, kind, size, block, table, key, offset, data):
+def test_keep_loss(of, kind, size, block, table, key, offset, subtract, data):
     """Of any shard of a partition, into a residual at any address."""
+    known = known_sum(subtract, of[0])
     sizes = reference.block_sizes(size, block)
     norms = st.sampled_from([0.0, 1e-30, 0.5, 1.0, 3.0, 1e30, 1e38, np.inf, np.nan])
     maxima = np.array([data.draw(norms) for _ in sizes], np.float32)
@@ -92,9 +107,9 @@ def test_keep_loss(of, kind, size, block, table, key, offset, data):
     first = 256 * data.draw(st.integers(0, groups - 1))
     count = min(256 * data.draw(st.integers(1, groups)), sum(sizes) - first)
     shard = sums_of(kind, count, *of, 0), first, *of
-    requantized = reference.requantize(*shard, table.values, key)
+    requantized = reference.requantize(*shard, table.values, key, known)
     before = np.random.default_rng(0).standard_normal(size).astype(np.float32)
-    lost = reference.requantizing_loss(*shard, requantized, table.values, maxima, size, block, 2.5, key)
+    lost = reference.requantizing_loss(*shard, requantized, table.values, maxima, size, block, 2.5, key, known)
     expected = before + lost
     if data.draw(st.booleans(), label="bfloat16"):
         before = reference.bfloat16(before)
@@ -104,7 +119,7 @@ def test_keep_loss(of, kind, size, block, table, key, offset, data):
         misaligned(shard[0], offset), reference.pack(requantized[0], table.bits),
         (requantized[1].view(np.uint32) >> 16).astype(np.uint16), maxima, residual, first=first, workers=of[0],
         granularity=of[1], values=table.array, bits=table.bits, rotation_block=block, threshold=2.5, seed=key.seed,
-        tensor=key.tensor, round=key.round,
+        tensor=key.tensor, round=key.round, **arguments(known),
     )  # fmt: skip
     np.testing.assert_array_equal(residual, expected)  # 0 and -0 are the same
 

@@ -1,4 +1,7 @@
+#include <pybind11/stl.h>
+
 #include <cmath>
+#include <optional>
 
 #include "python/arrays.h"
 #include "python/register.h"
@@ -49,7 +52,7 @@ ExactSums exact_sums(const py::array& sums, std::size_t workers, std::size_t gra
   if (count % kMinRotationBlock != 0) {
     refuse("sums", "a multiple of " + std::to_string(kMinRotationBlock) + " sums", std::to_string(count));
   }
-  ExactSums exact{nullptr, 8, count, static_cast<std::uint32_t>(most)};
+  ExactSums exact{nullptr, 8, count, static_cast<std::uint32_t>(most), nullptr, static_cast<unsigned>(workers)};
   if (holds<std::uint16_t>(sums)) {
     exact.sums = input<std::uint16_t>(sums, "sums", count);
     exact.value_bits = 16;
@@ -70,10 +73,14 @@ void check_first(std::size_t first) {
 
 void requantize_array(const py::array& sums, py::array codes, py::array scales, std::size_t first, std::size_t workers,
                       std::size_t granularity, const py::array& values, unsigned bits, std::uint64_t seed,
-                      std::uint32_t tensor, std::uint32_t round, ThreadPool* pool) {
+                      std::uint32_t tensor, std::uint32_t round, const std::optional<py::array>& known,
+                      std::uint32_t domain, ThreadPool* pool) {
   check_first(first);
   const LookupTable table = table_input(values, bits);
-  const ExactSums exact = exact_sums(sums, workers, granularity);
+  ExactSums exact = exact_sums(sums, workers, granularity);
+  const std::optional<KnownError> known_error = known_input(known);
+  exact.known = known_error ? &*known_error : nullptr;
+  exact.domain = domain;
   auto* packed = output<std::uint8_t>(codes, "codes", code_bytes(exact.count, bits));
   auto* limits = output<std::uint16_t>(scales, "scales", scale_groups(exact.count));
   const py::gil_scoped_release unlocked;
@@ -83,7 +90,8 @@ void requantize_array(const py::array& sums, py::array codes, py::array scales, 
 void keep_loss_array(const py::array& sums, const py::array& codes, const py::array& scales, const py::array& max_norms,
                      py::array residual, std::size_t first, std::size_t workers, std::size_t granularity,
                      const py::array& values, unsigned bits, std::size_t rotation_block, float threshold,
-                     std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, ThreadPool* pool) {
+                     std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
+                     const std::optional<py::array>& known, std::uint32_t domain, ThreadPool* pool) {
   check_first(first);
   if (!(threshold > 0.0F) || !std::isfinite(threshold)) {
     throw ConfigurationError("threshold must be positive and finite, got " + std::to_string(threshold));
@@ -93,7 +101,10 @@ void keep_loss_array(const py::array& sums, const py::array& codes, const py::ar
     refuse("values", "8-bit table values", std::to_string(table.granularity()));
   }
   const BlockLayout layout(static_cast<std::size_t>(residual.size()), rotation_block);
-  const ExactSums exact = exact_sums(sums, workers, granularity);
+  ExactSums exact = exact_sums(sums, workers, granularity);
+  const std::optional<KnownError> known_error = known_input(known);
+  exact.known = known_error ? &*known_error : nullptr;
+  exact.domain = domain;
   if (first > layout.padded() || exact.count > layout.padded() - first) {
     refuse("sums", "the partition's " + std::to_string(layout.padded()) + " at most",
            std::to_string(first) + " + " + std::to_string(exact.count));
@@ -114,11 +125,13 @@ void register_aggregation(py::module_& module) {
              py::arg("bits"), py::arg("add"), py::arg("pool") = py::none());
   module.def("requantize", &requantize_array, py::arg("sums"), py::arg("codes"), py::arg("scales"), py::kw_only(),
              py::arg("first"), py::arg("workers"), py::arg("granularity"), py::arg("values"), py::arg("bits"),
-             py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("pool") = py::none());
+             py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("known").none(true) = py::none(),
+             py::arg("domain") = 0, py::arg("pool") = py::none());
   module.def("keep_loss", &keep_loss_array, py::arg("sums"), py::arg("codes"), py::arg("scales"), py::arg("max_norms"),
              py::arg("residual"), py::kw_only(), py::arg("first"), py::arg("workers"), py::arg("granularity"),
              py::arg("values"), py::arg("bits"), py::arg("rotation_block"), py::arg("threshold"), py::arg("seed"),
-             py::arg("tensor"), py::arg("round"), py::arg("pool") = py::none());
+             py::arg("tensor"), py::arg("round"), py::arg("known").none(true) = py::none(), py::arg("domain") = 0,
+             py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

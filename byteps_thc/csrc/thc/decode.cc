@@ -12,8 +12,7 @@
 #include "hwy/highway.h"
 #include "thc/hadamard-inl.h"
 #include "thc/integer_hadamard-inl.h"
-#include "thc/philox-inl.h"
-#include "thc/rounding-inl.h"
+#include "thc/known_sums-inl.h"
 #include "thc/signs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -87,18 +86,10 @@ struct LoadFloats {
 template <class Sum>
 HWY_NOINLINE void subtract_known(const Aggregate& aggregate, const RandomKey& key, std::size_t offset, std::size_t size,
                                  const LoadDequantized<Sum>& load, float* x) {
-  const hn::ScalableTag<std::uint64_t> d64;
-  const hn::ScalableTag<std::uint16_t> d16;
-  constexpr std::size_t kPhiloxLanes = hn::MaxLanes(d64);
-  const PhiloxStream<kRoundingRounds> stream(key, aggregate.domain);
-  const KnownErrorLookup known(aggregate.known);
-  const auto workers = hn::Set(d16, static_cast<std::uint16_t>(aggregate.workers));
-  const auto place = [&](auto bits) HWY_ATTR { return hn::BitCast(d64, hn::Mul(hn::BitCast(d16, bits), workers)); };
+  static_assert(KnownSums::kGroup == kAffineGroup);
+  KnownSums known(*aggregate.known, aggregate.workers, aggregate.domain, key, offset);
   const auto store = [&](std::size_t i, VF error)
                          HWY_ATTR { hn::StoreU(load.mapped(i, hn::Sub(load.sum(i), error)), DF(), x + i); };
-  auto index = stream.indices(d64, static_cast<std::uint32_t>((key.first + offset) / 8));
-  const auto step = hn::Set(d64, kPhiloxLanes);
-  auto next = stream.pairs(d64, index);  // one step ahead, as in quantization.cc
   std::size_t chunk_end = 0;
   bool all = false;
   for (std::size_t group = 0; group < size; group += kAffineGroup) {
@@ -107,26 +98,14 @@ HWY_NOINLINE void subtract_known(const Aggregate& aggregate, const RandomKey& ke
       chunk_end = (chunk + 1) * aggregate.codes_per_chunk - aggregate.first - offset;
       all = error_is_known(aggregate, aggregate.contributions[chunk]);
     }
-    if (!all) {
-      for (std::size_t i = group; i < group + kAffineGroup; i += kLanes) {
-        store(i, hn::Zero(DF()));
-      }
-      index = hn::Add(index, hn::Set(d64, 8));
-      next = stream.pairs(d64, index);
+    if (all) {
+      known.next([&](std::size_t i, VF error) HWY_ATTR { store(group + i, error); });
       continue;
     }
-    for (std::size_t part = 0; part < 8; part += kPhiloxLanes) {
-      const auto random = next;
-      index = hn::Add(index, step);
-      next = stream.pairs(d64, index);
-#pragma GCC unroll 2
-      for (std::size_t p = 0; p < 2; ++p) {
-        const auto bits = place(random.pair[p]);
-        const std::size_t i = group + 32 * p + 2 * part;
-        store(i, known.at(uniform_from<true>(bits)));
-        store(i + 16, known.at(uniform_from<false>(bits)));
-      }
+    for (std::size_t i = group; i < group + kAffineGroup; i += kLanes) {
+      store(i, hn::Zero(DF()));
     }
+    known.skip();
   }
 }
 

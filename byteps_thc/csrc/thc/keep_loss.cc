@@ -79,10 +79,11 @@ struct Tile {
 };
 
 /// lost[to - from] = what coordinates from .. to - 1 of the partition, in one rotation block, have lost.
-void lose(const RequantizedSums& sums, const LookupTable& table, float weight, std::size_t from, std::size_t to,
-          std::uint8_t* values, float* lost) {
+void lose(const RequantizedSums& sums, const LookupTable& table, RandomKey key, float weight, std::size_t from,
+          std::size_t to, std::uint8_t* values, float* lost) {
   const std::size_t at = from - sums.first;
-  center(sums.exact, at, to - from, lost);
+  key.first = sums.first;
+  center(sums.exact, key, at, to - from, lost);
   lookup_sum(sums.codes + code_bytes(at, table.bits()), to - from, table, Accumulate::kWrite, values);
   for (std::size_t group = from; group < to;) {
     const std::size_t end = std::min(to, (group / kScaleGroup + 1) * kScaleGroup);
@@ -117,7 +118,7 @@ void keep_loss(const RequantizedSums& sums, const LookupTable& table, const floa
       const ClampRange range(max_norm, threshold, sums.granularity);
       if (from >= to || !range.finite) continue;
       const float weight = range.limit / static_cast<float>(sums.granularity);
-      lose(sums, table, weight, from, to, memory.values.data(), memory.lost.data() + (from - part_key.first));
+      lose(sums, table, key, weight, from, to, memory.values.data(), memory.lost.data() + (from - part_key.first));
     }
     inverse_rotate(memory.lost.data(), part, part_key, {memory.rotated_back.data(), FloatFormat::kFp32});
     const Floats kept = residual + at;

@@ -28,11 +28,11 @@ void requantize(const ExactSums& exact, const LookupTable& table, const RandomKe
   float limits[kTile / kScaleGroup + 2];
   for (std::size_t first = 0; first < exact.count; first += kTile) {
     const BlockLayout layout(std::min(kTile, exact.count - first), kScaleGroup);
+    center(exact, key, first, layout.padded(), x);
     for (std::size_t b = 0; b < layout.blocks();) {
       const std::size_t offset = layout.offset(b);
       const std::size_t size = std::min(kScaleGroup, layout.padded() - offset);
-      const float largest = center(exact, first + offset, size, x + offset);
-      const std::uint16_t scale = rounded_up_to_bfloat16(largest);
+      const std::uint16_t scale = rounded_up_to_bfloat16(largest_magnitude(x + offset, size));
       std::memcpy(scales + (first + offset) / kScaleGroup, &scale, sizeof(scale));
       for (; b < layout.blocks() && layout.offset(b) < offset + size; ++b) {
         limits[b] = scale_value(scale);

@@ -25,11 +25,11 @@ constexpr float scale_value(std::uint16_t scale) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 16);
 }
 
-/// A sum S stands for c = 2 S - most, in -most .. most. scales[scale_groups(count)]: the largest |c| of
-/// the group as bfloat16, rounded up; codes: c, packed, quantized without bias to the points of `table` between -scale
-/// and scale. As no |c| is larger than its scale nothing is clamped. Where all c of a group are 0 its scale is 0 and
-/// its codes are any. key.first: the partition's coordinate that `exact` begins with, a multiple of kScaleGroup. Throws
-/// std::bad_alloc.
+/// A sum S stands for c = 2 S - most, in -most .. most, a little more or less where a known error is subtracted.
+/// scales[scale_groups(count)]: the largest |c| of the group as bfloat16, rounded up; codes: c, packed, quantized
+/// without bias to the points of `table` between -scale and scale. As no |c| is larger than its scale nothing is
+/// clamped. Where all c of a group are 0 its scale is 0 and its codes are any. key.first: the partition's coordinate
+/// that `exact` begins with, a multiple of kScaleGroup. Throws std::bad_alloc.
 void requantize(const ExactSums& exact, const LookupTable& table, const RandomKey& key, std::uint8_t* codes,
                 std::uint16_t* scales);
 

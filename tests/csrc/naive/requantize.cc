@@ -13,14 +13,18 @@
 namespace thc::naive {
 namespace {
 
-/// What sum j stands for.
-float centered_at(const ExactSums& exact, std::size_t j) {
+/// What sum j stands for; key.first: the coordinate of the first one.
+float centered_at(const ExactSums& exact, const RandomKey& key, std::size_t j) {
   const auto* bytes = static_cast<const std::uint8_t*>(exact.sums);
   std::uint16_t sum = exact.value_bits == 8 ? bytes[j] : std::uint16_t{0};
   if (exact.value_bits == 16) {
     std::memcpy(&sum, bytes + 2 * j, sizeof(sum));
   }
-  return static_cast<float>(2 * std::int64_t{sum} - std::int64_t{exact.most});
+  float known = 0;
+  if (exact.known != nullptr) {
+    known = exact.known->at(known_sum_bits(rounding_bits(key, {exact.domain, 0}, j), exact.workers));
+  }
+  return 2 * (static_cast<float>(sum) - known) - static_cast<float>(exact.most);
 }
 
 }  // namespace
@@ -31,7 +35,7 @@ void requantize(const ExactSums& exact, const LookupTable& table, const RandomKe
     std::vector<float> group(std::min(kScaleGroup, exact.count - first));
     float largest = 0;
     for (std::size_t j = 0; j < group.size(); ++j) {
-      group[j] = centered_at(exact, first + j);
+      group[j] = centered_at(exact, key, first + j);
       largest = std::max(largest, std::fabs(group[j]));
     }
     const auto scale = static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(largest) + 0xFFFF) >> 16);
@@ -49,6 +53,8 @@ void keep_loss(const RequantizedSums& sums, const LookupTable& table, const floa
                const BlockLayout& layout, const RandomKey& key, Floats residual) {
   std::vector<float> lost(layout.padded());
   std::vector<float> rotated_back(layout.coordinates());
+  RandomKey sums_key = key;
+  sums_key.first = sums.first;
   for (std::size_t b = 0; b < layout.blocks(); ++b) {
     const ClampRange range(max_norms[b], threshold, sums.granularity);
     for (std::size_t j = layout.offset(b); j < layout.offset(b) + layout.size(b); ++j) {
@@ -59,7 +65,8 @@ void keep_loss(const RequantizedSums& sums, const LookupTable& table, const floa
       const ClampRange group(scale_value(scale), 1.0F, table.granularity());
       const auto value = static_cast<float>(table.values()[read_code(sums.codes, at, table.bits())]);
       const float stands_for = value * group.step - group.limit;
-      lost[j] = (centered_at(sums.exact, at) - stands_for) * (range.limit / static_cast<float>(sums.granularity));
+      lost[j] =
+          (centered_at(sums.exact, sums_key, at) - stands_for) * (range.limit / static_cast<float>(sums.granularity));
     }
   }
   naive::inverse_rotate(lost.data(), layout, key, {rotated_back.data(), FloatFormat::kFp32});
