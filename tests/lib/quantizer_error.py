@@ -27,7 +27,7 @@ def expected_nmse(config: ThcConfig, workers: int, *, packed_sums: bool = False,
     largest_norm = 1 + _LARGEST_OF[workers] * math.sqrt(2 / config.rotation_block)
     averaged = 1 if one_worker else workers
     error = table.average_cost(averaged, config.rounding) * largest_norm + table.clamp_cost
-    return error if config.error_feedback else (error - table.p**2) / (1 - table.p) ** 2  # selection.py
+    return error if config.keeps_residuals else (error - table.p**2) / (1 - table.p) ** 2  # selection.py
 
 
 def nmse_limit(

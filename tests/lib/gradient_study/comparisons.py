@@ -110,7 +110,7 @@ def measure(scheme: Scheme, window: Window, *, by_tensor: bool = False, seed: in
 def measure_ranks(config: ThcConfig, window: Window) -> Errors:
     """Average all steps of the window as ranks do, by the package's kernels."""
     resolved = config.resolve(len(window.gradients[0]), packed_sums=True)
-    return _errors(RanksAverager(resolved, window.tensors[-1].stop).average, window, config.error_feedback)
+    return _errors(RanksAverager(resolved, window.tensors[-1].stop).average, window, resolved.error_feedback)
 
 
 def _errors(average: Callable[[Tensor], Tensor], window: Window, error_feedback: bool) -> Errors:
