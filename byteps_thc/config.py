@@ -13,6 +13,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
 from byteps_thc.tables import LookupTable
+from byteps_thc.tables.clamp_steps import ClampSteps, clamp_steps
 from byteps_thc.tables.known_error import KnownErrors, known_errors
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
 from byteps_thc.tables.selection import (
@@ -50,6 +51,7 @@ class SettingsBesideTable(TypedDict, total=False):
     down_bits: DownBits | Literal["auto"] | None
     rotation_block: int
     error_feedback: bool | Literal["auto"]
+    adaptive_clamp: bool
     seed: int
     partition_bytes: int
     codes_per_packet: int | Literal["auto"]
@@ -96,6 +98,9 @@ class ThcConfig(Settings):
     """add what was lost by quantization to the next gradient of the same name; without it, averages are divided by what
     clamping leaves of them, so that none is lost (ResolvedConfig.decode_threshold); auto: as trainings say
     (docs/benchmarks.md), which is off, with all bits and on all routes"""
+    adaptive_clamp: bool = False
+    """with error feedback: fewer coordinates are clamped than p where the workers' gradients agree, which each finds in
+    the averages (tables/clamp_steps.py); without error feedback nothing changes"""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
     rounding: RoundingMode = "stratified"
@@ -278,7 +283,8 @@ class ResolvedConfig:
         """The config as plain values, with the bits that were chosen: what a checkpoint has of it."""
         down_bits = None if self.down is None else self.down.bits
         chosen = {"bits": self.table.bits, "down_bits": down_bits, "error_feedback": self.error_feedback}
-        return self.config.model_dump(exclude={"total_bits"}) | chosen
+        # Without adaptive_clamp, which needs no state.
+        return self.config.model_dump(exclude={"total_bits", "adaptive_clamp"}) | chosen
 
     def expected_error(self) -> float:
         """Return the criterion of tables/selection.py."""
@@ -301,6 +307,13 @@ class ResolvedConfig:
         if not self.config.subtract_rounding or self.down is not None:
             return None
         return known_errors(self.table, self.workers)
+
+    @property
+    def clamp_steps(self) -> ClampSteps:
+        """How far the clamp moves out, and from where on; no steps without config.adaptive_clamp and feedback."""
+        if not (self.config.adaptive_clamp and self.error_feedback):
+            return ClampSteps(self.table.p, (), ())
+        return clamp_steps(self.table, self.workers, self.config.rounding)
 
     @property
     def shared_hash(self) -> int:
