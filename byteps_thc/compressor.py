@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from byteps_thc import _core
+from byteps_thc.adaptive_clamp import AdaptiveClamp
 from byteps_thc.arrays import (
     F32,
     U8,
@@ -63,6 +64,7 @@ class Partition:
     """Buffers and progress of one partition; made by Compressor.partition and used again every round.
 
     norms: float32[B], Euclidean norms of the rotation blocks, to be max-reduced over the workers; valid after measure.
+    clamp: what makes them larger than measured, for a wider one; None: nothing.
     codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
     float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far, by
     requantizing, too; None without error feedback. clamped: coordinates beyond the clamp in the last encode.
@@ -70,7 +72,16 @@ class Partition:
     """
 
     def __init__(
-        self, name: str, tensor: int, coordinates: int, padded: int, *, residual: Residual | None, norms: F32, codes: U8
+        self,
+        name: str,
+        tensor: int,
+        coordinates: int,
+        padded: int,
+        *,
+        residual: Residual | None,
+        norms: F32,
+        codes: U8,
+        clamp: AdaptiveClamp | None,
     ) -> None:
         self.name = name
         self.tensor = tensor
@@ -79,12 +90,23 @@ class Partition:
         self.residual = residual
         self.norms = norms
         self.codes = codes
+        self.clamp = clamp
         self.max_norms: F32 = np.zeros_like(norms)
         self.round = 0
         self.clamped = 0
         self.residual_kept = False
         self.gradient: Gradient | None = None
         self.stage = _Stage.IDLE
+
+    @property
+    def measured(self) -> F32:
+        """Norms as they are."""
+        return self.norms if self.clamp is None else self.clamp.measured
+
+    @property
+    def energy(self) -> float:
+        """|gradient + residual|^2 of this round."""
+        return float(np.dot(self.norms, self.norms)) if self.clamp is None else self.clamp.energy
 
     def require(self, stage: _Stage) -> None:
         """Raise InputError unless the partition is in this stage."""
@@ -117,7 +139,7 @@ class Compressor:
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
-        self._known = self.resolved.known_errors
+        self._known, self._clamp_steps = self.resolved.known_errors, self.resolved.clamp_steps
         threads = default_threads() if threads is None else threads
         if not 1 <= threads <= MAX_THREADS:
             raise ConfigurationError(f"threads must be in 1 .. {MAX_THREADS}, not {threads}")
@@ -160,10 +182,14 @@ class Compressor:
         _check_array("norms", norms, np.float32, blocks)
         _check_array("codes", codes, np.uint8, code_bytes)
         key = zlib.crc32(name.encode()) if tensor is None else _word("tensor", tensor)
-        return Partition(name, key, coordinates, padded, residual=residual, norms=norms, codes=codes)
+        steps, block = self._clamp_steps, self.config.rotation_block
+        clamp = AdaptiveClamp(steps, blocks=blocks, coordinates=coordinates, rotation_block=block) if steps else None
+        return Partition(name, key, coordinates, padded, residual=residual, norms=norms, codes=codes, clamp=clamp)
 
     def measure(self, partition: Partition, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
         """Begin a round: return the norms of gradient + residual, which are those of its rotation, too.
+
+        Those are to be sent; with ThcConfig.adaptive_clamp they are larger where the last averages say so.
 
         gradient: see arrays.gradient_view, `partition.coordinates` elements, which must stay as they are until
         encode(). round: 32 bits, the same on all workers; never use one twice for a partition.
@@ -173,8 +199,10 @@ class Compressor:
             raise InputError(f"gradient of {partition.name!r} has {flat.size} coordinates, not {partition.coordinates}")
         partition.round = _word("round", round)
         _core.block_norms(
-            flat, partition.residual, partition.norms, rotation_block=self.config.rotation_block, pool=self.pool
+            flat, partition.residual, partition.measured, rotation_block=self.config.rotation_block, pool=self.pool
         )
+        if partition.clamp is not None:
+            partition.clamp.widen(partition.norms)
         partition.gradient, partition.stage = flat, _Stage.MEASURED
         return partition.norms
 
@@ -300,6 +328,8 @@ class Compressor:
             pool=self.pool,
             **self._key(partition),
         )
+        if partition.clamp is not None:
+            partition.clamp.look(flat, partition.clamped, self.pool)
 
     def _down(self) -> LookupTable:
         if self.resolved.down is None:
@@ -327,7 +357,7 @@ def received_by_all(compressor: Compressor, partition: Partition, sums: U8 | U16
 
 
 def _is_finite(partition: Partition) -> bool:
-    return all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, partition.max_norms))
+    return all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.measured, partition.max_norms))
 
 
 def _word(name: str, value: object) -> int:

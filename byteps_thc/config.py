@@ -14,6 +14,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
 from byteps_thc.tables import LookupTable
+from byteps_thc.tables.clamp_steps import ClampSteps, clamp_steps
 from byteps_thc.tables.known_error import KnownErrors, known_errors
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, PAPER_P
 from byteps_thc.tables.selection import (
@@ -54,6 +55,7 @@ class SettingsBesideTable(TypedDict, total=False):
     rotation_block: int
     error_feedback: bool | Literal["auto"]
     residual_dtype: ResidualDtype
+    adaptive_clamp: bool
     seed: int
     partition_bytes: int
     codes_per_packet: int | Literal["auto"]
@@ -103,6 +105,9 @@ class ThcConfig(Settings):
     residual_dtype: ResidualDtype = "float32"
     """what was lost is kept in, where there is error feedback: 4 bytes a parameter, or 2, rounded to nearest even.
     One of LOCAL_SETTINGS: checkpoints with residuals of either type are loaded"""
+    adaptive_clamp: bool = False
+    """with error feedback: fewer coordinates are clamped than p where the workers' gradients agree, which each finds in
+    the averages (tables/clamp_steps.py); without error feedback nothing changes"""
     seed: int = Field(default=0, ge=0, lt=1 << 64)
     """selects the signs of the rotation and the rounding"""
     rounding: RoundingMode = "stratified"
@@ -284,7 +289,8 @@ class ResolvedConfig:
         """The config as plain values, with the bits that were chosen: what a checkpoint has of it."""
         down_bits = None if self.down is None else self.down.bits
         chosen = {"bits": self.table.bits, "down_bits": down_bits, "error_feedback": self.error_feedback}
-        return self.config.model_dump(exclude={"total_bits", *LOCAL_SETTINGS}) | chosen
+        # Without adaptive_clamp, which needs no state.
+        return self.config.model_dump(exclude={"total_bits", "adaptive_clamp", *LOCAL_SETTINGS}) | chosen
 
     def expected_error(self) -> float:
         """Return the criterion of tables/selection.py."""
@@ -307,6 +313,13 @@ class ResolvedConfig:
         if not self.config.subtract_rounding:
             return None
         return known_errors(self.table, self.workers)
+
+    @property
+    def clamp_steps(self) -> ClampSteps:
+        """How far the clamp moves out, and from where on; no steps without config.adaptive_clamp and feedback."""
+        if not (self.config.adaptive_clamp and self.error_feedback):
+            return ClampSteps(self.table.p, (), ())
+        return clamp_steps(self.table, self.workers, self.config.rounding)
 
     @property
     def shared_hash(self) -> int:

@@ -15,6 +15,7 @@ from byteps_thc.arrays import require_tensor
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.adaptive_clamp import AdaptiveClamp
 from byteps_thc.keys import device_key, set_round
 from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 
@@ -30,7 +31,8 @@ class DeviceBatch:
     coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: each as
     GpuCompressor.sizes() says. code_bytes: of their codes. residual: [coordinates], None without error
     feedback. norms, max_norms: float32[B]. keep: int32[P], whether encode() wrote the residual of a partition.
-    clamped: int64[P], coordinates beyond the clamp. energy: float64[P], squared norms.
+    clamped: int64[P], coordinates beyond the clamp. energy: float64[P], squared norms. clamp: what widens it; None:
+    nothing. measured: float32[B], the norms before that.
     """
 
     def __init__(self, compressor: GpuCompressor, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> None:
@@ -44,6 +46,9 @@ class DeviceBatch:
         counts, padded = zip(*(compressor.sizes(size) for size in self.sizes), strict=True)
         self.padded = sum(padded)
         self.norms = torch.zeros(sum(counts), device=device)
+        steps = compressor.resolved.clamp_steps
+        self.clamp = AdaptiveClamp(steps, self.norms, sizes=self.sizes, blocks=counts) if steps else None
+        self.measured = self.norms if self.clamp is None else self.clamp.measured
         self.max_norms = torch.zeros_like(self.norms)
         self.keep = torch.zeros(len(named), dtype=torch.int32, device=device)
         self.clamped = torch.zeros(len(named), dtype=torch.int64, device=device)
@@ -63,7 +68,7 @@ class DeviceBatch:
         self._ranges = torch.zeros(sum(counts), 4, device=device)
         self._parts = list(
             zip(
-                self.norms.split(counts), self.max_norms.split(counts), self._ranges.split(counts),
+                self.measured.split(counts), self.max_norms.split(counts), self._ranges.split(counts),
                 self.keep.split(1), self.clamped.split(1), self._keys[: len(named)].unbind(), strict=True,
             )
         )  # fmt: skip
@@ -84,19 +89,29 @@ class DeviceBatch:
         set_round(self._keys, round)
 
     def measure(self, gradient: Tensor) -> None:
-        """Write the norms of gradient + residual.
+        """Write the norms of gradient + residual, larger where the last averages say so (ThcConfig.adaptive_clamp).
 
         gradient: contiguous, float32, float16 or bfloat16[coordinates], not to be changed until encode() is over.
         """
-        block = self._compressor.config.rotation_block
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
+        self._measure(gradient, self.residual, self._residuals)
+        if self.clamp is not None:
+            self.clamp.widen()
+
+    def _measure(self, tensor: Tensor, residual: Tensor | None, residuals: Sequence[Tensor | None]) -> None:
+        """Write the norms of tensor + residual to `measured`. residuals: those of the partitions."""
+        block = self._compressor.config.rotation_block
         if self._joint:
-            kernels.block_norms(gradient, self.residual, self.norms, rotation_block=block)
+            kernels.block_norms(tensor, residual, self.measured, rotation_block=block)
             return
-        for mine, residual, part in zip(
-            gradient.split_with_sizes(self.sizes), self._residuals, self._parts, strict=True
-        ):
-            kernels.block_norms(mine, residual, part[0], rotation_block=block)
+        for mine, carried, part in zip(tensor.split_with_sizes(self.sizes), residuals, self._parts, strict=True):
+            kernels.block_norms(mine, carried, part[0], rotation_block=block)
+
+    def _look(self, average: Tensor) -> None:
+        """Choose how wide the clamp of the next round is."""
+        if self.clamp is not None:
+            self._measure(average, None, [None] * len(self.sizes))
+            self.clamp.look(self.energy, self.clamped)
 
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
         """Rotate, quantize and pack what was measured, and write the residual. max_norms: there already.
@@ -108,7 +123,7 @@ class DeviceBatch:
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
         self._require("codes", codes, (torch.uint8,), self.code_bytes)
         kernels.clamp_ranges(
-            self.norms, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
+            self.measured, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
             starts=self._starts,
         )  # fmt: skip
         for part, residual, mine, (_, _, ranges, keep, clamped, key) in zip(
@@ -176,7 +191,18 @@ class DeviceBatch:
         """
         if self._compressor.down is not None:
             self._decode_requantized(aggregate, contributions, out)
-            return
+        else:
+            self._decode_sums(aggregate, out, sum_bits, contributions, codes_per_chunk)
+        self._look(out)
+
+    def _decode_sums(
+        self,
+        aggregate: Tensor,
+        out: Tensor,
+        sum_bits: int | None,
+        contributions: Tensor | None,
+        codes_per_chunk: int | None,
+    ) -> None:
         compressor = self._compressor
         resolved, table = compressor.resolved, compressor.table
         self._require("out", out, _GRADIENTS, self.coordinates)

@@ -36,6 +36,8 @@ def make_key(name: str, resolved: ResolvedConfig, worker: int, device: torch.dev
     """
     if resolved.config.subtract_rounding:
         raise ConfigurationError("byteps_thc.ops subtract nothing: use ThcConfig(subtract_rounding=False)")
+    if resolved.config.adaptive_clamp:
+        raise ConfigurationError("byteps_thc.ops keep nothing of averages: use ThcConfig(adaptive_clamp=False)")
     rounding = Rounding.of(resolved.config.rounding, worker, resolved.workers)
     return device_key(
         torch.device(device), seed=resolved.config.seed, tensor=zlib.crc32(name.encode()), rounding=rounding

@@ -14,7 +14,7 @@ from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 
 _COUNTERS = ("round", "step")
 #: Settings that states lack from before there were these, and what they were then.
-_ADDED_SETTINGS: dict[str, Any] = {"down_bits": None}
+_ADDED_SETTINGS: dict[str, Any] = {"down_bits": None, "subtract_rounding": False}
 _END = 1 << 32  # of the counters: they are 32-bit keys
 
 

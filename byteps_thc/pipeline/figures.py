@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from byteps_thc.pipeline.statistics import GRADIENTS_PER_LOOK, ResidualGuard, StatsRecorder
 
 
@@ -44,7 +42,7 @@ class PartitionFigures(Figures):
         self._recorder.add_quantization(
             coordinates=sum(partition.coordinates for partition in partitions),
             clamped=sum(partition.clamped for partition in partitions),
-            energy=sum(float(np.dot(row.norms, row.norms)) for row in rows),
+            energy=sum(partition.energy for partition in partitions),
             # The engine measures it when somebody asks.
             lost_energy=0.0 if all(partition.residual_kept for partition in partitions) else None,
         )

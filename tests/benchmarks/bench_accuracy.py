@@ -5,6 +5,7 @@
 2. Sums among ranks, exact and requantized, in the first step.
 3. From the paper to what ranks can do, one part after the other.
 4. Requantized sums against EDEN, QSGD, MXFP4 and MXFP8, NVFP4 and integers in groups, at equal bytes.
+5. With error feedback, where workers agree: p of the table, and less (ThcConfig.adaptive_clamp).
 
 With rounding="independent" and 4-bit codes every bit is as before stratified rounding came. All average the same
 gradients in one run, in one process, with as many bytes. NMSE: |average - exact average|^2 / |exact average|^2.
@@ -48,6 +49,8 @@ STEPS, SETTLED = 16, 6
 TARGETS = {4: 1.4, 8: 1.5, 17: 1.6}
 #: NMSE among ranks at most, by number of ranks and bits up and down together: independent normal gradients.
 RANKS_TARGETS = {(4, 11): 5.2e-3, (4, 12): 2.7e-3, (8, 12): 2.7e-3, (17, 12): 2.7e-3}
+#: NMSE of 4-bit codes with feedback and adaptive_clamp at most, by number of workers and correlation.
+AGREEMENT_TARGETS = {(17, 0.7): 2.7e-3, (17, 1.0): 2.5e-3}
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,36 @@ def show(title: str, cells: list[list[str]]) -> None:
     Console(width=180).print(table)
 
 
+@dataclass(frozen=True)
+class AgreementRow:
+    """NMSE with feedback. pinned: p is the table's; adaptive: ThcConfig.adaptive_clamp. met: None without target."""
+
+    bits: int
+    workers: int
+    correlation: float
+    pinned: float
+    adaptive: float
+    gain: float
+    target: float | None
+    met: bool | None
+
+
+def where_workers_agree(bits: int, workers: int) -> Iterator[AgreementRow]:
+    """From gradients that have nothing in common to the same one everywhere."""
+    for correlation in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0):
+        pinned, adaptive = (
+            float(np.mean(list(errors(config.resolve(workers), correlation))[SETTLED:]))
+            for config in (
+                ThcConfig(bits=bits, error_feedback=True, adaptive_clamp=adaptive_clamp)
+                for adaptive_clamp in (False, True)
+            )
+        )
+        target = AGREEMENT_TARGETS.get((workers, correlation)) if bits == 4 else None
+        target = 1.01 * pinned if not correlation else target
+        met = None if target is None else adaptive <= target
+        yield AgreementRow(bits, workers, correlation, pinned, adaptive, pinned / adaptive, target, met)
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -216,9 +249,17 @@ def main() -> None:
     tables = alternatives_cells(own, others)
     for title, cells in tables.items():
         show(title, cells)
+    agreeing = [row for case in ((4, 4), (4, 8), (4, 17), (2, 8), (2, 17)) for row in where_workers_agree(*case)]
+    cells = [["bits", "workers", "correlation", "p of the table", "adaptive clamp", "gain", "target", "met"]]
+    for found in agreeing:
+        target = "" if found.target is None else f"<= {found.target:.4e}"
+        figures = (f"{found.pinned:.4e}", f"{found.adaptive:.4e}", f"{found.gain:.2f}", target, words[found.met])
+        cells.append([str(found.bits), str(found.workers), str(found.correlation), *figures])
+    show("NMSE of the average with error feedback, where workers agree", cells)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         result = {"rows": [asdict(row) for row in rows], "ranks": [asdict(row) for row in ranks]}
+        result["agreeing"] = [asdict(row) for row in agreeing]
         measured = {"errors": [asdict(row) for row in (*own, *others)], "ablation": parts, "tables": tables}
         args.json.write_text(json.dumps(result | measured, indent=1) + "\n")
 

@@ -1,8 +1,8 @@
 """GpuCompressor and Compressor side by side: the same norms, codes, residuals, averages.
 
 Three rounds of two workers; and one of the first and last of 300, whose sums have 16 bits: the others have Compressors
-alone; and two of three that subtract what is known of their rounding; and residuals of bfloat16. On the
-CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
+alone; two of three that subtract what is known of their rounding; residuals of bfloat16; two that agree, whose clamp
+moves out. On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CONFIG = ThcConfig(seed=0x123456789ABCDEF, error_feedback=True)
 
 
-def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFIG) -> None:
-    """The first and the last worker have GpuCompressors, too."""
+def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFIG, alike: bool = False) -> None:
+    """The first and the last worker have GpuCompressors, too. alike: all have the same gradient."""
     cpu = [Compressor(config, workers=workers, worker=worker, threads=1) for worker in range(workers)]
     gpu = {worker: GpuCompressor(config, workers=workers, worker=worker, device=DEVICE) for worker in (0, workers - 1)}
     host = [compressor.partition("layer", coordinates) for compressor in cpu]
@@ -28,6 +28,8 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
     rng = np.random.default_rng(0)
     for round in range(rounds):
         gradients = [rng.standard_normal(coordinates).astype(np.float32) for _ in range(workers)]
+        if alike:
+            gradients = [gradients[0].copy() for _ in range(workers)]
         if round == 1:
             gradients[1][500] = np.inf
         for worker, compressor in enumerate(cpu):
@@ -55,10 +57,13 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
         sums = torch.empty(host[0].padded, dtype=values, device=DEVICE)
         gpu[0].lookup_sum(codes.to(DEVICE), sums)
         averages = np.empty(coordinates, np.float32)
-        cpu[0].decode(host[0], sums.cpu().numpy(), everybody(workers), averages)
+        for compressor, partition in zip(cpu, host, strict=True):
+            compressor.decode(partition, sums.cpu().numpy(), everybody(workers), averages)
         out = torch.empty(coordinates, device=DEVICE)
-        device[0].decode(sums, out)
-        np.testing.assert_array_equal(out.cpu().numpy(), averages)
+        for batch in device.values():
+            batch.decode(sums, out)
+            np.testing.assert_array_equal(out.cpu().numpy(), averages)
+        assert alike == any(np.any(partition.norms > partition.measured) for partition in host) or round == 0
         exact = np.mean(gradients, axis=0)
         assert round == 1 or np.square(averages - exact).sum() < 0.1 * np.square(exact).sum()
 
@@ -71,6 +76,8 @@ def main() -> None:
     for known in (False, True):
         settings = {"residual_dtype": "bfloat16", "subtract_rounding": known}
         check(2, 8192 + 2048 + 64 + 9, rounds=3, config=CONFIG.model_copy(update=settings))
+    agreeing = ThcConfig(seed=CONFIG.seed, error_feedback=True, adaptive_clamp=True, rotation_block=1024)
+    check(2, 2 * 1024 + 64 + 9, rounds=3, config=agreeing, alike=True)
     print("same bits")
 
 

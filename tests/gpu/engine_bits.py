@@ -47,6 +47,12 @@ CASES: list[dict[str, Any]] = [
     {"name": "bfloat16", "thc": _SMALL, "dtype": "bfloat16"},
     {"name": "warm-up, then compressed", "thc": _SMALL, "policy": {"warmup_steps": 1, "stop_step": 2}},
     {"name": "not finite", "thc": _SMALL, "not_finite": [[1, 1, 0]]},
+    {
+        "name": "wider clamp where ranks agree",
+        "thc": _SMALL | {"error_feedback": True, "adaptive_clamp": True, "partition_bytes": 1 << 12},
+        "alike": True,
+        "steps": 2,
+    },
     {"name": "all-reduce", "thc": _SMALL, "policy": {"collective": "all_reduce"}},
 ]
 if ON_GPU:

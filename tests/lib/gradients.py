@@ -37,7 +37,11 @@ def even_cuts(size: int, largest: int, block: int) -> list[tuple[int, int]]:
 
 
 def gradient_of(case: dict[str, Any], *, rank: int, step: int, number: int) -> Tensor:
-    """Gradient of buffer `number` on a rank: normal, with another scale on every rank and in every parameter."""
+    """Gradient of buffer `number` on a rank: normal, with another scale on every rank and in every parameter.
+
+    With "alike" all ranks have the same one.
+    """
+    rank = 0 if case.get("alike") else rank
     random = torch.Generator().manual_seed(1000 * step + 10 * number + rank)
     parts = [
         torch.randn(size, generator=random) * (1 + rank) * 10.0 ** -(part % 3)
@@ -132,7 +136,9 @@ class Simulation:
         received = sums, everybody(resolved.workers)
         if resolved.down is not None:
             received = received_from_owners(self.compressors, partitions, sums, start, shard_codes)
-        self.compressors[0].decode(partitions[0], *received, out)
+        for compressor, partition in zip(self.compressors, partitions, strict=True):
+            if compressor is self.compressors[0] or partition.clamp is not None:  # all look at the average
+                compressor.decode(partition, *received, out)
 
 
 def received_from_owners(

@@ -66,7 +66,7 @@ class HostDeviceBatch:
             codes[first : first + len(mine)].copy_(torch.from_numpy(mine))
             first += size * self._compressor.table.bits // 8
             self.clamped[i] = part.clamped
-            self.energy[i] = self.norms[at].double().square().sum()
+            self.energy[i] = part.energy
             self.keep[i] = part.residual_kept or part.residual is None
         assert first == len(codes)
 

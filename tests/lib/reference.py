@@ -170,6 +170,25 @@ def max_norms(norms: list[F32]) -> F32:
     return maxima.view(np.float32)
 
 
+def clamp_halvings(
+    average: F32, energy: float, clamped: int, halvings: int, p: float, energies: tuple[float, ...], rotation_block: int
+) -> int:
+    """How often p is halved after an average, by a worker with adaptive_clamp.
+
+    energy: of its gradient and residual. clamped: coordinates of its partition, with p halved so often until now.
+    energies: of the average in the worker's own, from which on the first, second, ... halving is wanted. To have
+    p 2^-wanted of the coordinates clamped takes wanted - done + halvings; rounded, and not more than are wanted.
+    """
+    x = np.zeros(-(-len(average) // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK, np.float32)
+    x[: len(average)] = average
+    agreeing = sum(float(norm(x[block])) ** 2 for block in _blocks(len(average), rotation_block))
+    wanted = sum(agreeing > least * energy for least in energies)
+    if not wanted or not clamped:
+        return 0
+    done = np.log2(p * len(average) / clamped)
+    return int(np.clip(np.floor(wanted - done + halvings + 0.5), 0, wanted))
+
+
 class ClampRange(NamedTuple):
     """A block is clamped to +-limit; table value t stands for t * step - limit; scale is g / (2 limit) or 0."""
 

@@ -47,6 +47,12 @@ _CASES: list[dict[str, Any]] = [
     },
     {"name": "uniform", "thc": {"uniform_table": True}, "sizes": [[10_000, 12]]},
     {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "sizes": [[60_000, 12], [300], [5000]]},
+    {
+        "name": "wider clamp where ranks agree",
+        "thc": {"error_feedback": True, "adaptive_clamp": True},
+        "sizes": [[60_000, 12], [5000]],
+        "alike": True,
+    },
     {"name": "float16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "float16"},
     {"name": "bfloat16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
     {"name": "norms in a ring", "thc": {"rotation_block": 64}, "sizes": [[600_000]], "not_finite": [[1, 2, 0]]},

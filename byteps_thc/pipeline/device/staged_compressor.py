@@ -42,9 +42,15 @@ class StagedPartition:
         self.clamped = 0
         self.residual_kept = False
         device = batch.norms.device
-        #: what travels beside codes and sums, pinned: norms, later their maxima; the clamped coordinates
+        #: what travels beside codes and sums, pinned: norms, later their maxima; clamped coordinates; energy
         self.pinned_norms = torch.from_numpy(pinned_zeros(device)(len(norms), np.float32))
         self.pinned_clamped = torch.from_numpy(pinned_zeros(device)(1, np.int64))
+        self.pinned_energy = torch.from_numpy(pinned_zeros(device)(1, np.float64))
+
+    @property
+    def energy(self) -> float:
+        """See compressor.Partition; after encode()."""
+        return float(self.pinned_energy[0])
 
 
 class StagedCompressor:
@@ -102,13 +108,15 @@ class StagedCompressor:
         partition.gradient = None
         torch.from_numpy(partition.codes).copy_(codes, non_blocking=True)
         partition.pinned_clamped.copy_(batch.clamped, non_blocking=True)
+        partition.pinned_energy.copy_(batch.energy, non_blocking=True)
         self._stream.wait()
         partition.clamped = int(partition.pinned_clamped[0])
         # As the kernel has decided it (gpu/encode.py).
         finite = all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.norms, max_norms))
         partition.residual_kept = partition.residual is not None and finite
         self._recorder.add_copies(
-            to_host_bytes=partition.codes.nbytes + partition.pinned_clamped.nbytes, to_device_bytes=max_norms.nbytes
+            to_host_bytes=partition.codes.nbytes + partition.pinned_clamped.nbytes + partition.pinned_energy.nbytes,
+            to_device_bytes=max_norms.nbytes,
         )
         return partition.codes
 

@@ -33,7 +33,8 @@ class RanksAverager:
         for rank, partition, _ in tasks:
             _core.lookup_sum(rank.encode(partition, norms), table.array, sums, bits=table.bits, add=True)
         average = torch.empty_like(gradients[0])
-        decoder = self._compressors[0]
-        decoder.decode(first, *received_by_all(decoder, first, sums), average.numpy())
+        received = received_by_all(self._compressors[0], first, sums)
+        for rank, partition, _ in tasks if self._resolved.clamp_steps else tasks[:1]:  # each looks at it
+            rank.decode(partition, *received, average.numpy())
         self._round += 1
         return average
