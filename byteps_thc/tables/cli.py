@@ -109,9 +109,10 @@ def auto(
                 table, {other: expected_error(other, workers, error_feedback, rounding) for other in others}, workers
             )
         error_expected = resolved.expected_error()
-        most = min(table.max_workers(resolved.value_bits), MAX_RANKS if packed_sums else MAX_WORKERS)
+        value_bits_chosen = resolved.value_bits if resolved.down is None else 16  # those that do not travel
+        most = min(table.max_workers(value_bits_chosen), MAX_RANKS if packed_sums else MAX_WORKERS)
         table_console().print(
-            f"criterion {error_expected:.4e}; good for up to {most} workers with {resolved.value_bits}-bit sums"
+            f"criterion {error_expected:.4e}; good for up to {most} workers with {value_bits_chosen}-bit sums"
         )
         if not packed_sums:
             _print_levels_left(resolved)
@@ -234,7 +235,7 @@ def _print_levels_left(resolved: ResolvedConfig) -> None:
         for table, number in ((narrow, workers), (wide, workers), (full, most))
     )
     table_console().print(
-        f"8-bit sums (a switch has no others) leave {workers} workers {narrow.levels} of {1 << config.code_bits} levels: "
+        f"8-bit sums (a switch has no others) leave {workers} workers {narrow.levels} of {1 << narrow.bits} levels: "
         f"NMSE {narrow_error}; {wide_error} with 16-bit sums, and {full_error} with {most} workers, the most with all"
     )
 
