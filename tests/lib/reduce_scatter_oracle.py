@@ -26,7 +26,9 @@ class ReduceScatterOracle:
         self.bypassed = bypassed
         self.ranks = ranks
         self.config = config
-        self.compressors = [NamedCompressor(config, workers=ranks, worker=worker) for worker in range(ranks)]
+        self.compressors = [
+            NamedCompressor(config.resolve_for_owners(ranks), workers=ranks, worker=worker) for worker in range(ranks)
+        ]
         self.residuals = [dict[str, Tensor]() for _ in range(ranks)]
 
     def averages(self, gradients: Sequence[Mapping[str, Tensor]], round: int, dtype: torch.dtype) -> dict[str, Tensor]:
