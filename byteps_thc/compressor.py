@@ -47,6 +47,8 @@ LARGEST_NORM = 2.0**96
 
 #: Coordinates of a requantized partition that have a scale in common (csrc/thc/requantize.h).
 SCALE_GROUP = 256
+#: bits of the scale of a group
+SCALE_BITS = 16
 
 
 def scale_groups(coordinates: int) -> int:

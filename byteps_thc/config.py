@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
@@ -41,7 +41,11 @@ from byteps_thc.worker_limits import MAX_RANKS
 Bits = Literal[1, 2, 3, 4, 5, 6, 7, 8]
 #: of the code of a requantized sum
 DownBits = Literal[4, 5, 6, 7, 8]
-_DEFAULT_BITS: Bits = 4
+#: Of a code whose sums travel as they are, unless bits are given.
+_EXACT_BITS: Bits = 4
+#: Of a code and of a requantized sum together, among ranks that are given no setting of the table: as many as 4-bit
+#: codes and exact sums of 4 workers take.
+DEFAULT_TOTAL_BITS = 11
 #: Settings that are each worker's own affair: others may have other ones, and so may whoever loads a checkpoint.
 LOCAL_SETTINGS = frozenset({"residual_dtype"})
 _TWO_CHOICES = "total_bits={} chooses bits and down_bits: leave them and uniform_table out, or total_bits"
@@ -64,7 +68,7 @@ class SettingsBesideTable(TypedDict, total=False):
 class ThcSettings(SettingsBesideTable, total=False):
     """All settings of ThcConfig, as keyword arguments of front ends; ThcConfig describes them."""
 
-    bits: Bits
+    bits: Bits | Literal["auto"]
     total_bits: int | None
     granularity: int | Literal["auto"]
     p: float | Literal["auto"]
@@ -80,14 +84,17 @@ class ThcConfig(Settings):
     ThcConfig.paper() is the setting of the paper's evaluation, ThcConfig.uniform() is Uniform THC.
     """
 
-    bits: Bits = _DEFAULT_BITS
-    """b, bits of a code"""
+    bits: Bits | Literal["auto"] = "auto"
+    """b, bits of a code; auto: 4, or among ranks as total_bits says"""
     down_bits: DownBits | Literal["auto"] | None = "auto"
     """among ranks that sum codes themselves: bits of the codes that the owner of a sum requantizes it to, without bias,
-    before it sends it to all others; None: exact sums travel, as homomorphic as a switch's; auto: as total_bits says,
-    None without it. Servers, switches and reduce-scatters, which have no such hop, do not look at it"""
+    before it sends it to all others; None: exact sums travel, as homomorphic as a switch's; auto: as total_bits says.
+    Servers, switches and reduce-scatters, which have no such hop, do not look at it"""
     total_bits: Annotated[int, Field(ge=LEAST_TOTAL_BITS, le=MOST_TOTAL_BITS)] | None = None
-    """among ranks: chooses bits and down_bits, so many together, for the least error; others do not look at it"""
+    """among ranks: chooses bits and down_bits, so many together, for the least error; others do not look at it. None:
+    DEFAULT_TOTAL_BITS where nothing else says what table, or what sums: neither bits, down_bits, granularity, p,
+    uniform_table or value_bits, nor subtract_rounding, which is for exact sums; with one of these they travel as they
+    are, unless down_bits is a number"""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
     """g, the largest table value; auto: at least 2^bits - 1, unless value_bits is too few for that and all workers"""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
@@ -154,8 +161,6 @@ class ThcConfig(Settings):
         environment = settings_from_environment()
         merged: dict[str, Any] = environment | settings
         try:
-            if merged.get("total_bits") is not None and "bits" in merged:  # be it the default
-                raise ConfigurationError(_TWO_CHOICES.format(merged["total_bits"]))
             return cls(**merged)
         except ConfigurationError as error:
             if not environment.keys() - settings.keys():
@@ -164,14 +169,14 @@ class ThcConfig(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:
-        smallest = (1 << self.bits) - 1
+        smallest = (1 << self.code_bits) - 1
         if self.subtract_rounding and self.rounding != "stratified":
             raise ValueError("subtract_rounding needs stratified rounding: of independent errors nothing is known")
         if self.uniform_table and self.granularity not in ("auto", smallest):
-            raise ValueError(f"a uniform table of {self.bits} bits has granularity {smallest}, not {self.granularity}")
-        if self.total_bits is not None and (
-            self.bits != _DEFAULT_BITS or self.down_bits != "auto" or self.uniform_table
-        ):
+            raise ValueError(
+                f"a uniform table of {self.code_bits} bits has granularity {smallest}, not {self.granularity}"
+            )
+        if self.total_bits is not None and (self.bits != "auto" or self.down_bits != "auto" or self.uniform_table):
             raise ValueError(_TWO_CHOICES.format(self.total_bits))
         block = self.rotation_block
         if not MIN_ROTATION_BLOCK <= block <= MAX_ROTATION_BLOCK or block & (block - 1):
@@ -192,6 +197,20 @@ class ThcConfig(Settings):
         return self.partition_bytes // 4
 
     @property
+    def code_bits(self) -> Bits:
+        """Bits of a code where no sum is requantized: of servers, switches and reduce-scatters."""
+        return _EXACT_BITS if self.bits == "auto" else self.bits
+
+    @property
+    def chosen_total_bits(self) -> int | None:
+        """What total_bits is among ranks: as given, or DEFAULT_TOTAL_BITS; None where other settings say what sums."""
+        if self.total_bits is not None:
+            return self.total_bits
+        table = (self.bits, self.down_bits, self.granularity, self.p, self.value_bits)
+        is_open = all(setting == "auto" for setting in table) and not self.uniform_table and not self.subtract_rounding
+        return DEFAULT_TOTAL_BITS if is_open else None
+
+    @property
     def keeps_residuals(self) -> bool:
         """error_feedback, with "auto" decided."""
         return self.error_feedback is True
@@ -206,18 +225,18 @@ class ThcConfig(Settings):
         """
         if not 1 <= workers <= MAX_RANKS:
             raise ConfigurationError(f"workers must be in 1 .. {MAX_RANKS}, not {workers}")
-        if packed_sums and self.total_bits is not None:
-            return self._best_pair(self.total_bits, workers)
+        if packed_sums and self.chosen_total_bits is not None:
+            return self._best_pair(self.chosen_total_bits, workers)
         if packed_sums and isinstance(self.down_bits, int):
-            return self._requantized(self.bits, self.down_bits, workers)
-        smallest = (1 << self.bits) - 1
+            return self._requantized(self.code_bits, self.down_bits, workers)
+        smallest = (1 << self.code_bits) - 1
         granularity = smallest if self.uniform_table else None if self.granularity == "auto" else self.granularity
         value_bits = self.value_bits
         if value_bits == "auto":
             value_bits = 8 if (granularity or smallest) * workers < 1 << 8 else 16
         p = None if self.p == "auto" else self.p
         table = best_table(
-            self.bits,
+            self.code_bits,
             workers,
             value_bits,
             self.keeps_residuals,
@@ -240,14 +259,19 @@ class ThcConfig(Settings):
             raise refusal
         return min(resolved, key=ResolvedConfig.expected_error)
 
-    def _requantized(self, bits: int, down_bits: int, workers: int) -> ResolvedConfig:
-        """Return the settings of so many bits up and down. The sums stay with their owners, whatever bits they have."""
+    def resolve_for_owners(self, workers: int) -> ResolvedConfig:
+        """As resolve(), for sums that stay with the rank that makes them, whatever bits they have.
+
+        A granularity that is "auto" costs no bytes then: the table of least error is taken.
+        """
         wide = 16 if self.value_bits == "auto" else self.value_bits
-        config = self.model_copy(update={"bits": bits, "down_bits": None, "total_bits": None, "value_bits": wide})
-        table = config.resolve(workers).table
-        value_bits = 8 if table.granularity * workers < 1 << 8 else wide
+        table = self.model_copy(update={"value_bits": wide}).resolve(workers).table
+        return ResolvedConfig(self, workers, table, 8 if table.granularity * workers < 1 << 8 else wide)
+
+    def _requantized(self, bits: int, down_bits: int, workers: int) -> ResolvedConfig:
+        """Return the settings of so many bits up and down."""
         config = self.model_copy(update={"bits": bits, "down_bits": down_bits, "total_bits": None})
-        return ResolvedConfig(config, workers, table, value_bits, down_table(down_bits))
+        return replace(config.resolve_for_owners(workers), down=down_table(down_bits))
 
 
 def require_thc(config: object, user: str) -> None:

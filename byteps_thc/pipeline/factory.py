@@ -24,6 +24,7 @@ from byteps_thc.transport.among_ranks import ranks_transport, resolve_among_rank
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator, open_device_communicator
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
+from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.ranks import HostSums
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
@@ -34,6 +35,7 @@ from byteps_thc.worker_limits import require_packet_workers
 #: last parameter may make larger, are three pieces, so that stages of one bucket overlap.
 _PIECE_BYTES = 9 << 20
 _SERVERS = "servers and switches"
+_REDUCE_SCATTERS = "FSDP2's reduce-scatters"
 
 
 def collective_engine(
@@ -71,10 +73,11 @@ def row_engine(
 ) -> FlatEngine:
     """As collective_engine, for a reduce-scatter. Pieces are the partitions of the config."""
     # Its codes travel once, in one collective, and in fewer bytes than table values would.
-    policy.require_shards("FSDP2's reduce-scatters")
+    policy.require_shards(_REDUCE_SCATTERS)
+    warn_of_ignored_bits(config, _REDUCE_SCATTERS, process_group.rank())
     communicator = open_communicator(process_group, policy.deadline_s)
     device = _agreed_device(communicator, "reduce-scatter", process_group, config, policy, gradients_on)
-    resolved = config.resolve(process_group.size())  # on all ranks or none
+    resolved = config.resolve_for_owners(process_group.size())  # on all ranks or none
     require_same_table(communicator, resolved)
     if device is None:
         return _ranks_engine(process_group, resolved, policy, communicator, sharded=True)

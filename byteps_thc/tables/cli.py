@@ -13,13 +13,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from byteps_thc.compressor import SCALE_BITS, SCALE_GROUP
+from byteps_thc.config import DEFAULT_TOTAL_BITS, DownBits, ResolvedConfig, ThcConfig
 from byteps_thc.config import Bits as CodeBits
-from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.tables import chart, store
 from byteps_thc.tables.lookup_table import PAPER_BITS, PAPER_GRANULARITY, LookupTable
-from byteps_thc.tables.selection import candidates, expected_error, total_bits
+from byteps_thc.tables.selection import bit_pairs, candidates, expected_error
+from byteps_thc.tables.selection import total_bits as total_bits_of
 from byteps_thc.tools.consoles import table_console
 from byteps_thc.wire.layout import MAX_WORKERS
 from byteps_thc.worker_limits import MAX_RANKS, require_packet_workers
@@ -49,7 +51,20 @@ def solve(
 @app.command()
 def auto(
     workers: Annotated[int, typer.Option("--workers", "-n", help="Workers whose table values are added.")],
-    bits: Bits = PAPER_BITS,
+    bits: Annotated[
+        int | None,
+        typer.Option("--bits", "-b", help="Bits of a code: 1 to 8.", show_default="4, or as --total-bits says"),
+    ] = None,
+    down_bits: Annotated[
+        int | None, typer.Option(help="Among ranks: bits that the owner of a sum requantizes it to, 4 to 8.")
+    ] = None,
+    total_bits: Annotated[
+        int | None,
+        typer.Option(
+            help="Among ranks: --bits and --down-bits together, 8 to 16; the pair of least error is taken.",
+            show_default=f"{DEFAULT_TOTAL_BITS}, unless other bits are given",
+        ),
+    ] = None,
     value_bits: Annotated[
         Literal["8", "16", "auto"],
         typer.Option(help="Bits of a coordinate of the aggregate; auto: 8 when the sums of codes fit, else 16."),
@@ -70,8 +85,12 @@ def auto(
     try:
         if not packed_sums:
             require_packet_workers(workers)
+            if down_bits is not None or total_bits is not None:
+                raise typer.BadParameter("servers and switches requantize no sums: --engine collective does")
         config = ThcConfig(
-            bits=cast(CodeBits, bits),  # ThcConfig checks it
+            bits="auto" if bits is None else cast(CodeBits, bits),  # ThcConfig checks it
+            down_bits="auto" if down_bits is None else cast(DownBits, down_bits),
+            total_bits=total_bits,
             value_bits="auto" if value_bits == "auto" else 16 if value_bits == "16" else 8,
             error_feedback=error_feedback,
             rounding=rounding,
@@ -82,15 +101,18 @@ def auto(
     table = resolved.table
     _print(table, json, workers, rounding)
     if not json:
-        if packed_sums:
-            others = candidates(bits, workers, resolved.value_bits, error_feedback)
+        if resolved.down is not None:
+            _print_pairs(config, resolved)
+        elif packed_sums:
+            others = candidates(table.bits, workers, resolved.value_bits, error_feedback)
             _print_widths(
                 table, {other: expected_error(other, workers, error_feedback, rounding) for other in others}, workers
             )
-        error_expected = expected_error(table, workers, error_feedback, rounding)
-        most = min(table.max_workers(resolved.value_bits), MAX_RANKS if packed_sums else MAX_WORKERS)
+        error_expected = resolved.expected_error()
+        value_bits_chosen = resolved.value_bits if resolved.down is None else 16  # those that do not travel
+        most = min(table.max_workers(value_bits_chosen), MAX_RANKS if packed_sums else MAX_WORKERS)
         table_console().print(
-            f"criterion {error_expected:.4e}; good for up to {most} workers with {resolved.value_bits}-bit sums"
+            f"criterion {error_expected:.4e}; good for up to {most} workers with {value_bits_chosen}-bit sums"
         )
         if not packed_sums:
             _print_levels_left(resolved)
@@ -172,18 +194,36 @@ def _parse_fraction(text: str) -> float:
 def _print_widths(chosen: LookupTable, criteria: Mapping[LookupTable, float], workers: int) -> None:
     """The best table for every width of a packed sum, and which of them was chosen."""
     output = Table("bits up + down", "granularity", "p", "criterion", "")
-    for width in sorted({total_bits(table, workers) for table in criteria}):
-        same = {table: value for table, value in criteria.items() if total_bits(table, workers) == width}
+    for width in sorted({total_bits_of(table, workers) for table in criteria}):
+        same = {table: value for table, value in criteria.items() if total_bits_of(table, workers) == width}
         best = min(same, key=lambda table: same[table])
         row = (f"{best.bits} + {width - best.bits}", str(best.granularity), f"1/{1 / best.p:g}", f"{same[best]:.4e}")
         output.add_row(*row, "chosen" if best == chosen else "")
     table_console().print(output)
 
 
+def _print_pairs(config: ThcConfig, chosen: ResolvedConfig) -> None:
+    """What bits there were to choose from, both ways, and which of them were chosen."""
+    assert chosen.down is not None
+    total = chosen.table.bits + chosen.down.bits
+    output = Table("bits up + down", "granularity", "p", "criterion", "")
+    for pair in bit_pairs(total) if config.chosen_total_bits else [(chosen.table.bits, chosen.down.bits)]:
+        bits, down_bits = pair
+        update = {"bits": bits, "down_bits": down_bits, "total_bits": None}
+        other = config.model_copy(update=update).resolve(chosen.workers, packed_sums=True)
+        table = other.table
+        row = (f"{bits} + {down_bits}", str(table.granularity), f"1/{1 / table.p:g}", f"{other.expected_error():.4e}")
+        output.add_row(*row, "chosen" if table == chosen.table else "")
+    table_console().print(output)
+    table_console().print(
+        f"sums are requantized to {chosen.down.bits} bits, with a scale of {SCALE_BITS} bits for {SCALE_GROUP} of them"
+    )
+
+
 def _print_levels_left(resolved: ResolvedConfig) -> None:
     """What 8-bit sums cost where they are, or would be, too few for all codes: a switch has no others."""
     workers, config = resolved.workers, resolved.config
-    smallest = (1 << config.bits) - 1
+    smallest = (1 << config.code_bits) - 1
     if workers * smallest < 1 << 8 or config.value_bits == 16:
         return
     most = 255 // smallest
@@ -195,7 +235,7 @@ def _print_levels_left(resolved: ResolvedConfig) -> None:
         for table, number in ((narrow, workers), (wide, workers), (full, most))
     )
     table_console().print(
-        f"8-bit sums (a switch has no others) leave {workers} workers {narrow.levels} of {1 << config.bits} levels: "
+        f"8-bit sums (a switch has no others) leave {workers} workers {narrow.levels} of {1 << narrow.bits} levels: "
         f"NMSE {narrow_error}; {wide_error} with 16-bit sums, and {full_error} with {most} workers, the most with all"
     )
 

@@ -44,7 +44,7 @@ def resolve_for_words(config: ThcConfig, workers: int) -> ResolvedConfig:
         _refuse("value_bits=16 does not fit the bytes of a word: leave value_bits out")
     if largest < 1:
         _refuse(f"{workers} ranks have sums above {_LARGEST_SUM}, the most that fits a byte: use fewer ranks")
-    granularity = (1 << config.bits) - 1 if config.uniform_table else config.granularity
+    granularity = (1 << config.code_bits) - 1 if config.uniform_table else config.granularity
     if granularity != "auto" and granularity > largest:
         fewer = f"at most {(largest + 1).bit_length() - 1} bits"
         fitting = fewer if config.uniform_table else f'granularity="auto", or at most {largest}'
@@ -117,7 +117,7 @@ class AllReduceTransport(Transport):
         self.resolved, self.norms, self.sums = resolved, norms, sums
         self.recorder, self.kernels = recorder, kernels
         #: on a device, whose stream does one transfer after the other
-        self.shared = None if isinstance(kernels, HostSums) else Rooms(resolved.config.bits, device)
+        self.shared = None if isinstance(kernels, HostSums) else Rooms(resolved.table.bits, device)
 
     @override
     def new_transfer(self, name: str, norms: int, codes: int) -> Transfer:
@@ -182,7 +182,7 @@ class HostAllReduceTransfer(AllReduceTransfer):
 
     def __init__(self, transport: AllReduceTransport, norms: RankNorms, codes: int) -> None:
         resolved = transport.resolved
-        super().__init__(transport, Rooms(resolved.config.bits, _CPU), norms, codes)
+        super().__init__(transport, Rooms(resolved.table.bits, _CPU), norms, codes)
         self.codes = self.room.codes.numpy()
         self._contributions = everybody(resolved.workers)
 

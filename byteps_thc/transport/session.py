@@ -25,6 +25,7 @@ from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
 from byteps_thc.transport.at_exit import close_at_exit
+from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.network_settings import (
     DpdkConfig,
     FaultConfig,
@@ -86,6 +87,7 @@ class Session(NetworkSettings):
         _check_polling_threads(self.polling_threads)
         require_thc(self.config, "Session")
         require_packet_workers(self.workers)
+        warn_of_ignored_bits(self.config, "servers and switches", self.worker)
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
         # Say GOODBYE, and end the polling threads before static destructors take the devices away from them.
         close_at_exit(self)
@@ -98,7 +100,7 @@ class Session(NetworkSettings):
     @property
     def code_bits(self) -> int:
         """Bits of a code."""
-        return self.config.bits
+        return self.config.code_bits
 
     @cached_property
     def value_bits(self) -> int:
@@ -194,7 +196,7 @@ def _check_arrays(**arrays: object) -> None:
 def _session_config(session: Session) -> _comm.SessionConfig:
     config, workers = session.config, session.workers
     resolved = config.resolve(workers)
-    settings = _comm.SessionConfig(bits=config.bits, table=list(resolved.table.values))
+    settings = _comm.SessionConfig(bits=resolved.table.bits, table=list(resolved.table.values))
     settings.set_servers(list(session.servers))
     settings.set_job(
         job=session.job, worker=session.worker, workers=workers, quorum=resolve_quorum(session.quorum, workers)

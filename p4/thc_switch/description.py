@@ -227,8 +227,8 @@ class JobDescription(Description):
 
     def _check_thc(self) -> None:
         config = self.thc
-        if config.bits != limits.CODE_BITS:
-            raise ValueError(f"thc.bits is {config.bits}; the switch looks up {limits.CODE_BITS}-bit codes")
+        if config.code_bits != limits.CODE_BITS:
+            raise ValueError(f"thc.bits is {config.code_bits}; the switch looks up {limits.CODE_BITS}-bit codes")
         if config.codes_per_packet != limits.CODES_PER_PACKET:
             raise ValueError(
                 f"thc.codes_per_packet is {config.codes_per_packet}; a switch packet has {limits.CODES_PER_PACKET}"

@@ -33,7 +33,7 @@ class Workers:
         first = self.compressors[0]
         aggregate = np.zeros(partitions[0].padded, value_dtype(first.resolved.value_bits))
         for worker, partition in enumerate(partitions):
-            _core.lookup_sum(partition.codes, first.table.array, aggregate, bits=first.config.bits, add=worker > 0)
+            _core.lookup_sum(partition.codes, first.table.array, aggregate, bits=first.config.code_bits, add=worker > 0)
         return aggregate
 
     def decode(self, partition: Partition, aggregate: Aggregate, contributions: int, worker: int = 0) -> F32:

@@ -24,7 +24,7 @@ class Staged:
         self.compressor = compressor
         blocks, padded = compressor.sizes(coordinates)
         self.rotated, self.norms = np.zeros(padded, np.float32), np.zeros(blocks, np.float32)
-        self.codes = np.zeros(core.code_bytes(padded, compressor.config.bits), np.uint8)
+        self.codes = np.zeros(core.code_bytes(padded, compressor.config.code_bits), np.uint8)
         kept = residual_array_dtype(compressor.config.residual_dtype)
         self.residual = np.zeros(coordinates, kept) if compressor.resolved.error_feedback else None
         self.coordinates = coordinates
@@ -40,7 +40,7 @@ class Staged:
             self.codes,
             coordinates=self.coordinates,
             values=table.array,
-            bits=config.bits,
+            bits=config.code_bits,
             threshold=table.threshold,
             domain=1,
             phase=0,

@@ -34,7 +34,7 @@ def test_definition_1_codes_add_without_a_table(workers_of, config, n, size, see
     """Uniform THC: decompressing the sum of the codes gives the average of what each worker sent, exactly."""
     workers = workers_of(config, n)
     partitions = workers.encode(gradients(n, size, seed))
-    codes = np.array(unpacked(partitions, config.bits), np.int64)
+    codes = np.array(unpacked(partitions, config.code_bits), np.int64)
     aggregate = workers.aggregate(partitions)
     np.testing.assert_array_equal(aggregate, codes.sum(axis=0))
     check_average_is_exact(codes, aggregate, workers.compressors[0].table.values)
@@ -46,7 +46,7 @@ def test_definition_2_table_values_add(workers_of, config, n, size, seed):
     """THC: decompressing the sum of the looked-up table values gives the average of what each worker sent, exactly."""
     workers = workers_of(config, n)
     partitions = workers.encode(gradients(n, size, seed))
-    codes = np.array(unpacked(partitions, config.bits), np.int64)
+    codes = np.array(unpacked(partitions, config.code_bits), np.int64)
     aggregate = workers.aggregate(partitions)
     check_average_is_exact(codes, aggregate, workers.compressors[0].table.values)
 

@@ -120,7 +120,7 @@ class Oracle:
         sums = np.zeros(partitions[0].padded, value_dtype(resolved.value_bits))
         for compressor, partition in zip(self._compressors, partitions, strict=True):
             codes = compressor.encode(partition, max_norms)
-            _core.lookup_sum(codes, resolved.table.array, sums, bits=CONFIG.bits, add=True)
+            _core.lookup_sum(codes, resolved.table.array, sums, bits=CONFIG.code_bits, add=True)
         contributions = np.full(1, self._workers, np.uint8)
         self._compressors[0].decode(partitions[0], sums, contributions, out)
 

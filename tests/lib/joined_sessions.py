@@ -48,7 +48,7 @@ def in_parallel(calls: list[Callable[[], object]]) -> list[object]:
 
 def make_codes(config: ThcConfig, counts: list[int], seed: int) -> list[npt.NDArray[np.uint8]]:
     random = np.random.default_rng(seed)
-    return [random.integers(0, 256, _core.code_bytes(count, config.bits), np.uint8) for count in counts]
+    return [random.integers(0, 256, _core.code_bytes(count, config.code_bits), np.uint8) for count in counts]
 
 
 def expected_sum(config: ThcConfig, codes: list[npt.NDArray[np.uint8]], count: int) -> npt.NDArray[np.int64]:
@@ -56,7 +56,7 @@ def expected_sum(config: ThcConfig, codes: list[npt.NDArray[np.uint8]], count: i
     total = np.zeros(count, np.int64)
     for packed in codes:
         unpacked = np.empty(count, np.uint8)
-        _core.unpack(packed, unpacked, bits=config.bits)
+        _core.unpack(packed, unpacked, bits=config.code_bits)
         total += values[unpacked]
     return total
 

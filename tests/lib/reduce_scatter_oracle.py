@@ -26,7 +26,9 @@ class ReduceScatterOracle:
         self.bypassed = bypassed
         self.ranks = ranks
         self.config = config
-        self.compressors = [NamedCompressor(config, workers=ranks, worker=worker) for worker in range(ranks)]
+        self.compressors = [
+            NamedCompressor(config.resolve_for_owners(ranks), workers=ranks, worker=worker) for worker in range(ranks)
+        ]
         self.residuals = [dict[str, Tensor]() for _ in range(ranks)]
 
     def averages(self, gradients: Sequence[Mapping[str, Tensor]], round: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -60,7 +62,7 @@ class ReduceScatterOracle:
         aggregate = np.zeros(pieces[0].padded, value_dtype(self.compressors[0].resolved.value_bits))
         for worker, (compressor, piece) in enumerate(zip(self.compressors, pieces, strict=True)):
             codes = compressor.encode(piece, norms)
-            _core.lookup_sum(codes, compressor.table.array, aggregate, bits=self.config.bits, add=worker > 0)
+            _core.lookup_sum(codes, compressor.table.array, aggregate, bits=self.config.code_bits, add=worker > 0)
         self.compressors[0].decode(pieces[0], aggregate, everybody(self.ranks), average)
 
     def _parameters_of(self, rows: Tensor, shapes: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -39,7 +39,7 @@ def expected_sum(config: ThcConfig, workers: int, step: int) -> U8:
     total = np.zeros(COUNT, np.uint8)
     for worker in range(workers):
         codes = np.empty(COUNT, np.uint8)
-        _core.unpack(codes_of(worker, step), codes, bits=config.bits)
+        _core.unpack(codes_of(worker, step), codes, bits=config.code_bits)
         total += values[codes]
     return total
 

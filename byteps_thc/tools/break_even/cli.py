@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from byteps_thc.compressor import SCALE_BITS, SCALE_GROUP
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.threads import default_threads
@@ -69,9 +70,10 @@ def compare(
     resolved: ResolvedConfig, engine: Engine, speed: HostSpeed, parameters: int, bandwidths_bps: list[float]
 ) -> Comparison:
     """Return what THC with an engine is compared with."""
-    bits, workers = resolved.config.bits, resolved.workers
+    bits, workers = resolved.table.bits, resolved.workers
     if engine == "collective":
-        thc = model.thc_collective(workers, bits, resolved.sum_bits, speed.compute_s(sums=True))
+        scale_bits = 0.0 if resolved.down is None else SCALE_BITS / SCALE_GROUP
+        thc = model.thc_collective(workers, bits, resolved.sum_bits + scale_bits, speed.compute_s(sums=True))
     else:
         thc = model.thc_network(bits, resolved.value_bits, speed.compute_s(sums=False))
     others = (model.fp32_ring(workers), model.bf16_ring(workers, speed.bf16_s or 0.0))

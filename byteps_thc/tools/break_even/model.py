@@ -7,13 +7,14 @@ Bytes per parameter, b, in the busier direction of a worker's link:
     fp32 ring all-reduce     2 (n-1)/n * 4
     bf16 ring all-reduce     2 (n-1)/n * 2
     THC, collective engine   (n-1)/n * (code bits + sum bits) / 8     all-to-all of codes, all-gather of sums
+                                                                   (codes of requantized ones, and scales)
     THC, network engine      max(code bits, value bits) / 8           codes up, sums down, at the same time
 
 Seconds of computing per parameter, c, measured on this host:
 
     fp32                     0
     bf16                     to bf16 and back
-    THC, collective engine   norms, encode, keep the residual; look up and add codes; decode
+    THC, collective engine   norms, encode; look up and add codes, requantize the sums; decode
     THC, network engine      the same without the sums, which the aggregator makes
 
 Time of a step's communication:
@@ -65,8 +66,8 @@ def bf16_ring(workers: int, compute_s: float) -> Scheme:
     return Scheme("bf16", _ring_bytes(workers, _BF16_BYTES), compute_s)
 
 
-def thc_collective(workers: int, code_bits: int, sum_bits: int, compute_s: float) -> Scheme:
-    """THC between the workers: every one adds up its share."""
+def thc_collective(workers: int, code_bits: int, sum_bits: float, compute_s: float) -> Scheme:
+    """THC between the workers: every one adds up its share. sum_bits: with the scales of requantized sums."""
     return Scheme("THC", (workers - 1) / workers * (code_bits + sum_bits) / _BITS, compute_s)
 
 

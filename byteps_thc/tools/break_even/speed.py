@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from byteps_thc import _core
 from byteps_thc.arrays import everybody, value_dtype
-from byteps_thc.compressor import Compressor
+from byteps_thc.compressor import SCALE_GROUP, Compressor, scale_groups
 from byteps_thc.config import ResolvedConfig
 
 #: Parameters that every thread works on in turn: more than a cache holds, as gradients are.
@@ -26,7 +26,8 @@ _REPETITIONS = 5
 class HostSpeed:
     """Seconds per parameter with `threads` threads together, each on a core of its own; the fastest repetition.
 
-    sum_s: look-up and addition of one worker's codes of a parameter, and packing of sums narrower than value_bits.
+    sum_s: look-up and addition of one worker's codes of a parameter, and requantizing of the sums, or packing of sums
+    narrower than value_bits.
     bf16_s: to bf16 and back; None when torch is not installed.
     """
 
@@ -62,8 +63,8 @@ class _Bench:
     def __init__(self, resolved: ResolvedConfig, packed_sums: bool, size: int) -> None:
         self._compressor = Compressor(resolved, workers=resolved.workers, worker=0, threads=1)
         self._sum_bits = resolved.sum_bits
-        self._packs = packed_sums and self._sum_bits < resolved.value_bits
-        self._values = resolved.table.array
+        self._table, self._down = resolved.table, resolved.down
+        self._packs = packed_sums and self._down is None and self._sum_bits < resolved.value_bits
         gradient = np.random.default_rng(0).standard_normal(size, np.float32)
         step = resolved.config.partition_coordinates
         self._parts = [gradient[start : start + step] for start in range(0, size, step)]
@@ -72,6 +73,10 @@ class _Bench:
         self._aggregate: npt.NDArray[Any] = np.zeros(padded, value_dtype(resolved.value_bits))
         self._packed = np.zeros(_core.code_bytes(padded, self._sum_bits), np.uint8)
         self._own_share = max(padded // resolved.workers, 1)
+        if self._down is not None:
+            self._own_share = min(scale_groups(self._own_share) * SCALE_GROUP, padded)
+        self._scales = np.zeros(scale_groups(padded), np.uint16)
+        self._received = np.zeros(padded, np.uint8)
         self._contributions = everybody(resolved.workers)
         self._round = 0
 
@@ -83,16 +88,24 @@ class _Bench:
     def sum(self) -> None:
         for partition in self._partitions:
             aggregate = self._aggregate[: partition.padded]
-            _core.lookup_sum(partition.codes, self._values, aggregate, bits=self._compressor.config.bits, add=False)
-            if self._packs:
-                own = aggregate[: self._own_share]
-                _core.pack(own, self._packed[: _core.code_bytes(own.size, self._sum_bits)], bits=self._sum_bits)
+            _core.lookup_sum(partition.codes, self._table.array, aggregate, bits=self._table.bits, add=False)
+            own = aggregate[: self._own_share]
+            packed = self._packed[: _core.code_bytes(own.size, self._sum_bits)]
+            if self._down is not None:
+                self._compressor.requantize(partition, own, packed, self._scales[: scale_groups(own.size)], first=0)
+            elif self._packs:
+                _core.pack(own, packed, bits=self._sum_bits)
 
     def decode(self) -> None:
         for partition, part in zip(self._partitions, self._parts, strict=True):
             aggregate = self._aggregate[: partition.padded]
+            packed = self._packed[: _core.code_bytes(partition.padded, self._sum_bits)]
+            if self._down is not None:
+                values = self._received[: partition.padded]
+                _core.lookup_sum(packed, self._down.array, values, bits=self._sum_bits, add=False)
+                self._compressor.decode(partition, values, self._scales[: scale_groups(values.size)], part)
+                continue
             if self._packs:
-                packed = self._packed[: _core.code_bytes(partition.padded, self._sum_bits)]
                 _core.unpack(packed, aggregate, bits=self._sum_bits)
             self._compressor.decode(partition, aggregate, self._contributions, part)
 

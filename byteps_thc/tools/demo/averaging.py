@@ -76,7 +76,7 @@ class ThcAveraging(Averaging):
         self._steps = 0
         table = config.resolve(settings.workers)
         self._configuration: dict[str, float | int | str] = {
-            "bits": config.bits,
+            "bits": config.code_bits,
             "value_bits": table.value_bits,
             "granularity": table.table.granularity,
             "p": table.table.p,

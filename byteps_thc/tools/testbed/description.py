@@ -238,10 +238,10 @@ def config_of(testbed: Testbed) -> ThcConfig:
         return config
     what = f"{len(racks)} racks of up to {largest} workers: their sums of {_PARTIAL_SUM_BITS} bits, and the root's of "
     what += f"{resolved.value_bits}, hold granularity {limit}"
-    smallest = (1 << config.bits) - 1
+    smallest = (1 << config.code_bits) - 1
     if limit < smallest:
         raise ConfigurationError(
-            f"{what}, and {config.bits}-bit codes have {smallest} or more: make racks of "
+            f"{what}, and {config.code_bits}-bit codes have {smallest} or more: make racks of "
             f"{_LARGEST_SUM // smallest} workers at most, all of one size, or bits smaller"
         )
     if config.granularity != "auto":

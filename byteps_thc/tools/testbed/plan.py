@@ -64,7 +64,7 @@ def _resolved(testbed: Testbed, workers: tuple[Worker, ...]) -> dict[str, str]:
         "jobs": " ".join(map(str, jobs)),
         **_servers(testbed, workers),
         "THC_CONFIG": config_text(config) or "(defaults)",
-        "bits": str(config.bits),
+        "bits": str(config.code_bits),
         "granularity": str(resolved.table.granularity),
         "p": f"{resolved.table.p:.6g}",
         "bits of a sum": str(resolved.value_bits),

@@ -28,6 +28,7 @@ from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_asy
 from byteps_thc.transport.byteps.tensor_names import tensor_names
 from byteps_thc.transport.byteps.worker_library import worker_library
 from byteps_thc.transport.byteps_servers.environment import check_environment, sum_bytes
+from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Transfer, Transport
 
@@ -74,6 +75,7 @@ class BytepsTransport(Transport):
         zeros: HostZeros = np.zeros,
     ) -> None:
         _check_job(resolved, worker)
+        warn_of_ignored_bits(resolved.config, "BytePS's servers", worker)
         sizes_bytes = [shape.padded * sum_bytes(resolved) for shape in partitions]
         if sizes_bytes:
             check_environment(os.environ, smallest_bytes=min(sizes_bytes), largest_bytes=max(sizes_bytes))
@@ -123,7 +125,7 @@ class BytepsTransfer(Transfer):
     def __init__(self, transport: BytepsTransport, shape: PartitionShape, name: str) -> None:
         resolved, zeros = transport.resolved, transport.zeros
         self.shape = shape
-        self.codes: U8 = zeros(_core.code_bytes(shape.padded, resolved.config.bits), np.uint8)
+        self.codes: U8 = zeros(_core.code_bytes(shape.padded, resolved.table.bits), np.uint8)
         self._transport = transport
         self._norms_name, self._sums_name = f"{name}.norms", f"{name}.sums"
         self._norms = torch.zeros(resolved.workers, shape.norms, dtype=torch.int32)

@@ -63,7 +63,7 @@ def sum_of(codes: list[npt.NDArray[np.uint8]], workers: int) -> npt.NDArray[np.i
     values = np.asarray(CONFIG.resolve(workers).table.values, np.int64)
     total, unpacked = np.zeros(COUNT, np.int64), np.empty(COUNT, np.uint8)
     for packed in codes:
-        _core.unpack(packed, unpacked, bits=CONFIG.bits)
+        _core.unpack(packed, unpacked, bits=CONFIG.code_bits)
         total += values[unpacked]
     return total
 

@@ -285,7 +285,7 @@ def test_quorum_goes_on_without_a_worker(server: ParameterServer) -> None:
         table = np.asarray(config.resolve(3).table.values)
         unpacked = np.empty((2, 3000), np.uint8)
         for packed, out in zip(codes, unpacked, strict=True):
-            _core.unpack(packed, out, bits=config.bits)
+            _core.unpack(packed, out, bits=config.code_bits)
         for handle in results:
             result = handle.wait(10)
             np.testing.assert_array_equal(result.aggregate, table[unpacked].sum(axis=0))
