@@ -93,8 +93,7 @@ class ThcConfig(Settings):
     total_bits: Annotated[int, Field(ge=LEAST_TOTAL_BITS, le=MOST_TOTAL_BITS)] | None = None
     """among ranks: chooses bits and down_bits, so many together, for the least error; others do not look at it. None:
     DEFAULT_TOTAL_BITS where nothing else says what table, or what sums: neither bits, down_bits, granularity, p,
-    uniform_table or value_bits, nor subtract_rounding, which is for exact sums; with one of these they travel as they
-    are, unless down_bits is a number"""
+    uniform_table nor value_bits; with one of these they travel as they are, unless down_bits is a number"""
     granularity: Annotated[int, Field(ge=1, le=MAX_GRANULARITY)] | Literal["auto"] = "auto"
     """g, the largest table value; auto: at least 2^bits - 1, unless value_bits is too few for that and all workers"""
     p: Annotated[float, Field(gt=0, lt=1)] | Literal["auto"] = "auto"
@@ -207,7 +206,7 @@ class ThcConfig(Settings):
         if self.total_bits is not None:
             return self.total_bits
         table = (self.bits, self.down_bits, self.granularity, self.p, self.value_bits)
-        is_open = all(setting == "auto" for setting in table) and not self.uniform_table and not self.subtract_rounding
+        is_open = all(setting == "auto" for setting in table) and not self.uniform_table
         return DEFAULT_TOTAL_BITS if is_open else None
 
     @property
