@@ -244,7 +244,9 @@ def test_total_bits_takes_the_pair_of_least_error(workers, error_feedback):
 def test_pairs():
     pair = {total: resolved_for(4, total_bits=total) for total in (11, 12)}
     assert [(resolved.table.bits, resolved.sum_bits) for resolved in pair.values()] == [(5, 6), (6, 6)]
-    assert pair[11].expected_error() < resolved_for(4).expected_error() / 2.5  # 4 + 7 bits
+    exact = resolved_for(4, down_bits=None)
+    assert (exact.table.bits, exact.sum_bits) == (4, 7)
+    assert pair[11].expected_error() < exact.expected_error() / 2.5
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 17, 32, 1024])
@@ -264,10 +266,13 @@ def test_a_pair_that_cannot_be_leaves_the_others():
         resolved_for(300, total_bits=12, value_bits=8)
 
 
-def test_sums_are_exact_unless_bits_are_given():
+def test_only_ranks_requantize_sums():
     for workers in (1, 4, 64):
+        assert ThcConfig().resolve(workers).down is None
+        asked = ThcConfig(total_bits=11).resolve(workers, packed_sums=True)
+        default = ThcConfig().resolve(workers, packed_sums=True)
+        assert (default.table, default.down, default.value_bits) == (asked.table, asked.down, asked.value_bits)
         for packed_sums in (False, True):
-            assert ThcConfig().resolve(workers, packed_sums=packed_sums).down is None
             assert ThcConfig(down_bits=None).resolve(workers, packed_sums=packed_sums).down is None
         # Servers and switches only add, and a reduce-scatter has no hop down.
         for settings in ({"down_bits": 6}, {"total_bits": 11}):
@@ -310,7 +315,7 @@ def test_not_finite_norms_spoil_their_block_alone():
 
 
 def test_what_is_asked_of_other_settings_is_refused():
-    exact, down = (Ranks(resolved_for(2, **settings), 256) for settings in ({}, {"down_bits": 6}))
+    exact, down = (Ranks(resolved_for(2, **settings), 256) for settings in ({"down_bits": None}, {"down_bits": 6}))
     sums = exact.exact_sums(normal(2, 256), 0)
     codes, scales = np.zeros(192, np.uint8), np.zeros(1, np.uint16)
     with pytest.raises(ConfigurationError, match=r"do not requantize sums: use ThcConfig\(down_bits="):

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -28,20 +29,25 @@ def test_auto_equals_the_library():
     assert "good for up to" in run("auto", "-n", "12")
     packed = ThcConfig().resolve(4, packed_sums=True).table
     assert json.loads(run("auto", "-n", "4", "--engine", "collective", "--json"))["values"] == list(packed.values)
-    shown = run("auto", "-n", "4", "--engine", "collective")
-    assert [line.split()[1:4] for line in shown.splitlines() if "chosen" in line] == [["4", "+", "7"]]
-    assert shown.count("4 + ") == 3
+    for bits, chosen, rows in ((), "5 + 6", ("4 + 7", "5 + 6", "6 + 5", "7 + 4")), (
+        ("-b", "4"), "4 + 7", ("4 + 6", "4 + 7", "4 + 8")
+    ):  # fmt: skip
+        shown = run("auto", "-n", "4", "--engine", "collective", *bits)
+        assert [" ".join(line.split()[1:4]) for line in shown.splitlines() if "chosen" in line] == [chosen]
+        assert re.findall(r"\d \+ \d", shown) == list(rows)
     assert "good for up to 64 workers" in run("auto", "-n", "12", "--value-bits", "16")
 
 
 @pytest.mark.parametrize("workers", [65, 256, 1024])
 def test_auto_shows_the_error_of_many_ranks(workers):
     """Nobody but the ranks themselves sums for so many."""
-    table = ThcConfig().resolve(workers, packed_sums=True).table
-    shown = run("auto", "-n", str(workers))
+    table = ThcConfig(bits=4).resolve(workers, packed_sums=True).table
+    shown = run("auto", "-n", str(workers), "-b", "4")
     assert f"{table.average_cost(workers) + table.clamp_cost:.4e} (stratified rounding" in shown
     assert f"criterion {expected_error(table, workers, False):.4e}; good for up to 1024 workers with 16-bit" in shown
-    assert shown == run("auto", "-n", str(workers), "--engine", "collective")
+    assert shown == run("auto", "-n", str(workers), "-b", "4", "--engine", "collective")
+    requantized = ThcConfig().resolve(workers, packed_sums=True)
+    assert f"criterion {requantized.expected_error():.4e}; good for up to 1024" in run("auto", "-n", str(workers))
     result = CliRunner().invoke(app, ["auto", "-n", str(workers), "--engine", "servers"], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert "thc-ps sums for at most 64 workers" in result.output
