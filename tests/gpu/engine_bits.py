@@ -332,7 +332,7 @@ def run(rank: Rank) -> dict[str, str]:
         checks["skipped step"] = lambda: check_skipped_step(number)
         checks["recorded"] = lambda: check_recorded(number)
     if not ON_GPU and rank.ranks == 2:
-        calls = {"plain": 32, "recorded": 18} if requantized else {"plain": 30, "recorded": 18}
+        calls = {"plain": 34, "recorded": 18} if requantized else {"plain": 30, "recorded": 18}
         checks["host calls"] = lambda: check_host_calls(number, _REQUANTIZED if requantized else _SMALL, calls)
     return run_checks(checks)
 
