@@ -166,11 +166,14 @@ class PartitionRow(Row):
     def requantize(self, sums: U8 | U16, codes: U8, scales: U16) -> None:
         """See Row."""
         compressor = self._compressor
-        assert isinstance(compressor, Compressor)  # ranks in host memory: servers do it all themselves
+        # Ranks in host memory that requantize: servers do it all themselves.
+        assert isinstance(compressor, Compressor)
+        down = compressor.resolved.down
+        assert down is not None
         first = compressor.worker * sums.size
         count = min(sums.size, self.partition.padded - first)
         if count > 0:
-            codes = codes[: count * compressor.resolved.sum_bits // 8]
+            codes = codes[: count * down.bits // 8]
             compressor.requantize(self.partition, sums[:count], codes, scales[: scale_groups(count)], first=first)
 
     def decode(self, sums: U8 | U16, contributions: U8 | U16, out: Any) -> None:

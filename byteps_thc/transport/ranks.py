@@ -193,6 +193,7 @@ class RanksTransfer(Transfer):
         #: its memory
         self.room = (transport.workspace or Workspace(transport.resolved, _CPU)).room(layout)
         self.codes: Any = self.room.codes
+        self._scales = scale_groups(layout.codes)
         self._norms = transport.norms(norms)
         self._code_work: Waitable
         self._sum_work: Waitable
@@ -226,8 +227,7 @@ class RanksTransfer(Transfer):
             self._transport.sums.pack_sums(room.sums, room.packed)
 
     def _requantize(self, requantize: Requantize, room: SumRoom) -> None:
-        codes, scales = self.layout.parts(room.packed)
-        requantize(room.sums, codes, scales)
+        requantize(room.sums, *room.requantized)
 
     @override
     def send_sums(self) -> None:
@@ -248,7 +248,7 @@ class RanksTransfer(Transfer):
         if not self.layout.scales_at:
             return room.aggregate, None
         self._transport.sums.expand(room.aggregate, room.values, room.scales)
-        return room.values[:codes], room.scales[: scale_groups(codes)]
+        return room.values[:codes], room.scales[: self._scales]
 
 
 class HostRanksTransfer(RanksTransfer):
@@ -281,5 +281,5 @@ class HostRanksTransfer(RanksTransfer):
 
     @override
     def _requantize(self, requantize: Requantize, room: SumRoom) -> None:
-        codes, scales = self.layout.parts(room.packed)
+        codes, scales = room.requantized
         requantize(room.sums.numpy(), codes.numpy(), scales.numpy())

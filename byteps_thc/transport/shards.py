@@ -64,7 +64,9 @@ class ShardLayout:
         return cls(resolved.workers, codes, codes, resolved.workers * row_bytes, row_bytes, 0)
 
     def parts(self, shard: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the codes and the scales (uint16) of a shard of requantized sums, uint8[sum_bytes]."""
+        """Return the codes and the scales (uint16) of a shard of requantized sums, uint8[sum_bytes]; of others none."""
+        if not self.scales_at:
+            return shard[:0], shard[:0].view(torch.uint16)
         end = self.scales_at + scale_groups(self.shard_codes) * _SCALE_BYTES
         return shard[: self.scales_at], shard[self.scales_at : end].view(torch.uint16)
 
@@ -81,7 +83,8 @@ class SumRoom:
     sent: workers * shard_bytes, with `codes` at its beginning; received: as much, [workers, shard_bytes]. sums: of the
     own shard. packed: the same as they travel. gathered: of all shards, workers * sum_bytes; aggregate: what decode()
     takes of it, or of the sums where they do not travel; of requantized ones uint8[workers, sum_bytes],
-    and values, scales: what decode() takes of that, uint8 and uint16 of all shards.
+    and values, scales: what decode() takes of that, uint8 and uint16 of all shards. requantized: codes and scales in
+    packed.
     """
 
     sent: Tensor
@@ -93,6 +96,7 @@ class SumRoom:
     aggregate: Tensor
     values: Tensor
     scales: Tensor
+    requantized: tuple[Tensor, Tensor]
 
 
 class Workspace:
@@ -141,7 +145,7 @@ class Workspace:
         received = received.view(workers, layout.shard_bytes)
         return SumRoom(
             sent, sent[: layout.code_bytes], received, self._numbers(sums), packed, gathered, aggregate, values,
-            scales.view(torch.uint16),
+            scales.view(torch.uint16), layout.parts(packed),
         )  # fmt: skip
 
     def _numbers(self, memory: Tensor) -> Tensor:

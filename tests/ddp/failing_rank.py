@@ -60,7 +60,7 @@ def different_settings(rank: Rank) -> dict[str, Any]:
         texts.append(refusal(config, policy))
     if rank.rank == 1:  # as a version with another rule would
         selection.BYTES_WEIGHT = 0.0
-    texts.append(refusal(ThcConfig(), CompressionPolicy()))
+    texts.append(refusal(ThcConfig(down_bits=None), CompressionPolicy()))
     return {"texts": texts}
 
 

@@ -89,7 +89,8 @@ def copies_of_codes_and_sums(reports: list[dict[str, Any]]) -> None:
     coordinates, steps = 40_000 + (24 << 10), 3
     for report in reports:
         down, up = report["no padding"]["copied"]
-        assert down == steps * (coordinates // 2 + 4 * blocks + 8 * pieces)
+        figures_bytes = 8 + 8  # clamped coordinates, energy
+        assert down == steps * (coordinates // 2 + 4 * blocks + figures_bytes * pieces)
         assert up == steps * (coordinates + 4 * blocks)
         assert (down + up) / (steps * coordinates) <= 1.6
         # With 12 and 300 elements that travel exactly, four bytes each in both directions.
