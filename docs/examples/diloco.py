@@ -31,7 +31,7 @@ def main() -> None:
     batches = BatchSampler(load_corpus().training, batch_size=args.batch_size, context=128, seed=0, worker=rank)
     outer = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     outer_optimizer = torch.optim.SGD(outer.values(), lr=0.7, momentum=0.9, nesterov=True)
-    reducer = ThcReducer(bits=4)
+    reducer = ThcReducer()
 
     for step in range(1, args.steps + 1):
         inputs, targets = batches.next_batch()

@@ -24,7 +24,7 @@ def main() -> None:
     rank = dist.get_rank()
     torch.manual_seed(0)
     model = DistributedDataParallel(Gpt(GptShape()))
-    compress(model, bits=4)
+    compress(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     batches = BatchSampler(load_corpus().training, batch_size=args.batch_size, context=128, seed=0, worker=rank)
 

@@ -102,7 +102,7 @@ def test_a_shard_may_be_empty(reports: Reports) -> None:
 
 
 def test_bytes_of_the_slow_dimension(reports: Reports) -> None:
-    """Of 2^15 coordinates to the one other node: half of the 5-bit codes and of the 6-bit sums with their scales, 4 norms, 2 words."""
+    """Of 2^15 coordinates to the one other node: half of 5-bit codes, 6-bit sums and their scales, 4 norms, 2 words."""
     coordinates = 256 * 256 // 2
     scales = coordinates // 256 * 2
     computed = coordinates * 5 // 8 // 2 + (coordinates * 6 // 8 + scales) // 2 + 4 * (4 + 2)
