@@ -132,7 +132,7 @@ def test_diloco(tmp_path: Path) -> None:
     assert_learned(output)
     bytes_ = re.search(r"sent ([\d.]+) MB in 2 outer steps; uncompressed outer gradients: ([\d.]+) MB", output)
     assert bytes_ is not None
-    assert float(bytes_[2]) > 6 * float(bytes_[1])
+    assert float(bytes_[2]) > 5.6 * float(bytes_[1])  # 11 bits in place of 64, and what is not compressed
 
 
 @pytest.mark.byteps

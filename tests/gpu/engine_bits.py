@@ -333,7 +333,8 @@ def run(rank: Rank) -> dict[str, str]:
         checks["recorded"] = lambda: check_recorded(number)
     if not ON_GPU and rank.ranks == 2:
         calls = {"plain": 34, "recorded": 18} if requantized else {"plain": 30, "recorded": 18}
-        checks["host calls"] = lambda: check_host_calls(number, _REQUANTIZED if requantized else _SMALL, calls)
+        settings = _REQUANTIZED if requantized else _SMALL | {"down_bits": None, "error_feedback": True}
+        checks["host calls"] = lambda: check_host_calls(number, settings, calls)
     return run_checks(checks)
 
 

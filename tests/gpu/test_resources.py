@@ -70,9 +70,13 @@ def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> No
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 32)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills six registers of encode; for sm_90 of encode to 6 bits and, two, subtracting."""
-    subtracting = "encode, subtracting"
+    """For sm_100 the compiler spills six registers of encode; for sm_90 of encode to 6 bits and, two, subtracting.
+
+    Of keep_loss, which runs on a shard alone, and with error feedback only, it spills six and, for sm_100, twenty.
+    """
+    subtracting, keep_loss = "encode, subtracting", "keep_loss, 6 bits"
     allowed = {("sm_90", "encode, 6 bits"): 24, ("sm_90", subtracting): 8, ("sm_100", subtracting): 8}
+    allowed |= {("sm_90", keep_loss): 24, ("sm_100", keep_loss): 80}
     for row in resources_of(run_python, arch):
         assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
         assert row["registers"] <= MAX_REGISTERS, row
@@ -86,13 +90,14 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
     """Without explicit layouts encode takes 119 instructions a coordinate there; NVIDIA's has 77.
 
-    The one that subtracts takes 127, and more registers: half as many programs fit a processor.
+    The one that subtracts takes 127, and more registers, as keep_loss does: half as many programs fit a processor.
     """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
+    more_registers = {"encode, subtracting": 168, "keep_loss, 6 bits": 142}
     for row in rows:
-        registers, instructions = (168, 127) if row["kernel"] == "encode, subtracting" else (MAX_REGISTERS, 125)
+        instructions = 127 if row["kernel"] == "encode, subtracting" else 125
         assert row["stack_bytes"] == 0, row
-        assert row["registers"] <= registers, row
+        assert row["registers"] <= more_registers.get(str(row["kernel"]), MAX_REGISTERS), row
         if row["kernel"].startswith(("encode", "decode")):
             assert row["instructions_per_coordinate"] <= instructions, row

@@ -8,11 +8,13 @@ from byteps_thc.wire.layout import Header, HelloPayload
 
 
 def literals(setting: str) -> tuple[object, ...]:
-    return get_args(get_type_hints(ThcConfig)[setting])
+    """Those of a Literal, or of a union of them."""
+    kinds = get_args(get_type_hints(ThcConfig)[setting])
+    return tuple(value for kind in kinds for value in get_args(kind) or (kind,))
 
 
 def test_config_takes_the_code_and_value_widths_of_the_wire():
-    assert literals("bits") == layout.CODE_BITS
+    assert literals("bits") == (*layout.CODE_BITS, "auto")
     assert literals("value_bits") == (*layout.VALUE_BITS, "auto")
 
 

@@ -120,7 +120,7 @@ def test_json(engine: str) -> None:
     answer = json.loads(result.stdout)
     fp32, bf16, thc = answer["schemes"]
     assert (fp32["link_bytes_per_parameter"], bf16["link_bytes_per_parameter"]) == (6.0, 3.0)
-    expected = 1.0 if engine == "network" else 0.75 * (4 + 7) / 8
+    expected = 1.0 if engine == "network" else 0.75 * (5 + 6 + 16 / 256) / 8
     assert thc["link_bytes_per_parameter"] == pytest.approx(expected)
     [step] = thc["steps"]
     assert step["serial_s"] == pytest.approx(200_000 * (thc["compute_s_per_parameter"] + expected * 8 / 1e9))

@@ -102,7 +102,7 @@ def test_to_the_root_every_rack_is_as_large_as_the_largest(tmp_path: Path) -> No
     assert testbed.workers == 4
     assert testbed.job.thc.resolve(4).table.granularity > 255 // (2 * 3)
     [config] = set(values(of_role(plan(testbed), "worker"), "THC_CONFIG"))
-    assert config == "granularity=42,value_bits=8,error_feedback=true"
+    assert config == "bits=4,granularity=42,value_bits=8,error_feedback=true"
 
 
 def test_rank_0_is_in_the_first_rack(tmp_path: Path) -> None:
