@@ -3,6 +3,9 @@
 namespace thc::naive {
 
 void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept {
+  if (count == 0) {
+    return;  // there may be no memory at all
+  }
   if (in.format == FloatFormat::kFp32) {
     std::memcpy(out, in.data, count * sizeof(float));
     return;
@@ -17,6 +20,9 @@ void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept {
 }
 
 void from_fp32(const float* in, std::size_t count, Floats out) noexcept {
+  if (count == 0) {
+    return;  // there may be no memory at all
+  }
   if (out.format == FloatFormat::kFp32) {
     std::memcpy(out.data, in, count * sizeof(float));
     return;
