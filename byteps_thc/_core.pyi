@@ -5,6 +5,7 @@ and `round` (32 bits) select the signs, the same on all workers; with `domain` (
 select the rounding bits (byteps_thc/rounding.py).
 The rotation is not normalised (H D x, paper section 5.1 without 1/sqrt(d)); its inverse divides by the block size.
 A coordinate of a rotated block is then about N(0, norm^2), so the clamp is threshold * max_norm (section 5.3).
+`ends`: where, besides, rotation blocks end: ascending multiples of 128 between 0 and n.
 `pool`: threads that share the work of a large call; None: the calling thread alone. The results have the same bits.
 """
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
+U64 = npt.NDArray[np.uint64]
 #: float32, or uint16 holding bfloat16 bits, which are rounded to nearest even
 Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
@@ -34,7 +36,7 @@ class ThreadPool:
         """Threads that work on a call, the calling one among them."""
 
 def padded_size(coordinates: int, rotation_block: int) -> int: ...
-def block_sizes(coordinates: int, rotation_block: int) -> npt.NDArray[np.int64]: ...
+def block_sizes(coordinates: int, rotation_block: int, ends: U64 | None = None) -> npt.NDArray[np.int64]: ...
 def code_bytes(count: int, bits: int) -> int:
     """Bytes of `count` packed numbers of 1 .. 16 bits."""
 
@@ -44,6 +46,7 @@ def block_norms(
     norms: F32,
     *,
     rotation_block: int,
+    ends: U64 | None = None,
     pool: ThreadPool | None = None,
 ) -> None:
     """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
@@ -65,6 +68,7 @@ def encode(
     phase: int,
     keep_error: bool,
     known: F32 | None = None,
+    ends: U64 | None = None,
     pool: ThreadPool | None = None,
 ) -> int:
     """codes[code_bytes(P, bits)] = gradient + residual, rotated, clamped to +-threshold * max_norms[block], quantized.
@@ -93,6 +97,7 @@ def decode(
     known: F32 | None = None,
     workers: int = 0,
     domain: int = 0,
+    ends: U64 | None = None,
     pool: ThreadPool | None = None,
 ) -> None:
     """out[n] = (aggregate / contributions[chunk] * 2/g - 1) * threshold * max_norm[block], rotated back.
@@ -159,6 +164,7 @@ def keep_loss(
     round: int,
     known: F32 | None = None,
     domain: int = 0,
+    ends: U64 | None = None,
     pool: ThreadPool | None = None,
 ) -> None:
     """residual[n] += `workers` times the average that sums stand for less that of codes and scales, rotated back.

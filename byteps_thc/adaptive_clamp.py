@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from byteps_thc import _core
-from byteps_thc.arrays import F32, Gradient
+from byteps_thc.arrays import F32, U64, Gradient
 from byteps_thc.tables.clamp_steps import ClampSteps
 
 #: Rounds from one look to the next, the first one being a partition's first round. A look takes half of decode's time.
@@ -39,12 +39,14 @@ class AdaptiveClamp:
     measured: float32[blocks], norms as they are, which widen() makes those that travel of.
     """
 
-    def __init__(self, steps: ClampSteps, *, blocks: int, coordinates: int, rotation_block: int) -> None:
+    def __init__(
+        self, steps: ClampSteps, *, blocks: int, coordinates: int, rotation_block: int, ends: U64 | None = None
+    ) -> None:
         self._steps, self._least = steps, least_clamped(steps, coordinates)
         self._round, self._step, self._next = -1, 0, 0
         self.measured: F32 = np.zeros(blocks, np.float32)
-        self._rotation_block = rotation_block  # any blocks would do: only the energy of averages counts
-        self._averages: F32 = np.zeros(len(_core.block_sizes(coordinates, rotation_block)), np.float32)
+        self._rotation_block, self._ends = rotation_block, ends
+        self._averages: F32 = np.zeros(blocks, np.float32)
 
     @property
     def energy(self) -> float:
@@ -66,7 +68,8 @@ class AdaptiveClamp:
         """
         if self._round % ROUNDS_PER_LOOK:
             return
-        _core.block_norms(average, None, self._averages, rotation_block=self._rotation_block, pool=pool)
+        blocks: dict[str, Any] = {"rotation_block": self._rotation_block, "ends": self._ends}
+        _core.block_norms(average, None, self._averages, pool=pool, **blocks)
         agreeing, energy = _energy(self._averages), self.energy
         wanted = sum(agreeing > least * energy for least in self._steps.energies)
         reached = clamped << (self._step + wanted)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from byteps_thc.arrays import (
     F32,
     U8,
     U16,
+    U64,
     Gradient,
     Residual,
     everybody,
@@ -33,6 +35,7 @@ from byteps_thc.arrays import (
     residual_array_dtype,
     value_dtype,
 )
+from byteps_thc.block_ends import ends_array
 from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
@@ -69,8 +72,8 @@ class Partition:
     clamp: what makes them larger than measured, for a wider one; None: nothing.
     codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
     float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far, by
-    requantizing, too; None without error feedback. clamped: coordinates beyond the clamp in the last encode.
-    residual_kept: whether that encode wrote the residual.
+    requantizing, too; None without error feedback. ends: of rotation blocks, None without any. clamped: coordinates
+    beyond the clamp in the last encode. residual_kept: whether that encode wrote the residual.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Partition:
         tensor: int,
         coordinates: int,
         padded: int,
+        ends: U64 | None,
         *,
         residual: Residual | None,
         norms: F32,
@@ -88,6 +92,7 @@ class Partition:
         self.name = name
         self.tensor = tensor
         self.coordinates = coordinates
+        self.ends = ends
         self.padded = padded
         self.residual = residual
         self.norms = norms
@@ -148,16 +153,20 @@ class Compressor:
         #: for all kernels that work on this worker's gradients
         self.pool = _core.ThreadPool(threads) if threads > 1 else None
 
-    def sizes(self, coordinates: int) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate."""
+    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
+        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate.
+
+        ends: see partition().
+        """
         block = self.config.rotation_block
-        return len(_core.block_sizes(coordinates, block)), _core.padded_size(coordinates, block)
+        return len(_core.block_sizes(coordinates, block, ends_array(ends))), _core.padded_size(coordinates, block)
 
     def partition(
         self,
         name: str,
         coordinates: int,
         *,
+        ends: Sequence[int] = (),
         tensor: int | None = None,
         residual: Residual | None = None,
         norms: F32 | None = None,
@@ -165,12 +174,14 @@ class Compressor:
     ) -> Partition:
         """Return a new partition, in arrays of the caller's where they are given.
 
+        ends: where rotation blocks end, besides: ascending multiples of 128 between 0 and coordinates, the same on all
+        workers, such as block_ends() gives for the tensors in it; ConfigurationError for others.
         tensor: 32-bit key of the random signs, the same on all workers and another for each partition; None: made of
         the name. residual: like Partition.residual, what was lost before; None: zeros. norms: float32[B]. codes:
         uint8, as long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual
         without error feedback.
         """
-        blocks, padded = self.sizes(coordinates)
+        blocks, padded = self.sizes(coordinates, ends)
         code_bytes = _core.code_bytes(padded, self.table.bits)
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
@@ -184,9 +195,10 @@ class Compressor:
         _check_array("norms", norms, np.float32, blocks)
         _check_array("codes", codes, np.uint8, code_bytes)
         key = zlib.crc32(name.encode()) if tensor is None else _word("tensor", tensor)
-        steps, block = self._clamp_steps, self.config.rotation_block
-        clamp = AdaptiveClamp(steps, blocks=blocks, coordinates=coordinates, rotation_block=block) if steps else None
-        return Partition(name, key, coordinates, padded, residual=residual, norms=norms, codes=codes, clamp=clamp)
+        steps, block, own = self._clamp_steps, self.config.rotation_block, ends_array(ends)
+        sizes = {"blocks": blocks, "coordinates": coordinates, "rotation_block": block, "ends": own}
+        clamp = AdaptiveClamp(steps, **sizes) if steps else None
+        return Partition(name, key, coordinates, padded, own, residual=residual, norms=norms, codes=codes, clamp=clamp)
 
     def measure(self, partition: Partition, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
         """Begin a round: return the norms of gradient + residual, which are those of its rotation, too.
@@ -201,7 +213,12 @@ class Compressor:
             raise InputError(f"gradient of {partition.name!r} has {flat.size} coordinates, not {partition.coordinates}")
         partition.round = _word("round", round)
         _core.block_norms(
-            flat, partition.residual, partition.measured, rotation_block=self.config.rotation_block, pool=self.pool
+            flat,
+            partition.residual,
+            partition.measured,
+            rotation_block=self.config.rotation_block,
+            ends=partition.ends,
+            pool=self.pool,
         )
         if partition.clamp is not None:
             partition.clamp.widen(partition.norms)
@@ -233,6 +250,7 @@ class Compressor:
             phase=self.rounding.phase,
             keep_error=partition.residual_kept,
             known=self._known and self._known.own,
+            ends=partition.ends,
             pool=self.pool,
             **self._key(partition),
         )
@@ -272,6 +290,7 @@ class Compressor:
                 partition.residual,
                 rotation_block=self.config.rotation_block,
                 threshold=self._decode_threshold,
+                ends=partition.ends,
                 **shared,
             )
 
@@ -327,6 +346,7 @@ class Compressor:
             known=None if self._known is None or scales is not None else self._known.sum,
             workers=self.workers,
             domain=self.rounding.domain,
+            ends=partition.ends,
             pool=self.pool,
             **self._key(partition),
         )

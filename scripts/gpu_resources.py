@@ -28,8 +28,9 @@ from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.kernels import register_limit
 from byteps_thc.gpu.norms import norms_kernel
 
-_TILE = {"LOG": 13, "T": 8192, "TAIL": False}
-_POSITION = {"first_tile": "i64", "coordinates": "i64", "padded": "i64"}
+_TILE = {"LOG": 13, "T": 8192, "TAIL": False, "LISTED": False}
+_LISTED = _TILE | {"LISTED": True}
+_POSITION = {"tiles": "*i32", "first_tile": "i64", "coordinates": "i64", "padded": "i64"}
 _AVERAGE = {
     "aggregate": "*u8", "contributions": "*u8", "max_norms": "*fp32", "out": "*fp32", "key": "*i32",
     "known": "*fp32", "threshold": "fp32", "granularity": "fp32", "most": "fp32", "codes_per_chunk": "i64",
@@ -103,6 +104,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("encode", encode_kernel, encoded, _TILE | code, 8, tile, True),
         Kernel("encode, no error feedback", encode_kernel, encoded, _TILE | bare, 8, tile, True),
         Kernel("encode, subtracting", encode_kernel, encoded, _TILE | code | {"KNOWN": True}, 8, tile, True),
+        Kernel("encode, blocks end at tensors", encode_kernel, encoded, _LISTED | code, 8, tile, True),
         Kernel("encode, 5 bits", encode_kernel, encoded, _TILE | code | {"BITS": 5}, 8, tile, True),
         Kernel("encode, 6 bits", encode_kernel, encoded, _TILE | code | {"BITS": 6}, 8, tile, True),
         Kernel("lookup_sum, 4 bits, 8 workers", lookup_sum.lookup_words_kernel, words, {"SHARDS": 8, "WIDE": False},
@@ -119,6 +121,7 @@ def kernels(gradient: str = "fp32") -> list[Kernel]:
         Kernel("decode, sums of 7 bits", decode_kernel, _AVERAGE | {"aggregate": "*i32"},
                _TILE | average | {"SUM_BITS": 7, "WORDS": True}, 8, tile, True),
         Kernel("decode, subtracting", decode_kernel, _AVERAGE, _TILE | average | {"KNOWN": True}, 8, tile, True),
+        Kernel("decode, blocks end at tensors", decode_kernel, _AVERAGE, _LISTED | average, 8, tile, True),
         Kernel("decode, requantized sums", decode_kernel, _AVERAGE | {"contributions": "*u16"},
                _TILE | average | {"EXACT": False, "SCALED": 256}, 8, tile, True),
         Kernel("requantize, 6 bits", requantize.requantize_kernel, requantized,

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import require_tensor
+from byteps_thc.block_ends import ends_within
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.adaptive_clamp import AdaptiveClamp
+from byteps_thc.gpu.tiles import TileList
 from byteps_thc.keys import device_key, set_round
 from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 
@@ -35,7 +37,13 @@ class DeviceBatch:
     nothing. measured: float32[B], the norms before that.
     """
 
-    def __init__(self, compressor: GpuCompressor, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> None:
+    def __init__(
+        self,
+        compressor: GpuCompressor,
+        named: Sequence[tuple[str, slice]],
+        residual: Tensor | None,
+        ends: Sequence[int] = (),
+    ) -> None:
         device, config = compressor.device, compressor.config
         self._compressor = compressor
         self.residual = residual
@@ -43,7 +51,9 @@ class DeviceBatch:
         self.coordinates = sum(self.sizes)
         if residual is not None:
             self._require("residual", residual, (compressor.residual_dtype,), self.coordinates)
-        counts, padded = zip(*(compressor.sizes(size) for size in self.sizes), strict=True)
+        within = [ends_within(ends, span) for _, span in named]
+        sized = zip(self.sizes, within, strict=True)
+        counts, padded = zip(*(compressor.sizes(size, own) for size, own in sized), strict=True)
         self.padded = sum(padded)
         self.norms = torch.zeros(sum(counts), device=device)
         steps = compressor.resolved.clamp_steps
@@ -78,8 +88,15 @@ class DeviceBatch:
         self._padded = list(padded)
         self._kept = [_core.padded_size(size, config.rotation_block) for size in self.sizes]
         self._down_keys = self._keys[len(named) :].unbind()
-        #: Whether the blocks of the buffer are those of its partitions, so that one launch measures all.
-        self._joint = all(size % config.rotation_block == 0 for size in self.sizes[:-1])
+        self._tiles = [
+            TileList.of([0, *own, size], config.rotation_block, device) if own else None
+            for size, own in zip(self.sizes, within, strict=True)
+        ]
+        #: of all partitions
+        self._all_tiles: TileList | None = None
+        if ends or any(size % config.rotation_block for size in self.sizes[:-1]):
+            edges = sorted({*itertools.accumulate(self.sizes, initial=0), *ends})
+            self._all_tiles = TileList.of(edges, config.rotation_block, device)
 
     def begin(self, round: int | Tensor) -> None:
         """Begin a round. The number is in device memory from here on: what follows can be recorded as a CUDA graph.
@@ -94,23 +111,19 @@ class DeviceBatch:
         gradient: contiguous, float32, float16 or bfloat16[coordinates], not to be changed until encode() is over.
         """
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
-        self._measure(gradient, self.residual, self._residuals)
+        self._measure(gradient, self.residual)
         if self.clamp is not None:
             self.clamp.widen()
 
-    def _measure(self, tensor: Tensor, residual: Tensor | None, residuals: Sequence[Tensor | None]) -> None:
-        """Write the norms of tensor + residual to `measured`. residuals: those of the partitions."""
+    def _measure(self, tensor: Tensor, residual: Tensor | None) -> None:
+        """Write the norms of tensor + residual to `measured`."""
         block = self._compressor.config.rotation_block
-        if self._joint:
-            kernels.block_norms(tensor, residual, self.measured, rotation_block=block)
-            return
-        for mine, carried, part in zip(tensor.split_with_sizes(self.sizes), residuals, self._parts, strict=True):
-            kernels.block_norms(mine, carried, part[0], rotation_block=block)
+        kernels.block_norms(tensor, residual, self.measured, rotation_block=block, tiles=self._all_tiles)
 
     def _look(self, average: Tensor) -> None:
         """Choose how wide the clamp of the next round is."""
         if self.clamp is not None:
-            self._measure(average, None, [None] * len(self.sizes))
+            self._measure(average, None)
             self.clamp.look(self.energy, self.clamped)
 
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
@@ -126,14 +139,14 @@ class DeviceBatch:
             self.measured, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
             starts=self._starts,
         )  # fmt: skip
-        for part, residual, mine, (_, _, ranges, keep, clamped, key) in zip(
+        for part, residual, mine, (_, _, ranges, keep, clamped, key), tiles in zip(
             gradient.split_with_sizes(self.sizes), self._residuals, codes.split_with_sizes(self._code_bytes),
-            self._parts, strict=True,
+            self._parts, self._tiles, strict=True,
         ):  # fmt: skip
             kernels.encode(
                 part, residual, ranges, mine, keep, clamped, rotation_block=compressor.config.rotation_block,
                 table=compressor.table, key=key, keep_error=residual is not None,
-                known=None if compressor.known is None else compressor.known[0],
+                known=None if compressor.known is None else compressor.known[0], tiles=tiles,
             )  # fmt: skip
 
     def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
@@ -154,8 +167,8 @@ class DeviceBatch:
         known: dict[str, Any] = (
             {} if compressor.known is None else {"known": compressor.known[1], "workers": compressor.workers}
         )
-        for size, kept, key, residual, (_, max_norms, _, keep, _, own_key) in zip(
-            self._padded, self._kept, self._down_keys, self._residuals, self._parts, strict=True
+        for size, kept, key, residual, (_, max_norms, _, keep, _, own_key), tiles in zip(
+            self._padded, self._kept, self._down_keys, self._residuals, self._parts, self._tiles, strict=True
         ):
             begin, end = max(start, first), min(start + kept, first + sums.numel())
             if begin < end:
@@ -169,7 +182,7 @@ class DeviceBatch:
                     kernels.keep_loss(
                         own, packed, limits, max_norms, residual, keep, table=down, key=own_key, first=begin - start,
                         most=most, granularity=granularity, threshold=compressor.decode_threshold,
-                        rotation_block=compressor.config.rotation_block, **known,
+                        rotation_block=compressor.config.rotation_block, tiles=tiles, **known,
                     )  # fmt: skip
             start += size
 
@@ -212,14 +225,15 @@ class DeviceBatch:
             raise InputError(f"contributions to {len(self.sizes)} partitions cannot be told apart: decode each alone")
         contributions = compressor.everybody if contributions is None else contributions
         codes_per_chunk = codes_per_chunk or self.padded
-        for sums, mine, part in zip(
-            aggregate.split_with_sizes(sizes), out.split_with_sizes(self.sizes), self._parts, strict=True
+        for sums, mine, part, tiles in zip(
+            aggregate.split_with_sizes(sizes), out.split_with_sizes(self.sizes), self._parts, self._tiles, strict=True
         ):
             kernels.decode(
                 sums, contributions, part[1], mine, codes_per_chunk=codes_per_chunk,
                 rotation_block=compressor.config.rotation_block, granularity=table.granularity,
                 threshold=compressor.decode_threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
                 known=None if compressor.known is None else compressor.known[1], workers=compressor.workers,
+                tiles=tiles,
             )  # fmt: skip
 
     def _decode_requantized(self, values: Tensor, scales: Tensor | None, out: Tensor) -> None:
@@ -231,14 +245,14 @@ class DeviceBatch:
         self._require("out", out, _GRADIENTS, self.coordinates)
         self._require("aggregate", values, (torch.uint8,), self.padded)
         self._require("contributions", scales, (torch.uint16,), sum(groups))
-        for sums, limits, mine, part in zip(
+        for sums, limits, mine, part, tiles in zip(
             values.split_with_sizes(self._padded), scales.split_with_sizes(groups), out.split_with_sizes(self.sizes),
-            self._parts, strict=True,
+            self._parts, self._tiles, strict=True,
         ):  # fmt: skip
             kernels.decode(
                 sums, limits, part[1], mine, codes_per_chunk=SCALE_GROUP, granularity=down.granularity,
                 rotation_block=compressor.config.rotation_block, threshold=compressor.decode_threshold, key=part[-1],
-                value_bits=8, most=compressor.table.granularity * compressor.workers,
+                value_bits=8, most=compressor.table.granularity * compressor.workers, tiles=tiles,
             )  # fmt: skip
 
     def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int) -> None:

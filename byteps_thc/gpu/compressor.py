@@ -22,6 +22,7 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import everybody, residual_torch_dtype
+from byteps_thc.block_ends import ends_array
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -73,30 +74,34 @@ class GpuCompressor:
         #: arrays.everybody() on the device
         self.everybody = torch.from_numpy(everybody(workers)).to(self.device)
 
-    def sizes(self, coordinates: int) -> tuple[int, int]:
+    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
         """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate.
 
+        ends: see byteps_thc.Compressor.partition().
         Padded to whole groups where sums are requantized, so that partitions behind each other share none.
         """
         block = self.config.rotation_block
         padded: int = _core.padded_size(coordinates, block)
         if self.down is not None:
             padded = scale_groups(padded) * SCALE_GROUP
-        return len(_core.block_sizes(coordinates, block)), padded
+        return len(_core.block_sizes(coordinates, block, ends_array(ends))), padded
 
-    def batch(self, named: Sequence[tuple[str, slice]], residual: Tensor | None) -> DeviceBatch:
+    def batch(
+        self, named: Sequence[tuple[str, slice]], residual: Tensor | None, ends: Sequence[int] = ()
+    ) -> DeviceBatch:
         """Return the partitions of a buffer, which go through rounds together.
 
         named: name and place of each; they follow each other from 0 on, and all but the last have a multiple of 64
         coordinates. A name is that of the same partition on all workers. residual: float32 or bfloat16 as
         ThcConfig.residual_dtype says, of all of them, what was lost before, read and written in place; None: zeros,
-        where there is error feedback.
+        where there is error feedback. ends: where, besides, rotation blocks end in the buffer: ascending multiples of
+        128.
         """
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
         if residual is None and self.resolved.error_feedback:
             residual = torch.zeros(named[-1][1].stop, dtype=self.residual_dtype, device=self.device)
-        return DeviceBatch(self, named, residual)
+        return DeviceBatch(self, named, residual, ends)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         """sums[count] = sums of table values; codes: uint8[shards, bytes], of each worker. See kernels.lookup_sum."""

@@ -7,6 +7,7 @@ from byteps_thc.gpu.layouts import flat, last_part, of_columns, of_rows, rows, w
 from byteps_thc.gpu.packing import below, load_number, load_rows
 from byteps_thc.gpu.random_bits import flip, known_sum_errors, sign_words
 from byteps_thc.gpu.rotation import begins_block, block_of, block_sums, hadamard
+from byteps_thc.gpu.tiles import first_block_of, place_of, used_of
 
 
 @jit
@@ -54,9 +55,9 @@ def _scaled_map(max_norm, scale, most, factor, threshold, granularity):
 )
 def decode_kernel(
     aggregate, contributions, max_norms, out, key, known, threshold, granularity, most, codes_per_chunk, everybody,
-    first_tile, coordinates, padded,
+    tiles, first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, SUM_BITS: constexpr, WORDS: constexpr, EXACT: constexpr, CHUNKED: constexpr,
-    SCALED: constexpr, KNOWN: constexpr, TAIL: constexpr,
+    SCALED: constexpr, KNOWN: constexpr, TAIL: constexpr, LISTED: constexpr,
 ):  # fmt: skip
     """One tile of averages.
 
@@ -67,14 +68,16 @@ def decode_kernel(
     float32, float16 or bfloat16[coordinates]. KNOWN: what is `known`, float32[2, 16] of KnownErrors.sum, is subtracted
     from sums of `everybody`, a number of workers; not with SCALED. See encode_kernel for the rest.
     """
-    tile = L.program_id(0).to(L.int64) + first_tile
-    first = tile * T
-    rest = (padded - first).to(L.int32) if TAIL else T
+    first, behind = place_of(tiles, first_tile, padded, T, LISTED)
+    rest = behind if TAIL else T
     LAST: constexpr = last_part(T)
     ONE_MAP: constexpr = EXACT and (1 << LOG) == T and not TAIL and not CHUNKED and not SCALED and not KNOWN
     there = rest
+    first_block = first_block_of(tiles, first_tile, LOG, T, LISTED)
     if ONE_MAP:
-        after, limit, there = _exact_map(L.load(max_norms + tile), L.load(contributions), threshold, granularity, T)
+        after, limit, there = _exact_map(
+            L.load(max_norms + first_block), L.load(contributions), threshold, granularity, T
+        )
     inner: constexpr = rows(T, 0, 32)
     if SUM_BITS == 0:
         j = arange(T, flat(T, 0))
@@ -94,7 +97,7 @@ def decode_kernel(
         row = arange(T // 32, of_rows(inner)) * 32
         block, factor = block_of(row, rest, LOG, TAIL)
         inside = row < rest
-        norm = L.load(max_norms + tile * (T >> LOG) + block, inside, 0.0)
+        norm = L.load(max_norms + first_block + block, inside, 0.0)
         if SCALED:
             scale = L.load(contributions + (first + row) // SCALED, inside, 0)
             before, shift = _scaled_map(norm, scale, most, factor, threshold, granularity)
@@ -133,6 +136,6 @@ def decode_kernel(
     x = conv(L.reshape(flip(x, sign_words(key, first, T, warps(T)), T, LAST), [T]), flat(T, LAST))
     i = arange(T, flat(T, LAST))
     if TAIL:
-        L.store(out + first + i, cast(x, out.dtype.element_ty), i < coordinates - first)
+        L.store(out + first + i, cast(x, out.dtype.element_ty), i < used_of(coordinates, first, rest, TAIL, LISTED))
     else:
         L.store(out + first + i, cast(x, out.dtype.element_ty))

@@ -23,6 +23,7 @@ from byteps_thc.gpu.layouts import consecutive, flat, last_part, of_rows, rows, 
 from byteps_thc.gpu.norms import load_carried
 from byteps_thc.gpu.random_bits import flip, key_word, known_error, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
+from byteps_thc.gpu.tiles import first_block_of, place_of, used_of
 
 #: Warps of ranges_kernel, and blocks that it takes at a time.
 RANGES_WARPS = constexpr(8)
@@ -155,9 +156,9 @@ def _store_bytes(numbers, at, limit, T: constexpr, N: constexpr, BYTES: constexp
 @jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
 def encode_kernel(
     gradient, residual, codes, ranges, entries, values, key, keep, clamped, known,
-    first_tile, coordinates, padded,
+    tiles, first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr, KNOWN: constexpr,
-    TAIL: constexpr,
+    TAIL: constexpr, LISTED: constexpr,
 ):  # fmt: skip
     """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
 
@@ -165,28 +166,28 @@ def encode_kernel(
     takes it back.
 
     ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. clamped: int64, counts coordinates
-    beyond the clamp. Tile `first_tile` + program; TAIL: what is behind the last full tile. coordinates: of the
-    partition; padded: to a multiple of 64.
+    beyond the clamp. tiles, first_tile, LISTED: see place_of(); TAIL: what is behind the last full tile. coordinates:
+    of the partition; padded: to a multiple of 64.
     """
-    tile = L.program_id(0).to(L.int64) + first_tile
-    first = tile * T
-    rest = (padded - first).to(L.int32) if TAIL else T
+    first, behind = place_of(tiles, first_tile, padded, T, LISTED)
+    rest = behind if TAIL else T
     LAST: constexpr = last_part(T)
     i = arange(T, flat(T, LAST))
-    inside = i < coordinates - first
+    inside = i < used_of(coordinates, first, rest, TAIL, LISTED)
     x = load_carried(gradient + first + i, residual + first + i, inside, ADD, TAIL)
     words = sign_words(key, first, T, warps(T))
     x = conv(L.reshape(conv(x, flat(T, 0)), [T // 32, 32]), rows(T, 0, 32))
     x = hadamard(L.reshape(flip(x, words, T, 0), [T]), rest, LOG, T, TAIL)
     pairs: constexpr = rows(T, 0, 4)
+    first_block = first_block_of(tiles, first_tile, LOG, T, LISTED)
     if (1 << LOG) == T and not TAIL:
-        at = ranges + tile * 4
+        at = ranges + first_block * 4
         factor = 1.0 / T
         limit, step, scale, half = L.load(at), L.load(at + 1), L.load(at + 2), L.load(at + 3)
     else:
         row = arange(T // 32, of_rows(pairs)) * 32
         block, factor = block_of(row, rest, LOG, TAIL)
-        at = L.expand_dims(ranges + tile * ((T >> LOG) * 4) + block * 4, 1)
+        at = L.expand_dims(ranges + first_block * 4 + block * 4, 1)
         used = L.expand_dims(row < rest, 1)
         factor = L.expand_dims(factor, 1)
         limit, step = L.load(at, used, 0.0), L.load(at + 1, used, 0.0)
@@ -203,6 +204,8 @@ def encode_kernel(
     codes2, even2, odd2, beyond2 = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, KNOWN)
     codes3, even3, odd3, beyond3 = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, KNOWN)
     L.atomic_add(clamped, L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64))
+    if LISTED:  # from memory again, so that no register has it all the time
+        first, _ = place_of(tiles, first_tile, padded, T, LISTED)
     store_codes(whole(codes0, codes1, codes2, codes3, T), codes, first, rest, T, BITS, TAIL)
     even = whole(even0, even1, even2, even3, T)
     odd = whole(odd0, odd1, odd2, odd3, T)

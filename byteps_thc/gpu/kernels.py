@@ -1,7 +1,7 @@
 """The kernels as plain functions on tensors; shapes and dtypes as in _core.pyi. Nothing here waits for the device.
 
 Sizes: n coordinates, P padded, B rotation blocks. Tensors are contiguous, of any alignment, all on one device: a GPU,
-or the CPU with TRITON_INTERPRET=1. `key`: keys.device_key.
+or the CPU with TRITON_INTERPRET=1. `key`: keys.device_key. `tiles`: of partitions whose blocks end at tensors.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from byteps_thc.gpu.frontend import PLAIN
 from byteps_thc.gpu.launch import Launcher
 from byteps_thc.gpu.layouts import MAX_TILE, MIN_TILE, WARP_COORDINATES
 from byteps_thc.gpu.norms import norms_kernel
+from byteps_thc.gpu.tiles import TileList
 from byteps_thc.tables.device import DeviceTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
@@ -51,10 +52,12 @@ _unpack_rows = Launcher(packing.unpack_rows_kernel, **_EXACT)
 _unpack = Launcher(packing.unpack_kernel, **_EXACT)
 
 
-def block_norms(gradient: Tensor, residual: Tensor | None, norms: Tensor, *, rotation_block: int) -> None:
+def block_norms(
+    gradient: Tensor, residual: Tensor | None, norms: Tensor, *, rotation_block: int, tiles: TileList | None = None
+) -> None:
     """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
     carried = gradient if residual is None else residual
-    _for_tiles(_norms, gradient.numel(), rotation_block, (gradient, carried, norms), (residual is not None,))
+    _for_tiles(_norms, gradient.numel(), rotation_block, tiles, (gradient, carried, norms), (residual is not None,))
 
 
 def clamp_ranges(
@@ -92,6 +95,7 @@ def encode(
     key: Tensor,
     keep_error: bool,
     known: Tensor | None = None,
+    tiles: TileList | None = None,
 ) -> None:
     """codes[code_bytes(P, bits)] of gradient[n] + residual[n]; with keep_error and where keep[0] != 0 the new residual.
 
@@ -104,6 +108,7 @@ def encode(
         _encode,
         gradient.numel(),
         rotation_block,
+        tiles,
         (gradient, carried, codes, ranges, table.entries, table.values, key, keep, clamped, errors),
         (table.bits, table.wide, residual is not None, keep_error, known is not None),
     )
@@ -125,6 +130,7 @@ def decode(
     known: Tensor | None = None,
     workers: int = 0,
     most: int | None = None,
+    tiles: TileList | None = None,
 ) -> None:
     """out[n] = average gradient of aggregate[P], uint8 or uint16 as value_bits says.
 
@@ -141,6 +147,7 @@ def decode(
         _decode,
         out.numel(),
         rotation_block,
+        tiles,
         (aggregate, contributions, max_norms, out, key, max_norms if known is None else known, *scalars),
         (
             sum_bits or 0,
@@ -214,6 +221,7 @@ def keep_loss(
     rotation_block: int,
     known: Tensor | None = None,
     workers: int = 0,
+    tiles: TileList | None = None,
 ) -> None:
     """residual[n], of a partition, += what requantize() lost of sums[count], where keep[0] != 0.
 
@@ -225,7 +233,7 @@ def keep_loss(
     errors = max_norms if known is None else known
     arguments = (sums, codes, scales, table.values, max_norms, residual, keep, key, errors, *scalars)
     part = slice(first, first + count)
-    _for_tiles(_keep_loss, residual.numel(), rotation_block, arguments, (table.bits, known is not None), part)
+    _for_tiles(_keep_loss, residual.numel(), rotation_block, tiles, arguments, (table.bits, known is not None), part)
 
 
 def expand(shards: Tensor, values: Tensor, scales: Tensor, *, table: DeviceTable) -> None:
@@ -284,6 +292,7 @@ def _for_tiles(
     launch: Launcher,
     coordinates: int,
     rotation_block: int,
+    tiles: TileList | None,
     arguments: tuple[Any, ...],
     constants: tuple[Any, ...],
     part: slice | None = None,
@@ -300,7 +309,13 @@ def _for_tiles(
     first, last = begin // tile, min(full, -(-end // tile))
     constants = (rotation_block.bit_length() - 1, tile, *constants)
     warps = tile // WARP_COORDINATES
+    if tiles is not None:
+        for rows, tail in tiles.of_part(begin, end):
+            if len(rows):
+                launch(len(rows), (*arguments, rows, 0, coordinates, padded), (*constants, tail, True), warps)
+        return
+    unused = arguments[0]
     if first < last:
-        launch(last - first, (*arguments, first, coordinates, padded), (*constants, False), warps)
+        launch(last - first, (*arguments, unused, first, coordinates, padded), (*constants, False, False), warps)
     if end > full * tile:
-        launch(1, (*arguments, full, coordinates, padded), (*constants, True), warps)
+        launch(1, (*arguments, unused, full, coordinates, padded), (*constants, True, False), warps)

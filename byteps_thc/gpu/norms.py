@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from byteps_thc.gpu.frontend import L, arange, constexpr, conv, jit
 from byteps_thc.gpu.layouts import spread, streamed, warps
+from byteps_thc.gpu.tiles import first_block_of, place_of, used_of
 
 
 @jit
@@ -26,16 +27,16 @@ def load_carried(gradient, residual, inside, ADD: constexpr, TAIL: constexpr):
 
 @jit(do_not_specialize=["first_tile", "coordinates", "padded"])
 def norms_kernel(
-    gradient, residual, norms, first_tile, coordinates, padded,
-    LOG: constexpr, T: constexpr, ADD: constexpr, TAIL: constexpr,
+    gradient, residual, norms, tiles, first_tile, coordinates, padded,
+    LOG: constexpr, T: constexpr, ADD: constexpr, TAIL: constexpr, LISTED: constexpr,
 ):  # fmt: skip
     """norms[blocks of a tile] of gradient (+ residual, with ADD). See encode_kernel for the rest."""
-    tile = L.program_id(0).to(L.int64) + first_tile
-    first = tile * T
+    first, rest = place_of(tiles, first_tile, padded, T, LISTED)
     i = arange(T, streamed(T, warps(T), 4))
     BLOCKS: constexpr = T >> LOG
-    at = norms + tile * BLOCKS
-    x = load_carried(gradient + first + i, residual + first + i, i < coordinates - first, ADD, TAIL)
+    at = norms + first_block_of(tiles, first_tile, LOG, T, LISTED)
+    inside = i < used_of(coordinates, first, rest, TAIL, LISTED)
+    x = load_carried(gradient + first + i, residual + first + i, inside, ADD, TAIL)
     wide = x.to(L.float64)
     squares = wide * wide
     if BLOCKS == 1 and not TAIL:
@@ -45,10 +46,9 @@ def norms_kernel(
         blocks: constexpr = spread(BLOCKS, warps(T))
         sums = conv(L.sum(L.reshape(groups, [BLOCKS, (1 << LOG) // 64]), 1), blocks)
         block = arange(BLOCKS, blocks)
-        full = (padded - first) >> LOG if TAIL else BLOCKS
+        full = rest >> LOG if TAIL else BLOCKS
         L.store(at + block, L.sqrt(sums).to(L.float32), block < full)
         if TAIL:  # the binary digits of what is behind the full blocks
-            rest = (padded - first).to(L.int32)
             at += full
             position = arange(T // 64, spread(T // 64, warps(T))) * 64
             for k in L.static_range(LOG - 1, 5, -1):

@@ -12,6 +12,7 @@ from byteps_thc.gpu.layouts import flat, last_part, of_rows, rows, spread, strea
 from byteps_thc.gpu.packing import below, load_number, load_rows
 from byteps_thc.gpu.random_bits import flip, key_word, known_sum_errors, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
+from byteps_thc.gpu.tiles import first_block_of, place_of, used_of
 
 #: Coordinates of a program of requantize_kernel; of expand_kernel, in rows of 32, and its warps.
 TILE = 4096
@@ -90,11 +91,12 @@ def _lost(c, value, norm, scale, factor, threshold, granularity, points):
 
 
 @jit(do_not_specialize=["begin", "count", "workers", "first_tile", "coordinates", "padded"],
-     do_not_specialize_on_alignment=["max_norms", "keep"])  # fmt: skip
+     do_not_specialize_on_alignment=["max_norms", "keep", "tiles"])  # fmt: skip
 def keep_loss_kernel(
     sums, codes, scales, values, max_norms, residual, keep, key, known, threshold, granularity, points, most, workers,
-    begin, count, first_tile, coordinates, padded,
+    begin, count, tiles, first_tile, coordinates, padded,
     LOG: constexpr, T: constexpr, BITS: constexpr, KNOWN: constexpr, TAIL: constexpr,
+    LISTED: constexpr,
 ):  # fmt: skip
     """One tile: where *keep, what requantizing lost of the shard's part of it is added to its residual.
 
@@ -102,9 +104,8 @@ def keep_loss_kernel(
     `begin` on. values, points: of the table of the codes, float32, and its granularity. max_norms, threshold,
     granularity: of decode_kernel and the sums. key: of decode_kernel. See encode_kernel for the rest.
     """
-    tile = L.program_id(0).to(L.int64) + first_tile
-    first = tile * T
-    rest = (padded - first).to(L.int32) if TAIL else T
+    first, behind = place_of(tiles, first_tile, padded, T, LISTED)
+    rest = behind if TAIL else T
     LAST: constexpr = last_part(T)
     lower, upper = begin - first, begin + count - first
     j = arange(T, flat(T, LAST))
@@ -116,8 +117,8 @@ def keep_loss_kernel(
     both = conv(L.reshape(conv(both, flat(T, 0)), [T // 32, 32]), inner)
     row = arange(T // 32, of_rows(inner)) * 32
     block, factor = block_of(row, rest, LOG, TAIL)
-    there = (row >= lower) & (row < upper)
-    norm = L.load(max_norms + tile * (T >> LOG) + block, there, 0.0)
+    there = (row >= lower) & (row < upper) & (row < rest)
+    norm = L.load(max_norms + first_block_of(tiles, first_tile, LOG, T, LISTED) + block, there, 0.0)
     scale = L.load(scales + L.where(there, row - lower, 0) // _GROUP, there, 0)
     c, value = (both >> 8).to(L.float32), L.load(values + (both & 255))
     if KNOWN:
@@ -127,7 +128,7 @@ def keep_loss_kernel(
     x = L.reshape(L.where(L.expand_dims(there, 1), lost, 0.0), [T])
     x = conv(L.reshape(hadamard(x, rest, LOG, T, TAIL), [T // 32, 32]), rows(T, LAST, 32))
     x = conv(L.reshape(flip(x, sign_words(key, first, T, warps(T)), T, LAST), [T]), flat(T, LAST))
-    kept = (j < L.load(keep) * T) & (j < coordinates - first)
+    kept = (j < L.load(keep) * T) & (j < used_of(coordinates, first, rest, TAIL, LISTED))
     at = residual + first + j
     L.store(at, cast(L.load(at, kept, 0.0).to(L.float32) + x, residual.dtype.element_ty), kept)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from byteps_thc.block_ends import block_ends
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents, contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -64,9 +65,12 @@ class Layout:
         check_buffer(buffer)
         size = buffer.gradient.numel()
         small = [(part.start, part.stop) for part in buffer.parameters if part.size < policy.bypass_elements]
+        large = ((part.start, part.stop) for part in buffer.parameters if part.size >= policy.bypass_elements)
+        ends = block_ends(large)
         contents = contents_of(buffer.key, buffer.parameters)
+        same = f"{contents.layout} {ends}" if ends else contents.layout
         return cls(
-            Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=contents.layout),
+            Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=same, ends=ends),
             contents,
             buffer.parameters,
             compressed=size - sum(stop - start for start, stop in small) if len(small) < len(buffer.parameters) else 0,

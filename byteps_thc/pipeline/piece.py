@@ -108,8 +108,8 @@ class Extent:
     """What is cut into pieces: rows x columns of a gradient.
 
     key: names it, the same on all workers. sharded: every worker decodes the row of its number, else all of them the
-    only one. label: what errors call it, the same on all workers. layout: a short text, the same for the same
-    parameters only.
+    only one. label: what errors call it, the same on all workers. layout: a text, the same for the same
+    parameters and ends only. ends: columns where rotation blocks end, besides (block_ends.py).
     """
 
     key: str
@@ -118,6 +118,7 @@ class Extent:
     sharded: bool
     label: str
     layout: str = ""
+    ends: tuple[int, ...] = ()
 
     def spans(self, rows: Rows) -> list[slice]:
         """Return the columns of the partitions."""
@@ -140,7 +141,7 @@ class ThcPiece(Piece):
     """
 
     def __init__(self, tools: PieceTools, extent: Extent, spans: Sequence[slice], residual: Any | None) -> None:
-        blocks, padded = tools.rows.sizes(spans)
+        blocks, padded = tools.rows.sizes(spans, extent.ends)
         named = [[(extent.name(row, span), span) for span in spans] for row in range(extent.rows)]
         self.span = slice(spans[0].start, spans[-1].stop)
         columns = self.span.stop - self.span.start
@@ -148,7 +149,7 @@ class ThcPiece(Piece):
         name = f"{columns} columns" if extent.sharded else named[0][0][0]
         self._transfer = tools.transport.new_transfer(name, norm_words(extent.rows, blocks), padded)
         residuals = [None] * extent.rows if residual is None else [row[self.span] for row in residual]
-        self._rows = tools.rows.rows(named, residuals, self._transfer, tools.transport.codes_per_chunk)
+        self._rows = tools.rows.rows(named, extent.ends, residuals, self._transfer, tools.transport.codes_per_chunk)
         names = [row[0][0] for row in named]
         identity = _identity(extent, names, self.span, joint=tools.rows.joint)
         self._message = tools.agreement.message(*identity, self._rows)

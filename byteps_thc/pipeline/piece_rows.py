@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.block_ends import ends_within
 from byteps_thc.compressor import LARGEST_NORM, Compressor, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.transport.transport import Transfer
@@ -61,14 +62,20 @@ class Rows(Protocol):
     resolved: ResolvedConfig
     worker: int
 
-    def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a row of partitions."""
+    def sizes(self, spans: Sequence[slice], ends: Sequence[int]) -> tuple[int, int]:
+        """Return (rotation blocks, padded coordinates) of a row of partitions. ends: of blocks, in the gradient."""
 
     def rows(
-        self, named: Sequence[NamedSpans], residuals: Sequence[Any], transfer: Transfer, codes_per_chunk: int | None
+        self,
+        named: Sequence[NamedSpans],
+        ends: Sequence[int],
+        residuals: Sequence[Any],
+        transfer: Transfer,
+        codes_per_chunk: int | None,
     ) -> Sequence[Row]:
         """Return the rows of a piece, one for each of `named`.
 
+        ends: see sizes().
         residuals: of each row, read and written in place, or None. transfer: where their codes go.
         codes_per_chunk: see Transport.
         """
@@ -99,11 +106,13 @@ class PartitionCompressor(Protocol):
     def worker(self) -> int:
         """This one's id."""
 
-    def sizes(self, coordinates: int) -> tuple[int, int]:
+    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
         """Return (rotation blocks, padded coordinates) of a partition."""
 
-    def partition(self, name: str, coordinates: int, *, residual: Any, norms: F32, codes: U8) -> Any:
-        """Return a new partition. norms, codes: to be written by measure() and encode()."""
+    def partition(
+        self, name: str, coordinates: int, *, ends: Sequence[int] = (), residual: Any, norms: F32, codes: U8
+    ) -> Any:
+        """Return a new partition. ends: of blocks in it. norms, codes: to be written by measure() and encode()."""
 
     def measure(self, partition: Any, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
         """Begin a round; the norms are in host memory on return."""
@@ -132,15 +141,18 @@ class PartitionRow(Row):
         compressor: PartitionCompressor,
         name: str,
         coordinates: int,
+        ends: Sequence[int],
         residual: Any,
         codes: U8,
         codes_per_chunk: int | None,
     ) -> None:
-        blocks, _ = compressor.sizes(coordinates)
+        blocks, _ = compressor.sizes(coordinates, ends)
         self._compressor, self._codes_per_chunk = compressor, codes_per_chunk
         self.norms: F32 = np.zeros(blocks, np.float32)
         self.max_norms: F32 = np.zeros(blocks, np.float32)
-        self.partition = compressor.partition(name, coordinates, residual=residual, norms=self.norms, codes=codes)
+        self.partition = compressor.partition(
+            name, coordinates, ends=ends, residual=residual, norms=self.norms, codes=codes
+        )
         self.residual = self.partition.residual
         #: rounds that were encoded
         self.encoded = 0
@@ -197,18 +209,31 @@ class PartitionRows(Rows):
         self._compressor = compressor
         self.resolved, self.worker = compressor.resolved, compressor.worker
 
-    def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
+    def sizes(self, spans: Sequence[slice], ends: Sequence[int]) -> tuple[int, int]:
         """See Rows; one span."""
         (span,) = spans
-        return self._compressor.sizes(span.stop - span.start)
+        return self._compressor.sizes(span.stop - span.start, ends_within(ends, span))
 
     def rows(
-        self, named: Sequence[NamedSpans], residuals: Sequence[Any], transfer: Transfer, codes_per_chunk: int | None
+        self,
+        named: Sequence[NamedSpans],
+        ends: Sequence[int],
+        residuals: Sequence[Any],
+        transfer: Transfer,
+        codes_per_chunk: int | None,
     ) -> Sequence[PartitionRow]:
         """See Rows; one partition in each."""
         codes = transfer.codes.reshape(len(named), -1)
         return [
-            PartitionRow(self._compressor, name, span.stop - span.start, residual, own, codes_per_chunk)
+            PartitionRow(
+                self._compressor,
+                name,
+                span.stop - span.start,
+                ends_within(ends, span),
+                residual,
+                own,
+                codes_per_chunk,
+            )
             for ((name, span),), residual, own in zip(named, residuals, codes, strict=True)
         ]
 

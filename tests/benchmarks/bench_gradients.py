@@ -50,11 +50,14 @@ FORMER = "former: independent, block 8192"
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the table; by_tensor: every tensor is rotated by itself, instead of all as one bucket."""
+    """One line of the table; by_tensor: every tensor is rotated by itself, instead of all as one bucket; ends: rotation
+    blocks of a bucket end at tensors, as those of DDP do.
+    """
 
     name: str
     scheme: Scheme
     by_tensor: bool = False
+    ends: bool = False
 
 
 def cases_of(feedback: bool, normal: Window, tuning: Window) -> Iterator[Case]:
@@ -66,11 +69,13 @@ def cases_of(feedback: bool, normal: Window, tuning: Window) -> Iterator[Case]:
         yield Case(f"block {block}", replace(former, rotation_block=block))
     yield Case("block 8192, interleaved", replace(former, interleaved=True))
     yield Case("tensor by tensor", former, by_tensor=True)
+    yield Case("blocks end at tensors", former, ends=True)
     yield Case("tensor by tensor, block 65536", replace(former, rotation_block=65536), by_tensor=True)
     yield Case("stratified rounding", stratified)
     chosen = replace(stratified, table=best_table(stratified, normal, normal_tables()))
     yield Case("stratified, table for 4 workers", chosen)
     yield Case("stratified, table for 4 workers, tensor by tensor", chosen, by_tensor=True)
+    yield Case("stratified, table for 4 workers, blocks end at tensors", chosen, ends=True)
     for group in (64, 128):
         scaled = replace(stratified, scale_group=group)
         tables = measured_tables(rotated_samples(normal, scaled), thresholds=(0.7, 0.8, 0.9, 1.0))
@@ -94,7 +99,9 @@ def result_of(case: Case, windows: list[Window]) -> dict[str, Any]:
         "granularity": scheme.table.granularity,
         "p": scheme.table.p,
         "values": scheme.table.values,
-        "errors": {window.name: asdict(measure(scheme, window, by_tensor=case.by_tensor)) for window in windows},
+        "errors": {
+            window.name: asdict(measure(scheme, window, by_tensor=case.by_tensor, ends=case.ends)) for window in windows
+        },
     }
 
 

@@ -101,6 +101,20 @@ TEST_P(Encode, EqualsNaiveAndTheStages) {
   }
 }
 
+TEST_P(Encode, EqualsNaiveWhereBlocksEnd) {
+  // Ends within tiles of 32768, at their ends, and tiles that are shorter because of them.
+  const std::vector<std::size_t> ends = {128, 1280, 9600, 32768, 32896, 70016, 100096};
+  for (const std::size_t block : {std::size_t{64}, kDefaultRotationBlock, std::size_t{65536}}) {
+    for (const std::size_t size : {100097UL, 200001UL}) {
+      SCOPED_TRACE("block " + std::to_string(block) + ", size " + std::to_string(size));
+      const std::vector<float> gradient = normal_floats(size);
+      const BlockLayout layout(size, block, ends);
+      const ConstFloats floats{gradient.data(), FloatFormat::kFp32};
+      expect_like_the_stages({floats, normal_floats(size, 3), norms_of(layout), layout, uneven_table(4), true});
+    }
+  }
+}
+
 TEST_P(Encode, EqualsNaiveForEveryFormat) {
   constexpr std::size_t kSize = 40001;
   const std::vector<float> values = normal_floats(kSize);

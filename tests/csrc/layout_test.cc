@@ -25,6 +25,21 @@ TEST(BlockLayout, CutsIntoPowersOfTwo) {
   EXPECT_EQ(sizes_of(BlockLayout(8192, 8192)), std::vector<std::size_t>{8192});
 }
 
+TEST(BlockLayout, BeginsAnewBehindEnds) {
+  const std::vector<std::size_t> ends = {1280, 8448, 16640};
+  const BlockLayout layout(21000, 8192, ends);
+  EXPECT_EQ(sizes_of(layout), (std::vector<std::size_t>{1024, 256, 4096, 2048, 1024, 8192, 4096, 256, 64}));
+  EXPECT_EQ(layout.offset(layout.blocks()), layout.padded());
+  EXPECT_EQ(layout.block_from(0), 0U);
+  EXPECT_EQ(layout.block_from(1280), 2U);
+  EXPECT_EQ(layout.block_from(1281), 3U);
+  EXPECT_EQ(layout.block_from(21000), layout.blocks());
+  const BlockLayout part = layout.part(2, 6);
+  EXPECT_EQ(sizes_of(part), (std::vector<std::size_t>{4096, 2048, 1024, 8192}));
+  EXPECT_EQ(part.coordinates(), 15360U);
+  EXPECT_EQ(layout.part(7, 9).coordinates(), 21000U - 20736U);
+}
+
 TEST(BlockLayout, BlocksAreAdjacentAndCoverThePaddedPartition) {
   for (const std::size_t rotation_block : {64UL, 1024UL, 8192UL, 1048576UL}) {
     for (std::size_t coordinates = 0; coordinates < 20000; coordinates += 37) {
@@ -43,6 +58,12 @@ TEST(BlockLayout, BlocksAreAdjacentAndCoverThePaddedPartition) {
 TEST(BlockLayout, RefusesOddBlocks) {
   for (const std::size_t rotation_block : {0UL, 32UL, 100UL, 2097152UL}) {
     EXPECT_THROW(BlockLayout(10, rotation_block), ConfigurationError);
+  }
+}
+
+TEST(BlockLayout, RefusesOddEnds) {
+  for (const std::vector<std::size_t>& ends : {{0UL}, {64UL}, {384UL}, {256UL, 128UL}, std::vector{128UL, 128UL}}) {
+    EXPECT_THROW(BlockLayout(384, 64, ends), ConfigurationError);
   }
 }
 

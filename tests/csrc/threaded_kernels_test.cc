@@ -32,8 +32,8 @@ struct Results {
   bool operator==(const Results&) const = default;
 };
 
-Results run_all(ThreadPool* pool) {
-  const BlockLayout layout(kCoordinates, 1024);
+Results run_all(ThreadPool* pool, const std::vector<std::size_t>& ends = {}) {
+  const BlockLayout layout(kCoordinates, 1024, ends);
   const LookupTable table = uneven_table(kBits);
   const std::vector<float> gradient = normal_floats(kCoordinates);
   const ConstFloats floats{gradient.data(), FloatFormat::kFp32};
@@ -84,6 +84,19 @@ TEST(ThreadedKernels, GiveTheSameBitsToConcurrentCallers) {
     for (std::thread& caller : callers) {
       caller.join();
     }
+  }
+}
+
+TEST(ThreadedKernels, GiveTheSameBitsWhereBlocksEnd) {
+  std::vector<std::size_t> ends;
+  for (std::size_t end = 128; end < kCoordinates; end += 128 * 77) {
+    ends.push_back(end);
+  }
+  const Results alone = run_all(nullptr, ends);
+  EXPECT_FALSE(alone == run_all(nullptr));
+  for (const unsigned threads : {2U, 3U, kMaxThreads}) {
+    ThreadPool pool(threads);
+    EXPECT_TRUE(run_all(&pool, ends) == alone) << threads << " threads";
   }
 }
 

@@ -2,7 +2,8 @@
 
 Three rounds of two workers; and one of the first and last of 300, whose sums have 16 bits: the others have Compressors
 alone; two of three that subtract what is known of their rounding; residuals of bfloat16; two that agree, whose clamp
-moves out. On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
+moves out; a batch of partitions whose rotation blocks end at tensors. On the CPU with TRITON_INTERPRET=1, else on the
+GPU. Fails with an AssertionError.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import numpy as np
 import reference
 import torch
 
-from byteps_thc import Compressor, ThcConfig
+from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
+from byteps_thc.block_ends import ends_within
+from byteps_thc.compressor import received_by_all
 from byteps_thc.gpu import GpuCompressor
+from byteps_thc.transport.among_ranks import resolve_among_ranks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CONFIG = ThcConfig(seed=0x123456789ABCDEF, error_feedback=True)
@@ -68,7 +72,46 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
         assert round == 1 or np.square(averages - exact).sum() < 0.1 * np.square(exact).sum()
 
 
+def check_ends() -> None:
+    """One worker's batch of two partitions, sums requantized and not, against a Compressor's partitions."""
+    ends, spans = (1280, 1408, 9600, 17_408), [("first", slice(0, 16_384)), ("second", slice(16_384, 20_003))]
+    gradient = np.random.default_rng(1).standard_normal(20_003).astype(np.float32)
+    for config in (ThcConfig(bits=4, error_feedback=True), ThcConfig(bits=5, down_bits=6, error_feedback=True)):
+        resolved = resolve_among_ranks(config, "shards", 1)
+        cpu = Compressor(resolved, workers=1, worker=0, threads=1)
+        gpu = GpuCompressor(resolved, workers=1, worker=0, device=DEVICE)
+        batch, there = gpu.batch(spans, None, ends), torch.from_numpy(gradient).to(DEVICE)
+        batch.begin(3)
+        batch.measure(there)
+        batch.max_norms.copy_(batch.norms)
+        codes = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
+        batch.encode(there, codes)
+        norms, residuals, averages, values, scales = [], [], [], [], []
+        for name, span in spans:
+            part = cpu.partition(name, span.stop - span.start, ends=ends_within(ends, span))
+            mine = cpu.encode(part, cpu.measure(part, gradient[span], round=3))
+            np.testing.assert_array_equal(codes[: len(mine)].cpu().numpy(), mine)
+            codes = codes[gpu.sizes(part.coordinates)[1] * gpu.table.bits // 8 :]
+            sums = np.zeros(part.padded, np.uint8 if resolved.value_bits == 8 else np.uint16)
+            _core.lookup_sum(mine, cpu.table.array, sums, bits=cpu.table.bits, add=False)
+            received, of_groups = received_by_all(cpu, part, sums)
+            average = np.empty(part.coordinates, np.float32)
+            cpu.decode(part, received, of_groups, average)
+            values.append(np.pad(received, (0, gpu.sizes(part.coordinates)[1] - part.padded)))
+            scales.append(of_groups)
+            norms.append(part.norms)
+            residuals.append(part.residual)
+            averages.append(average)
+        np.testing.assert_array_equal(batch.norms.cpu().numpy(), np.concatenate(norms))
+        np.testing.assert_array_equal(batch.residual.cpu().numpy(), np.concatenate(residuals))
+        out = torch.empty(20_003, device=DEVICE)
+        limits = None if resolved.down is None else torch.from_numpy(np.concatenate(scales)).to(DEVICE)
+        batch.decode(torch.from_numpy(np.concatenate(values)).to(DEVICE), out, contributions=limits)
+        np.testing.assert_array_equal(out.cpu().numpy(), np.concatenate(averages))
+
+
 def main() -> None:
+    check_ends()
     check(2, 8192 + 2048 + 64 + 9, rounds=3)
     check(300, 1024 + 64 + 9, rounds=1)
     check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8))

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from byteps_thc.arrays import everybody
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.tiles import TileList
 from byteps_thc.keys import device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
@@ -52,6 +53,12 @@ class Case:
     chunk: int | None = None
     sum_bits: int | None = None
     known: bool = False  # subtract what is known of the rounding
+    ends: tuple[int, ...] = ()  # of rotation blocks
+
+    def tiles(self, device: str) -> TileList | None:
+        if not self.ends:
+            return None
+        return TileList.of([0, *self.ends, self.coordinates], self.block, torch.device(device))
 
 
 #: (check, case), see check_cases()
@@ -96,7 +103,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     table = LookupTable.solve(case.bits, case.granularity, 1 / 32)
     on_device = DeviceTable.of(table, torch.device(device))
     n, d = case.coordinates, case.block
-    sizes = reference.block_sizes(n, d)
+    sizes = reference.block_sizes(n, d, case.ends)
     gradient = torch.from_numpy((rng.standard_normal(n) * case.scale).astype(np.float32)).to(FLOATS[case.floats])
     if case.infinite:
         gradient[5] = torch.inf
@@ -104,14 +111,18 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     if case.kept == "bf16":
         residual = reference.bfloat16(residual)
     with np.errstate(invalid="ignore"):
-        rotated, norms = reference.rotate(gradient.float().numpy(), residual if case.feedback else None, d, KEY)
+        rotated, norms = reference.rotate(
+            gradient.float().numpy(), residual if case.feedback else None, d, KEY, case.ends
+        )
     maxima = norms * np.float32(1.1)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
     own = known_errors(table, case.workers).own if case.known else None
     keep = case.feedback and case.broken_block is None
-    quantized = reference.quantize(rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding, own)
-    carried = reference.inverse_rotate(quantized.error, n, d, KEY) if keep else residual
+    quantized = reference.quantize(
+        rotated, maxima, n, d, table.values, table.threshold, KEY, case.rounding, own, case.ends
+    )
+    carried = reference.inverse_rotate(quantized.error, n, d, KEY, case.ends) if keep else residual
     if keep and case.kept == "bf16":
         carried = reference.bfloat16(carried)
 
@@ -119,7 +130,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     r = place(torch.from_numpy(residual).view(FLOATS[case.kept]), device, case.offset)
     key = key_of(device, case.rounding)
     mine = torch.full((len(sizes),), torch.nan, device=device)
-    kernels.block_norms(g, r if case.feedback else None, mine, rotation_block=d)
+    kernels.block_norms(g, r if case.feedback else None, mine, rotation_block=d, tiles=case.tiles(device))
     same("norms", mine, norms)
     ranges = torch.full((len(sizes), 4), torch.nan, device=device)
     flags = torch.full((1,), 7, dtype=torch.int32, device=device)
@@ -135,7 +146,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
     kernels.encode(
         g, r if case.feedback else None, ranges, codes, flags, clamped,
         rotation_block=d, table=on_device, key=key, keep_error=case.feedback,
-        known=None if own is None else torch.tensor(own, device=device),
+        known=None if own is None else torch.tensor(own, device=device), tiles=case.tiles(device),
     )  # fmt: skip
     same("codes", codes, packed)
     same("residual", r, carried)
@@ -144,7 +155,7 @@ def check_encode(case: Case, device: str, rng: np.random.Generator) -> None:
 
 def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     n, d = case.coordinates, case.block
-    sizes = reference.block_sizes(n, d)
+    sizes = reference.block_sizes(n, d, case.ends)
     padded = sum(sizes)
     threshold = float(np.float32(2.1538))
     dtype = np.uint8 if case.value_bits == 8 else np.uint16
@@ -164,7 +175,8 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     if case.known:
         error = known_errors(LookupTable.solve(4, case.granularity, 1 / 32), case.workers).sum
         known = reference.KnownSum(error, case.workers, FIRST.domain)
-    wanted = reference.decode(sums, contributions, maxima, n, chunk, d, case.granularity, threshold, KEY, known)
+    shape = (n, chunk, d, case.granularity, threshold)
+    wanted = reference.decode(sums, contributions, maxima, *shape, KEY, known, case.ends)
     if case.floats == "fp16":
         with np.errstate(over="ignore"):
             wanted = wanted.astype(np.float16)
@@ -178,6 +190,7 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
         torch.from_numpy(maxima).to(device), out, codes_per_chunk=chunk, rotation_block=d,
         granularity=case.granularity, threshold=threshold, key=key, value_bits=case.value_bits, sum_bits=case.sum_bits,
         known=None if known is None else torch.tensor(known.error, device=device), workers=case.workers,
+        tiles=case.tiles(device),
     )  # fmt: skip
     same("average", out, wanted)
 
@@ -239,6 +252,15 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_decode, replace(base, known=True, workers=3, chunk=1024, floats="fp16")
     yield check_decode, replace(base, known=True, block=512, chunk=128, value_bits=16, workers=40, broken_block=3)
     yield check_decode, Case(16384 + 100, block=16384, known=True, sum_bits=7)
+    ended = Case(3 * 8192 + 700, ends=(1280, 1408, 1408 + 8192, 2 * 8192 + 128))
+    yield check_encode, ended
+    yield check_encode, replace(ended, block=1024, bits=5, granularity=60, known=True, workers=5, feedback=True)
+    yield check_encode, replace(ended, coordinates=8192, ends=(8064,), floats="bf16", feedback=False, offset=1)
+    yield check_encode, replace(ended, block=16384, infinite=True, broken_block=0)
+    yield check_decode, ended
+    yield check_decode, replace(ended, block=512, floats="bf16", chunk=1024, value_bits=16, workers=40, broken_block=3)
+    yield check_decode, replace(ended, sum_bits=7, floats="fp16")
+    yield check_decode, replace(ended, known=True, workers=3, chunk=1024)
     yield check_lookup_sum, Case(9000)
     yield check_lookup_sum, Case(512, workers=1024, value_bits=16, granularity=63)
     yield check_lookup_sum, Case(511, workers=300, value_bits=16, granularity=63, bits=3)

@@ -73,7 +73,7 @@ def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
     n, d, first = case.coordinates, case.block, case.chunk or 0
     threshold = float(np.float32(2.1538))
     table, there = on_device(case, device)
-    sizes = reference.block_sizes(n, d)
+    sizes = reference.block_sizes(n, d, case.ends)
     count = min(sum(sizes) - first, sum(sizes) * 3 // 4 // SCALE_GROUP * SCALE_GROUP or sum(sizes))
     sums = some_sums(replace(case, coordinates=count), rng)
     of = (sums, first, case.workers, case.granularity)
@@ -83,7 +83,8 @@ def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
     residual: Any = rng.standard_normal(n).astype(np.float32)
-    lost = reference.requantizing_loss(*of, (codes, scales), table.values, maxima, n, d, threshold, KEY, known)
+    of_partition = maxima, n, d, threshold, KEY, known, case.ends
+    lost = reference.requantizing_loss(*of, (codes, scales), table.values, *of_partition)
     wanted = residual + lost
     if case.kept == "bf16":
         residual = reference.bfloat16(residual)
@@ -97,7 +98,7 @@ def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
         torch.from_numpy(upper_halves(scales)).to(device), torch.from_numpy(maxima).to(device), mine,
         torch.tensor([int(case.feedback)], dtype=torch.int32, device=device), table=there, key=key_of(device),
         first=first, most=case.workers * case.granularity, granularity=case.granularity, threshold=threshold,
-        rotation_block=d, **subtracted,
+        rotation_block=d, tiles=case.tiles(device), **subtracted,
     )  # fmt: skip
     same("residual", mine, wanted)
 
@@ -155,6 +156,9 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_keep_loss, Case(1000, block=64, bits=7, granularity=63, feedback=False)
     yield check_keep_loss, Case(8192 + 1000, block=4096, bits=6, chunk=4096 + 256, known=True)
     yield check_keep_loss, Case(2 * 16384, block=16384, bits=4, granularity=63, chunk=16384)
+    ended = Case(3 * 8192 + 700, bits=6, granularity=63, chunk=2048, ends=(1280, 1408, 1408 + 8192, 2 * 8192 + 128))
+    yield check_keep_loss, ended
+    yield check_keep_loss, replace(ended, block=512, bits=5, chunk=8192 + 256)
     yield check_expand, Case(4096 + 256, bits=8)
     yield check_expand, Case(512, bits=6, workers=3)
     yield check_expand, Case(768, bits=7)

@@ -15,12 +15,16 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc.block_ends import block_ends, ends_within
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.among_ranks import resolve_among_ranks
 from byteps_thc.transport.shards import ShardLayout
+
+#: Sizes of parameters of two buffers, whose rotation blocks end at them.
+TENSORS = [[1, 5000, 3, 70, 9000, 1, 20_000, 2048, 100], [7] * 1000]
 
 
 def pieces(size: int, config: ThcConfig) -> list[slice]:
@@ -93,12 +97,14 @@ class Simulation:
         for gradient in gradients:
             gradient[small] = 0
         if not small.all():
+            large = [part for part in first.parameters if part.size >= self.bypass_elements]
+            ends = block_ends((part.start, part.stop) for part in large)
             spans = pieces(len(average), self.compressors[0].config)
             for span, place in zip(spans, self._places([span.stop - span.start for span in spans]), strict=True):
-                name = f"{first.key}[{span.start}:{span.stop}]"
-                self._piece(name, [g[span] for g in gradients], average[span], *place)
+                name, own = f"{first.key}[{span.start}:{span.stop}]", ends_within(ends, span)
+                self._piece(name, [g[span] for g in gradients], average[span], own, *place)
                 for compressor in self.compressors:
-                    residual = compressor.residuals.get(f"{first.key}[{span.start}:{span.stop}]")
+                    residual = compressor.residuals.get(name)
                     if residual is not None:
                         residual[small[span].numpy()] = 0
         average[small] = exact[small].to(average.dtype)
@@ -121,8 +127,10 @@ class Simulation:
     def _shard_codes(self, codes: int) -> int:
         return ShardLayout.of(self.compressors[0].resolved, codes).shard_codes
 
-    def _piece(self, name: str, gradients: list[Tensor], out: Tensor, start: int, shard_codes: int) -> None:
-        key = {"tensor": zlib.crc32(name.encode()), "round": self.round}
+    def _piece(
+        self, name: str, gradients: list[Tensor], out: Tensor, ends: tuple[int, ...], start: int, shard_codes: int
+    ) -> None:
+        key: dict[str, Any] = {"tensor": zlib.crc32(name.encode()), "round": self.round, "ends": ends}
         partitions = [
             compressor.begin(name, gradient, **key)
             for compressor, gradient in zip(self.compressors, gradients, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
+from byteps_thc.block_ends import ends_within
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.pipeline import factory, kernels
@@ -27,12 +29,16 @@ from byteps_thc.transport.ranks import HostSums
 class HostDeviceBatch:
     """See gpu.DeviceBatch."""
 
-    def __init__(self, compressor: Compressor, named: list[tuple[str, slice]], residual: Tensor | None) -> None:
+    def __init__(
+        self, compressor: Compressor, named: list[tuple[str, slice]], residual: Tensor | None, ends: Sequence[int] = ()
+    ) -> None:
         self._compressor = compressor
         self.residual = residual
         self._spans = [span for _, span in named]
         self.sizes = [span.stop - span.start for span in self._spans]
-        blocks = np.cumsum([0, *(compressor.sizes(size)[0] for size in self.sizes)]).tolist()
+        within = [ends_within(ends, span) for span in self._spans]
+        counts = (compressor.sizes(size, own)[0] for size, own in zip(self.sizes, within, strict=True))
+        blocks = np.cumsum([0, *counts]).tolist()
         self._blocks = [slice(*cut) for cut in itertools.pairwise(blocks)]
         self.norms, self.max_norms = torch.zeros(blocks[-1]), torch.zeros(blocks[-1])
         self.keep = torch.zeros(len(named), dtype=torch.int32)
@@ -42,10 +48,11 @@ class HostDeviceBatch:
             compressor.partition(
                 name,
                 size,
+                ends=own,
                 residual=None if residual is None else residual_of_tensor(residual[span]),
                 norms=self.norms[at].numpy(),
             )
-            for (name, span), size, at in zip(named, self.sizes, self._blocks, strict=True)
+            for (name, span), size, own, at in zip(named, self.sizes, within, self._blocks, strict=True)
         ]
         self._padded = [padded_of(compressor, size) for size in self.sizes]
         self.padded = sum(self._padded)
@@ -137,11 +144,13 @@ class HostDeviceCompressor:
         self.resolved, self.config = resolved, resolved.config
         self.workers, self.worker = workers, worker
 
-    def sizes(self, coordinates: int) -> tuple[int, int]:
-        return self._compressor.sizes(coordinates)[0], padded_of(self._compressor, coordinates)
+    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
+        return self._compressor.sizes(coordinates, ends)[0], padded_of(self._compressor, coordinates)
 
-    def batch(self, named: list[tuple[str, slice]], residual: Tensor | None) -> HostDeviceBatch:
-        return HostDeviceBatch(self._compressor, named, residual)
+    def batch(
+        self, named: list[tuple[str, slice]], residual: Tensor | None, ends: Sequence[int] = ()
+    ) -> HostDeviceBatch:
+        return HostDeviceBatch(self._compressor, named, residual, ends)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         HostSums(self.resolved).lookup_sum(codes, sums)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from byteps_thc.arrays import F32
@@ -16,12 +17,14 @@ class NamedCompressor(Compressor):
         super().__init__(config, workers=workers, worker=worker)
         self.partitions: dict[str, Partition] = {}
 
-    def begin(self, name: str, gradient: Any, *, round: int, tensor: int | None = None) -> Partition:
-        """Measure a gradient, and return its partition."""
+    def begin(
+        self, name: str, gradient: Any, *, round: int, tensor: int | None = None, ends: Sequence[int] = ()
+    ) -> Partition:
+        """Measure a gradient, and return its partition. ends: of its rotation blocks."""
         size = gradient.size if hasattr(gradient, "dtype") and isinstance(gradient.size, int) else gradient.numel()
         partition = self.partitions.get(name)
         if partition is None:
-            partition = self.partitions[name] = self.partition(name, size, tensor=tensor)
+            partition = self.partitions[name] = self.partition(name, size, tensor=tensor, ends=ends)
         self.measure(partition, gradient, round=round)
         return partition
 

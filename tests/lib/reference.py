@@ -13,6 +13,7 @@ the owner of sums adds to its residual is requantizing_loss.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,21 +44,25 @@ class Key:
     round: int
 
 
-def block_sizes(coordinates: int, rotation_block: int) -> list[int]:
-    """Cut a partition: full blocks, then ever smaller powers of two, the last of 64 padded with zeros."""
+def block_sizes(coordinates: int, rotation_block: int, ends: Sequence[int] = ()) -> list[int]:
+    """Cut a partition: full blocks, then ever smaller powers of two, the last of 64 padded with zeros; the same again
+    behind each of the ends.
+    """
     padded = -(-coordinates // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
     sizes = []
-    while padded:
-        while rotation_block > padded:
-            rotation_block //= 2
-        sizes.append(rotation_block)
-        padded -= rotation_block
+    for start, end in itertools.pairwise([0, *ends, padded]):
+        rest, size = end - start, rotation_block
+        while rest:
+            while size > rest:
+                size //= 2
+            sizes.append(size)
+            rest -= size
     return sizes
 
 
-def _blocks(coordinates: int, rotation_block: int) -> list[slice]:
-    ends = np.cumsum([0, *block_sizes(coordinates, rotation_block)]).tolist()
-    return [slice(start, end) for start, end in itertools.pairwise(ends)]
+def _blocks(coordinates: int, rotation_block: int, ends: Sequence[int] = ()) -> list[slice]:
+    edges = np.cumsum([0, *block_sizes(coordinates, rotation_block, ends)]).tolist()
+    return [slice(start, end) for start, end in itertools.pairwise(edges)]
 
 
 def philox(blocks: npt.NDArray[np.uint64], domain: int, key: Key, rounds: int) -> U32:
@@ -148,13 +153,17 @@ def from_bfloat16(bits: U16) -> F32:
 
 
 def rotate(
-    gradient: npt.NDArray[np.floating], residual: F32 | U16 | None, rotation_block: int, key: Key
+    gradient: npt.NDArray[np.floating],
+    residual: F32 | U16 | None,
+    rotation_block: int,
+    key: Key,
+    ends: Sequence[int] = (),
 ) -> tuple[F32, F32]:
     """(H D x per block, norms of x per block), x = gradient + residual, padded (sections 5.1 and 5.3).
 
     residual: float32, or bfloat16.
     """
-    blocks = _blocks(len(gradient), rotation_block)
+    blocks = _blocks(len(gradient), rotation_block, ends)
     x = np.zeros(blocks[-1].stop if blocks else 0, np.float32)
     x[: len(gradient)] = gradient
     if residual is not None:
@@ -227,6 +236,7 @@ def quantize(
     key: Key,
     rounding: Rounding,
     known: F32 | None = None,
+    ends: Sequence[int] = (),
 ) -> Quantized:
     """Clamp to +-threshold * max norm and round to one of the two nearest quantization values, unbiased (section 5.2).
 
@@ -240,7 +250,7 @@ def quantize(
     chance = (bits.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-16)
     taken_back = known_error(known, bits)
     codes, error, clamped = np.zeros(len(rotated), np.uint8), np.zeros(len(rotated), np.float32), 0
-    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+    for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
         clamp = ClampRange.of(max_norm, threshold, values[-1])
         if clamp is None:
             continue
@@ -334,6 +344,7 @@ def requantizing_loss(
     threshold: float,
     key: Key,
     known: KnownSum | None = None,
+    ends: Sequence[int] = (),
 ) -> F32:
     """What the owner of sums adds to its residual: `workers` times what the average lacks of their share in it.
 
@@ -344,13 +355,13 @@ def requantizing_loss(
     exact = centered(sums, first, workers, granularity, key, known)
     limit = scales[np.arange(len(sums)) // _SCALE_GROUP]
     value = np.array(values, np.float32)[codes]
-    lost = np.zeros(sum(block_sizes(coordinates, rotation_block)), np.float32)
+    lost = np.zeros(sum(block_sizes(coordinates, rotation_block, ends)), np.float32)
     shard = slice(first, first + len(sums))
     lost[shard] = exact - (value * (np.float32(2) * limit / np.float32(values[-1])) - limit)
-    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+    for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
         clamp = ClampRange.of(max_norm, threshold, granularity)
         lost[block] = 0 if clamp is None else lost[block] * (clamp.limit / np.float32(granularity))
-    return inverse_rotate(lost, coordinates, rotation_block, key)
+    return inverse_rotate(lost, coordinates, rotation_block, key, ends)
 
 
 def decode_requantized(
@@ -362,12 +373,13 @@ def decode_requantized(
     granularity: int,
     threshold: float,
     key: Key,
+    ends: Sequence[int] = (),
 ) -> F32:
     """Average of requantized sums. granularity: of their table. scales: of requantize(), divided by workers *
     granularity of the sums: what of a block's limit is a group's.
     """
     mapped = np.zeros(len(table_values), np.float32)
-    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+    for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
         factor = np.float32(1 / (block.stop - block.start))
         clamp = ClampRange.of(max_norm, threshold, granularity)
         if clamp is None:
@@ -377,7 +389,7 @@ def decode_requantized(
         slope = np.float32(2) * limit / np.float32(granularity) * factor
         mapped[block] = table_values[block].astype(np.float32) * slope - limit * factor
     out = np.zeros(len(table_values), np.float32)
-    for block in _blocks(coordinates, rotation_block):
+    for block in _blocks(coordinates, rotation_block, ends):
         out[block] = hadamard(mapped[block])
     return (out * signs(len(out), key))[:coordinates]
 
@@ -393,6 +405,7 @@ def dequantize(
     threshold: float,
     normalise: bool = False,
     taken_back: F32 | None = None,
+    ends: Sequence[int] = (),
 ) -> F32:
     """Average rotated gradient: (aggregate / contributions * 2/g - 1) * threshold * max norm.
 
@@ -400,7 +413,7 @@ def dequantize(
     inverse rotation, a power of two and so exact. taken_back: what is known of the errors of the sums.
     """
     rotated = np.zeros(len(aggregate), np.float32)
-    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+    for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
         clamp = ClampRange.of(max_norm, threshold, granularity)
         if clamp is None:
             rotated[block] = np.nan
@@ -414,10 +427,10 @@ def dequantize(
     return rotated
 
 
-def inverse_rotate(rotated: F32, coordinates: int, rotation_block: int, key: Key) -> F32:
+def inverse_rotate(rotated: F32, coordinates: int, rotation_block: int, key: Key, ends: Sequence[int] = ()) -> F32:
     """(1/d) D H per block, padding cut off."""
     out = np.zeros(len(rotated), np.float32)
-    for block in _blocks(coordinates, rotation_block):
+    for block in _blocks(coordinates, rotation_block, ends):
         out[block] = hadamard(rotated[block] * np.float32(1 / (block.stop - block.start)))
     return (out * signs(len(out), key))[:coordinates]
 
@@ -433,6 +446,7 @@ def decode(
     threshold: float,
     key: Key,
     known: KnownSum | None = None,
+    ends: Sequence[int] = (),
 ) -> F32:
     """inverse_rotate(dequantize(...)), the factor 1/d moved to the first step: a power of two, and so exact.
 
@@ -448,8 +462,8 @@ def decode(
         bits = rounding_bits(len(aggregate), key, Rounding(known.domain, 0)) * np.uint16(known.workers)
         everywhere = all_workers[np.arange(len(aggregate)) // codes_per_chunk]
         taken_back = np.where(everywhere, known_error(known.error, bits), taken_back)
-    mapped = dequantize(aggregate, contributions, maxima, *shape, normalise=True, taken_back=taken_back)
-    for block, max_norm in zip(_blocks(coordinates, rotation_block), maxima, strict=True):
+    mapped = dequantize(aggregate, contributions, maxima, *shape, normalise=True, taken_back=taken_back, ends=ends)
+    for block, max_norm in zip(_blocks(coordinates, rotation_block, ends), maxima, strict=True):
         size = block.stop - block.start
         clamp = ClampRange.of(max_norm, threshold, granularity)
         workers = np.unique(contributions[block.start // codes_per_chunk : (block.stop - 1) // codes_per_chunk + 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +30,13 @@ class TwinCompressors:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._staged, name)
 
-    def partition(self, name: str, coordinates: int, *, residual: Tensor, **arrays: Any) -> Any:
-        partition = self._staged.partition(name, coordinates, residual=residual, **arrays)
-        partition.twin = self._host.partition(name, coordinates, residual=residual_of_tensor(residual).copy())
+    def partition(
+        self, name: str, coordinates: int, *, ends: Sequence[int] = (), residual: Tensor, **arrays: Any
+    ) -> Any:
+        partition = self._staged.partition(name, coordinates, ends=ends, residual=residual, **arrays)
+        partition.twin = self._host.partition(
+            name, coordinates, ends=ends, residual=residual_of_tensor(residual).copy()
+        )
         return partition
 
     def measure(self, partition: Any, gradient: Tensor, *, round: int, bfloat16: bool = False) -> Any:

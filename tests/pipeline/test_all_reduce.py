@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from gradients import bits, check_case
+from gradients import TENSORS, bits, check_case
 from ranks import run_ranks
 
 from byteps_thc import ThcConfig, _core
@@ -51,6 +51,7 @@ _CASES: list[dict[str, Any]] = [
     {"name": "8-bit codes", "thc": {"bits": 8}, "sizes": [[10_000, 7]]},
     {"name": "no error feedback", "thc": {"error_feedback": False}, "sizes": [[10_000, 12]]},
     {"name": "uniform", "thc": {"uniform_table": True}, "sizes": [[10_000, 12]]},
+    {"name": "tensors", "thc": {"bits": 4}, "policy": {"bypass_elements": 0}, "sizes": TENSORS},
     {"name": "float16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "float16"},
     {"name": "bfloat16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
     {"name": "three threads", "thc": {}, "policy": {"threads": 3}, "sizes": [[1_000_003]], "steps": 2},

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from gradients import bits, check_case, of_all_ranks
+from gradients import TENSORS, bits, check_case, of_all_ranks
 from ranks import run_ranks
 
 from byteps_thc.tools.launch import ParameterServer
 
 PROGRAM = Path(__file__).with_name("engine_rank.py")
+EXACT_NOTHING = {"policy": {"bypass_elements": 0}}
 PIECES = {"name": "pieces", "thc": {"partition_bytes": 1 << 16}, "sizes": [[60_000, 12], [300], [5000]]}
 ON_DEVICE: list[dict[str, Any]] = [
     PIECES,
@@ -23,6 +24,7 @@ ON_DEVICE: list[dict[str, Any]] = [
     PIECES | {"name": "faults", "thc": {}, "faults": {"drop": 0.02, "reorder": 0.02}},
     {"name": "no padding", "thc": {"partition_bytes": 1 << 16}, "sizes": [[40_000], [24 << 10]]},
     {"name": "16-bit sums", "thc": {"bits": 8}, "sizes": [[10_000]]},
+    {"name": "tensors", "thc": {"bits": 4, "partition_bytes": 1 << 16}, "sizes": TENSORS} | EXACT_NOTHING,
     {"name": "no error feedback", "thc": {"error_feedback": False}, "sizes": [[10_000, 12]]},
     {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "sizes": [[10_000, 12]]},
     {"name": "bfloat16", "thc": {}, "sizes": [[10_000, 12]], "dtype": "bfloat16"},
@@ -42,6 +44,7 @@ def test_averages_equal_the_simulation(thc_ps: ParameterServer, tmp_path: Path) 
         common | {"name": "faults", "thc": {}, "network": {"job": 2}, "faults": {"drop": 0.02, "reorder": 0.02}},
         common | {"name": "16-bit sums", "thc": {"bits": 8}, "network": {"job": 3}},
         common | {"name": "known errors subtracted", "thc": {"subtract_rounding": True}, "network": {"job": 4}},
+        common | {"name": "tensors", "thc": {"bits": 4}, "network": {"job": 5}, "sizes": TENSORS} | EXACT_NOTHING,
     ]
     cases = [case | {"thc": FEEDBACK | case["thc"]} for case in cases]
     cases.append(common | {"name": "default", "thc": {}, "network": {"job": 5}})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gradients import bits, check_case
+from gradients import TENSORS, bits, check_case
 from ranks import run_ranks
 
 ENGINES, FRONT_ENDS = (Path(__file__).with_name(f"{program}_rank.py") for program in ("engine", "requantized"))
@@ -31,6 +31,12 @@ _CASES: list[dict[str, Any]] = [
     {"name": "8-bit sums, 8 down", "thc": {"granularity": 60, "down_bits": 8}, "sizes": [[10_000]]},
     {"name": "paper's table", "thc": {"granularity": 30, "p": 1 / 32, "down_bits": 5}, "sizes": [[10_000]]},
     {"name": "no error feedback", "thc": {"error_feedback": False, "total_bits": 11}, "sizes": [[10_000, 12]]},
+    {
+        "name": "tensors in pieces",
+        "thc": {"total_bits": 11, "error_feedback": True, "partition_bytes": 1 << 15, "rotation_block": 1024},
+        "policy": {"bypass_elements": 0},
+        "sizes": TENSORS,
+    },
     {"name": "float16", "thc": {"total_bits": 11, "error_feedback": True}, "sizes": [[10_000, 12]], "dtype": "float16"},
     {
         "name": "bfloat16",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import _core_test as core
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from reference import Key, KnownSum
 
 from byteps_thc import LookupTable
+from byteps_thc.block_ends import END_MULTIPLE, ends_array
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import CODE_BITS
@@ -48,9 +50,16 @@ class Case:
     key: Key
     misalignment: int  # bytes the buffers start after an aligned address
     seed: int
+    ends: tuple[int, ...] = ()  # of rotation blocks
 
-    def keywords(self) -> dict[str, int]:
-        return {"seed": self.key.seed, "tensor": self.key.tensor, "round": self.key.round}
+    def keywords(self) -> dict[str, Any]:
+        """Of what knows the blocks."""
+        return {
+            "seed": self.key.seed,
+            "tensor": self.key.tensor,
+            "round": self.key.round,
+            "ends": ends_array(self.ends),
+        }
 
     def empty(self, size: int, dtype: type) -> np.ndarray:
         """An array that starts `misalignment` bytes after an aligned address; full of rubbish."""
@@ -69,13 +78,21 @@ class Case:
         return self.place((rng.standard_normal(size) * scale).astype(np.float32))
 
     def blocks(self) -> int:
-        return len(reference.block_sizes(self.size, self.block))
+        return len(reference.block_sizes(self.size, self.block, self.ends))
 
     def padded(self) -> int:
-        return sum(reference.block_sizes(self.size, self.block))
+        return sum(reference.block_sizes(self.size, self.block, self.ends))
 
 
-CASES = st.builds(Case, SIZES, BLOCKS, KEYS, st.integers(0, 63), st.integers(0, 1000))
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    size = draw(SIZES)
+    multiples = st.lists(st.integers(1, max(1, (size - 1) // END_MULTIPLE)), unique=True, max_size=5)
+    ends = sorted(END_MULTIPLE * end for end in draw(multiples)) if size > END_MULTIPLE else []
+    return Case(size, draw(BLOCKS), draw(KEYS), draw(st.integers(0, 63)), draw(st.integers(0, 1000)), tuple(ends))
+
+
+CASES = cases()
 
 
 def bfloat16_bits(x: np.ndarray) -> np.ndarray:
@@ -93,12 +110,19 @@ def as_dtype(x: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return converted, converted.astype(np.float32)
 
 
-@given(size=SIZES, block=BLOCKS)
+@given(case=CASES)
 @SETTINGS
-def test_layout(size, block):
-    sizes = reference.block_sizes(size, block)
-    assert core.block_sizes(size, block).tolist() == sizes
-    assert core.padded_size(size, block) == sum(sizes)
+def test_layout(case):
+    sizes = reference.block_sizes(case.size, case.block, case.ends)
+    assert core.block_sizes(case.size, case.block, ends_array(case.ends)).tolist() == sizes
+    assert core.padded_size(case.size, case.block) == sum(sizes)
+    assert {*case.ends} <= {*np.cumsum(sizes).tolist()}
+
+
+@pytest.mark.parametrize("ends", [(64,), (0,), (256, 128), (128, 128), (384,), (512,)])
+def test_wrong_ends_are_refused(ends):
+    with pytest.raises(ConfigurationError, match="ends of blocks must be ascending multiples of 128 between 0 and 384"):
+        core.block_sizes(384, 64, ends_array(ends))
 
 
 @given(
@@ -112,11 +136,11 @@ def test_rotate_and_norms(case, dtype, kept):
     residual = None if kept is None else case.normal(case.size, 0.1, stream=1)
     if kept == "bfloat16":
         residual = case.place(reference.bfloat16(residual))
-    expected, expected_norms = reference.rotate(as_float, residual, case.block, case.key)
+    expected, expected_norms = reference.rotate(as_float, residual, case.block, case.key, case.ends)
     rotated, norms = case.empty(case.padded(), np.float32), case.empty(case.blocks(), np.float32)
     core.rotate(case.place(gradient), residual, rotated, rotation_block=case.block, **case.keywords())
     assert rotated.tobytes() == expected.tobytes()
-    core.block_norms(case.place(gradient), residual, norms, rotation_block=case.block)
+    core.block_norms(case.place(gradient), residual, norms, rotation_block=case.block, ends=ends_array(case.ends))
     assert norms.tobytes() == expected_norms.tobytes()
 
 
@@ -129,8 +153,9 @@ def test_quantize(case, table, rounding, keep_error, data):
     rotated = case.normal(case.padded(), scale)
     known = known_errors(table, 3).own if data.draw(st.booleans(), label="known errors") else None
     expected = reference.quantize(
-        rotated, maxima, case.size, case.block, table.values, table.threshold, case.key, rounding, known
-    )
+        rotated, maxima, case.size, case.block, table.values, table.threshold, case.key, rounding, known,
+        case.ends,
+    )  # fmt: skip
     before = rotated.tobytes()
     packed = case.empty(core.code_bytes(case.padded(), table.bits), np.uint8)
     clamped = core.quantize(
@@ -205,16 +230,16 @@ def test_inverse_rotate_and_decode(case, wide, dtype, data):
                  "granularity": table.granularity, "threshold": table.threshold}  # fmt: skip
     twin = (aggregate, contributions, maxima, *arguments.values())
 
-    expected_rotated = reference.dequantize(*twin)
+    expected_rotated = reference.dequantize(*twin, ends=case.ends)
     rotated = case.place(expected_rotated)
     restored = case.empty(case.size, np.float32)
     core.inverse_rotate(rotated, restored, rotation_block=case.block, **case.keywords())
-    expected = reference.inverse_rotate(expected_rotated, case.size, case.block, case.key)
+    expected = reference.inverse_rotate(expected_rotated, case.size, case.block, case.key, case.ends)
     np.testing.assert_array_equal(restored, expected)
     finite = np.where(np.isfinite(expected_rotated), expected_rotated, np.float32(0.1))
     halves = case.empty(case.size, np.uint16)
     core.inverse_rotate(case.place(finite), halves, rotation_block=case.block, **case.keywords())
-    rounded = reference.bfloat16(reference.inverse_rotate(finite, case.size, case.block, case.key))
+    rounded = reference.bfloat16(reference.inverse_rotate(finite, case.size, case.block, case.key, case.ends))
     np.testing.assert_array_equal(halves, rounded)
 
     out = case.empty(case.size, np.uint16 if dtype == "bfloat16" else np.dtype(dtype).type)
@@ -223,7 +248,7 @@ def test_inverse_rotate_and_decode(case, wide, dtype, data):
         known = KnownSum(known_errors(table, 8).sum, workers=8, domain=data.draw(st.integers(1, 9)))
         arguments |= {"known": known.error, "workers": known.workers, "domain": known.domain}
     core.decode(aggregate, contributions, maxima, out, **arguments, **case.keywords())
-    average = reference.decode(*twin, case.key, known)
+    average = reference.decode(*twin, case.key, known, case.ends)
     expected, as_float = as_dtype(average, dtype)
     if dtype == "bfloat16":
         out, expected = (out.astype(np.uint32) << 16).view(np.float32), as_float

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from reference import Key, KnownSum
 
 from byteps_thc import LookupTable
+from byteps_thc.block_ends import END_MULTIPLE, ends_array
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.tables.selection import DOWN_BITS, down_table
 
@@ -100,7 +101,9 @@ def test_requantize(of, kind, groups, rest, first, table, key, offset, seed, sub
 def test_keep_loss(of, kind, size, block, table, key, offset, subtract, data):
     """Of any shard of a partition, into a residual at any address."""
     known = known_sum(subtract, of[0])
-    sizes = reference.block_sizes(size, block)
+    multiples = st.lists(st.integers(1, max(1, (size - 1) // END_MULTIPLE)), unique=True, max_size=4)
+    ends = tuple(sorted(END_MULTIPLE * end for end in data.draw(multiples))) if size > END_MULTIPLE else ()
+    sizes = reference.block_sizes(size, block, ends)
     norms = st.sampled_from([0.0, 1e-30, 0.5, 1.0, 3.0, 1e30, 1e38, np.inf, np.nan])
     maxima = np.array([data.draw(norms) for _ in sizes], np.float32)
     groups = -(-sum(sizes) // 256)
@@ -109,7 +112,8 @@ def test_keep_loss(of, kind, size, block, table, key, offset, subtract, data):
     shard = sums_of(kind, count, *of, 0), first, *of
     requantized = reference.requantize(*shard, table.values, key, known)
     before = np.random.default_rng(0).standard_normal(size).astype(np.float32)
-    lost = reference.requantizing_loss(*shard, requantized, table.values, maxima, size, block, 2.5, key, known)
+    of_partition = maxima, size, block, 2.5, key, known, ends
+    lost = reference.requantizing_loss(*shard, requantized, table.values, *of_partition)
     expected = before + lost
     if data.draw(st.booleans(), label="bfloat16"):
         before = reference.bfloat16(before)
@@ -119,7 +123,7 @@ def test_keep_loss(of, kind, size, block, table, key, offset, subtract, data):
         misaligned(shard[0], offset), reference.pack(requantized[0], table.bits),
         (requantized[1].view(np.uint32) >> 16).astype(np.uint16), maxima, residual, first=first, workers=of[0],
         granularity=of[1], values=table.array, bits=table.bits, rotation_block=block, threshold=2.5, seed=key.seed,
-        tensor=key.tensor, round=key.round, **arguments(known),
+        tensor=key.tensor, round=key.round, ends=ends_array(ends), **arguments(known),
     )  # fmt: skip
     np.testing.assert_array_equal(residual, expected)  # 0 and -0 are the same
 

@@ -3,11 +3,10 @@
 #include <cmath>
 #include <optional>
 
-#include "python/arrays.h"
+#include "python/layout_input.h"
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
-#include "thc/block_layout.h"
 #include "thc/errors.h"
 #include "thc/keep_loss.h"
 #include "thc/requantize.h"
@@ -91,7 +90,8 @@ void keep_loss_array(const py::array& sums, const py::array& codes, const py::ar
                      py::array residual, std::size_t first, std::size_t workers, std::size_t granularity,
                      const py::array& values, unsigned bits, std::size_t rotation_block, float threshold,
                      std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
-                     const std::optional<py::array>& known, std::uint32_t domain, ThreadPool* pool) {
+                     const std::optional<py::array>& known, std::uint32_t domain, const std::optional<py::array>& ends,
+                     ThreadPool* pool) {
   check_first(first);
   if (!(threshold > 0.0F) || !std::isfinite(threshold)) {
     throw ConfigurationError("threshold must be positive and finite, got " + std::to_string(threshold));
@@ -100,7 +100,7 @@ void keep_loss_array(const py::array& sums, const py::array& codes, const py::ar
   if (table.granularity() > 0xff) {
     refuse("values", "8-bit table values", std::to_string(table.granularity()));
   }
-  const BlockLayout layout(static_cast<std::size_t>(residual.size()), rotation_block);
+  const BlockLayout layout = layout_input(static_cast<std::size_t>(residual.size()), rotation_block, ends);
   ExactSums exact = exact_sums(sums, workers, granularity);
   const std::optional<KnownError> known_error = known_input(known);
   exact.known = known_error ? &*known_error : nullptr;
@@ -131,7 +131,7 @@ void register_aggregation(py::module_& module) {
              py::arg("residual"), py::kw_only(), py::arg("first"), py::arg("workers"), py::arg("granularity"),
              py::arg("values"), py::arg("bits"), py::arg("rotation_block"), py::arg("threshold"), py::arg("seed"),
              py::arg("tensor"), py::arg("round"), py::arg("known").none(true) = py::none(), py::arg("domain") = 0,
-             py::arg("pool") = py::none());
+             py::arg("ends").none(true) = py::none(), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

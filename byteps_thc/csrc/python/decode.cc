@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "python/arrays.h"
+#include "python/layout_input.h"
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/errors.h"
@@ -75,8 +75,8 @@ void decode_array(const py::array& aggregate, const std::optional<py::array>& co
                   py::array out, std::size_t coordinates, std::size_t codes_per_chunk, std::size_t rotation_block,
                   std::size_t granularity, float threshold, std::uint64_t seed, std::uint32_t tensor,
                   std::uint32_t round, const std::optional<py::array>& scales, const std::optional<py::array>& known,
-                  unsigned workers, std::uint32_t domain, ThreadPool* pool) {
-  const BlockLayout layout(coordinates, rotation_block);
+                  unsigned workers, std::uint32_t domain, const std::optional<py::array>& ends, ThreadPool* pool) {
+  const BlockLayout layout = layout_input(coordinates, rotation_block, ends);
   Aggregate in =
       checked({aggregate, contributions, max_norms, codes_per_chunk, granularity, threshold, scales}, layout);
   const std::optional<KnownError> known_error = known_input(known);
@@ -96,7 +96,7 @@ void register_decode(py::module_& module) {
              py::arg("rotation_block"), py::arg("granularity"), py::arg("threshold"), py::arg("seed"),
              py::arg("tensor"), py::arg("round"), py::arg("scales") = py::none(),
              py::arg("known").none(true) = py::none(), py::arg("workers") = 0, py::arg("domain") = 0,
-             py::arg("pool") = py::none());
+             py::arg("ends").none(true) = py::none(), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

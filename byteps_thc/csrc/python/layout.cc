@@ -1,10 +1,10 @@
-#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include <cstdint>
 
+#include "python/layout_input.h"
 #include "python/register.h"
 #include "thc/bit_stream.h"
-#include "thc/block_layout.h"
 #include "thc/errors.h"
 
 namespace thc::python {
@@ -20,15 +20,15 @@ void register_layout(py::module_& module) {
       py::arg("coordinates"), py::arg("rotation_block"));
   module.def(
       "block_sizes",
-      [](std::size_t coordinates, std::size_t rotation_block) {
-        const BlockLayout layout(coordinates, rotation_block);
+      [](std::size_t coordinates, std::size_t rotation_block, const std::optional<py::array>& ends) {
+        const BlockLayout layout = layout_input(coordinates, rotation_block, ends);
         py::array_t<std::int64_t> sizes(static_cast<py::ssize_t>(layout.blocks()));
         for (std::size_t i = 0; i < layout.blocks(); ++i) {
           sizes.mutable_at(static_cast<py::ssize_t>(i)) = static_cast<std::int64_t>(layout.size(i));
         }
         return sizes;
       },
-      py::arg("coordinates"), py::arg("rotation_block"));
+      py::arg("coordinates"), py::arg("rotation_block"), py::arg("ends").none(true) = py::none());
 }
 
 }  // namespace thc::python

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "python/arrays.h"
+#include "python/layout_input.h"
 #include "python/register.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
@@ -25,8 +25,9 @@ std::size_t encode_array(const py::array& gradient, std::optional<py::array> res
                          py::array codes, std::size_t rotation_block, const py::array& values, unsigned bits,
                          float threshold, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
                          std::uint32_t domain, std::uint16_t phase, bool keep_error,
-                         const std::optional<py::array>& known, ThreadPool* pool) {
-  const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
+                         const std::optional<py::array>& known, const std::optional<py::array>& ends,
+                         ThreadPool* pool) {
+  const BlockLayout layout = layout_input(static_cast<std::size_t>(gradient.size()), rotation_block, ends);
   const LookupTable table = table_input(values, bits);
   check_threshold(threshold);
   if (keep_error && !residual) {
@@ -85,7 +86,7 @@ void register_quantization(py::module_& module) {
              py::arg("codes"), py::kw_only(), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
              py::arg("phase"), py::arg("keep_error"), py::arg("known").none(true) = py::none(),
-             py::arg("pool") = py::none());
+             py::arg("ends").none(true) = py::none(), py::arg("pool") = py::none());
 }
 
 }  // namespace thc::python

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "thc/wire_layout.h"
 
@@ -14,10 +16,15 @@ inline constexpr std::size_t kDefaultRotationBlock = wire::kDefaultRotationBlock
 /// Rotation blocks of one partition: as many full blocks as fit, then ever smaller powers of two down to
 /// kMinRotationBlock, the last of which is padded with zeros. At most 63 coordinates are padding, whatever the size.
 /// Example: 21000 coordinates in blocks of 8192 -> 8192, 8192, 4096, 512, 64 (56 of its 64 used).
+/// Behind each of the ends it begins anew, so that no block has coordinates from both sides of one.
 class BlockLayout {
  public:
-  /// Throws ConfigurationError unless rotation_block is a power of two in [kMinRotationBlock, kMaxRotationBlock].
-  BlockLayout(std::size_t coordinates, std::size_t rotation_block);
+  /// Ends are multiples of so many coordinates.
+  static constexpr std::size_t kEndMultiple = 128;
+
+  /// Throws ConfigurationError unless rotation_block is a power of two in [kMinRotationBlock, kMaxRotationBlock], and
+  /// ends are ascending multiples of kEndMultiple between 0 and coordinates.
+  BlockLayout(std::size_t coordinates, std::size_t rotation_block, std::span<const std::size_t> ends = {});
 
   std::size_t coordinates() const noexcept { return coordinates_; }
   /// Coordinates with padding; a multiple of kMinRotationBlock.
@@ -27,12 +34,19 @@ class BlockLayout {
   /// First coordinate and size of block i < blocks().
   std::size_t offset(std::size_t i) const noexcept;
   std::size_t size(std::size_t i) const noexcept;
+  /// The first block that begins at `coordinate` or behind it; blocks() where there is none.
+  std::size_t block_from(std::size_t coordinate) const noexcept;
+  /// The block behind those from `begin` on that have `coordinates` together, a multiple of rotation_block(), or less.
+  std::size_t block_within(std::size_t begin, std::size_t coordinates) const noexcept;
+  /// The blocks begin .. end - 1 as a partition of their own.
+  BlockLayout part(std::size_t begin, std::size_t end) const;
 
  private:
   std::size_t coordinates_;
   std::size_t rotation_block_;
   std::size_t padded_;
   std::size_t blocks_;
+  std::vector<std::size_t> starts_;  // of the blocks, where there are ends
 };
 
 }  // namespace thc

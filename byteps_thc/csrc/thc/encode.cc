@@ -17,22 +17,22 @@ constexpr std::size_t kTile = 32768;
 std::size_t encode(ConstFloats gradient, Floats residual, const float* max_norms, const BlockLayout& layout,
                    const LookupTable& table, const QuantizeOptions& options, std::uint8_t* codes) {
   thread_local std::vector<float> rotated;
-  // Multiples of the rotation block: every tile but the last one is full blocks, and the last one has the smaller ones.
   const std::size_t tile = std::max(kTile, layout.rotation_block());
   std::size_t clamped = 0;
-  for (std::size_t first = 0; first < layout.coordinates(); first += tile) {
-    const BlockLayout part(std::min(tile, layout.coordinates() - first), layout.rotation_block());
+  for (std::size_t begin = 0, end = 0; begin < layout.blocks(); begin = end) {
+    const std::size_t first = layout.offset(begin);
+    end = layout.block_within(begin, tile);
+    const BlockLayout part = layout.part(begin, end);
     rotated.resize(std::max(rotated.size(), part.padded()));
     QuantizeOptions here = options;
     here.key.first += first;
     const Floats carried = residual + first;
     if (layout.coordinates() - first >= 2 * tile && gradient.format == FloatFormat::kFp32) {
-      here.next_gradient = static_cast<const float*>((gradient + (first + tile)).data);
-      here.next_residual = carried + tile;
+      here.next_gradient = static_cast<const float*>((gradient + (first + part.padded())).data);
+      here.next_residual = carried + part.padded();
     }
     rotate(gradient + first, carried, part, here.key, rotated.data());
-    clamped += quantize(rotated.data(), max_norms + first / layout.rotation_block(), part, table, here,
-                        codes + code_bytes(first, table.bits()));
+    clamped += quantize(rotated.data(), max_norms + begin, part, table, here, codes + code_bytes(first, table.bits()));
     if (options.keep_error) {
       inverse_rotate(rotated.data(), part, here.key, carried);
     }

@@ -103,8 +103,10 @@ void keep_loss(const RequantizedSums& sums, const LookupTable& table, const floa
   thread_local Tile memory;
   const std::size_t tile = std::max(kTile, layout.rotation_block());
   const std::size_t end = sums.first + sums.exact.count;
-  for (std::size_t at = 0; at < layout.coordinates(); at += tile) {
-    const BlockLayout part(std::min(tile, layout.coordinates() - at), layout.rotation_block());
+  for (std::size_t first_block = 0, next = 0; first_block < layout.blocks(); first_block = next) {
+    next = layout.block_within(first_block, tile);
+    const std::size_t at = layout.offset(first_block);
+    const BlockLayout part = layout.part(first_block, next);
     RandomKey part_key = key;
     part_key.first += at;
     if (part_key.first >= end || part_key.first + part.padded() <= sums.first) continue;
@@ -114,7 +116,7 @@ void keep_loss(const RequantizedSums& sums, const LookupTable& table, const floa
       const std::size_t from = std::max(block, sums.first);
       const std::size_t to = std::min(block + part.size(b), end);
       float max_norm = 0;
-      std::memcpy(&max_norm, max_norms + at / layout.rotation_block() + b, sizeof(max_norm));
+      std::memcpy(&max_norm, max_norms + first_block + b, sizeof(max_norm));
       const ClampRange range(max_norm, threshold, sums.granularity);
       if (from >= to || !range.finite) continue;
       const float weight = range.limit / static_cast<float>(sums.granularity);

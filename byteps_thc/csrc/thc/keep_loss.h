@@ -22,8 +22,8 @@ struct RequantizedSums {
 
 /// residual[layout.coordinates()] += workers * (1/d) D H (what the sums stand for, less what their codes and scales do;
 /// 0 outside the shard), in rotation blocks that the shard has a part of. table: of the codes. threshold, max_norms
-/// [layout.blocks()]: of decode(). key.first: the partition's coordinate that layout and residual begin with, a
-/// multiple of the rotation block. Blocks whose max norm is not finite lose nothing. residual: fp32, or bf16, rounded
+/// [layout.blocks()]: of decode(). key.first: the partition's coordinate that layout and residual begin with, where
+/// a rotation block begins. Blocks whose max norm is not finite lose nothing. residual: fp32, or bf16, rounded
 /// to nearest even. Throws std::bad_alloc.
 void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
                const BlockLayout& layout, const RandomKey& key, Floats residual);

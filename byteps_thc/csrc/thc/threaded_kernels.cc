@@ -47,9 +47,11 @@ void for_each_range(ThreadPool* pool, std::size_t count, std::size_t unit, std::
 /// block, layout).
 template <class Work>
 void for_each_part(ThreadPool* pool, const BlockLayout& layout, std::size_t least, const Work& work) {
-  const std::size_t block = layout.rotation_block();
-  for_each_range(pool, layout.coordinates(), block, least,
-                 [&](std::size_t first, std::size_t size) { work(first, first / block, BlockLayout(size, block)); });
+  for_each_range(pool, layout.coordinates(), layout.rotation_block(), least, [&](std::size_t first, std::size_t size) {
+    const std::size_t begin = layout.block_from(first);
+    const std::size_t end = first + size == layout.coordinates() ? layout.blocks() : layout.block_from(first + size);
+    work(layout.offset(begin), begin, layout.part(begin, end));
+  });
 }
 
 }  // namespace
@@ -100,15 +102,14 @@ void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& tab
 
 void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
                float threshold, const BlockLayout& layout, const RandomKey& key, Floats residual) {
-  const std::size_t block = layout.rotation_block();
-  const std::size_t begin = sums.first / block * block;
-  const std::size_t end = std::min(layout.coordinates(), divide_up(sums.first + sums.exact.count, block) * block);
-  for_each_range(pool, end - begin, block, kLeastToRequantize, [&](std::size_t first, std::size_t size) {
-    first += begin;
+  if (sums.exact.count == 0) return;
+  const std::size_t begin = layout.block_from(sums.first + 1) - 1;
+  const BlockLayout owned = layout.part(begin, layout.block_from(sums.first + sums.exact.count));
+  const std::size_t start = layout.offset(begin);
+  for_each_part(pool, owned, kLeastToRequantize, [&](std::size_t first, std::size_t block, const BlockLayout& part) {
     RandomKey part_key = key;
-    part_key.first += first;
-    thc::keep_loss(sums, table, max_norms + first / block, threshold, BlockLayout(size, block), part_key,
-                   residual + first);
+    part_key.first += start + first;
+    thc::keep_loss(sums, table, max_norms + begin + block, threshold, part, part_key, residual + start + first);
   });
 }
 

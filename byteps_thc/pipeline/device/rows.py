@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc.block_ends import ends_within
 from byteps_thc.pipeline.figures import Figures
 from byteps_thc.pipeline.piece_rows import NamedSpans, Row, Rows
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -70,20 +71,23 @@ class DeviceRows(Rows):
         self._sum_bits = self.resolved.sum_bits if packed else None
 
     @override
-    def sizes(self, spans: Sequence[slice]) -> tuple[int, int]:
-        blocks, padded = zip(*(self._compressor.sizes(span.stop - span.start) for span in spans), strict=True)
+    def sizes(self, spans: Sequence[slice], ends: Sequence[int]) -> tuple[int, int]:
+        sized = (self._compressor.sizes(span.stop - span.start, ends_within(ends, span)) for span in spans)
+        blocks, padded = zip(*sized, strict=True)
         return sum(blocks), sum(padded)
 
     @override
     def rows(
         self,
         named: Sequence[NamedSpans],
+        ends: Sequence[int],
         residuals: Sequence[Any],
         transfer: Transfer,
         codes_per_chunk: int | None,
     ) -> Sequence[DeviceRow]:
         batches = [
-            self._compressor.batch(list(spans), residual) for spans, residual in zip(named, residuals, strict=True)
+            self._compressor.batch(list(spans), residual, ends)
+            for spans, residual in zip(named, residuals, strict=True)
         ]
         return [DeviceRow(batch, transfer, number, len(named), self._sum_bits) for number, batch in enumerate(batches)]
 

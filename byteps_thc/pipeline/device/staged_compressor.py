@@ -12,6 +12,7 @@ for what the network needs, norms and codes, and meanwhile packets of other piec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,15 +67,22 @@ class StagedCompressor:
         self.config, self.resolved = compressor.config, compressor.resolved
         self.workers, self.worker = compressor.workers, compressor.worker
 
-    def sizes(self, coordinates: int) -> tuple[int, int]:
+    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
         """See PartitionCompressor."""
-        return self._compressor.sizes(coordinates)
+        return self._compressor.sizes(coordinates, ends)
 
     def partition(
-        self, name: str, coordinates: int, *, residual: Tensor | None, norms: F32, codes: U8
+        self,
+        name: str,
+        coordinates: int,
+        *,
+        ends: Sequence[int] = (),
+        residual: Tensor | None,
+        norms: F32,
+        codes: U8,
     ) -> StagedPartition:
         """Return a new partition. residual: [coordinates], on the device."""
-        batch = self._compressor.batch([(name, slice(0, coordinates))], residual)
+        batch = self._compressor.batch([(name, slice(0, coordinates))], residual, ends)
         return StagedPartition(name, batch, norms, codes)
 
     def measure(

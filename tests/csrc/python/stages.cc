@@ -5,7 +5,7 @@
 
 #include "csrc/python/register_test.h"
 #include "csrc/use_instruction_set.h"
-#include "python/arrays.h"
+#include "python/layout_input.h"
 #include "python/table_input.h"
 #include "thc/bit_stream.h"
 #include "thc/lookup_sum.h"
@@ -16,8 +16,9 @@ namespace thc::python {
 namespace {
 
 void rotate_array(const py::array& gradient, const std::optional<py::array>& residual, py::array rotated,
-                  std::size_t rotation_block, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round) {
-  const BlockLayout layout(static_cast<std::size_t>(gradient.size()), rotation_block);
+                  std::size_t rotation_block, std::uint64_t seed, std::uint32_t tensor, std::uint32_t round,
+                  const std::optional<py::array>& ends) {
+  const BlockLayout layout = layout_input(static_cast<std::size_t>(gradient.size()), rotation_block, ends);
   const ConstFloats in = float_input(gradient, "gradient", layout.coordinates());
   const ConstFloats carried = residual ? residual_input(*residual, layout.coordinates()) : ConstFloats{};
   float* out = output<float>(rotated, "rotated", layout.padded());
@@ -27,8 +28,9 @@ void rotate_array(const py::array& gradient, const std::optional<py::array>& res
 std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::array codes, std::size_t coordinates,
                            std::size_t rotation_block, const py::array& values, unsigned bits, float threshold,
                            std::uint64_t seed, std::uint32_t tensor, std::uint32_t round, std::uint32_t domain,
-                           std::uint16_t phase, bool keep_error, const std::optional<py::array>& known) {
-  const BlockLayout layout(coordinates, rotation_block);
+                           std::uint16_t phase, bool keep_error, const std::optional<py::array>& known,
+                           const std::optional<py::array>& ends) {
+  const BlockLayout layout = layout_input(coordinates, rotation_block, ends);
   const LookupTable table = table_input(values, bits);
   float* in = output<float>(rotated, "rotated", layout.padded());
   const float* norms = input<float>(max_norms, "max_norms", layout.blocks());
@@ -40,8 +42,8 @@ std::size_t quantize_array(py::array rotated, const py::array& max_norms, py::ar
 }
 
 void inverse_rotate_array(py::array rotated, py::array out, std::size_t rotation_block, std::uint64_t seed,
-                          std::uint32_t tensor, std::uint32_t round) {
-  const BlockLayout layout(static_cast<std::size_t>(out.size()), rotation_block);
+                          std::uint32_t tensor, std::uint32_t round, const std::optional<py::array>& ends) {
+  const BlockLayout layout = layout_input(static_cast<std::size_t>(out.size()), rotation_block, ends);
   float* in = output<float>(rotated, "rotated", layout.padded());
   inverse_rotate(in, layout, {seed, tensor, round}, float_output(out, "out", layout.coordinates()));
 }
@@ -57,13 +59,16 @@ void max_norms_be_array(const py::array& norms, py::array maximum, bool add) {
 
 void register_stages(py::module_& module) {
   module.def("rotate", &rotate_array, py::arg("gradient"), py::arg("residual").none(true), py::arg("rotated"),
-             py::kw_only(), py::arg("rotation_block"), py::arg("seed"), py::arg("tensor"), py::arg("round"));
+             py::kw_only(), py::arg("rotation_block"), py::arg("seed"), py::arg("tensor"), py::arg("round"),
+             py::arg("ends").none(true) = py::none());
   module.def("quantize", &quantize_array, py::arg("rotated"), py::arg("max_norms"), py::arg("codes"), py::kw_only(),
              py::arg("coordinates"), py::arg("rotation_block"), py::arg("values"), py::arg("bits"),
              py::arg("threshold"), py::arg("seed"), py::arg("tensor"), py::arg("round"), py::arg("domain"),
-             py::arg("phase"), py::arg("keep_error"), py::arg("known").none(true) = py::none());
+             py::arg("phase"), py::arg("keep_error"), py::arg("known").none(true) = py::none(),
+             py::arg("ends").none(true) = py::none());
   module.def("inverse_rotate", &inverse_rotate_array, py::arg("rotated"), py::arg("out"), py::kw_only(),
-             py::arg("rotation_block"), py::arg("seed"), py::arg("tensor"), py::arg("round"));
+             py::arg("rotation_block"), py::arg("seed"), py::arg("tensor"), py::arg("round"),
+             py::arg("ends").none(true) = py::none());
   module.def("max_norms_be", &max_norms_be_array, py::arg("norms"), py::arg("maximum"), py::kw_only(), py::arg("add"));
   module.def(
       "table_hash", [](unsigned bits, const py::array& values) { return table_input(values, bits).hash(); },

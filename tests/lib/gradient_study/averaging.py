@@ -7,6 +7,7 @@ and sums as in the reference; only the random numbers come from torch. Runs on a
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from statistics import NormalDist
 from typing import Literal
 
 import torch
+from reference import block_sizes
 from torch import Tensor
 
+from byteps_thc.block_ends import ends_within
 from byteps_thc.pipeline.partitioning import even_spans
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
@@ -71,11 +74,13 @@ class Scheme:
 class Averager:
     """Averages gradients of n workers step by step; keeps the residuals.
 
-    spans: what is rotated and sent by itself (a bucket, a tensor), later cut into partitions.
+    spans: what is rotated and sent by itself (a bucket, a tensor), later cut into partitions. ends: where rotation
+    blocks end, besides (block_ends.py).
     """
 
-    def __init__(self, scheme: Scheme, spans: Sequence[slice], *, seed: int = 0) -> None:
+    def __init__(self, scheme: Scheme, spans: Sequence[slice], *, ends: Sequence[int] = (), seed: int = 0) -> None:
         self.scheme = scheme
+        self._ends = ends
         self.residual: Tensor | None = None
         self._partitions = [
             slice(span.start + part.start, span.start + part.stop)
@@ -95,7 +100,9 @@ class Averager:
             padded = -(-(partition.stop - partition.start) // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
             signs = self._integers(2, (padded,), x.device).mul_(2).sub_(1).float()
             bits = self._integers(_ROUNDING, (self._streams(len(x)), padded), x.device)
-            average[partition], lost[:, partition] = average_partition(x[:, partition], self.scheme, signs, bits)
+            average[partition], lost[:, partition] = average_partition(
+                x[:, partition], self.scheme, signs, bits, ends_within(self._ends, partition)
+            )
         if self.scheme.error_feedback:
             self.residual = lost
         return average
@@ -107,18 +114,20 @@ class Averager:
         return torch.randint(high, shape, generator=self._generator, device=device, dtype=torch.int32)
 
 
-def average_partition(x: Tensor, scheme: Scheme, signs: Tensor, bits: Tensor) -> tuple[Tensor, Tensor]:
+def average_partition(
+    x: Tensor, scheme: Scheme, signs: Tensor, bits: Tensor, ends: Sequence[int] = ()
+) -> tuple[Tensor, Tensor]:
     """Average of float32[workers, coordinates], and what each worker lost, of the same shape as x.
 
     signs: float32[padded] of +-1. bits: int32[workers, padded] of 16 random bits, or [1, padded] that workers share:
-    worker i of n then adds i/n of a turn, in an order in which neighbours are far apart.
+    worker i of n then adds i/n of a turn, in an order in which neighbours are far apart. ends: of blocks.
     """
     workers, coordinates = x.shape
     x = torch.nn.functional.pad(x, (0, len(signs) - coordinates)) * signs
     if len(bits) == 1:
         bits = (bits + _phases(workers).to(bits.device)) % _ROUNDING
     average, lost = torch.empty_like(x[0]), torch.empty_like(x)
-    for start, count, size in _runs(len(signs), scheme.rotation_block):
+    for start, count, size in _runs(len(signs), scheme.rotation_block, ends):
         span = slice(start, start + count * size)
         interleaved = scheme.interleaved and count > 1
         # A few blocks at a time stay in a processor's cache; a GPU takes all at once.
@@ -155,15 +164,13 @@ def _average_blocks(x: Tensor, scheme: Scheme, bits: Tensor) -> tuple[Tensor, Te
     return hadamard(sent.mean(dim=0)) / size, hadamard(rotated - sent) / size
 
 
-def _runs(padded: int, rotation_block: int) -> Iterator[tuple[int, int, int]]:
-    """(start, blocks, size) of runs of blocks of equal size (reference.block_sizes)."""
+def _runs(padded: int, rotation_block: int, ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(start, blocks, size) of runs of blocks of equal size."""
     start = 0
-    while start < padded:
-        while rotation_block > padded - start:
-            rotation_block //= 2
-        count = (padded - start) // rotation_block
-        yield start, count, rotation_block
-        start += count * rotation_block
+    for size, blocks in itertools.groupby(block_sizes(padded, rotation_block, ends)):
+        count = len(list(blocks))
+        yield start, count, size
+        start += count * size
 
 
 def _cut(x: Tensor, blocks: int, interleaved: bool) -> Tensor:

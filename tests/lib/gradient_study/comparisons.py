@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import ThcConfig
+from byteps_thc.block_ends import block_ends
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.tables import LookupTable, solver
 from byteps_thc.tables.store import GRID_P
@@ -101,9 +102,13 @@ class Errors:
     tensor_nmse: float
 
 
-def measure(scheme: Scheme, window: Window, *, by_tensor: bool = False, seed: int = 0) -> Errors:
-    """Average all steps of the window; by_tensor: rotate every tensor by itself instead of all as one bucket."""
-    averager = Averager(scheme, window.tensors if by_tensor else [slice(0, window.tensors[-1].stop)], seed=seed)
+def measure(scheme: Scheme, window: Window, *, by_tensor: bool = False, ends: bool = False, seed: int = 0) -> Errors:
+    """Average all steps of the window; by_tensor: rotate every tensor by itself instead of all as one bucket; ends: in
+    blocks that end at tensors.
+    """
+    coordinates = window.tensors[-1].stop
+    where = block_ends((span.start, span.stop) for span in window.tensors) if ends else ()
+    averager = Averager(scheme, window.tensors if by_tensor else [slice(0, coordinates)], ends=where, seed=seed)
     return _errors(averager.average, window, scheme.error_feedback)
 
 
