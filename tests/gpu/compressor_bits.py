@@ -15,7 +15,7 @@ import torch
 from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
 from byteps_thc.block_ends import ends_within
-from byteps_thc.compressor import received_by_all
+from byteps_thc.compressor import received_by_all, scale_groups
 from byteps_thc.gpu import GpuCompressor
 from byteps_thc.transport.among_ranks import resolve_among_ranks
 
@@ -86,7 +86,7 @@ def check_ends() -> None:
         batch.max_norms.copy_(batch.norms)
         codes = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
         batch.encode(there, codes)
-        norms, residuals, averages, values, scales = [], [], [], [], []
+        norms, residuals, averages, totals, values, scales = [], [], [], [], [], []
         for name, span in spans:
             part = cpu.partition(name, span.stop - span.start, ends=ends_within(ends, span))
             mine = cpu.encode(part, cpu.measure(part, gradient[span], round=3))
@@ -97,12 +97,19 @@ def check_ends() -> None:
             received, of_groups = received_by_all(cpu, part, sums)
             average = np.empty(part.coordinates, np.float32)
             cpu.decode(part, received, of_groups, average)
-            values.append(np.pad(received, (0, gpu.sizes(part.coordinates)[1] - part.padded)))
+            filled = (0, gpu.sizes(part.coordinates)[1] - part.padded)
+            totals.append(np.pad(sums, filled))
+            values.append(np.pad(received, filled))
             scales.append(of_groups)
             norms.append(part.norms)
             residuals.append(part.residual)
             averages.append(average)
         np.testing.assert_array_equal(batch.norms.cpu().numpy(), np.concatenate(norms))
+        if resolved.down is not None:
+            shard = torch.from_numpy(np.concatenate(totals)).to(DEVICE)
+            sent = torch.empty(shard.numel() * resolved.down.bits // 8, dtype=torch.uint8, device=DEVICE)
+            limits_sent = torch.empty(scale_groups(shard.numel()), dtype=torch.uint16, device=DEVICE)
+            batch.requantize(shard, sent, limits_sent)
         np.testing.assert_array_equal(batch.residual.cpu().numpy(), np.concatenate(residuals))
         out = torch.empty(20_003, device=DEVICE)
         limits = None if resolved.down is None else torch.from_numpy(np.concatenate(scales)).to(DEVICE)
