@@ -196,7 +196,7 @@ class Compressor:
         _check_array("codes", codes, np.uint8, code_bytes)
         key = zlib.crc32(name.encode()) if tensor is None else _word("tensor", tensor)
         steps, block, own = self._clamp_steps, self.config.rotation_block, ends_array(ends)
-        sizes = {"blocks": blocks, "coordinates": coordinates, "rotation_block": block, "ends": own}
+        sizes: dict[str, Any] = {"blocks": blocks, "coordinates": coordinates, "rotation_block": block, "ends": own}
         clamp = AdaptiveClamp(steps, **sizes) if steps else None
         return Partition(name, key, coordinates, padded, own, residual=residual, norms=norms, codes=codes, clamp=clamp)
 
