@@ -2,7 +2,8 @@
 
 settings: {"servers": addresses of a thc-ps; "devices": ranks that compress on a device with them, CPU tensors, too;
 "cases": [{"name", "network": job or none for the collective engine, "device": its twin for devices, on CPU tensors;
-"parameters": [name, elements] of the buffers that a rank averages after a first step, by rank; "first": the same of the
+"parameters": [name, elements] of the buffers that a rank averages after a first step, by rank, and where
+the second of two parameters in one begins; "first": the same of the
 first step, of all ranks; "small_packets": whether norms need several; "scale": loss scale of the last rank after the
 first step, where the others have 2; "ahead": rounds that the last rank is ahead; "asks": whether a rank asks for
 figures after the second step}]}. Reports for every case the error of the second step, of a third one, of a call for
@@ -12,6 +13,7 @@ they were.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -35,15 +37,19 @@ SMALL_PACKETS = ThcConfig(partition_bytes=1 << 14, rotation_block=64, codes_per_
 FIRST = [["w", 5000], ["v", 5000], ["u", 9000]]
 
 
+def buffer(name: str, size: int, *starts: int) -> GradientBuffer:
+    edges = [0, *starts, size]
+    slices = (ParameterSlice(f"{name}{start or ''}", start, stop) for start, stop in itertools.pairwise(edges))
+    return GradientBuffer(f"buffer of {name}", torch.linspace(-1, 1, size), tuple(slices))
+
+
 def average(engine: Engine, parameters: list[Any]) -> tuple[str, str]:
     """Return the error of a step, and what its gradients are: "as before", "NaN" or "averages"."""
-    gradients = [torch.linspace(-1, 1, size) for _, size in parameters]
+    buffers = [buffer(*given) for given in parameters]
+    gradients = [given.gradient for given in buffers]
     try:
         engine.start_step()
-        futures = [
-            engine.all_reduce(GradientBuffer(f"buffer of {name}", gradient, (ParameterSlice(name, 0, size),)))
-            for (name, size), gradient in zip(parameters, gradients, strict=True)
-        ]
+        futures = [engine.all_reduce(given) for given in buffers]
         for future in futures:
             future.wait()
     except ThcError as error:
@@ -80,7 +86,7 @@ def run_case(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
     later = ""
     if case.get("device"):
         try:
-            engine.all_reduce(GradientBuffer("late", torch.zeros(5000), (ParameterSlice("late", 0, 5000),)))
+            engine.all_reduce(buffer("late", 5000))
         except ThcError as refused:
             later = str(refused)
     after = engine.state_dict()["residuals"]
