@@ -137,7 +137,7 @@ class Thc:
 
 def requantized(workers: int, **settings: Any) -> Thc:
     """Return THC without error feedback; settings: total_bits, or bits and down_bits, and p."""
-    config = ThcConfig(error_feedback=False, rounding="stratified", subtract_rounding=False, **settings)
+    config = ThcConfig(error_feedback=False, rounding="stratified", **settings)
     return Thc(config, workers)
 
 
@@ -226,7 +226,9 @@ def ablation() -> Iterator[tuple[str, list[Thc]]]:
     for what, config in parts.items():
         yield what, [Thc(config, workers) for _, workers in ABLATION]
     for total in (11, 12):
-        yield f"stratified, sums requantized, {total} bits", [requantized(n, total_bits=total) for _, n in ABLATION]
+        for what, settings in {"": {}, ", what is known subtracted": {"subtract_rounding": True}}.items():
+            schemes = [requantized(n, total_bits=total, **settings) for _, n in ABLATION]
+            yield f"stratified, sums requantized, {total} bits{what}", schemes
 
 
 def _exact_sums(**settings: Any) -> ThcConfig:
