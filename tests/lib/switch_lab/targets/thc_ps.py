@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -38,7 +40,8 @@ class ThcPsTarget:
 
     def install(self, jobs: Sequence[Job]) -> None:
         self._stop()
-        self._server = ParameterServer(stop_timeout_s=0)  # no drain
+        with _on_one_cpu():  # inherited
+            self._server = ParameterServer(stop_timeout_s=0)  # no drain
         ip, _, port = self._server.address.rpartition(":")
         self._address = (ip, int(port))
         self._workers = {worker.endpoint: worker for job in jobs for worker in job.workers}
@@ -50,8 +53,9 @@ class ThcPsTarget:
         if source not in self._sockets:
             self._sockets[source] = _loopback_socket()
             self._workers[source] = Worker(0, packet.src, source[0], source[1], port)
-        self._sockets[source].sendto(bytes(packet[UDP])[8 : packet[UDP].len], self._address)
-        self._wait_until_handled()
+        with _on_one_cpu():
+            self._sockets[source].sendto(bytes(packet[UDP])[8 : packet[UDP].len], self._address)
+            self._wait_until_handled()
         return [
             (self._workers[endpoint].switch_port, _frame(self._workers[endpoint], datagram))
             for endpoint, worker_socket in self._sockets.items()
@@ -67,8 +71,9 @@ class ThcPsTarget:
         self._fence.close()
 
     def _wait_until_handled(self) -> None:
-        # thc-ps handles datagrams in order: when it has answered this one, it has answered those before. An answer
-        # repeats the round of its question: those to the questions of earlier exchanges may come late.
+        # thc-ps handles datagrams in order: when it has answered this one, it has answered those before. Loopback keeps
+        # the order of what one CPU sends: the busy kernel threads of two overtake each other. An answer repeats the
+        # round of its question: those to the questions of earlier exchanges may come late.
         asked = set()
         for _ in range(FENCE_ATTEMPTS):  # unknown jobs are answered at a limited rate
             asked.add(next(self._questions))
@@ -84,6 +89,17 @@ class ThcPsTarget:
         self._sockets.clear()
         if self._server is not None:
             self._server.stop()
+
+
+@contextmanager
+def _on_one_cpu() -> Iterator[None]:
+    """Keep this thread, and processes it starts, on the same CPU."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _loopback_socket() -> socket.socket:
