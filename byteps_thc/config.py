@@ -85,7 +85,7 @@ class ThcConfig(Settings):
     """
 
     bits: Bits | Literal["auto"] = "auto"
-    """b, bits of a code; auto: 4, or among ranks as total_bits says"""
+    """b, bits of a code; auto: 4, or among ranks as total_bits says; beside down_bits one fewer, and 4 at least"""
     down_bits: DownBits | Literal["auto"] | None = "auto"
     """among ranks that sum codes themselves: bits of the codes that the owner of a sum requantizes it to, without bias,
     before it sends it to all others; None: exact sums travel, as homomorphic as a switch's; auto: as total_bits says.
@@ -227,7 +227,7 @@ class ThcConfig(Settings):
         if packed_sums and self.chosen_total_bits is not None:
             return self._best_pair(self.chosen_total_bits, workers)
         if packed_sums and isinstance(self.down_bits, int):
-            return self._requantized(self.code_bits, self.down_bits, workers)
+            return self._requantized(self._bits_beside(self.down_bits), self.down_bits, workers)
         smallest = (1 << self.code_bits) - 1
         granularity = smallest if self.uniform_table else None if self.granularity == "auto" else self.granularity
         value_bits = self.value_bits
@@ -257,6 +257,11 @@ class ThcConfig(Settings):
         if not resolved:
             raise refusal
         return min(resolved, key=ResolvedConfig.expected_error)
+
+    def _bits_beside(self, down_bits: int) -> int:
+        """Return the bits of a code where sums are requantized to so many: one fewer, as total_bits takes them."""
+        is_open = self.bits == "auto" and self.granularity == "auto" and not self.uniform_table
+        return max(_EXACT_BITS, down_bits - 1) if is_open else self.code_bits
 
     def resolve_for_owners(self, workers: int) -> ResolvedConfig:
         """As resolve(), for sums that stay with the rank that makes them, whatever bits they have.

@@ -99,7 +99,7 @@ def auto(
     except ThcError as error:
         raise _usage(error) from error
     table = resolved.table
-    _print(table, json, workers, rounding)
+    _print(table, json, workers, rounding, resolved.down)
     if not json:
         if resolved.down is not None:
             _print_pairs(config, resolved)
@@ -264,7 +264,14 @@ def _cells(table: LookupTable) -> list[str]:
     ]
 
 
-def _print(table: LookupTable, as_json: bool, workers: int = 1, rounding: RoundingMode = "stratified") -> None:
+def _print(
+    table: LookupTable,
+    as_json: bool,
+    workers: int = 1,
+    rounding: RoundingMode = "stratified",
+    down: LookupTable | None = None,
+) -> None:
+    """down: what the sums are requantized with, which the average errs by, too."""
     if as_json:
         typer.echo(store.to_json(table), nl=False)
         return
@@ -274,7 +281,7 @@ def _print(table: LookupTable, as_json: bool, workers: int = 1, rounding: Roundi
         output.add_row(name, cell)
     output.add_row("NMSE, one worker", f"{table.cost + table.clamp_cost:.4e}")
     if workers > 1:
-        error = table.average_cost(workers, rounding) + table.clamp_cost
+        error = table.average_cost(workers, rounding) + table.clamp_cost + (0 if down is None else down.cost)
         output.add_row(f"NMSE, average of {workers}", f"{error:.4e} ({rounding} rounding, independent gradients)")
     output.add_row("threshold", f"{table.threshold:.4f} norms")
     output.add_row("hash", f"{table.hash:016x}")

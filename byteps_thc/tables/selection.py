@@ -211,11 +211,13 @@ def diverges_message(tables: Sequence[LookupTable]) -> str:
 def overflow_message(granularity: int, workers: int, value_bits: int) -> str:
     """Return what to do about a granularity * workers that does not fit value_bits."""
     largest = (1 << value_bits) - 1
-    remedies = [f"use at most {largest // granularity} workers"]
+    remedies = [f"use at most {largest // granularity} workers"] if granularity <= largest else []
     if largest >= workers:
         remedies.append(f"granularity at most {largest // workers}")
     if value_bits < 16 and granularity * workers < 1 << 16:
         remedies.append("value_bits=16")
+    if not remedies:
+        remedies.append("use fewer workers and a smaller granularity")
     return (
         f"granularity {granularity} * {workers} workers = {granularity * workers} does not fit {value_bits}-bit "
         f"aggregates (at most {largest}): {' or '.join(remedies)}"

@@ -247,6 +247,8 @@ def test_pairs():
     exact = resolved_for(4, down_bits=None)
     assert (exact.table.bits, exact.sum_bits) == (4, 7)
     assert pair[11].expected_error() < exact.expected_error() / 2.5
+    beside = [resolved_for(4, down_bits=down_bits) for down_bits in (4, 6, 8)]
+    assert [(resolved.table.bits, resolved.sum_bits) for resolved in beside] == [(4, 4), (5, 6), (7, 8)]
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8, 17, 32, 1024])

@@ -19,7 +19,8 @@ std::string name_of(wire::ConfigField field) {
   }
   switch (field) {
     case wire::ConfigField::kSettings:
-      return "seed, p, rotation_block, partition_bytes or rounding";
+      return "seed, p, rotation_block, partition_bytes, rounding, subtract_rounding, error_feedback or the version of "
+             "byteps_thc";
     case wire::ConfigField::kTable:
       return "the lookup table (by p, granularity or uniform_table)";
     default:
