@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.arrays import require_disjoint
+from byteps_thc.block_ends import END_MULTIPLE, OWN_BLOCKS_COORDINATES
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 
@@ -49,7 +50,7 @@ def signature_of(tensors: Mapping[str, Tensor]) -> tuple[Signature, ...]:
 
 @dataclass
 class _Bin:
-    """A buffer in the making. tensors: their numbers in the call."""
+    """A buffer in the making, with gaps so that rotation blocks end at tensors. tensors: their numbers in the call."""
 
     dtype: torch.dtype
     device: torch.device
@@ -58,9 +59,12 @@ class _Bin:
     slices: list[ParameterSlice]
 
     def add(self, number: int, name: str, size: int) -> None:
+        start = self.size
+        if self.slices and max(size, self.slices[-1].size) >= OWN_BLOCKS_COORDINATES:
+            start = -(-start // END_MULTIPLE) * END_MULTIPLE
         self.tensors.append(number)
-        self.slices.append(ParameterSlice(name, self.size, self.size + size))
-        self.size += size
+        self.slices.append(ParameterSlice(name, start, start + size))
+        self.size = start + size
 
 
 class _Slot:

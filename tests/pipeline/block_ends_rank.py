@@ -22,7 +22,10 @@ from byteps_thc.transport.servers import NetworkConfig
 CONFIG = ThcConfig(bits=4, error_feedback=False)
 REQUANTIZED = ThcConfig(bits=5, down_bits=6, error_feedback=False)
 #: Elements and scale; what is below 1024 elements travels exactly.
-TENSORS = [(5000, 1.0), (130, 1.0), (9000, 1e-3), (1, 1.0), (200, 1.0), (3000, 1.0), (140, 1.0), (70_000, 1e-2)]
+TENSORS = [
+    *[(5000, 1.0), (130, 1.0), (9000, 1e-3), (1, 1.0), (200, 1.0), (3000, 1.0), (140, 1.0), (70_000, 1e-2)],
+    (10_000, 1e-4),
+]
 
 
 class Model(nn.Module):
