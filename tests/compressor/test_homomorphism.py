@@ -179,3 +179,16 @@ def test_workers_round_differently(workers_of):
     gradient = gradients(1, 5000, 1)[0]
     first, second = workers_of(ThcConfig(), 2).encode([gradient, gradient])
     assert first.codes.tobytes() != second.codes.tobytes()
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_a_single_large_coordinate_comes_back_by_what_clamping_takes_too_large(workers_of, bits):
+    """Rotation spreads it evenly, so that nothing is clamped, and the average is divided all the same."""
+    gradient = np.zeros(1024, np.float32)
+    gradient[77] = 3
+    workers = workers_of(ThcConfig(bits=bits, error_feedback=False), 2)
+    p = workers.compressors[0].table.p
+    weights = [float(workers.average([gradient, gradient], round=r)[77]) / 3 for r in range(300)]
+    standard_error = float(np.std(weights)) / 300**0.5
+    assert standard_error < 0.05 * p
+    assert np.mean(weights) == pytest.approx(1 / (1 - p), abs=5 * standard_error)
