@@ -27,6 +27,7 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.device.stream import require_not_captured
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
@@ -150,6 +151,7 @@ class ThcReducer:
         require_memory_of_its_own(tensors)
         packing = self._packings.get(signature) or self._new_packing(signature)
         own = [tensor.detach() for tensor in tensors.values()]
+        require_not_captured(*own)
         if self._grad_scaler is not None:
             self._require_idle("all_reduce with a grad_scaler")
             self._steps.scaling.begin_backward()

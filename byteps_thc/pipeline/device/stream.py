@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,8 +10,26 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from byteps_thc.errors import ConfigurationError
+
 if TYPE_CHECKING:  # which work with a stream
     from byteps_thc.pipeline.stages import Reduction, Stages
+
+
+_POLL_S = 1e-3
+
+
+def require_not_captured(*gradients: Tensor) -> None:
+    """Raise ConfigurationError while the current stream is recorded as a CUDA graph by the caller.
+
+    Replays would have the signs and rounding of the recorded round again, and residuals of gradients that are gone.
+    """
+    if any(gradient.is_cuda for gradient in gradients) and torch.cuda.is_current_stream_capturing():
+        raise ConfigurationError(
+            "gradients are averaged while a CUDA graph is recorded (torch.cuda.graph, make_graphed_callables, "
+            'torch.compile(mode="reduce-overhead")): replayed, it would compress every step with the random bits of '
+            "the recorded one. Record the forward pass without backward, or compile with another mode"
+        )
 
 
 class SideStream:
@@ -54,6 +73,15 @@ class SideStream:
             done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             done.record(self._stream)
             done.synchronize()
+
+    def wait_at_most(self, limit_s: float) -> None:
+        """As wait(), but not longer than that: when the process is about to end, the device may never get there."""
+        if self._stream is not None:
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record(self._stream)
+            deadline_s = time.monotonic() + limit_s
+            while not done.query() and time.monotonic() < deadline_s:  # type: ignore[no-untyped-call]
+                time.sleep(_POLL_S)
 
 
 class StreamDriver:
