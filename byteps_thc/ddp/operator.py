@@ -30,7 +30,7 @@ def register_averager(averager: Averager) -> int:
 
 
 # torch.compile(mode="reduce-overhead") leaves it out of CUDA graphs then. Older versions of torch, without the tag,
-# record it, which engines refuse (pipeline/device/stream.py).
+# record it, which engines refuse (pipeline/in_flight.py).
 _TAGS = [tag] if (tag := getattr(torch.Tag, "cudagraph_unsafe", None)) is not None else None
 
 

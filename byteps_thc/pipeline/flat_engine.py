@@ -20,12 +20,12 @@ from typing_extensions import override
 from byteps_thc.errors import InputError, TransportError
 from byteps_thc.pipeline.agreement import Contents, Questions
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.device.stream import SideStream, StreamDriver, require_not_captured
+from byteps_thc.pipeline.device.stream import SideStream, StreamDriver
 from byteps_thc.pipeline.drivers import Driver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import Figures
-from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of
+from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc.pipeline.layout import Layout, check_rows
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy

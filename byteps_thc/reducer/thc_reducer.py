@@ -27,11 +27,11 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.device.stream import require_not_captured
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.in_flight import require_not_captured
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_sound, with_values

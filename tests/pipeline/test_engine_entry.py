@@ -15,10 +15,11 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline import flat_engine
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.device.stream import SideStream, require_not_captured
+from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy import engine as node_engine
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
+from byteps_thc.pipeline.in_flight import require_not_captured
 from byteps_thc.pipeline.kernels import host_kernels
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix

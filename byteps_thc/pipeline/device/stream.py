@@ -10,26 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from byteps_thc.errors import ConfigurationError
-
 if TYPE_CHECKING:  # which work with a stream
     from byteps_thc.pipeline.stages import Reduction, Stages
 
 
 _POLL_S = 1e-3
-
-
-def require_not_captured(*gradients: Tensor) -> None:
-    """Raise ConfigurationError while the current stream is recorded as a CUDA graph by the caller.
-
-    Replays would have the signs and rounding of the recorded round again, and residuals of gradients that are gone.
-    """
-    if any(gradient.is_cuda for gradient in gradients) and torch.cuda.is_current_stream_capturing():
-        raise ConfigurationError(
-            "gradients are averaged while a CUDA graph is recorded (torch.cuda.graph, make_graphed_callables, "
-            'torch.compile(mode="reduce-overhead")): replayed, it would compress every step with the random bits of '
-            "the recorded one. Record the forward pass without backward, or compile with another mode"
-        )
 
 
 class SideStream:

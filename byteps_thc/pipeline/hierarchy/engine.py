@@ -19,12 +19,12 @@ from typing_extensions import override
 
 from byteps_thc.errors import InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
-from byteps_thc.pipeline.device.stream import SideStream, require_not_captured
+from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.bystander import Bystander
-from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of
+from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of, require_not_captured
 from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
