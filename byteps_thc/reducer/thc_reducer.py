@@ -210,6 +210,7 @@ class ThcReducer:
         self._fail(TransportError("the reducer was closed"))
         self._engine.close()
         self._threads.join()
+        self._agreement.close()
         self._steps.log()
 
     def _new_packing(self, signature: tuple[Signature, ...]) -> Packing:

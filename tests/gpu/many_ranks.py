@@ -229,7 +229,9 @@ def require_same(what: str, mine: Tensor, wanted: Tensor) -> None:
 def checks(place: Place) -> dict[str, Callable[[], None]]:
     """All of them, by name."""
     all_checks: dict[str, Callable[[], None]] = {
-        f"DDP, {RANKS} ranks, {name}": partial(check_ddp, place, case) for name, case in CASES.items()
+        f"DDP, {RANKS} ranks, {name}": partial(check_ddp, place, case)
+        for name, case in CASES.items()
+        if place.device.type == "cpu" or "not_finite" not in case  # NaN has another payload there; see engine_bits.py
     }
     for name in ("exact sums", "requantized sums"):
         all_checks[f"mesh of {NODES} x {NODES}, {name}"] = partial(check_mesh, place, CASES[name])

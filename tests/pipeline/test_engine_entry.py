@@ -97,6 +97,14 @@ def test_the_communicators_end_after_what_uses_them() -> None:
     assert order == ["driver", "communicators"]
 
 
+def test_those_of_a_node_end_after_the_inner_engine() -> None:
+    mine, order = engine(), list[str]()
+    mine._leave = lambda: order.append("inner")
+    exchange = SimpleNamespace(size=1, rank=0, device=CPU)
+    NodeEngine(mine, cast(Any, exchange), leave=lambda: order.append("node")).close()
+    assert order == ["inner", "node"]
+
+
 def test_gradients_in_a_graph_that_is_recorded_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     on_gpu, on_host = cast(Any, SimpleNamespace(is_cuda=True)), torch.ones(1)
     capturing = True

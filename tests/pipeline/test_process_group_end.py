@@ -47,6 +47,8 @@ def started():  # a thread has its name a moment after it started
 torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
 theirs = started()
 atexit.register(lambda: print(theirs, ours, closed, gloo()))  # called after all that is registered later
+from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc.baselines import TopK
 from byteps_thc.ddp import compress
 ddp = DistributedDataParallel(torch.nn.Linear(100, 100))
 state = compress(ddp)
@@ -55,6 +57,10 @@ ours = started() - theirs
 if sys.argv[3] == "closes":
     state.close()
     state.close()
+    for config in (ThcConfig(), TopK()):
+        reducer = ThcReducer(None, config)
+        reducer.all_reduce({"weight": torch.ones(5000)})
+        reducer.close()
     closed = gloo()
 else:
     closed = theirs
