@@ -78,7 +78,7 @@ bench: ## benchmarks; writes docs/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python scripts/bench.py $(ARGS)
 
-bench-gpu: ## on a GPU: the kernels' bits, then their bandwidth; writes docs/benchmarks.md
+bench-gpu: ## on a GPU, ten minutes: bits, then what everything costs; writes docs/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python scripts/bench.py gpu
 

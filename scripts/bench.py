@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/benchmarks.md"
 PYTHON = ".venv/bin/python"
 OUTPUT = ROOT / "build/bench"
+GPU_OUTPUT = OUTPUT / "gpu"
 BENCHMARKS = ROOT / "tests/benchmarks"
 
 
@@ -307,22 +308,19 @@ def kernels_section() -> list[str]:
 
 
 def gpu_section() -> list[str]:
-    """The GPU kernels, after their bits: a section of its own, because most machines have no GPU."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / "tests" / name) for name in ("gpu", "lib"))}
-    bits = (
-        "kernel_bits.py --large",
-        "requantize_bits.py --large",
-        "compressor_bits.py",
-        "operator_bits.py",
-        "engine_bits.py",
-        "engine_bits.py --requantized 2",
-        "network_bits.py",
-    )
-    for program in (*bits, "on_device.py", "engines_on_device.py"):
-        name, *options = program.split()
-        run([sys.executable, "-P", str(ROOT / "tests/gpu" / name), *options], env=environment)
-    rows = rows_of("bench_gpu.py", "gpu")
-    return [f"{rows[0]['device']}.", "", *markdown("GPU kernels", f"{PYTHON} tests/benchmarks/bench_gpu.py", rows)]
+    """Ten minutes on a GPU: a section of its own, because most machines have none. Parts that fail are in it, too."""
+    command = [sys.executable, str(BENCHMARKS / "gpu/bench_run.py"), "--folder", str(GPU_OUTPUT)]
+    print(f"$ {' '.join(command)}", file=sys.stderr, flush=True)
+    (GPU_OUTPUT / "report.json").unlink(missing_ok=True)
+    subprocess.run(command, cwd=ROOT, check=False)
+    if not (GPU_OUTPUT / "report.json").exists():
+        sys.exit("make bench-gpu: nothing was run")
+    return (GPU_OUTPUT / "report.md").read_text().splitlines()
+
+
+def failed_on_gpu() -> list[str]:
+    """The parts of the last run of gpu_section() that failed."""
+    return [part["name"] for part in json.loads((GPU_OUTPUT / "report.json").read_text())["parts"] if part["failed"]]
 
 
 def p4_model_section() -> list[str]:
@@ -382,6 +380,8 @@ def main() -> None:
         parser.error(f"unknown sections: {', '.join(sorted(unknown))}")
     for name in args.sections or SECTIONS:
         write(name)
+    if "gpu" in args.sections and (failed := failed_on_gpu()):
+        sys.exit(f"failed, and in {DOCUMENT.relative_to(ROOT)} what they printed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

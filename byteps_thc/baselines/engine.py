@@ -19,7 +19,7 @@ from byteps_thc.pipeline.staging import Staging, make_staging
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable
-from byteps_thc.transport.groups import open_communicator
+from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import require_same_settings
 
 _CPU = torch.device("cpu")
@@ -46,11 +46,13 @@ def baseline_engine(
         )
     asked, sent, flags = None, None, None
     questions = Questions()
+    communicators = Communicators(process_group, policy.deadline_s)
     if workers > 1 or sharded:
-        # One per thread: the operations of a communicator start in the order of its thread, the same on all ranks.
-        asked, sent, flags = (open_communicator(process_group, policy.deadline_s) for _ in range(3))
         engine = {"engine": "reduce-scatter"} if sharded else {}
-        require_same_settings(asked, workers, engine | config.shared_settings() | policy.shared_settings())
+        settings = engine | config.shared_settings() | policy.shared_settings()
+        require_same_settings(communicators.for_questions(), workers, settings)
+        # One per thread: the operations of a communicator start in the order of its thread, the same on all ranks.
+        asked, sent, flags = (communicators.of_host() for _ in range(3))
         questions = RankAgreement(asked, workers, SAME_ROWS) if sharded else RankAgreement(asked, workers)
     recorder, clock = StatsRecorder(), WorkClock()
     figures = BaselineFigures(recorder, clock)
@@ -88,6 +90,7 @@ def baseline_engine(
         questions=questions,
         asks_first=True,
         clock=clock,
+        leave=communicators.close,
     )
 
 

@@ -29,7 +29,12 @@ def register_averager(averager: Averager) -> int:
     return number
 
 
-@torch.library.custom_op("byteps_thc::average_gradient", mutates_args=("gradient",))
+# torch.compile(mode="reduce-overhead") leaves it out of CUDA graphs then. Older versions of torch, without the tag,
+# record it, which engines refuse (pipeline/in_flight.py).
+_TAGS = [tag] if (tag := getattr(torch.Tag, "cudagraph_unsafe", None)) is not None else None
+
+
+@torch.library.custom_op("byteps_thc::average_gradient", mutates_args=("gradient",), tags=_TAGS)
 def average_gradient(gradient: Tensor, parameter: Tensor, averager: int) -> None:
     """Average `gradient` over the ranks in place. averager: from register_averager()."""
     _averagers[averager].average_parameter(gradient, parameter)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Unpack
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -64,7 +63,7 @@ def compress_replicas(
         raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     shard = groups[0].process_group
     network = network_of_shard(network, shard)
-    engine = make_engine(replicas, scheme, policy, network, _shards_on(mesh))
+    engine = make_engine(replicas, scheme, policy, network, groups[0].source.device)
     same_shards = RankReplicas(replicas, policy.deadline_s)
     lines = [f"{parameter} in module {group.name!r}" for group in groups for parameter in group.parameters]
     try:
@@ -112,12 +111,6 @@ class _ReplicaAverage:
         if shard.numel() != total_columns(trained):
             self._unused.give()
         self._engine.all_reduce(own_shard(self._group, trained, shard)).wait()
-
-
-def _shards_on(mesh: DeviceMesh) -> torch.device:
-    """Where reduced shards are, also with parameters that are offloaded."""
-    kind = mesh.device_type
-    return torch.device(kind, torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
 
 
 def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:

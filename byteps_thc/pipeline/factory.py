@@ -22,7 +22,7 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import device_engine, host_engine
 from byteps_thc.transport.among_ranks import ranks_transport, resolve_among_ranks
 from byteps_thc.transport.communicator import Communicator, Waitable
-from byteps_thc.transport.groups import open_communicator, open_device_communicator
+from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
 from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.ranks import HostSums
@@ -55,17 +55,19 @@ def collective_engine(
     workers, worker = process_group.size(), process_group.rank()
     if "partition_bytes" not in config.model_fields_set:
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
-    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
-    exact = open_communicator(process_group, policy.deadline_s)
-    device = _agreed_device(exact, "collective", process_group, config, policy, gradients_on)
+    communicators = Communicators(process_group, policy.deadline_s)
+    questions = communicators.for_questions()
+    device = _agreed_device(questions, "collective", process_group, config, policy, gradients_on)
     resolved = resolve_among_ranks(config, policy.collective, workers)  # on all ranks or none
-    require_same_table(exact, resolved)
+    require_same_table(questions, resolved)
     if device is not None:
         compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
-        on_device = open_device_communicator(process_group, policy.deadline_s)
         record = record_cuda_graph if policy.cuda_graphs else None
-        return device_engine(compressor, policy, on_device, compress_alone=compress_alone, record=record)
-    return _ranks_engine(process_group, resolved, policy, exact, sharded=False)
+        return device_engine(
+            compressor, policy, communicators.of_device(), compress_alone=compress_alone, record=record,
+            leave=communicators.close,
+        )  # fmt: skip
+    return _ranks_engine(process_group, resolved, policy, communicators, questions, sharded=False)
 
 
 def row_engine(
@@ -75,14 +77,15 @@ def row_engine(
     # Its codes travel once, in one collective, and in fewer bytes than table values would.
     policy.require_shards(_REDUCE_SCATTERS)
     warn_of_ignored_bits(config, _REDUCE_SCATTERS, process_group.rank())
-    communicator = open_communicator(process_group, policy.deadline_s)
-    device = _agreed_device(communicator, "reduce-scatter", process_group, config, policy, gradients_on)
+    communicators = Communicators(process_group, policy.deadline_s)
+    questions = communicators.for_questions()
+    device = _agreed_device(questions, "reduce-scatter", process_group, config, policy, gradients_on)
     resolved = config.resolve_for_owners(process_group.size())  # on all ranks or none
-    require_same_table(communicator, resolved)
+    require_same_table(questions, resolved)
     if device is None:
-        return _ranks_engine(process_group, resolved, policy, communicator, sharded=True)
+        return _ranks_engine(process_group, resolved, policy, communicators, questions, sharded=True)
     compressor = open_gpu_compressor(device, resolved, workers=resolved.workers, worker=process_group.rank())
-    return device_engine(compressor, policy, open_device_communicator(process_group, policy.deadline_s), sharded=True)
+    return device_engine(compressor, policy, communicators.of_device(), sharded=True, leave=communicators.close)
 
 
 def _agreed_device(
@@ -116,32 +119,32 @@ def _ranks_engine(
     process_group: dist.ProcessGroup,
     resolved: ResolvedConfig,
     policy: CompressionPolicy,
-    exact: Communicator,
+    communicators: Communicators,
+    questions: Communicator,
     *,
     sharded: bool,
 ) -> FlatEngine:
-    """Return one in host memory. exact: of the calling rank; nobody else's."""
+    """Return one in host memory, of `communicators`, which end with it."""
     workers = process_group.size()
-    threads = policy.thread_count(ranks_on_this_host(exact, workers))
+    threads = policy.thread_count(ranks_on_this_host(questions, workers))
+    exact = communicators.of_host()
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
     recorder, sums = StatsRecorder(), HostSums(resolved, compressor.pool)
     kernels = host_kernels(compressor)
 
-    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
-    def communicator() -> Communicator:
-        return open_communicator(process_group, policy.deadline_s)
-
     return host_engine(
         kernels,
         policy,
+        # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
         transport=ranks_transport(
-            policy.collective, resolved, communicator, recorder, sums, kernels.device, sharded=sharded
+            policy.collective, resolved, communicators.of_host, recorder, sums, kernels.device, sharded=sharded
         ),
         exact=exact.sum_,
         questions=RankAgreement(exact, workers, SAME_ROWS) if sharded else RankAgreement(exact, workers),
         # Gradients of ranks that use other parameters have other sizes, which no fingerprint gets to compare.
         asks_first=sharded,
         recorder=recorder,
+        leave=communicators.close,
     )
 
 
@@ -161,17 +164,26 @@ def network_engine(
     workers, worker = process_group.size(), process_group.rank()
     policy.require_shards(_SERVERS)
     require_packet_workers(workers)
-    exact = open_communicator(process_group, policy.deadline_s)
-    device = _agreed_device(exact, "network", process_group, config, policy, gradients_on, network)
+    communicators = Communicators(process_group, policy.deadline_s)
+    questions = communicators.for_questions()
+    device = _agreed_device(questions, "network", process_group, config, policy, gradients_on, network)
     if told_run(network.run) is None:  # on all ranks or none
-        network = replace(network, run=agreed_run(exact, workers))
-    threads = policy.thread_count(ranks_on_this_host(exact, workers))
+        network = replace(network, run=agreed_run(questions, workers))
+    threads = policy.thread_count(ranks_on_this_host(questions, workers))
     recorder = StatsRecorder()
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    exact = communicators.of_host()
     session = network.open_session(config, worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)
-    questions = RankAgreement(exact, workers)
-    return host_engine(kernels, policy, transport=transport, exact=exact.sum_, questions=questions, recorder=recorder)
+    return host_engine(
+        kernels,
+        policy,
+        transport=transport,
+        exact=exact.sum_,
+        questions=RankAgreement(exact, workers),
+        recorder=recorder,
+        leave=communicators.close,
+    )
 
 
 def make_server_engine(

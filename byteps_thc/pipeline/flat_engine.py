@@ -25,7 +25,7 @@ from byteps_thc.pipeline.drivers import Driver, ThreadDriver
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.engine_state import EngineState
 from byteps_thc.pipeline.figures import Figures
-from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of
+from byteps_thc.pipeline.in_flight import InFlight, Layouts, kind_of, require_not_captured
 from byteps_thc.pipeline.layout import Layout, check_rows
 from byteps_thc.pipeline.piece import Round
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -36,6 +36,8 @@ from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
+
+_UPLOADS_S = 2.0  # at the end, for copies from memory that goes with the engine
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class FlatEngine(Engine):
 
     config: settings of the scheme. exact: sums what is not compressed; of tensors in `place`. questions: about what has
     no fingerprint. asks_first: about every gradient. alone: there is nobody else to average with. clock: of the stages;
-    the time in which gradients are in flight and none of them works is reported as communicate_ms.
+    the time in which gradients are in flight and none of them works is reported as communicate_ms. leave: ends the
+    communicators; called when nothing of this engine uses them any more.
     """
 
     def __init__(
@@ -75,12 +78,13 @@ class FlatEngine(Engine):
         asks_first: bool = False,
         alone: bool = False,
         clock: WorkClock | None = None,
+        leave: Callable[[], None] | None = None,
     ) -> None:
         self.workers, self.worker = state.workers, state.worker
         self.config, self.policy = config, policy
         self._place, self._state, self._scheme = place, state, scheme
         self._figures, self._questions, self._alone = figures, questions, alone
-        self._clock = clock or WorkClock()
+        self._clock, self._leave = clock or WorkClock(), leave
         self._compressing = self._compresses()
         self._ended: InputError | None = None
         self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
@@ -128,6 +132,7 @@ class FlatEngine(Engine):
 
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
+        require_not_captured(buffer.gradient)
         self._in_flight.require_free(buffer.key)
         gradient = buffer.gradient
         future = _future(gradient)
@@ -150,6 +155,7 @@ class FlatEngine(Engine):
         return. The gradient is used as scratch. What travels together with a gradient that is not finite on any rank
         (THC: a rotation block) becomes NaN. Raises InputError for other tensors.
         """
+        require_not_captured(gradient)
         check_rows(matrix, self.workers, gradient, output)
         if self.in_stream and output.device != self.device:
             raise InputError(f"gradient is on {output.device}, not on {self.device}: build the model there")
@@ -210,6 +216,7 @@ class FlatEngine(Engine):
         with self._between_steps("load_state_dict"):
             self._state.load_state_dict(state)
         self._compressing = self._compresses()
+        self._wait_for_uploads()
         self._layouts.clear()
 
     @override
@@ -228,6 +235,9 @@ class FlatEngine(Engine):
         self._in_flight.fail(TransportError("the engine was closed"))
         self._scheme.close()
         self._driver.join()
+        self._place.stream.wait_at_most(_UPLOADS_S)
+        if self._leave is not None:
+            self._leave()
 
     def _begin(
         self,
@@ -276,10 +286,16 @@ class FlatEngine(Engine):
         return self._scheme.compresses and self.policy.compresses(self._state.step)
 
     def _moving(self, layout: Layout) -> None:
+        self._wait_for_uploads()
         if layout.extent.sharded:  # what is frozen changes between steps, and other groups are in flight by now
             self._state.rollback.forget_unsaved()
         else:  # in the middle of a step that is protected, if ever: the rest of it is protected in its new place
             self._state.rollback.release()
+
+    def _wait_for_uploads(self) -> None:
+        """Call before layouts go, and pinned memory with them, of which the stream may still be copying."""
+        if not self._place.in_stream:
+            self._place.stream.wait()
 
     @contextmanager
     def _between_steps(self, call: str) -> Iterator[None]:

@@ -6,11 +6,25 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 from torch.futures import Future
 
-from byteps_thc.errors import InputError, TransportError
+from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
+
+
+def require_not_captured(*gradients: Tensor) -> None:
+    """Raise ConfigurationError while the current stream is recorded as a CUDA graph by the caller.
+
+    Replays would have the signs and rounding of the recorded round again, and residuals of gradients that are gone.
+    """
+    if any(gradient.is_cuda for gradient in gradients) and torch.cuda.is_current_stream_capturing():
+        raise ConfigurationError(
+            "gradients are averaged while a CUDA graph is recorded (torch.cuda.graph, make_graphed_callables, "
+            'torch.compile(mode="reduce-overhead")): replayed, it would compress every step with the random bits of '
+            "the recorded one. Record the forward pass without backward, or compile with another mode"
+        )
 
 
 class Awaited(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,13 +48,14 @@ def host_engine(
     recorder: StatsRecorder,
     clock: WorkClock | None = None,
     rollback: Rollback[Any] | None = None,
+    leave: Callable[[], None] | None = None,
 ) -> FlatEngine:
     """Return an engine with a thread for each stage.
 
     kernels: with the transport's table. transport: moves norms, codes and sums, in host memory. exact: sums small
     parameters and uncompressed steps, host tensors. questions, asks_first: see FlatEngine; asked by the same
     communicator. recorder: the transport's too. clock: for several engines that share the CPU. rollback: for several
-    engines whose steps are one, which then have the same kernels.
+    engines whose steps are one, which then have the same kernels. leave: see FlatEngine.
     """
     compressor, clock = kernels.compressor, clock or WorkClock()
     rollback = rollback or Rollback(kernels.memory)
@@ -79,6 +81,7 @@ def host_engine(
         asks_first=asks_first,
         alone=compressor.workers == 1,
         clock=clock,
+        leave=leave,
     )
 
 
@@ -90,6 +93,7 @@ def device_engine(
     sharded: bool = False,
     compress_alone: bool = False,
     record: Record | None = None,
+    leave: Callable[[], None] | None = None,
 ) -> FlatEngine:
     """Return an engine among ranks that puts everything on a stream of its own: no call waits for the device.
 
@@ -97,6 +101,7 @@ def device_engine(
     the communicator's own: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a
     reduce-scatter. compress_alone: compress also with one worker, which has nothing to average: for tests and
     measurements. record: see device/recording.py; None: all is put on the stream anew in each round.
+    leave: see FlatEngine.
     """
     device, resolved, recorder = compressor.device, compressor.resolved, StatsRecorder()
     stream, rollback, clock = SideStream(device), DeviceRollback(device), WorkClock()
@@ -128,6 +133,7 @@ def device_engine(
         questions=agreement,
         alone=compressor.workers == 1 and not compress_alone and not sharded,
         clock=clock,
+        leave=leave,
     )
 
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD
 from byteps_thc.reducer.tensor_packing import Packing
-from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.gloo import GlooCommunicator
 from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank
 from byteps_thc.transport.transport import Transfer, Transport
 
@@ -29,6 +29,10 @@ class Agreement(Protocol):
         in_flight: of the engine, everything that has been asked for before and may not have arrived.
         """
 
+    def close(self) -> None:
+        """Let go of what it asks with, when nobody asks any more."""
+        return
+
 
 class NoAgreement(Agreement):
     """Of one rank with itself."""
@@ -39,10 +43,14 @@ class NoAgreement(Agreement):
 
 
 class RanksAgreement(Agreement):
-    """Asks before every call, with 16 bytes to each rank. communicator: nobody else uses it."""
+    """Asks before every call, with 16 bytes to each rank. communicator: nobody else uses it; ends with this."""
 
-    def __init__(self, communicator: Communicator, ranks: int) -> None:
+    def __init__(self, communicator: GlooCommunicator, ranks: int) -> None:
         self._communicator, self._ranks = communicator, ranks
+
+    @override
+    def close(self) -> None:
+        self._communicator.close()
 
     @override
     def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:

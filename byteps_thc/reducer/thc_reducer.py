@@ -31,6 +31,7 @@ from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.in_flight import require_not_captured
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_sound, with_values
@@ -150,6 +151,7 @@ class ThcReducer:
         require_memory_of_its_own(tensors)
         packing = self._packings.get(signature) or self._new_packing(signature)
         own = [tensor.detach() for tensor in tensors.values()]
+        require_not_captured(*own)
         if self._grad_scaler is not None:
             self._require_idle("all_reduce with a grad_scaler")
             self._steps.scaling.begin_backward()
@@ -208,6 +210,7 @@ class ThcReducer:
         self._fail(TransportError("the reducer was closed"))
         self._engine.close()
         self._threads.join()
+        self._agreement.close()
         self._steps.log()
 
     def _new_packing(self, signature: tuple[Signature, ...]) -> Packing:

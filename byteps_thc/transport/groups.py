@@ -1,8 +1,9 @@
-"""Which communicator a process group's back end means."""
+"""The communicators of an engine over a process group, and which ones its back end allows."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -10,11 +11,14 @@ from torch import nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.device_mesh import DeviceMesh
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.settings import Settings, describe
 from byteps_thc.transport.communicator import Communicator, translate
 from byteps_thc.transport.gloo import GlooCommunicator
-from byteps_thc.transport.nccl import DeviceCommunicator, NcclCommunicator
+from byteps_thc.transport.nccl import DeviceCommunicator
+from byteps_thc.transport.store import StoreCommunicator
+
+_OpenedT = TypeVar("_OpenedT", GlooCommunicator, DeviceCommunicator)
 
 
 def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
@@ -41,32 +45,74 @@ def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
     raise ConfigurationError(f"the first argument of {caller} is a process group, not {describe(group)}: {right}")
 
 
-def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Communicator:
-    """Return a new communicator over the ranks of `process_group`; all of them must call this, in the same order.
+class Communicators:
+    """Those of one engine over the ranks of a process group (gloo or NCCL), which end with it.
 
-    timeout_s: a collective that takes longer fails. Raises ConfigurationError for back ends other than gloo and NCCL,
-    TransportError or DeadlineError when the ranks cannot connect.
+    Host tensors travel over gloo in any case, device tensors over NCCL: no thread of an engine starts a collective of
+    NCCL's beside those of the training, whose order among ranks would be left to chance. All ranks must open the same
+    ones in the same order. timeout_s: of every collective. The constructor raises ConfigurationError for other back
+    ends.
     """
+
+    def __init__(self, process_group: dist.ProcessGroup, timeout_s: float) -> None:
+        _require_known(process_group)
+        self._process_group, self._timeout_s = process_group, timeout_s
+        self._opened: list[GlooCommunicator | DeviceCommunicator] = []
+
+    def for_questions(self) -> Communicator:
+        """Return one of few, small host tensors, which needs no connections: for what is asked once."""
+        store, group = _new_store(self._process_group), self._process_group
+        return StoreCommunicator(store, group.rank(), group.size(), self._timeout_s)
+
+    def of_host(self) -> Communicator:
+        """Return one of host tensors. TransportError or DeadlineError when the ranks cannot connect."""
+        return self._keep(open_communicator(self._process_group, self._timeout_s))
+
+    def of_device(self) -> Communicator:
+        """Return one of tensors on a GPU; the process group has NCCL. Raises what of_host() raises."""
+        group, timeout = self._process_group, timedelta(seconds=self._timeout_s)
+        try:
+            return self._keep(DeviceCommunicator(_new_store(group), group.rank(), group.size(), timeout))
+        except RuntimeError as error:
+            raise translate(error) from error
+
+    def close(self) -> None:
+        """End all of them, in the order in which they were opened: the same on all ranks. May be called again."""
+        while self._opened:
+            self._opened.pop(0).close()
+
+    def _keep(self, opened: _OpenedT) -> _OpenedT:
+        self._opened.append(opened)
+        return opened
+
+
+def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> GlooCommunicator:
+    """Return a new communicator of host tensors over the ranks of `process_group`, of whatever back end.
+
+    All of them must call this, in the same order. timeout_s: a collective that takes longer fails. ConfigurationError
+    for back ends other than gloo and NCCL, TransportError or DeadlineError when the ranks cannot connect.
+    """
+    _require_known(process_group)
+    rank, size, timeout = process_group.rank(), process_group.size(), timedelta(seconds=timeout_s)
+    try:
+        group = dist.ProcessGroupGloo(_new_store(process_group), rank, size, timeout)
+    except RuntimeError as error:
+        raise _how_to_connect(translate(error)) from error
+    return GlooCommunicator(group, timeout_s)
+
+
+def _require_known(process_group: dist.ProcessGroup) -> None:
     names = backends(process_group)
-    rank, size, timeout = process_group.rank(), process_group.size(), timedelta(seconds=timeout_s)
-    try:
-        if "gloo" in names:
-            group = dist.ProcessGroupGloo(_new_store(process_group), rank, size, timeout)
-            return GlooCommunicator(group, timeout_s)
-        if "nccl" in names:
-            return NcclCommunicator(_new_store(process_group), rank, size, timeout)
-    except RuntimeError as error:
-        raise translate(error) from error
-    raise ConfigurationError(f"process groups of back ends {names} are not supported: use gloo or nccl")
+    if not {"gloo", "nccl"} & set(names):
+        raise ConfigurationError(f"process groups of back ends {names} are not supported: use gloo or nccl")
 
 
-def open_device_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Communicator:
-    """As open_communicator, for tensors on a GPU; the process group has NCCL."""
-    rank, size, timeout = process_group.rank(), process_group.size(), timedelta(seconds=timeout_s)
-    try:
-        return DeviceCommunicator(_new_store(process_group), rank, size, timeout)
-    except RuntimeError as error:
-        raise translate(error) from error
+def _how_to_connect(error: ThcError) -> ThcError:
+    hint = (
+        "Ranks exchange host tensors over gloo, with NCCL, too: where host names do not lead to the network, name its "
+        "interface in GLOO_SOCKET_IFNAME, as in NCCL_SOCKET_IFNAME"
+    )
+    return type(error)(f"{error}. {hint}")
 
 
 def _new_store(process_group: dist.ProcessGroup) -> PrefixStore:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import time
+import logging
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 from typing_extensions import override
 
-from byteps_thc.errors import DeadlineError
+from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
 
-_POLL_S = 50e-6
+_END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over
+
+_logger = logging.getLogger("byteps_thc")
 
 
 class DeviceCommunicator(Communicator):
@@ -27,8 +29,19 @@ class DeviceCommunicator(Communicator):
     """
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
-        self._group = _open(store, rank, size, timeout)
+        self._group: Any = _open(store, rank, size, timeout)
         self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
+        close_at_exit(self)
+
+    def close(self) -> None:
+        """End the communicator once its collectives are over, ten seconds at most; may be called again.
+
+        Nobody else does it in order: when torch destroys the group it is aborted, which takes kernels away that a
+        slower rank may still need.
+        """
+        group, self._group = self._group, None
+        if group is not None:
+            end_group(group, _END_S)
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
@@ -57,79 +70,29 @@ def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
     return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
+def end_group(group: Any, wait_s: float) -> None:
+    """Shut a process group's back end down; abort it when that takes longer than wait_s, or fails."""
+    errors: list[RuntimeError] = []
+    end = group.shutdown if hasattr(group, "shutdown") else group._shutdown  # torch 2.6 has NCCL's as the second
+
+    def shut_down() -> None:
+        try:
+            end()
+        except RuntimeError as error:
+            errors.append(error)
+
+    # A thread, because nothing of torch's or NCCL's ends the wait for a rank that is dead.
+    ending = threading.Thread(target=shut_down, name="thc-end-nccl", daemon=True)
+    ending.start()
+    ending.join(wait_s)
+    if errors or ending.is_alive():
+        reason = errors[0] if errors else f"its collectives were not over within {wait_s:g} s"
+        _logger.warning("NCCL's communicator is aborted: %s", reason)
+        group.abort()
+
+
 def _start(collective: Callable[[], Waitable]) -> Waitable:
     try:
         return collective()
     except RuntimeError as error:
         raise translate(error) from error
-
-
-class NcclCommunicator(Communicator):
-    """A communicator of host tensors, which are copied to the current GPU and back on a stream of its own.
-
-    Written to NCCL's interface and run with one rank only (an H100). With a dead rank, NCCL's own watchdog may end
-    the process before the deadline's error is raised (TORCH_NCCL_ASYNC_ERROR_HANDLING).
-    """
-
-    def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
-        self._group = _open(store, rank, size, timeout)
-        self._device = torch.device("cuda", torch.cuda.current_device())
-        self._stream = torch.Stream(self._device)
-        self._timeout_s = timeout.total_seconds()
-
-    @override
-    def max_(self, tensor: Tensor) -> Waitable:
-        return self._reduce(tensor, dist.ReduceOp.MAX)
-
-    @override
-    def sum_(self, tensor: Tensor) -> Waitable:
-        return self._reduce(tensor, dist.ReduceOp.SUM)
-
-    @override
-    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._run(output, source, lambda out, mine: self._group.alltoall_base(out, mine, [], []))
-
-    @override
-    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._run(output, source, lambda out, mine: self._group._allgather_base(out, mine))
-
-    @override
-    def broadcast(self, tensor: Tensor) -> Waitable:
-        def collective(out: Tensor, mine: Tensor) -> Any:
-            out.copy_(mine)
-            return self._group.broadcast([out], from_rank_zero())
-
-        return self._run(tensor, tensor, collective)
-
-    def _reduce(self, tensor: Tensor, operation: Any) -> Waitable:
-        def collective(out: Tensor, mine: Tensor) -> Any:
-            out.copy_(mine)
-            return self._group.allreduce([out], reduction(operation))
-
-        return self._run(tensor, tensor, collective)
-
-    def _run(self, output: Tensor, source: Tensor, collective: Callable[[Tensor, Tensor], Any]) -> Waitable:
-        try:
-            with self._stream:
-                mine = source.to(self._device)
-                out = torch.empty_like(output, device=self._device)
-                collective(out, mine).wait()  # the stream waits, this thread does not
-                # Pinned: a copy to other memory would wait here for the peers.
-                pinned = torch.empty_like(output, pin_memory=True).copy_(out, non_blocking=True)
-                return _NcclWork(self._stream.record_event(), pinned, output, self._timeout_s)
-        except RuntimeError as error:
-            raise translate(error) from error
-
-
-class _NcclWork(Waitable):
-    def __init__(self, done: Any, pinned: Tensor, output: Tensor, timeout_s: float) -> None:
-        self._done, self._pinned, self._output = done, pinned, output
-        self._deadline = time.monotonic() + timeout_s
-
-    @override
-    def wait(self) -> None:
-        while not self._done.query():
-            if time.monotonic() > self._deadline:
-                raise DeadlineError("other ranks did not answer within CompressionPolicy.deadline_s")
-            time.sleep(_POLL_S)
-        self._output.copy_(self._pinned)

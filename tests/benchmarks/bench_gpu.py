@@ -1,9 +1,11 @@
 """GPU kernels against a device memcpy of as many bytes, and encode + decode against plain torch operations.
 
-    python tests/benchmarks/bench_gpu.py [--json build/bench/gpu.json]
+    python tests/benchmarks/bench_gpu.py [--json FILE] [--registers 96]
 
 make bench-gpu checks the kernels' bits on the GPU first (tests/gpu/kernel_bits.py). Times are medians of
-triton.testing.do_bench, which clears the cache between runs.
+triton.testing.do_bench, which clears the cache between runs. --registers: of a thread at most, of the kernels that have
+a limit: with fewer of them more tiles share a multiprocessor. With TRITON_INTERPRET=1 it is seen that it runs, on
+CPU tensors.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,19 +24,25 @@ import triton
 from torch import Tensor
 
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.frontend import INTERPRETED
+from byteps_thc.gpu.launch import Launcher
 from byteps_thc.keys import device_key
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
 
 BLOCK = 8192
-COORDINATES = 1 << 27
+LOG_COORDINATES = 13 if INTERPRETED else 27
 TARGET_BANDWIDTH = 0.8
 TARGET_SPEEDUP = 8.0
-GPU = torch.device("cuda")
+GPU = torch.device("cpu" if INTERPRETED else "cuda")
 
 
 def time_us(run: Callable[[], object]) -> float:
-    """Median."""
+    """Median; on the CPU of one."""
+    if INTERPRETED:
+        start = time.perf_counter()
+        run()
+        return (time.perf_counter() - start) * 1e6
     return float(triton.testing.do_bench(run, warmup=50, rep=200, return_mode="median")) * 1e3
 
 
@@ -154,17 +163,33 @@ def speedup_row(n: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def limit_registers(registers: int) -> int:
+    """Compile the kernels that have a limit of registers with another one; return how many there are."""
+    limited = [each for each in vars(kernels).values() if isinstance(each, Launcher) and "maxnreg" in each._options]
+    for launcher in limited:
+        launcher._options["maxnreg"] = registers
+    return len(limited)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--log-coordinates", type=int, default=27)
+    parser.add_argument("--log-coordinates", type=int, default=LOG_COORDINATES)
+    parser.add_argument("--registers", type=int, help="of a thread, of the kernels that have a limit")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_available() and not INTERPRETED:
         sys.exit("bench_gpu: torch sees no GPU here")
+    if arguments.registers and not (limit_registers(arguments.registers) or INTERPRETED):
+        sys.exit("bench_gpu: no kernel has a limit of registers")
     n = 1 << arguments.log_coordinates
-    device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}"
+    name = "Triton's interpreter" if INTERPRETED else torch.cuda.get_device_name()
+    device = f"{name}, torch {torch.__version__}, Triton {triton.__version__}"
+    if arguments.registers:
+        device += f", {arguments.registers} registers a thread"
     print(device, flush=True)
-    rows = [row | {"device": device} for row in (*bandwidth_rows(n), speedup_row(n // 8), speedup_row(1 << 20))]
+    rows = [*bandwidth_rows(n), speedup_row(n if INTERPRETED else n // 8)]
+    rows += [] if INTERPRETED or arguments.registers else [speedup_row(1 << 20)]
+    rows = [row | {"device": device} for row in rows]
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(rows, indent=1))

@@ -1,4 +1,4 @@
-"""Front ends with gradients on one GPU: bits, host synchronisation, and the time of a DDP step. Part of make bench-gpu.
+"""Front ends with gradients on one GPU: bits, and that the host waits for nothing. Part of make bench-gpu.
 
     PYTHONPATH=tests/gpu:tests/lib python -P tests/gpu/engines_on_device.py [--only staged|nccl]
 
@@ -10,11 +10,7 @@ print a line each; fails with those that failed.
 from __future__ import annotations
 
 import argparse
-import cProfile
-import gc
 import os
-import pstats
-import statistics
 import sys
 import tempfile
 import time
@@ -30,11 +26,10 @@ from gradients import buffers_of, gradient_of
 from host_device_compressor import make_host_device_engine, make_host_device_rows
 from ranks import Rank, joined_rank, run_ranks
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig, ThcReducer
-from byteps_thc.ddp import ThcState, compress, thc_hook
+from byteps_thc.ddp import compress
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.factory import collective_engine, row_engine
@@ -54,9 +49,7 @@ CASE: dict[str, Any] = {
     "policy": {},
     "sizes": [[6_500_000, 1000, 70_000], [9], [3000]],
 }
-KERNELS = ("norms_kernel", "ranges_kernel", "encode_kernel", "lookup", "pack", "decode_kernel")
 DEADLINE_S = 300
-PROFILED_STEPS = 4
 
 
 def gradients(rank: int, number: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -283,102 +276,6 @@ def check_nccl_reducer(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
         same(f"tensor {number}", *pair)
 
 
-def time_ddp(group: dist.ProcessGroup) -> None:
-    """A step of a transformer of 110 million parameters, bf16 autocast, 8192 tokens: fp32, bf16 hook, THC."""
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True, norm_first=True)
-    model = nn.Sequential(nn.TransformerEncoder(layer, 12, enable_nested_tensor=False), nn.Linear(768, 32768))
-    model.to(GPU)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    print(f"   {count} parameters", flush=True)
-    inputs = torch.randn(16, 512, 768, device=GPU)
-    hook_ms: list[float] = []
-    profile: cProfile.Profile | None = None
-
-    def timed_hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP compares annotations with types
-        start = time.perf_counter()
-        if profile is not None:
-            profile.enable()
-        future = thc_hook(state, bucket)
-        if profile is not None:
-            profile.disable()
-        hook_ms.append((time.perf_counter() - start) * 1e3)
-        return future
-
-    def idle_hook(state, bucket):  # type: ignore[no-untyped-def]  # noqa: ARG001
-        future: torch.futures.Future[Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    # A bucket is three pieces by default: two kernels more for each.
-    whole = ThcConfig(partition_bytes=64 << 20)
-    configs = {
-        "THC": (ThcConfig(), False),
-        "THC, a piece a bucket": (whole, False),
-        "THC, CUDA graphs": (ThcConfig(), True),
-        "THC, a piece a bucket, CUDA graphs": (whole, True),
-    }
-    for name in ("fp32", "hook that does nothing", "bf16 hook", *configs):
-        gc.collect()  # the DDP before listens to the same parameters
-        ddp = DistributedDataParallel(model, device_ids=[0], process_group=group, gradient_as_bucket_view=True)
-        if name == "bf16 hook":
-            ddp.register_comm_hook(group, default_hooks.bf16_compress_hook)
-        if name == "hook that does nothing":
-            ddp.register_comm_hook(None, idle_hook)
-        if name in configs:
-            state = ThcState(group, model=ddp)
-            config, graphs = configs[name]
-            state.engine = nccl_engine(group, config, graphs=graphs)
-            ddp.register_comm_hook(state, timed_hook)
-
-        def once(ddp: DistributedDataParallel = ddp) -> None:
-            ddp.zero_grad()
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = ddp(inputs).float().square().mean()
-            loss.backward()
-
-        for _ in range(6):  # graphs are recorded in the fourth or fifth
-            once()
-        hook_ms.clear()
-        times = []
-        for _ in range(15):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            once()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(end))
-        print(f"   {name}: {statistics.median(times):.2f} ms a step ({min(times):.2f} .. {max(times):.2f})", flush=True)
-        if name in configs:
-            print(f"   hook: {sum(hook_ms) / 15:.2f} ms of host time a step, {len(hook_ms) // 15} buckets", flush=True)
-            profile_kernels(once)
-            profile = cProfile.Profile()
-            for _ in range(PROFILED_STEPS):
-                once()
-            torch.cuda.synchronize()
-            print(f"   Python's time in the hook, {PROFILED_STEPS} steps:", flush=True)
-            pstats.Stats(profile).strip_dirs().sort_stats("tottime").print_stats(25)
-            profile = None
-            state.close()
-        del ddp, once
-
-
-def profile_kernels(once: Callable[[], None]) -> None:
-    """Print what time of the GPU the kernels and NCCL take in a step."""
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        once()
-        torch.cuda.synchronize()
-    rows = [(event.key, event.self_device_time_total / 1e3, event.count) for event in profiler.key_averages()]
-    rows = [row for row in rows if row[1]]
-    own = [row for row in rows if any(name in row[0] for name in KERNELS)]
-    total, mine = sum(row[1] for row in rows), sum(row[1] for row in own)
-    print(f"   kernels of a step: {total:.2f} ms, THC's {mine:.2f} ms ({mine / total:.1%})", flush=True)
-    for key, device_ms, count in sorted(own, key=lambda row: -row[1]):
-        print(f"      {key[:60]}: {device_ms:.3f} ms, {count} launches", flush=True)
-
-
 def run(rank: Rank) -> dict[str, str]:
     torch.cuda.set_device(0)
     checks: dict[str, Callable[[], None]]
@@ -406,7 +303,6 @@ def run(rank: Rank) -> dict[str, str]:
             "NCCL: reduce-scatter, float32": partial(check_nccl_rows, group, torch.float32),
             "NCCL: reduce-scatter, bfloat16": partial(check_nccl_rows, group, torch.bfloat16),
             "NCCL: ThcReducer": partial(check_nccl_reducer, group, torch.float32),
-            "NCCL: time of a DDP step": partial(time_ddp, group),
         }
     )
 

@@ -17,6 +17,7 @@ from byteps_thc.pipeline.factory import collective_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.thc_engines import device_engine
+from byteps_thc.transport import groups
 from byteps_thc.transport.groups import open_communicator
 
 CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None)
@@ -116,11 +117,29 @@ def refused(rank: Rank) -> str:
     return ""
 
 
+def nccl_alone(rank: Rank) -> bool:
+    """Whether a group that has NCCL alone averages in host memory as one that has gloo; this torch has no NCCL."""
+    averages = []
+    for names in (None, ["nccl"]):
+        known = groups.backends
+        if names is not None:
+            groups.backends = lambda _, names=names: names  # type: ignore[misc]
+        try:
+            engine = collective_engine(group(), CONFIG, POLICY.model_copy(update={"kernels": "host"}))
+            engine.start_step()
+            averages.append(reduce(engine, "1", "ab", value=1.0 + rank.rank))
+            engine.close()
+        finally:
+            groups.backends = known
+    return torch.equal(*averages) and not torch.equal(averages[0], torch.linspace(-1.0 - rank.rank, 0.5, 4000))
+
+
 def main() -> None:
     with joined_rank() as rank:
         reports = {}
         for check in (
             skipped_step, skipped_step_of_bfloat16, skipped_step_of_requantized_sums, elsewhere, kernel_fails, refused,
+            nccl_alone,
         ):  # fmt: skip
             reports[check.__name__] = check(rank)
         rank.report(reports)

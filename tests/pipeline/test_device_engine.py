@@ -45,6 +45,10 @@ def test_a_gradient_on_another_device_is_averaged_through_a_copy(reports: list[d
     assert [report["elsewhere"] for report in reports] == [True, True]
 
 
+def test_host_tensors_travel_over_gloo_where_the_group_has_nccl_alone(reports: list[dict[str, Any]]) -> None:
+    assert [report["nccl_alone"] for report in reports] == [True, True]
+
+
 def test_any_error_of_a_kernel_ends_the_engine(reports: list[dict[str, Any]]) -> None:
     for report in reports:
         first, later = report["kernel_fails"]

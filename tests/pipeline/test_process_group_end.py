@@ -46,25 +46,39 @@ def started():  # a thread has its name a moment after it started
 
 torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
 theirs = started()
-atexit.register(lambda: print(theirs, ours, gloo()))  # called after all that is registered later
+atexit.register(lambda: print(theirs, ours, closed, gloo()))  # called after all that is registered later
+from byteps_thc import ThcConfig, ThcReducer
+from byteps_thc.baselines import TopK
 from byteps_thc.ddp import compress
 ddp = DistributedDataParallel(torch.nn.Linear(100, 100))
 state = compress(ddp)
 ddp(torch.ones(1, 100)).sum().backward()
 ours = started() - theirs
+if sys.argv[3] == "closes":
+    state.close()
+    state.close()
+    for config in (ThcConfig(), TopK()):
+        reducer = ThcReducer(None, config)
+        reducer.all_reduce({"weight": torch.ones(5000)})
+        reducer.close()
+    closed = gloo()
+else:
+    closed = theirs
 """
 
 
-def test_groups_of_ours_end_before_python_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["closes", "leaves"])
+def test_groups_of_ours_end_with_their_engine_or_before_python_does(tmp_path: Path, ending: str) -> None:
     command = [sys.executable, "-P", "-c", OWN_GROUPS]
     ranks = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "rendezvous")], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, str(rank), str(tmp_path / "rendezvous"), ending], stdout=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
     for rank in ranks:
         output, _ = rank.communicate(timeout=100)
-        theirs, ours, left = map(int, output.split())
+        theirs, ours, closed, left = map(int, output.split())
         assert rank.returncode == 0
         assert theirs > 0
         assert ours > 0
+        assert closed == theirs
         assert left == theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ from torch import Tensor
 
 if TYPE_CHECKING:  # which work with a stream
     from byteps_thc.pipeline.stages import Reduction, Stages
+
+
+_POLL_S = 1e-3
 
 
 class SideStream:
@@ -54,6 +58,15 @@ class SideStream:
             done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             done.record(self._stream)
             done.synchronize()
+
+    def wait_at_most(self, limit_s: float) -> None:
+        """As wait(), but not longer than that: when the process is about to end, the device may never get there."""
+        if self._stream is not None:
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record(self._stream)
+            deadline_s = time.monotonic() + limit_s
+            while not done.query() and time.monotonic() < deadline_s:  # type: ignore[no-untyped-call]
+                time.sleep(_POLL_S)
 
 
 class StreamDriver:

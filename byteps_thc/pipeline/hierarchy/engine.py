@@ -8,7 +8,7 @@ What compression keeps and counts is the inner engine's.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.bystander import Bystander
-from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of
+from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of, require_not_captured
 from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
@@ -88,7 +88,8 @@ class _Job(Generic[LayoutT]):
 
 class NodeEngine(Engine, Generic[LayoutT]):
     """inner: averages between the nodes; Bystander in a process that leaves that to another one. recorder: the
-    inner engine's, which counts copies of gradients, too; None: they are counted here, and added to its figures.
+    inner engine's, which counts copies of gradients, too; None: they are counted here, and added to its figures. leave:
+    ends what the exchange works with, after the inner engine.
 
     On an inner engine's stream it has two more streams beside that engine's, and waits for nothing on the host but for
     the first buffer of a layout. Otherwise one thread brings buffers to the inner engine and another one back, so that
@@ -96,10 +97,14 @@ class NodeEngine(Engine, Generic[LayoutT]):
     """
 
     def __init__(
-        self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], recorder: StatsRecorder | None = None
+        self,
+        inner: Engine | Bystander,
+        exchange: NodeExchange[LayoutT],
+        recorder: StatsRecorder | None = None,
+        leave: Callable[[], None] | None = None,
     ) -> None:
         self.workers, self.worker = exchange.size, exchange.rank
-        self._inner, self._exchange = inner, exchange
+        self._inner, self._exchange, self._leave = inner, exchange, leave
         self._own_recorder = StatsRecorder() if recorder is None else None
         self._recorder = recorder or self._own_recorder or StatsRecorder()
         self._in_flight: InFlight[_Job[LayoutT]] = InFlight()
@@ -121,8 +126,9 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
-        self._in_flight.require_free(buffer.key)
         gradient = buffer.gradient
+        require_not_captured(gradient)
+        self._in_flight.require_free(buffer.key)
         if self._streams is not None and gradient.device != self._exchange.device:
             raise InputError(f"the gradient is on {gradient.device}, and compressed on {self._exchange.device}")
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
@@ -198,6 +204,8 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self._inner.close()  # which ends the wait for it
         if self._threads is not None:
             self._threads.join()
+        if self._leave is not None:
+            self._leave()
 
     def _new_layout(self, buffer: GradientBuffer, kind: object) -> LayoutT:
         layout = self._exchange.layout(buffer, self._recorder)

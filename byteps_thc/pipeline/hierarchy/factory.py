@@ -17,7 +17,7 @@ from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator
-from byteps_thc.transport.groups import open_communicator, open_device_communicator
+from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import by_rank, gather_texts, host_identity, require_equal, with_rank
 from byteps_thc.transport.mesh import MeshGroups, gather_over_mesh
 
@@ -39,18 +39,25 @@ def hierarchical_engine(
     may be complete without some nodes, which are not asked then what they average. ConfigurationError that names what
     differs, or what make_inner raises.
     """
-    fast = open_communicator(groups.fast, policy.deadline_s)
-    slow = open_communicator(groups.slow, policy.deadline_s)
-    hosts = _compare(fast, slow, groups, dict(settings) | policy.shared_settings())
+    fast, slow = (Communicators(group, policy.deadline_s) for group in (groups.fast, groups.slow))
+    shared = dict(settings) | policy.shared_settings()
+    hosts = _compare(fast.for_questions(), slow.for_questions(), groups, shared)
     # The inner engine knows the ranks of its shard only, and would take the whole host for them.
     threads = policy.thread_count(hosts.count(host_identity().decode()))
     inner = make_inner(groups.slow, policy.model_copy(update={"threads": threads}))
-    agreement = MeshAgreement(fast, slow if waits_for_all else None)
+    asked = fast.of_host()
+    agreement = MeshAgreement(asked, slow.of_host() if waits_for_all else None)
+
+    def leave() -> None:
+        fast.close()
+        slow.close()
+
     if isinstance(inner, FlatEngine) and inner.in_stream:
-        scatter, gather = (open_device_communicator(groups.fast, policy.deadline_s) for _ in range(2))
-        return NodeEngine(inner, ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True))
-    gather = open_communicator(groups.fast, policy.deadline_s)
-    return NodeEngine(inner, ShardExchange(groups, fast, gather, agreement, torch.device("cpu")))
+        scatter, gather = fast.of_device(), fast.of_device()
+        exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
+    else:
+        exchange = ShardExchange(groups, asked, fast.of_host(), agreement, torch.device("cpu"))
+    return NodeEngine(inner, exchange, leave=leave)
 
 
 def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:

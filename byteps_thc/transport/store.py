@@ -1,0 +1,109 @@
+"""A process group's store as a communicator: for the few words that ranks compare before they have another one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import Store
+from typing_extensions import override
+
+from byteps_thc.errors import DeadlineError
+from byteps_thc.transport.communicator import Communicator, Waitable, translate
+
+
+class _Done(Waitable):
+    @override
+    def wait(self) -> None:
+        pass
+
+
+class StoreCommunicator(Communicator):
+    """Host tensors by way of the store of a process group, without a connection or a GPU of its own.
+
+    Every rank puts its tensor into the store; rank 0 takes them out, and puts all of them back as one value. So a
+    collective is n reads of one rank and one of each other: for settings, not for gradients. Calls return when it
+    is done. timeout_s: of each wait. DeadlineError that names a rank when it does not answer, TransportError when the
+    store is gone.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, timeout_s: float) -> None:
+        self._store: Any = store  # whose stubs know no bytes
+        self._rank, self._size = rank, size
+        self._timeout, self._timeout_s = timedelta(seconds=timeout_s), timeout_s
+        self._number = 0
+
+    @override
+    def max_(self, tensor: Tensor) -> Waitable:
+        tensor.copy_(torch.stack(self._everyone(tensor)).amax(0))
+        return _Done()
+
+    @override
+    def sum_(self, tensor: Tensor) -> Waitable:
+        tensor.copy_(torch.stack(self._everyone(tensor)).sum(0, dtype=tensor.dtype))
+        return _Done()
+
+    @override
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        parts = [theirs.view(self._size, -1)[self._rank] for theirs in self._everyone(source)]
+        output.view(self._size, -1).copy_(torch.stack(parts))
+        return _Done()
+
+    @override
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        output.view(-1).copy_(torch.cat([theirs.view(-1) for theirs in self._everyone(source)]))
+        return _Done()
+
+    @override
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        tensor.copy_(self._everyone(tensor)[0])
+        return _Done()
+
+    def _everyone(self, mine: Tensor) -> list[Tensor]:
+        """Return the tensors of all ranks, which have the same shape and type."""
+        number, self._number = self._number, self._number + 1
+        data = mine.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        try:
+            joined = self._join(number, data) if self._rank == 0 else self._take(number, data)
+        except RuntimeError as error:
+            raise translate(error) from error
+        size = len(data)
+        return [
+            torch.frombuffer(bytearray(joined[rank * size : (rank + 1) * size]), dtype=mine.dtype).view(mine.shape)
+            if size
+            else mine
+            for rank in range(self._size)
+        ]
+
+    def _take(self, number: int, data: bytes) -> bytes:
+        self._store.set(f"{number}/{self._rank}", data)
+        joined = self._wait(f"{number}/all", 0)
+        if self._store.add(f"{number}/taken", 1) == self._size - 1:
+            self._store.set(f"{number}/done", b"")
+        return joined
+
+    def _join(self, number: int, data: bytes) -> bytes:
+        joined = b"".join([data, *(self._wait(f"{number}/{rank}", rank) for rank in range(1, self._size))])
+        if self._size > 1:
+            self._store.set(f"{number}/all", joined)
+            # Rank 0's process often has the store: it must not end, as with an error, before the others have read it.
+            self._wait(f"{number}/done", self._size - 1)
+        for name in (*range(1, self._size), "all", "taken", "done"):
+            self._store.delete_key(f"{number}/{name}")
+        return joined
+
+    def _wait(self, key: str, rank: int) -> bytes:
+        try:
+            self._store.wait([key], self._timeout)
+        except RuntimeError as error:
+            translated = translate(error)
+            if not isinstance(translated, DeadlineError):
+                raise translated from error
+            raise DeadlineError(
+                f"rank {rank} of the group did not answer within {self._timeout_s:g} s (CompressionPolicy.deadline_s): "
+                "has it ended, or does it not make what this rank makes?"
+            ) from error
+        value: bytes = self._store.get(key)
+        return value

@@ -1,0 +1,236 @@
+"""Ten minutes on a GPU: bits first, then what everything costs. Part of make bench-gpu.
+
+    python tests/benchmarks/gpu/bench_run.py [--folder build/bench/gpu] [--only WORD] [--budget-s 600] [--stand-in]
+
+Every part is a program with a time limit of its own: one that fails, or is not over in time, is a row of the report,
+and the next one begins. report.json and report.md are written anew after every part. --stand-in: on the CPU, in
+Triton's interpreter, with tiny sizes, to see that parts run; some need minutes there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+_TAIL_LINES = 40
+_SEARCHED = ("tests/benchmarks/gpu", "tests/benchmarks", "tests/gpu", "tests/lib")
+
+
+@dataclass(frozen=True)
+class Part:
+    """command: a program of ROOT and its options. limit_s: of its time. table: it writes one to --json.
+
+    stand_in: options that let it run without a GPU; None: it needs one. tool: what must be on PATH, before the program.
+    """
+
+    name: str
+    command: str
+    limit_s: float
+    table: bool = False
+    stand_in: str | None = ""
+    tool: str = ""
+
+
+#: In the order of what is worth most, should the time be over.
+PARTS = (
+    Part("floor of host calls", "tests/benchmarks/gpu/floor.py", 45, table=True, stand_in="--stand-in"),
+    Part("bits of the kernels", "tests/gpu/kernel_bits.py", 60),
+    Part("bits of requantized sums", "tests/gpu/requantize_bits.py", 45),
+    Part("bits of GpuCompressor", "tests/gpu/compressor_bits.py", 45),
+    Part("bits of the operators", "tests/gpu/operator_bits.py", 60),
+    Part("bits of the device engine, 2 ranks through the host", "tests/gpu/engine_bits.py", 60),
+    Part("the same with requantized sums", "tests/gpu/engine_bits.py --requantized 2", 60),
+    Part("bits with servers", "tests/gpu/network_bits.py", 60),
+    Part("graphs, and offsets beyond 2^31", "tests/gpu/on_device.py", 45, stand_in=None),
+    Part("engines on NCCL, one rank", "tests/gpu/engines_on_device.py --only nccl", 120, stand_in=None),
+    Part("kernels, 128 registers", "tests/benchmarks/bench_gpu.py", 60, table=True),
+    Part("kernels, 96 registers", "tests/benchmarks/bench_gpu.py --registers 96", 40, table=True),
+    Part("kernels, 80 registers", "tests/benchmarks/bench_gpu.py --registers 80", 40, table=True),
+    Part("DDP steps", "tests/benchmarks/gpu/ddp_steps.py", 120, table=True, stand_in="--stand-in"),
+    Part("a step by stage", "tests/benchmarks/gpu/stages_profile.py", 40, table=True, stand_in="--stand-in"),
+    Part("FSDP2", "tests/benchmarks/gpu/fsdp_steps.py", 45, table=True, stand_in="--stand-in"),
+    Part("many ranks in one process", "tests/gpu/many_ranks.py --seeds 50 --limit-s 40", 75, stand_in="--seeds 1"),
+    Part("engines, two ranks through the host", "tests/gpu/engines_on_device.py --only staged", 45, stand_in=None),
+    Part(
+        "what bounds encode (ncu)", "tests/benchmarks/bench_gpu.py --log-coordinates 24", 60, stand_in=None,
+        tool="ncu --clock-control none --set full -k regex:encode_kernel -c 2",
+    ),
+    Part(
+        "memory checked (compute-sanitizer)", "tests/gpu/compressor_bits.py", 60, stand_in=None,
+        tool="compute-sanitizer --tool memcheck --error-exitcode 1",
+    ),
+)  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """What a part came to. status: "ok", or why not. tail: the end of what it printed."""
+
+    name: str
+    command: str
+    status: str
+    seconds: float = 0.0
+    limit_s: float = 0.0
+    columns: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+    tail: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it began, and did not end well."""
+        return self.status not in ("ok", *_NOT_BEGUN)
+
+
+_NO_TOOL, _NO_GPU, _NO_TIME = "the tool is not on PATH", "needs a GPU", "left out: the time was over"
+_NOT_BEGUN = (_NO_TOOL, _NO_GPU, _NO_TIME)
+
+
+def run_part(part: Part, folder: Path, *, left_s: float, stand_in: bool) -> Outcome:
+    """Run it, at most for its limit and for what is left; what it has started is ended with it."""
+    tool = shlex.split(part.tool)
+    program, *options = shlex.split(part.command)
+    options += shlex.split(part.stand_in or "") if stand_in else []
+    table = folder / f"{part.name.replace(' ', '_')}.json"
+    table.unlink(missing_ok=True)
+    if part.table:
+        options += ["--json", str(table)]
+    outcome = Outcome(part.name, " ".join([*tool, "python", program, *options]), "ok")
+    if stand_in and part.stand_in is None:
+        outcome.status = _NO_GPU
+    elif tool and shutil.which(tool[0]) is None:
+        outcome.status = _NO_TOOL
+    elif left_s <= 0:
+        outcome.status = _NO_TIME
+    if outcome.status != "ok":
+        return outcome
+    outcome.limit_s = min(part.limit_s, left_s)
+    searched = os.pathsep.join(
+        [*(str(ROOT / name) for name in _SEARCHED), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    environment = os.environ | {"PYTHONPATH": searched} | ({"TRITON_INTERPRET": "1"} if stand_in else {})
+    log = folder / f"{table.stem}.log"
+    start = time.monotonic()
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [*tool, sys.executable, "-P", str(ROOT / program), *options],
+            cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(outcome.limit_s)
+            outcome.status = "ok" if code == 0 else f"ended with {code}"
+        except subprocess.TimeoutExpired:
+            outcome.status = f"not over after {outcome.limit_s:.0f} s"
+        finally:
+            _end(process)
+    outcome.seconds = time.monotonic() - start
+    outcome.tail = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+    if table.exists():
+        outcome.columns, outcome.rows = table_of(json.loads(table.read_text()))
+    return outcome
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a part and the processes of its session, which are nobody else's."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def table_of(result: Any) -> tuple[list[str], list[list[str]]]:
+    """The columns and rows of a part's JSON: a table, or a list of rows of a benchmark."""
+    if isinstance(result, dict):
+        return result["columns"], result["rows"]
+    columns = [name for name in result[0] if name != "device"]
+    return columns, [[_cell(row[name]) for name in columns] for row in result]
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def page(machine: str, outcomes: Sequence[Outcome]) -> list[str]:
+    """The report for people, in Markdown."""
+    lines = [f"{machine}.", "", "| part | came to | s | limit |", "| --- | --- | ---: | ---: |"]
+    for outcome in outcomes:
+        status = f"**{outcome.status}**" if outcome.failed else outcome.status
+        lines.append(f"| {outcome.name} | {status} | {outcome.seconds:.0f} | {outcome.limit_s:.0f} |")
+    for outcome in outcomes:
+        if outcome.status in _NOT_BEGUN:
+            continue
+        lines += ["", f"### {outcome.name[:1].upper()}{outcome.name[1:]}", "", f"`{outcome.command}`", ""]
+        if outcome.rows:
+            lines += [f"| {' | '.join(outcome.columns)} |", "| --- |" + " ---: |" * (len(outcome.columns) - 1)]
+            lines += [f"| {' | '.join(row)} |" for row in outcome.rows]
+        if outcome.failed or not outcome.rows:
+            lines += ["", "```", *outcome.tail, "```"]
+    return [*lines, ""]
+
+
+def machine_of(stand_in: bool) -> str:
+    """What this ran on."""
+    code = "import torch, triton; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    code += "; print(torch.__version__, triton.__version__)"
+    found = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False)
+    name, versions = [*found.stdout.splitlines(), "", ""][:2]
+    if found.returncode != 0 or not (name or stand_in):
+        reason = found.stderr.splitlines()[-1] if found.stderr else "torch sees no GPU here"
+        sys.exit(f"bench_run: {reason}; --stand-in runs the parts on the CPU")
+    torch_version, triton_version = [*versions.split(), "", ""][:2]
+    where = "stand-in on the CPU: the numbers mean nothing" if stand_in else name
+    return (
+        f"{datetime.date.today()}, {where}, torch {torch_version}, Triton {triton_version}, {os.cpu_count()} cores, "
+        f"Linux {platform.release().partition('-')[0]}"
+    )
+
+
+def write(folder: Path, machine: str, outcomes: Sequence[Outcome]) -> None:
+    report = {"machine": machine, "parts": [asdict(outcome) | {"failed": outcome.failed} for outcome in outcomes]}
+    (folder / "report.json").write_text(json.dumps(report, indent=1))
+    (folder / "report.md").write_text("\n".join(page(machine, outcomes)))
+
+
+def run_all(parts: Sequence[Part], folder: Path, *, budget_s: float, stand_in: bool, machine: str) -> list[Outcome]:
+    """Run all parts in turn; the reports are in the folder after each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    outcomes: list[Outcome] = []
+    end = time.monotonic() + budget_s
+    for part in parts:
+        outcomes.append(run_part(part, folder, left_s=end - time.monotonic(), stand_in=stand_in))
+        print(f"{part.name}: {outcomes[-1].status}, {outcomes[-1].seconds:.0f} s", flush=True)
+        write(folder, machine, outcomes)
+    return outcomes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=ROOT / "build/bench/gpu")
+    parser.add_argument("--only", default="", help="parts with that in their names")
+    parser.add_argument("--budget-s", type=float, default=600)
+    parser.add_argument("--stand-in", action="store_true")
+    arguments = parser.parse_args()
+    parts = [part for part in PARTS if arguments.only in part.name]
+    outcomes = run_all(
+        parts, arguments.folder.resolve(), budget_s=arguments.budget_s, stand_in=arguments.stand_in,
+        machine=machine_of(arguments.stand_in),
+    )  # fmt: skip
+    print(f"wrote {arguments.folder}/report.md and report.json")
+    return 1 if any(outcome.failed for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""What the engine looks at when a gradient comes, and before the memory of others goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from byteps_thc import Compressor, ThcConfig, ThcReducer
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline import flat_engine
+from byteps_thc.pipeline.agreement import Questions
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.device.stream import SideStream
+from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.hierarchy import engine as node_engine
+from byteps_thc.pipeline.hierarchy.engine import NodeEngine
+from byteps_thc.pipeline.in_flight import require_not_captured
+from byteps_thc.pipeline.kernels import host_kernels
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.pipeline.statistics import StatsRecorder
+from byteps_thc.pipeline.thc_engines import host_engine
+from byteps_thc.reducer import thc_reducer
+
+CPU = torch.device("cpu")
+
+
+class Transport:
+    codes_per_chunk = None
+    lends = False
+    resolved: Any = None
+
+    def close(self) -> None:
+        pass
+
+
+def engine() -> FlatEngine:
+    compressor = Compressor(ThcConfig(rotation_block=1024), workers=1, worker=0, threads=1)
+    return host_engine(
+        host_kernels(compressor),
+        CompressionPolicy(),
+        transport=cast(Any, Transport()),
+        exact=cast(Any, None),
+        questions=Questions(),
+        recorder=StatsRecorder(),
+    )
+
+
+def average(mine: FlatEngine, key: str, names: str) -> Tensor:
+    gradient = torch.ones(100 * len(names))
+    slices = tuple(ParameterSlice(name, 100 * i, 100 * (i + 1)) for i, name in enumerate(names))
+    return mine.all_reduce(GradientBuffer(key, gradient, slices)).wait()
+
+
+class Watched(SideStream):
+    """Notes which layouts there are when the host waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(CPU)
+        self.engine: FlatEngine
+        self.waits: list[set[str]] = []
+
+    def wait(self) -> None:
+        self.waits.append(set(self.engine._layouts._known))
+
+    def wait_at_most(self, limit_s: float) -> None:
+        assert limit_s < 10
+        self.wait()
+
+
+def test_uploads_are_over_before_layouts_and_their_pinned_memory_go() -> None:
+    mine, stream = engine(), Watched()
+    stream.engine, mine._place = mine, replace(mine._place, stream=stream)
+    mine.start_step()
+    average(mine, "1", "ab")
+    average(mine, "1", "ab")
+    assert stream.waits == []
+    average(mine, "2", "bc")  # as when DDP rebuilds its buckets
+    assert stream.waits == [{"1"}]
+    mine.load_state_dict(mine.state_dict())
+    assert stream.waits == [{"1"}, {"2"}]
+    average(mine, "2", "bc")
+    mine.close()
+    assert stream.waits == [{"1"}, {"2"}, {"2"}]
+
+
+def test_the_communicators_end_after_what_uses_them() -> None:
+    mine, order = engine(), list[str]()
+    mine._driver.join = lambda: order.append("driver")  # type: ignore[method-assign]
+    mine._leave = lambda: order.append("communicators")
+    mine.close()
+    assert order == ["driver", "communicators"]
+
+
+def test_those_of_a_node_end_after_the_inner_engine() -> None:
+    mine, order = engine(), list[str]()
+    mine._leave = lambda: order.append("inner")
+    exchange = SimpleNamespace(size=1, rank=0, device=CPU)
+    NodeEngine(mine, cast(Any, exchange), leave=lambda: order.append("node")).close()
+    assert order == ["inner", "node"]
+
+
+def test_gradients_in_a_graph_that_is_recorded_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu, on_host = cast(Any, SimpleNamespace(is_cuda=True)), torch.ones(1)
+    capturing = True
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    with pytest.raises(ConfigurationError, match=r"reduce-overhead.*Record the forward pass without backward"):
+        require_not_captured(on_host, on_gpu)
+    require_not_captured(on_host)
+    capturing = False
+    require_not_captured(on_host, on_gpu)
+
+
+def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CPU tensors: what the question itself does is tested above."""
+
+    def refuse(*gradients: Tensor) -> None:
+        assert [gradient.numel() for gradient in gradients] == [100]
+        raise ConfigurationError("recorded")
+
+    for module in (flat_engine, node_engine, thc_reducer):
+        monkeypatch.setattr(module, "require_not_captured", refuse)
+    mine = engine()
+    exchange = SimpleNamespace(size=1, rank=0, device=CPU)
+    node = NodeEngine(mine, cast(Any, exchange))
+    matrix, rows = ShardMatrix("rows", 1, 100, (ParameterSlice("a", 0, 100),)), torch.ones(100)
+    buffer = GradientBuffer("1", torch.ones(100), (ParameterSlice("a", 0, 100),))
+    reducer = object.__new__(ThcReducer)
+    reducer._packings, reducer._known = {}, {}
+    for call in (
+        lambda: mine.all_reduce(buffer),
+        lambda: mine.reduce_scatter("rows", matrix, rows, rows),
+        lambda: node.all_reduce(buffer),
+        lambda: reducer.all_reduce({"a": torch.ones(100)}),
+    ):
+        with pytest.raises(ConfigurationError, match="recorded"):
+            call()
+    node.close()
+
+
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="this torch has no such tag")
+def test_compiled_programs_leave_the_hook_out_of_cuda_graphs() -> None:
+    import byteps_thc.ddp  # noqa: F401
+
+    assert torch.Tag.cudagraph_unsafe in torch.ops.byteps_thc.average_gradient.default.tags

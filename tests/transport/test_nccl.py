@@ -1,0 +1,78 @@
+"""How NCCL's communicator ends; of its group there is a stand-in."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from byteps_thc.transport import nccl
+from byteps_thc.transport.nccl import DeviceCommunicator, end_group
+
+
+class Group:
+    """A process group's back end. error: of shutdown(), which waits for `over`."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.over = threading.Event()
+        self.over.set()
+        self.calls: list[str] = []
+
+    def shutdown(self) -> None:
+        self.over.wait(20)
+        self.calls.append("shutdown")
+        if self.error is not None:
+            raise self.error
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+
+def communicator(monkeypatch: pytest.MonkeyPatch, group: Any) -> DeviceCommunicator:
+    monkeypatch.setattr(nccl, "_open", lambda *_: group)
+    return DeviceCommunicator(None, 0, 1, timedelta(seconds=1))  # type: ignore[arg-type]
+
+
+def test_it_is_shut_down_once_and_not_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group()
+    mine = communicator(monkeypatch, group)
+    mine.close()
+    mine.close()
+    assert group.calls == ["shutdown"]
+
+
+def test_a_dead_rank_does_not_keep_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group()
+    group.over.clear()
+    start = time.monotonic()
+    with caplog.at_level(logging.WARNING, "byteps_thc"):
+        end_group(group, 0.2)
+    assert time.monotonic() - start < 10
+    assert group.calls == ["abort"]
+    assert "its collectives were not over within 0.2 s" in caplog.text
+    group.over.set()
+
+
+def test_a_shutdown_that_fails_is_followed_by_an_abort(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group(RuntimeError("remote process exited"))
+    with caplog.at_level(logging.WARNING, "byteps_thc"):
+        end_group(group, 20)
+    assert group.calls == ["shutdown", "abort"]
+    assert "remote process exited" in caplog.text
+
+
+def test_torch_2_6_has_another_name_for_it() -> None:
+    class Older:
+        ended = False
+
+        def _shutdown(self) -> None:
+            self.ended = True
+
+    group = Older()
+    end_group(group, 20)
+    assert group.ended

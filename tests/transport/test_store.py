@@ -1,0 +1,113 @@
+"""The store as a communicator: ranks are threads here."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError
+from byteps_thc.transport.handshake import all_have_same, gather_texts, require_same_settings
+from byteps_thc.transport.store import StoreCommunicator
+
+RANKS = 3
+
+
+@pytest.fixture(params=["hash", "tcp", "file"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> dist.Store:
+    if request.param == "hash":
+        return dist.HashStore()
+    if request.param == "file":
+        return dist.FileStore(str(tmp_path / "store"), RANKS)
+    return dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=10), wait_for_workers=False)
+
+
+def on_ranks(store: dist.Store, work: Callable[[StoreCommunicator, int], Any], timeout_s: float = 20.0) -> list[Any]:
+    def run(rank: int) -> Any:
+        try:
+            # A client for each: one that waits would keep the others waiting.
+            mine = store.clone() if isinstance(store, dist.TCPStore) else store
+            return work(StoreCommunicator(dist.PrefixStore("thc", mine), rank, RANKS, timeout_s), rank)
+        except ThcError as error:
+            return error
+
+    with ThreadPoolExecutor(RANKS) as ranks:
+        return list(ranks.map(run, range(RANKS)))
+
+
+def test_all_collectives(store: dist.Store) -> None:
+    def work(communicator: StoreCommunicator, rank: int) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        for _ in range(3):  # what an earlier one has left does not disturb
+            largest, total = torch.tensor([rank, -rank], dtype=torch.int32), torch.tensor([0.5 * rank, 1.0])
+            communicator.max_(largest).wait()
+            communicator.sum_(total).wait()
+            everyone = torch.zeros(2 * RANKS, dtype=torch.uint8)
+            communicator.all_gather(everyone, torch.tensor([rank, 7], dtype=torch.uint8)).wait()
+            turned = torch.zeros(RANKS, dtype=torch.uint8)
+            communicator.all_to_all(turned, torch.arange(RANKS, dtype=torch.uint8) + 10 * rank).wait()
+            first = torch.tensor([rank + 5], dtype=torch.uint8)
+            communicator.broadcast(first).wait()
+            results = {"max": largest, "sum": total, "gather": everyone, "to_all": turned, "first": first}
+        return {name: tensor.tolist() for name, tensor in results.items()}
+
+    for rank, got in enumerate(on_ranks(store, work)):
+        assert got == {
+            "max": [RANKS - 1, 0],
+            "sum": [0.5 * sum(range(RANKS)), RANKS],
+            "gather": [0, 7, 1, 7, 2, 7],
+            "to_all": [rank, 10 + rank, 20 + rank],
+            "first": [5],
+        }
+
+
+def test_nothing_stays_in_the_store() -> None:
+    store = dist.HashStore()
+    before = store.num_keys()
+    on_ranks(store, lambda communicator, rank: gather_texts(communicator, RANKS, b"x" * (rank + 1)))
+    assert store.num_keys() == before
+
+
+def test_handshakes_say_who_has_what(store: dist.Store) -> None:
+    def work(communicator: StoreCommunicator, rank: int) -> None:
+        require_same_settings(communicator, RANKS, {"bits": 4 if rank < 2 else 3})
+
+    with pytest.MonkeyPatch.context() as patch:
+        numbers = threading.local()
+        patch.setattr(dist, "get_rank", lambda: numbers.rank)
+
+        def numbered(communicator: StoreCommunicator, rank: int) -> None:
+            numbers.rank = rank
+            work(communicator, rank)
+
+        errors = on_ranks(store, numbered)
+    assert all(isinstance(error, ConfigurationError) for error in errors)
+    assert {str(error) for error in errors} == {
+        "ranks have different settings: bits is 4 on rank 0, 4 on rank 1, 3 on rank 2"
+    }
+
+
+def test_questions(store: dist.Store) -> None:
+    assert on_ranks(store, lambda communicator, _: all_have_same(communicator, 1 << 61)) == [True] * RANKS
+    assert on_ranks(store, lambda communicator, rank: all_have_same(communicator, rank)) == [False] * RANKS
+
+
+def test_a_rank_that_does_not_come_is_named_after_the_deadline(store: dist.Store) -> None:
+    start = time.monotonic()
+
+    def work(communicator: StoreCommunicator, rank: int) -> None:
+        if rank != 1:
+            communicator.max_(torch.tensor([1], dtype=torch.int32)).wait()
+
+    first, _, last = on_ranks(store, work, timeout_s=1.0)
+    assert time.monotonic() - start < 15
+    assert isinstance(first, DeadlineError), first
+    assert "rank 1 of the group did not answer within 1 s" in str(first)
+    assert isinstance(last, DeadlineError), last
+    assert "rank 0 of the group" in str(last)
