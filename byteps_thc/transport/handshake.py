@@ -115,6 +115,19 @@ def host_identity() -> bytes:
         return socket.gethostname().encode()
 
 
+def node_identity() -> str:
+    """Return what the processes of a node have in common: the host, and its network as they see it.
+
+    Containers of a host that have networks of their own are nodes of their own.
+    """
+    # Of this process: a thread may be elsewhere.
+    try:
+        network = Path("/proc/self/ns/net").stat()
+    except OSError:
+        return host_identity().decode()
+    return f"{host_identity().decode()} {network.st_dev}:{network.st_ino}"
+
+
 def gather_by_rank(communicator: Communicator, ranks: int, text: str) -> dict[int, str]:
     """Return the texts of a group's ranks by their numbers in the world, which are those that users know."""
     return by_rank(gather_texts(communicator, ranks, with_rank(dist.get_rank(), text)))

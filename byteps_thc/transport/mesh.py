@@ -1,4 +1,7 @@
-"""Ranks on a mesh: a fast dimension, such as the GPUs of a node, and a slow one, between the nodes."""
+"""Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes.
+
+A mesh says which ranks those are, or they are found (nodes.py).
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,12 @@ def compressed_group(mesh: DeviceMesh, dim: str | None) -> dist.ProcessGroup:
 
 @dataclass(frozen=True)
 class MeshGroups:
-    """The two process groups of a 2-D mesh that this rank is in. ranks: all of the mesh, by their numbers in the world.
-
-    fast: averages exactly. slow: compressed.
+    """The two process groups that this rank is in. fast: averages exactly, on a node. slow: compressed, between the
+    nodes, among the ranks that have the same place on theirs.
     """
 
     fast: dist.ProcessGroup
     slow: dist.ProcessGroup
-    ranks: tuple[int, ...]
 
     @property
     def size(self) -> int:
@@ -54,14 +55,19 @@ class MeshGroups:
         """What checkpoints call the ranks that average the same shard."""
         return f"shard{self.fast.rank()}of{self.fast.size()}"
 
-    def require_ranks_of(self, process_group: dist.ProcessGroup) -> None:
-        """ConfigurationError unless these are the ranks of a DDP model's process group."""
-        others = dist.get_process_group_ranks(process_group)
-        if set(others) != set(self.ranks):
-            raise ConfigurationError(
-                f"the mesh has ranks {sorted(self.ranks)}, and the DDP model's process group {sorted(others)}: make "
-                "the mesh of all ranks of the model, and no others"
-            )
+    def __str__(self) -> str:
+        """As users see it."""
+        return f"{self.slow.size()} nodes of {self.fast.size()} ranks"
+
+
+def require_ranks_of(mesh: DeviceMesh, process_group: dist.ProcessGroup) -> None:
+    """ConfigurationError unless a mesh has the ranks of a DDP model's process group."""
+    ranks, others = mesh.mesh.flatten().tolist(), dist.get_process_group_ranks(process_group)
+    if set(others) != set(ranks):
+        raise ConfigurationError(
+            f"the mesh has ranks {sorted(ranks)}, and the DDP model's process group {sorted(others)}: make "
+            "the mesh of all ranks of the model, and no others"
+        )
 
 
 def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
@@ -81,7 +87,7 @@ def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
     assert dim is not None
     assert mesh.mesh_dim_names is not None
     fast = mesh.get_group(1 - mesh.mesh_dim_names.index(dim))
-    return MeshGroups(fast, slow, tuple(mesh.mesh.flatten().tolist()))
+    return MeshGroups(fast, slow)
 
 
 def gather_over_mesh(
