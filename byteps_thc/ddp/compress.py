@@ -15,7 +15,7 @@ from byteps_thc.engines import choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.settings import describe
+from byteps_thc.transport.mesh import require_mesh
 from byteps_thc.transport.nodes import Nodes
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -57,8 +57,7 @@ def compress(
         )
     if wrapped._comm_hooks:
         raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
-    if mesh is not None and not isinstance(mesh, DeviceMesh):
-        raise ConfigurationError(f"mesh is {describe(mesh)}: give a 2-D DeviceMesh (init_device_mesh), or leave it out")
+    require_mesh(mesh, dim)
     state = ThcState(
         wrapped.process_group if mesh is None else mesh,
         scheme,

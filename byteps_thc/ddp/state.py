@@ -25,12 +25,12 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import require_sound, with_values
+from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import choose_process_group
-from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_ranks_of
+from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_mesh, require_ranks_of
 from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig
@@ -161,8 +161,8 @@ class ThcState(Averager):
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
-        if isinstance(state, Mapping):
-            _require_scope(state, None if self._mesh is None else self._mesh.shard)
+        if self._mesh is not None:
+            require_scope(state, self._mesh.shard)
         require_sound(state, self.parameter_sizes)
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
@@ -198,25 +198,12 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
 def _mesh_groups(given: object, dim: str | None, model: nn.Module | None) -> MeshGroups | None:
     """Return the groups of a mesh; None when a process group is given."""
     if not isinstance(given, DeviceMesh):
-        if dim is not None:
-            raise ConfigurationError(f"dim={dim!r} names a dimension of a mesh: give the 2-D DeviceMesh that has it")
+        require_mesh(None, dim)
         return None
     groups = mesh_groups(given, dim, "ThcState")
     if (ddp := ddp_of(model)) is not None:
         require_ranks_of(given, ddp.process_group)
     return groups
-
-
-def _require_scope(state: Mapping[str, Any], scope: str | None) -> None:
-    theirs = state.get("scope")
-    if theirs == scope:
-        return
-    where = f"state does not fit: its scope is {theirs!r}, here it is {scope!r}: "
-    if theirs is None:
-        hint = 'it was saved by ranks that average in one level, whose residuals are whole: nodes="flat" loads it'
-    else:
-        hint = "every rank loads its own, on nodes of as many ranks as those that saved it (nodes, or a mesh)"
-    raise ConfigurationError(where + hint)
 
 
 def _device_of(model: nn.Module | None) -> torch.device | None:

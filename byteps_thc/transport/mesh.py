@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.settings import describe
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 
 #: Any bytes are text in it, and the text is those bytes again.
@@ -58,6 +59,14 @@ class MeshGroups:
     def __str__(self) -> str:
         """As users see it."""
         return f"{self.slow.size()} nodes of {self.fast.size()} ranks"
+
+
+def require_mesh(mesh: object, dim: str | None) -> None:
+    """ConfigurationError unless `mesh` is one, or None and `dim`, which names a dimension of it, is None, too."""
+    if mesh is not None and not isinstance(mesh, DeviceMesh):
+        raise ConfigurationError(f"mesh is {describe(mesh)}: give a 2-D DeviceMesh (init_device_mesh), or leave it out")
+    if mesh is None and dim is not None:
+        raise ConfigurationError(f"dim={dim!r} names a dimension of a mesh: give the 2-D DeviceMesh that has it")
 
 
 def require_ranks_of(mesh: DeviceMesh, process_group: dist.ProcessGroup) -> None:

@@ -51,9 +51,9 @@ def find_nodes(
 ) -> MeshGroups | None:
     """Return the two levels in which the ranks of a process group average, None for one; collective over them.
 
-    config: what compresses; None: something that has one level only. Rank 0 logs what was chosen, and warns where one
-    level is dear. ConfigurationError when ranks have different `nodes`, TransportError or DeadlineError when ranks do
-    not answer.
+    config: what compresses; None: something that has one level only. Rank 0 logs what was chosen among several nodes,
+    and warns where one level is dear. ConfigurationError when ranks have different `nodes`, TransportError or
+    DeadlineError when ranks do not answer.
     """
     ranks = process_group.size()
     if ranks == 1:
@@ -66,7 +66,7 @@ def find_nodes(
         return None  # where they differ, so do settings that will be compared
     found = group_by_node([node for _, _, node in everyone.values()])
     takes_two = nodes == "auto" and has_two_levels(found)
-    if process_group.rank() == 0:
+    if process_group.rank() == 0 and len(found) > 1:
         _logger.info("%s", _choice(found, two=takes_two))
         ring = "nccl" in backends(process_group)
         if not takes_two and (warning := cost_of_one_level(nodes, found, config, collective, ring=ring)):
@@ -121,8 +121,7 @@ def cost_of_one_level(
 def _choice(nodes: Sequence[Sequence[int]], *, two: bool) -> str:
     if two:
         return f"averages are exact within each of {len(nodes)} nodes of {len(nodes[0])} ranks, compressed between them"
-    where = "one node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return f"averages are compressed over {sum(map(len, nodes))} ranks on {where}, in one level"
+    return f"averages are compressed over {sum(map(len, nodes))} ranks on {len(nodes)} nodes, in one level"
 
 
 def _numbers(sizes: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from byteps_thc import ThcReducer
 from byteps_thc.ddp import compress, thc_hook
 from byteps_thc.tools.testbed.hosts.namespaces import inside
 
@@ -58,6 +59,15 @@ def averaged(rank: Rank, host: Host, hook: Callable[[DistributedDataParallel], A
     return {"sent": sent, "said": repr(state), "average": gradient_of(ddp).clone()}
 
 
+def reduced(rank: Rank, host: Host) -> dict[str, Any]:
+    """As averaged(), by a ThcReducer."""
+    with ThcReducer() as reducer:
+        for _ in range(2):
+            gradient = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(rank.rank))
+            sent = bytes_sent(host, lambda gradient=gradient: reducer.all_reduce({"gradient": gradient}))  # type: ignore[misc]
+    return {"sent": sent, "said": repr(reducer), "average": gradient}
+
+
 def bf16(ddp: DistributedDataParallel) -> None:
     # DDP refuses the hook by its name on gloo, where it works as well.
     def hook(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
@@ -72,6 +82,7 @@ def cases(rank: Rank, host: Host) -> dict[str, Any]:
         "default": averaged(rank, host, compress),
         "flat": averaged(rank, host, lambda ddp: compress(ddp, nodes="flat")),
         "bf16": averaged(rank, host, bf16),
+        "reducer": reduced(rank, host),
     }
 
 

@@ -34,9 +34,12 @@ def test_two_levels_by_default_send_what_is_computed_and_less_than_bf16(tmp_path
     for report in reports:
         assert report["default"]["said"] == "ThcState(2 nodes of 2 ranks)"
         assert report["flat"]["said"] == "ThcState(flat, 4 ranks)"
-        assert torch.equal(report["default"]["average"], reports[0]["default"]["average"])
+        assert report["reducer"]["said"] == "ThcReducer(2 nodes of 2 ranks)"
+        for scheme in ("default", "reducer"):
+            assert torch.equal(report[scheme]["average"], reports[0][scheme]["average"])
         for scheme, payload in (
             ("default", computed.two_levels),
+            ("reducer", computed.two_levels),
             ("flat", computed.flat),
             ("bf16", computed.bf16),
         ):
