@@ -21,6 +21,7 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import require_log_interval
 from byteps_thc.settings import describe
 from byteps_thc.transport.mesh import MeshGroups
+from byteps_thc.transport.nodes import Nodes, find_nodes
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -90,9 +91,9 @@ def make_hierarchical_engine(
     network: NetworkConfig | None = None,
     gradients_on: torch.device | None = None,
 ) -> Engine:
-    """As make_engine, for a mesh: averages are exact in its fast dimension and compressed over the slow one.
+    """As make_engine, in two levels: averages are exact in the fast one and compressed over the slow one.
 
-    network: shard s of a node, from 0, has the job network.job + s of its own.
+    network: shard s of a node, from 0, has the job network.job + s of its own, and nodes exchange in host memory.
     """
     settings: dict[str, Any] = {"engine": f"mesh of {groups.slow.size()} x {groups.fast.size()}"}
     settings |= {"scheme": type(config).__name__, "network": network is not None}
@@ -100,8 +101,6 @@ def make_hierarchical_engine(
     if network is not None:
         settings |= network.shared_settings(groups.slow.size())
         gradients_on = torch.device("cpu")  # whose shards are exchanged in host memory
-    elif policy.kernels == "auto":
-        policy = policy.model_copy(update={"kernels": "host"})  # kernels on a device have not been run on a GPU here
     own = network_of_shard(network, groups.fast)
     return hierarchical_engine(
         groups,
@@ -110,6 +109,21 @@ def make_hierarchical_engine(
         lambda slow, inner_policy: make_engine(slow, config, inner_policy, own, gradients_on),
         waits_for_all=network is None or not network.may_drift(groups.slow.size()),
     )
+
+
+def find_levels(
+    process_group: dist.ProcessGroup,
+    nodes: Nodes,
+    config: ThcConfig | BaselineConfig,
+    policy: CompressionPolicy,
+    network: NetworkConfig | None,
+) -> MeshGroups | None:
+    """Return the two levels that ranks average in, by nodes that are found; None: in one. Collective; see find_nodes.
+
+    Servers, switches and baselines average in one level, unless a mesh is given.
+    """
+    two_levels = config if isinstance(config, ThcConfig) and network is None else None
+    return find_nodes(process_group, nodes, two_levels, policy.collective, policy.deadline_s)
 
 
 def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:

@@ -15,7 +15,8 @@ from byteps_thc.engines import choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.settings import describe
+from byteps_thc.transport.mesh import require_mesh
+from byteps_thc.transport.nodes import Nodes
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -25,6 +26,7 @@ def compress(
     *,
     mesh: DeviceMesh | None = None,
     dim: str | None = None,
+    nodes: Nodes = "auto",
     network: NetworkConfig | None = None,
     policy: CompressionPolicy | None = None,
     grad_scaler: LossScale | None = None,
@@ -37,9 +39,11 @@ def compress(
         state = compress(ddp, bits=4)
 
     ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a ThcConfig, or one
-    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. mesh: 2-D, of the same ranks: averages
-    are exact within the nodes, and compressed over its dimension `dim`, between them; None: one group. Other arguments
-    and errors: as ThcState's, which is returned and names residuals after the model's parameters.
+    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. nodes: "auto": where several hosts have
+    equal numbers of ranks, more than one each, averages are exact within a host and compressed between them; "flat":
+    compressed over all ranks. mesh: 2-D, of the same ranks, instead: averages are exact within the nodes, and
+    compressed over its dimension `dim`, between them. Other arguments and errors: as ThcState's, which is returned and
+    names residuals after the model's parameters.
 
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("between", "within"))
         state = compress(ddp, mesh=mesh, dim="between", bits=4)
@@ -53,12 +57,12 @@ def compress(
         )
     if wrapped._comm_hooks:
         raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
-    if mesh is not None and not isinstance(mesh, DeviceMesh):
-        raise ConfigurationError(f"mesh is {describe(mesh)}: give a 2-D DeviceMesh (init_device_mesh), or leave it out")
+    require_mesh(mesh, dim)
     state = ThcState(
         wrapped.process_group if mesh is None else mesh,
         scheme,
         dim=dim,
+        nodes=nodes,
         policy=policy,
         network=network,
         model=wrapped,

@@ -17,7 +17,7 @@ from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
 from byteps_thc.ddp.bucket_buffers import BucketBuffers, ddp_of
 from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
-from byteps_thc.engines import choose_policy, choose_scheme, make_engine, make_hierarchical_engine
+from byteps_thc.engines import choose_policy, choose_scheme, find_levels, make_engine, make_hierarchical_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
@@ -25,12 +25,13 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import require_sound, with_values
+from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import choose_process_group
-from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups
+from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_mesh, require_ranks_of
+from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
@@ -39,8 +40,11 @@ class ThcState(Averager):
     """State of thc_hook for one DDP model: engine, residuals, schedule.
 
     process_group: DDP's, None for the default one; gloo or NCCL. Or a 2-D mesh of its ranks and dim, the name of the
-    slow dimension, between the nodes: averages are exact within a node, where each rank gets a shard of every
-    parameter, and compressed over `dim`; residuals, figures and checkpoints are those of the shard. config: a
+    slow dimension, between the nodes. nodes: without a mesh, "auto": ranks that share a host are a node where nodes
+    have equal numbers of ranks, more than one, and there are several; "flat": they are not, and all ranks average
+    compressed. With a mesh, or nodes that were found, averages are exact within a node, where each rank gets a shard of
+    every parameter, and compressed between the nodes; residuals, figures and checkpoints are those of the shard. A
+    baseline, or `network`, takes nodes of a mesh only. config: a
     ThcConfig, or one of byteps_thc.baselines; None: ThcConfig(). policy: warm-up, bypass of small parameters,
     deadline; None: CompressionPolicy(). network: servers or a switch that sum; None: the ranks do. With a mesh, shard
     s of a node has the job network.job + s. model: names the residuals in checkpoints after the model's parameters
@@ -62,6 +66,7 @@ class ThcState(Averager):
         config: ThcConfig | BaselineConfig | None = None,
         *,
         dim: str | None = None,
+        nodes: Nodes = "auto",
         policy: CompressionPolicy | None = None,
         network: NetworkConfig | None = None,
         model: nn.Module | None = None,
@@ -70,16 +75,19 @@ class ThcState(Averager):
     ) -> None:
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, {})
+        require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
         self._mesh = _mesh_groups(process_group, dim, model)
         self.engine: Engine
         #: the ranks that average their gradients
         self.replicas: Replicas
+        if self._mesh is None:
+            group = choose_process_group(process_group, "ThcState")
+            self._mesh = find_levels(group, nodes, scheme, policy, network)
         if self._mesh is not None:
             self.engine = make_hierarchical_engine(self._mesh, scheme, policy, network, _device_of(model))
             self.replicas = MeshReplicas(self._mesh, policy.deadline_s)
             workers = self._mesh.slow.size()
         else:
-            group = choose_process_group(process_group, "ThcState")
             self.engine = make_engine(group, scheme, policy, network, _device_of(model))
             self.replicas = RankReplicas(group, policy.deadline_s)
             workers = group.size()
@@ -96,6 +104,10 @@ class ThcState(Averager):
         #: for average_gradient
         self.number = register_averager(self)
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
+
+    def __repr__(self) -> str:
+        """Say in which levels the ranks average."""
+        return f"ThcState({self._mesh or f'flat, {self.replicas.size} ranks'})"
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
@@ -122,7 +134,7 @@ class ThcState(Averager):
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
-        """Elements by name of the model's parameters, with a mesh of this rank's shards of them; None when the state
+        """Elements by name of the model's parameters, in two levels of this rank's shards of them; None when the state
         was made without model.
         """
         sizes = self._buckets.sizes()
@@ -149,8 +161,8 @@ class ThcState(Averager):
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
-        if self._mesh is not None and isinstance(state, Mapping):
-            _require_scope(state, self._mesh.shard)
+        if self._mesh is not None:
+            require_scope(state, self._mesh.shard)
         require_sound(state, self.parameter_sizes)
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
@@ -186,21 +198,12 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
 def _mesh_groups(given: object, dim: str | None, model: nn.Module | None) -> MeshGroups | None:
     """Return the groups of a mesh; None when a process group is given."""
     if not isinstance(given, DeviceMesh):
-        if dim is not None:
-            raise ConfigurationError(f"dim={dim!r} names a dimension of a mesh: give the 2-D DeviceMesh that has it")
+        require_mesh(None, dim)
         return None
     groups = mesh_groups(given, dim, "ThcState")
     if (ddp := ddp_of(model)) is not None:
-        groups.require_ranks_of(ddp.process_group)
+        require_ranks_of(given, ddp.process_group)
     return groups
-
-
-def _require_scope(state: Mapping[str, Any], scope: str) -> None:
-    if state.get("scope") != scope:
-        raise ConfigurationError(
-            f"state does not fit: its scope is {state.get('scope')!r}, here it is {scope!r}: every rank loads its "
-            "own, on a mesh of as many ranks within a node"
-        )
 
 
 def _device_of(model: nn.Module | None) -> torch.device | None:

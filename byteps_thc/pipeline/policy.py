@@ -30,8 +30,8 @@ class CompressionPolicy(Settings):
     kernels: Literal["auto", "device", "host"] = "auto"
     """where gradients on a GPU are compressed. device: on the GPU, by ranks on NCCL or with servers; ConfigurationError
     where that cannot be. host: copied to host memory and back. auto: on the GPU on the routes whose engine has been run
-    on one (DDP, HSDP and ThcReducer without servers), where the process group has NCCL alone, or the model is known to
-    be on a GPU, and Triton is installed and has the kernels; else through the host"""
+    on one (DDP, HSDP and ThcReducer without servers, in two levels between the nodes), where the process group has NCCL
+    alone, or the model is known to be on a GPU, and Triton is installed and has the kernels; else through the host"""
     cuda_graphs: bool = False
     """experimental, has not been run on a GPU yet: record what the GPU kernels do with a DDP bucket as CUDA graphs, and
     replay them, which takes less of the host's time. The same bits. Of no effect where gradients are compressed on the

@@ -66,6 +66,17 @@ def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, comp
             require_size(kind, name, size, sizes[name])
 
 
+def require_scope(state: object, scope: str) -> None:
+    """Raise ConfigurationError when a state is not of the ranks that average this shard."""
+    if not isinstance(state, Mapping) or (theirs := state.get("scope")) == scope:
+        return
+    if theirs is None:
+        hint = 'it was saved by ranks that average in one level, whose residuals are whole: nodes="flat" loads it'
+    else:
+        hint = "every rank loads its own, on nodes of as many ranks as those that saved it (nodes, or a mesh)"
+    raise ConfigurationError(f"state does not fit: its scope is {theirs!r}, here it is {scope!r}: {hint}")
+
+
 def require_as_saved(state: Mapping[str, Any]) -> None:
     """Raise ConfigurationError, naming the entry, when a state that can be one has other checksums than its own."""
     if _CHECKSUMS not in state and state.get("version", 1) == 1:

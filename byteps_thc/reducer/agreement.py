@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import NoReturn, Protocol
 
 import numpy as np
+import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
@@ -14,7 +15,15 @@ from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD
 from byteps_thc.reducer.tensor_packing import Packing
 from byteps_thc.transport.gloo import GlooCommunicator
-from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank
+from byteps_thc.transport.handshake import (
+    all_have_same,
+    by_rank,
+    first_difference,
+    gather_by_rank,
+    gather_texts,
+    with_rank,
+)
+from byteps_thc.transport.mesh import MeshGroups, gather_over_mesh
 from byteps_thc.transport.transport import Transfer, Transport
 
 _HINT = "all ranks must pass the same names, sizes and dtypes in the same order"
@@ -55,10 +64,32 @@ class RanksAgreement(Agreement):
     @override
     def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
         """Raise InputError naming the first tensor that differs."""
-        if all_have_same(self._communicator, packing.fingerprint):
+        if not all_have_same(self._communicator, packing.fingerprint):
+            _refuse(gather_by_rank(self._communicator, self._ranks, "\n".join(packing.description)))
+
+
+class LevelsAgreement(Agreement):
+    """As RanksAgreement, on a node and then between the nodes. fast, slow: communicators that nobody else uses."""
+
+    def __init__(self, fast: GlooCommunicator, slow: GlooCommunicator, levels: MeshGroups) -> None:
+        self._fast, self._slow, self._levels = fast, slow, levels
+
+    @override
+    def close(self) -> None:
+        self._fast.close()
+        self._slow.close()
+
+    @override
+    def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
+        """Raise InputError naming the first tensor that differs."""
+        if all_have_same(self._fast, packing.fingerprint, self._slow):
             return
-        number, who = first_difference(gather_by_rank(self._communicator, self._ranks, "\n".join(packing.description)))
-        raise InputError(f"ranks average different tensors: number {number} is {who}; {_HINT}")
+        texts = gather_over_mesh(
+            lambda text: gather_texts(self._fast, self._levels.fast.size(), text),
+            lambda text: gather_texts(self._slow, self._levels.slow.size(), text),
+            with_rank(dist.get_rank(), "\n".join(packing.description)),
+        )
+        _refuse(by_rank(texts))
 
 
 class ServersAgreement(Agreement):
@@ -89,3 +120,8 @@ class ServersAgreement(Agreement):
                 f"workers average different tensors; here {len(packing.description)}, beginning with {first}: {_HINT}"
             )
         self._known.add(packing.fingerprint)
+
+
+def _refuse(descriptions: Mapping[int, str]) -> NoReturn:
+    number, who = first_difference(descriptions)
+    raise InputError(f"ranks average different tensors: number {number} is {who}; {_HINT}")

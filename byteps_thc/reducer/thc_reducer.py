@@ -20,28 +20,28 @@ from typing import Any, Literal, Self, Unpack, overload
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.futures import Future
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
-from byteps_thc.engines import choose_policy, choose_scheme, make_engine
-from byteps_thc.errors import ConfigurationError, InputError, TransportError
+from byteps_thc.engines import choose_policy, choose_scheme
+from byteps_thc.errors import InputError, TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.drivers import StageThreads
-from byteps_thc.pipeline.engine import Engine
-from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.in_flight import require_not_captured
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.pipeline.saved_state import require_sound, with_values
+from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
-from byteps_thc.reducer.agreement import Agreement, NoAgreement, RanksAgreement, ServersAgreement
 from byteps_thc.reducer.average_work import AverageWork
+from byteps_thc.reducer.averaging import Place
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
-from byteps_thc.transport.groups import choose_process_group, open_communicator
-from byteps_thc.transport.replicas import RankReplicas, Replicas
+from byteps_thc.transport.nodes import Nodes
+from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -63,10 +63,12 @@ class ThcReducer:
     where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
-    bypass_elements is 0, warm-up and stop_step are refused. config: a ThcConfig, or one of byteps_thc.baselines; or
-    give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of small tensors, deadline;
-    None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one then. log_every: steps
-    from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    bypass_elements is 0, warm-up and stop_step are refused. mesh, dim, nodes: two levels, exact within a node and
+    compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
+    residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig, or one of
+    byteps_thc.baselines; or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
+    small tensors, deadline; None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one
+    then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
     is a context manager, and not for several threads at a time.
@@ -81,6 +83,9 @@ class ThcReducer:
         where: dist.ProcessGroup | NetworkConfig | None = None,
         config: ThcConfig | BaselineConfig | None = None,
         *,
+        mesh: DeviceMesh | None = None,
+        dim: str | None = None,
+        nodes: Nodes = "auto",
         policy: CompressionPolicy | None = None,
         worker: int | None = None,
         workers: int | None = None,
@@ -90,19 +95,20 @@ class ThcReducer:
     ) -> None:
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
-        self._engine, self._agreement, group = _engine_and_agreement(where, scheme, policy, worker, workers)
+        averaging = Place(where, mesh, dim, nodes, worker, workers).open(scheme, policy)
+        self._engine, self._agreement, self._levels = averaging.engine, averaging.agreement, averaging.levels
         #: the ranks that average; None without a process group
-        self.replicas: Replicas | None = None if group is None else RankReplicas(group, policy.deadline_s)
+        self.replicas: Replicas | None = averaging.replicas
         network = where if isinstance(where, NetworkConfig) else None
         self._grad_scaler = grad_scaler
         self._steps = Steps(
             [self._engine],
             grad_scaler,
             sees_all=False,  # a call may have some of the gradients only
-            compared=not may_drift(network, self._engine.workers),
+            compared=not may_drift(network, averaging.workers),
             log_every=log_every,
             rank=self._engine.worker,
-            drift_warning=DriftWarning(network, self._engine.workers, self.replicas),
+            drift_warning=DriftWarning(network, averaging.workers, self.replicas),
         )
         # What all ranks have agreed on; written by the agree thread.
         self._packings: dict[tuple[Signature, ...], Packing] = {}
@@ -113,6 +119,10 @@ class ThcReducer:
         self._error: Exception | None = None
         self._threads = StageThreads([("thc-agree", self._agree), ("thc-finish", self._finish)], self._fail)
         atexit.register(self.close)
+
+    def __repr__(self) -> str:
+        """Say in which levels the tensors are averaged."""
+        return f"ThcReducer({self._levels or f'flat, {self._engine.workers} workers'})"
 
     def __enter__(self) -> Self:
         return self
@@ -175,8 +185,14 @@ class ThcReducer:
 
     @property
     def parameter_sizes(self) -> Mapping[str, int] | None:
-        """Elements by name, of the tensors of all calls so far; None before the first."""
-        return {name: size for name, size, *_ in tuple(self._known.values())} or None
+        """Elements by name, of the tensors of all calls so far, in two levels of this rank's shards of them; None
+        before the first.
+        """
+        sizes = {name: size for name, size, *_ in tuple(self._known.values())}
+        if self._levels is not None:
+            rank, ranks = self._levels.fast.rank(), self._levels.fast.size()
+            sizes = {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
+        return sizes or None
 
     def compression_stats(self) -> CompressionStats:
         """Return what compression did on this rank and what it cost; call it when nothing is in flight."""
@@ -190,7 +206,8 @@ class ThcReducer:
         """
         self._require_idle("state_dict")
         self._steps.scaling.undo_skipped_step()
-        return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale)
+        scope = {} if self._levels is None else {"scope": self._levels.shard}
+        return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings.
@@ -198,6 +215,8 @@ class ThcReducer:
         ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
         """
         self._require_idle("load_state_dict")
+        if self._levels is not None:
+            require_scope(state, self._levels.shard)
         require_sound(state, self.parameter_sizes, complete=False)
         scale = saved_scale(state.get("loss_scale"))
         self._engine.load_state_dict(state)
@@ -279,28 +298,3 @@ class ThcReducer:
 def _words(signature: Signature) -> str:
     _, size, dtype, device = signature
     return f"{size} elements of {dtype} on {device}"
-
-
-def _engine_and_agreement(
-    where: dist.ProcessGroup | NetworkConfig | None,
-    config: ThcConfig | BaselineConfig,
-    policy: CompressionPolicy,
-    worker: int | None,
-    workers: int | None,
-) -> tuple[Engine, Agreement, dist.ProcessGroup | None]:
-    network = where if isinstance(where, NetworkConfig) else None
-    if network is not None and dist.group.WORLD is None:
-        if worker is None or workers is None:
-            raise ConfigurationError(
-                "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
-                "call torch.distributed.init_process_group() before"
-            )
-        engine, transport = make_server_engine(network, config, policy, worker, workers)
-        return engine, ServersAgreement(transport), None
-    group = choose_process_group(where if network is None else None, "ThcReducer")
-    if worker is not None or workers is not None:
-        raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
-    engine = make_engine(group, config, policy, network)
-    if engine.workers == 1:
-        return engine, NoAgreement(), group
-    return engine, RanksAgreement(open_communicator(group, policy.deadline_s), engine.workers), group

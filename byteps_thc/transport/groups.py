@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.device_mesh import DeviceMesh
+from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.settings import Settings, describe
@@ -113,6 +115,44 @@ def _how_to_connect(error: ThcError) -> ThcError:
         "interface in GLOO_SOCKET_IFNAME, as in NCCL_SOCKET_IFNAME"
     )
     return type(error)(f"{error}. {hint}")
+
+
+class GroupPart(dist.ProcessGroup):
+    """Some ranks of a process group, with what communicators are opened with: number, size, store and back ends.
+
+    It has no connections and no threads of its own, so none of torch's collectives work on it, making one waits for
+    nobody, and nothing is to be closed.
+    """
+
+    def __init__(self, whole: dist.ProcessGroup, ranks: Sequence[int], store: PrefixStore) -> None:
+        """ranks: their numbers in `whole`, this one's among them. store: of these ranks alone."""
+        # torch has another constructor, with a store, that makes no subclasses.
+        super().__init__(ranks.index(whole.rank()), len(ranks))  # type: ignore[call-arg]
+        self._whole, self._part_store = whole, store
+
+    @override
+    def get_group_store(self) -> PrefixStore:
+        """Return where these ranks find each other."""
+        return self._part_store
+
+    @override
+    def _get_backend(self, device: torch.device) -> Any:
+        """Return what the whole group has for tensors there; for its name."""
+        return self._whole._get_backend(device)
+
+
+def cut_group(process_group: dist.ProcessGroup, parts: Sequence[Sequence[Sequence[int]]]) -> list[GroupPart]:
+    """Return the parts of a process group that this rank is in, one of each division; all its ranks must call this.
+
+    parts[d]: disjoint groups of ranks, by their numbers in the process group, which together are all of them.
+    """
+    store, own = _new_store(process_group), process_group.rank()
+    return [
+        GroupPart(process_group, ranks, PrefixStore(f"division{division}/part{number}", store))
+        for division, groups in enumerate(parts)
+        for number, ranks in enumerate(groups)
+        if own in ranks
+    ]
 
 
 def _new_store(process_group: dist.ProcessGroup) -> PrefixStore:

@@ -81,14 +81,17 @@ def require_same_table(communicator: Communicator, resolved: ResolvedConfig) -> 
     require_same_settings(communicator, resolved.workers, chosen)
 
 
-def all_have_same(communicator: Communicator, fingerprint: int) -> bool:
+def all_have_same(communicator: Communicator, fingerprint: int, between: Communicator | None = None) -> bool:
     """Return whether all ranks pass the same number, of 62 bits; on all of them. It takes 16 bytes to each rank.
 
-    TransportError or DeadlineError when other ranks do not answer.
+    between: where ranks are in two levels and `communicator` is of a node, that of the ranks that have the same place
+    on theirs. TransportError or DeadlineError when other ranks do not answer.
     """
     halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32)
     largest = torch.cat([halves, -halves])  # the largest of -x is the smallest x
     communicator.max_(largest).wait()
+    if between is not None:
+        between.max_(largest).wait()
     return torch.equal(largest[:2], -largest[2:])
 
 
@@ -113,6 +116,19 @@ def host_identity() -> bytes:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
         return socket.gethostname().encode()
+
+
+def node_identity() -> str:
+    """Return what the processes of a node have in common: the host, and its network as they see it.
+
+    Containers of a host that have networks of their own are nodes of their own.
+    """
+    # Of this process: a thread may be elsewhere.
+    try:
+        network = Path("/proc/self/ns/net").stat()
+    except OSError:
+        return host_identity().decode()
+    return f"{host_identity().decode()} {network.st_dev}:{network.st_ino}"
 
 
 def gather_by_rank(communicator: Communicator, ranks: int, text: str) -> dict[int, str]:

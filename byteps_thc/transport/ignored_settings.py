@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from functools import cache
-
 from byteps_thc.config import ThcConfig
-
-_logger = logging.getLogger("byteps_thc")
+from byteps_thc.transport.warn_once import warn_once
 
 
 def warn_of_ignored_bits(config: ThcConfig, user: str, worker: int) -> None:
@@ -15,9 +11,4 @@ def warn_of_ignored_bits(config: ThcConfig, user: str, worker: int) -> None:
     bits = {"total_bits": config.total_bits, "down_bits": config.down_bits}
     given = [f"{name}={value}" for name, value in bits.items() if isinstance(value, int)]
     if given and worker == 0:
-        _warn_once(f"{user} requantize no sums and take no notice of {given[0]}: codes have {config.code_bits} bits")
-
-
-@cache
-def _warn_once(text: str) -> None:
-    _logger.warning(text)
+        warn_once(f"{user} requantize no sums and take no notice of {given[0]}: codes have {config.code_bits} bits")

@@ -1,4 +1,7 @@
-"""Ranks on a mesh: a fast dimension, such as the GPUs of a node, and a slow one, between the nodes."""
+"""Ranks in two levels: a fast one, such as the GPUs of a node, and a slow one, between the nodes.
+
+A mesh says which ranks those are, or they are found (nodes.py).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.settings import describe
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 
 #: Any bytes are text in it, and the text is those bytes again.
@@ -30,14 +34,12 @@ def compressed_group(mesh: DeviceMesh, dim: str | None) -> dist.ProcessGroup:
 
 @dataclass(frozen=True)
 class MeshGroups:
-    """The two process groups of a 2-D mesh that this rank is in. ranks: all of the mesh, by their numbers in the world.
-
-    fast: averages exactly. slow: compressed.
+    """The two process groups that this rank is in. fast: averages exactly, on a node. slow: compressed, between the
+    nodes, among the ranks that have the same place on theirs.
     """
 
     fast: dist.ProcessGroup
     slow: dist.ProcessGroup
-    ranks: tuple[int, ...]
 
     @property
     def size(self) -> int:
@@ -54,14 +56,27 @@ class MeshGroups:
         """What checkpoints call the ranks that average the same shard."""
         return f"shard{self.fast.rank()}of{self.fast.size()}"
 
-    def require_ranks_of(self, process_group: dist.ProcessGroup) -> None:
-        """ConfigurationError unless these are the ranks of a DDP model's process group."""
-        others = dist.get_process_group_ranks(process_group)
-        if set(others) != set(self.ranks):
-            raise ConfigurationError(
-                f"the mesh has ranks {sorted(self.ranks)}, and the DDP model's process group {sorted(others)}: make "
-                "the mesh of all ranks of the model, and no others"
-            )
+    def __str__(self) -> str:
+        """As users see it."""
+        return f"{self.slow.size()} nodes of {self.fast.size()} ranks"
+
+
+def require_mesh(mesh: object, dim: str | None) -> None:
+    """ConfigurationError unless `mesh` is one, or None and `dim`, which names a dimension of it, is None, too."""
+    if mesh is not None and not isinstance(mesh, DeviceMesh):
+        raise ConfigurationError(f"mesh is {describe(mesh)}: give a 2-D DeviceMesh (init_device_mesh), or leave it out")
+    if mesh is None and dim is not None:
+        raise ConfigurationError(f"dim={dim!r} names a dimension of a mesh: give the 2-D DeviceMesh that has it")
+
+
+def require_ranks_of(mesh: DeviceMesh, process_group: dist.ProcessGroup) -> None:
+    """ConfigurationError unless a mesh has the ranks of a DDP model's process group."""
+    ranks, others = mesh.mesh.flatten().tolist(), dist.get_process_group_ranks(process_group)
+    if set(others) != set(ranks):
+        raise ConfigurationError(
+            f"the mesh has ranks {sorted(ranks)}, and the DDP model's process group {sorted(others)}: make "
+            "the mesh of all ranks of the model, and no others"
+        )
 
 
 def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
@@ -81,7 +96,7 @@ def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
     assert dim is not None
     assert mesh.mesh_dim_names is not None
     fast = mesh.get_group(1 - mesh.mesh_dim_names.index(dim))
-    return MeshGroups(fast, slow, tuple(mesh.mesh.flatten().tolist()))
+    return MeshGroups(fast, slow)
 
 
 def gather_over_mesh(

@@ -28,6 +28,7 @@ from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
+from byteps_thc.pipeline.staging import CopyStaging
 from byteps_thc.transport.groups import open_communicator
 from byteps_thc.transport.mesh import mesh_groups
 
@@ -318,10 +319,37 @@ def refusals(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
     state = ThcState(mesh, CONFIG, dim="between", policy=SMALL)
     world.register_comm_hook(state, thc_hook)
     world(torch.ones(1, 8)).sum().backward()
-    unlike = GradientBuffer("gap", torch.zeros(10), (ParameterSlice("a", 0, 9),))
-    result["gap"] = said(lambda: state.engine.all_reduce(unlike))
     state.close()
     return result
+
+
+def gaps(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
+    """A buffer in which something lies before, between and behind its parameters."""
+    engine = ThcState(mesh, CONFIG, dim="between").engine
+    engine.start_step()
+    gradient = torch.full((12,), float(rank.rank))
+    engine.all_reduce(GradientBuffer("gaps", gradient, (ParameterSlice("a", 1, 4), ParameterSlice("b", 6, 11)))).wait()
+    engine.close()
+    return {"gradient": gradient}
+
+
+def staged(rank: Rank, mesh: DeviceMesh) -> dict[str, bool]:
+    """Gradients that are not where the device engine is are copied there and back: the same bits."""
+    averages = []
+    for copies in (False, True):
+        engine = device_engine(mesh)
+        if copies:
+            engine._staging_to_device = lambda gradient, stream, engine=engine: CopyStaging(  # type: ignore[method-assign]
+                gradient, stream, engine._recorder
+            )
+        for step in range(2):
+            engine.start_step()
+            gradient = gradients(rank.rank, step)["even"].flatten()
+            buffer = GradientBuffer("even", gradient, (ParameterSlice("even", 0, len(gradient)),))
+            averages.append(engine.all_reduce(buffer).wait())
+        counted = engine.statistics().to_device_bytes
+        engine.close()
+    return {"same": all(map(torch.equal, averages[:2], averages[2:])), "copied": counted == 2 * 4 * len(gradient)}
 
 
 def said(call: Callable[[], Any]) -> str:
@@ -347,6 +375,8 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     skipped,
     synchronized,
     empty_shard,
+    gaps,
+    staged,
     different,
     refusals,
 ]

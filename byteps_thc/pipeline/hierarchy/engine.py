@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
 
-from byteps_thc.errors import InputError, TransportError
+from byteps_thc.errors import TransportError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.drivers import StageThreads
@@ -25,7 +25,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.bystander import Bystander
 from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of, require_not_captured
-from byteps_thc.pipeline.staging import Staging
+from byteps_thc.pipeline.staging import CopyStaging, Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
 
@@ -70,13 +70,16 @@ class NodeExchange(Protocol[LayoutT]):
 
 @dataclass
 class _Job(Generic[LayoutT]):
-    """A buffer on its way. host: its gradient where it is exchanged. averaged: by the inner engine, under way."""
+    """A buffer on its way. host: its gradient where it is exchanged, the host or a device. averaged: by the inner
+    engine, under way. steps: begun since the buffer before it.
+    """
 
     buffer: GradientBuffer
     layout: LayoutT
     round: int
     new: bool
     future: Future[Tensor]
+    steps: int
     host: Tensor
     averaged: Future[Tensor] | Waitable | None = None
 
@@ -110,6 +113,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
         self._in_flight: InFlight[_Job[LayoutT]] = InFlight()
         self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
         self._round = 0
+        self._begun = 0  # steps that the inner engine has not been told of: buffers of earlier ones are on their way
         self._streams: tuple[SideStream, SideStream] | None = None
         self._threads: StageThreads | None = None
         if isinstance(inner, FlatEngine) and inner.in_stream:
@@ -121,16 +125,13 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def start_step(self) -> None:
-        self._in_flight.require_idle("start_step")
-        self._inner.start_step()
+        self._begun += 1
+        self._begin_steps_if_idle()
 
     @override
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
         gradient = buffer.gradient
         require_not_captured(gradient)
-        self._in_flight.require_free(buffer.key)
-        if self._streams is not None and gradient.device != self._exchange.device:
-            raise InputError(f"the gradient is on {gradient.device}, and compressed on {self._exchange.device}")
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
         kind = kind_of(buffer)
         known = self._layouts.known(buffer.key, kind)
@@ -138,8 +139,9 @@ class NodeEngine(Engine, Generic[LayoutT]):
         if gradient.numel() == 0:
             future.set_result(gradient)
             return future
-        job = _Job(buffer, layout, self._round, known is None, future, host=gradient)
+        job = _Job(buffer, layout, self._round, known is None, future, steps=self._begun, host=gradient)
         self._round += 1
+        self._begun = 0
         self._in_flight.begin(buffer.key, job)
         if self._threads is not None:
             if layout.staging is not None:
@@ -151,40 +153,41 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def protect_step(self) -> None:
-        self._in_flight.require_idle("protect_step")
+        self._require_idle("protect_step")
         self._inner.protect_step()
 
     @override
     def restore_residuals(self) -> None:
-        self._in_flight.require_idle("restore_residuals")
+        self._require_idle("restore_residuals")
         self._inner.restore_residuals()
 
     @override
     def use_loss_scale(self, scale: float) -> None:
-        self._in_flight.require_idle("use_loss_scale")
+        self._require_idle("use_loss_scale")
         self._exchange.use_loss_scale(scale)
         self._inner.use_loss_scale(scale)
 
     @override
     def scale_residuals(self, factor: float) -> None:
-        self._in_flight.require_idle("scale_residuals")
+        self._require_idle("scale_residuals")
         self._inner.scale_residuals(factor)
 
     @override
     def state_dict(self) -> dict[str, Any]:
         """See Engine; the inner engine's: on a mesh, of this rank's shard in the slow dimension."""
-        self._in_flight.require_idle("state_dict")
+        self._require_idle("state_dict")
         return self._inner.state_dict()
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._in_flight.require_idle("load_state_dict")
+        self._require_idle("load_state_dict")
         self._inner.load_state_dict(state)
         self._round = state["round"]
 
     @override
     def statistics(self) -> CompressionStats:
         """See Engine; the inner engine's, with copies of whole gradients: bytes are those between the nodes."""
+        self._begin_steps_if_idle()
         figures = self._inner.statistics()
         if self._own_recorder is None:
             return figures
@@ -209,11 +212,30 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     def _new_layout(self, buffer: GradientBuffer, kind: object) -> LayoutT:
         layout = self._exchange.layout(buffer, self._recorder)
+        if self._streams is not None:
+            layout.staging = self._staging_to_device(buffer.gradient, self._streams[1])
         self._layouts.make_room(layout)
         self._layouts.add(kind, layout)
         return layout
 
+    def _staging_to_device(self, gradient: Tensor, stream: SideStream) -> Staging | None:
+        """Return what brings gradients that are not on the device there; who calls waits for both copies."""
+        return None if gradient.device == stream.device else CopyStaging(gradient, stream, self._recorder)
+
+    def _require_idle(self, call: str) -> None:
+        self._in_flight.require_idle(call)
+        self._begin_steps_if_idle()
+
+    def _begin_steps_if_idle(self) -> None:
+        if self._in_flight.keys():
+            return
+        for _ in range(self._begun):
+            self._inner.start_step()
+        self._begun = 0
+
     def _begin(self, job: _Job[LayoutT]) -> None:
+        for _ in range(job.steps):
+            self._inner.start_step()
         buffer = replace(job.buffer, gradient=job.host)
         job.averaged = self._inner.all_reduce(self._exchange.scatter(job.layout, buffer, job.round, new=job.new))
 
@@ -236,10 +258,16 @@ class NodeEngine(Engine, Generic[LayoutT]):
     def _put_on_streams(self, job: _Job[LayoutT]) -> None:
         assert self._streams is not None
         there, back = self._streams
+        staging = job.layout.staging
+        on_device = [job.gradient] if staging is None else []
         try:
-            with there.behind_current(job.gradient):
+            if staging is not None:
+                staging.begin(job.gradient)
+            with there.behind_current(*on_device):
+                if staging is not None:
+                    job.host = staging.fetch(job.gradient)
                 self._begin(job)
-            with back.behind_current(job.gradient):
+            with back.behind_current(*on_device):
                 # The stream waits. The future's waiters wait for what has been put on it so far.
                 for _ in self._gather(job):
                     pass

@@ -1,0 +1,98 @@
+"""Who averages the tensors of a ThcReducer: the ranks of a process group in one level or two, or servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from byteps_thc.baselines import BaselineConfig
+from byteps_thc.config import ThcConfig
+from byteps_thc.engines import find_levels, make_engine, make_hierarchical_engine
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.factory import make_server_engine
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.reducer.agreement import Agreement, LevelsAgreement, NoAgreement, RanksAgreement, ServersAgreement
+from byteps_thc.transport.groups import choose_process_group, open_communicator
+from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_mesh
+from byteps_thc.transport.nodes import Nodes, require_nodes
+from byteps_thc.transport.replicas import RankReplicas, Replicas
+from byteps_thc.transport.servers import NetworkConfig
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """What a reducer works with. replicas: the ranks; None without a process group. levels: None: there is one.
+
+    workers: those that compress: ranks, or nodes.
+    """
+
+    engine: Engine
+    agreement: Agreement
+    replicas: Replicas | None
+    levels: MeshGroups | None
+    workers: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a ThcReducer averages, as its arguments say."""
+
+    where: dist.ProcessGroup | NetworkConfig | None
+    mesh: DeviceMesh | None
+    dim: str | None
+    nodes: Nodes
+    worker: int | None
+    workers: int | None
+
+    def open(self, config: ThcConfig | BaselineConfig, policy: CompressionPolicy) -> Averaging:
+        """Return what averages there; collective. Raises what ThcReducer raises."""
+        require_mesh(self.mesh, self.dim)
+        require_nodes(self.nodes, mesh_is_given=self.mesh is not None)
+        network = self.where if isinstance(self.where, NetworkConfig) else None
+        if network is not None and dist.group.WORLD is None:
+            return self._of_servers(network, config, policy)
+        if self.mesh is not None:
+            if network is None and self.where is not None:
+                raise ConfigurationError(
+                    "a process group and a mesh contradict each other: leave one of them out, ThcReducer(None, "
+                    "mesh=..., dim=...)"
+                )
+            self._require_no_worker()
+            return _in_levels(mesh_groups(self.mesh, self.dim, "ThcReducer"), config, policy, network)
+        group = choose_process_group(None if network is not None else self.where, "ThcReducer")
+        self._require_no_worker()
+        levels = find_levels(group, self.nodes, config, policy, network)
+        if levels is not None:
+            return _in_levels(levels, config, policy, None)
+        engine = make_engine(group, config, policy, network)
+        agreement: Agreement = NoAgreement()
+        if engine.workers > 1:
+            agreement = RanksAgreement(open_communicator(group, policy.deadline_s), engine.workers)
+        return Averaging(engine, agreement, RankReplicas(group, policy.deadline_s), None, engine.workers)
+
+    def _of_servers(
+        self, network: NetworkConfig, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
+    ) -> Averaging:
+        if self.worker is None or self.workers is None:
+            raise ConfigurationError(
+                "there is no process group: say who this is, ThcReducer(NetworkConfig(...), worker=0, workers=2), or "
+                "call torch.distributed.init_process_group() before"
+            )
+        engine, transport = make_server_engine(network, config, policy, self.worker, self.workers)
+        return Averaging(engine, ServersAgreement(transport), None, None, engine.workers)
+
+    def _require_no_worker(self) -> None:
+        if self.worker is not None or self.workers is not None:
+            raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
+
+
+def _in_levels(
+    levels: MeshGroups, config: ThcConfig | BaselineConfig, policy: CompressionPolicy, network: NetworkConfig | None
+) -> Averaging:
+    engine = make_hierarchical_engine(levels, config, policy, network)
+    fast, slow = (open_communicator(group, policy.deadline_s) for group in (levels.fast, levels.slow))
+    agreement = LevelsAgreement(fast, slow, levels)
+    return Averaging(engine, agreement, MeshReplicas(levels, policy.deadline_s), levels, levels.slow.size())

@@ -1,0 +1,113 @@
+"""A rank whose node is found. settings: {"case": name of a function here, "nodes": a node's name for each rank}."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from log_lines import log_lines
+from ranks import Rank, joined_rank
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+
+import byteps_thc.transport.nodes
+from byteps_thc import ThcConfig
+from byteps_thc.baselines import TopK
+from byteps_thc.ddp import compress
+
+CONFIG = ThcConfig(error_feedback=True)
+
+
+def placed(rank: Rank, nodes: list[str]) -> None:
+    """Let this rank be on that node."""
+    byteps_thc.transport.nodes.node_identity = lambda: nodes[rank.rank]  # type: ignore[attr-defined]
+
+
+def model() -> DistributedDataParallel:
+    torch.manual_seed(1)
+    return DistributedDataParallel(nn.Sequential(nn.Linear(100, 80), nn.Linear(80, 50)))
+
+
+def averages(rank: Rank, steps: int = 2, config: Any = CONFIG, **options: Any) -> dict[str, Any]:
+    """What some steps come to, and what the ranks say about it."""
+    ddp = model()
+    with log_lines() as lines:
+        state = compress(ddp, config, **options)
+    gradients = []
+    for step in range(steps):
+        torch.manual_seed(100 * step + rank.rank)
+        ddp.zero_grad()
+        ddp(torch.randn(8, 100)).square().mean().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in ddp.parameters() if p.grad is not None]))
+    kept = state.state_dict()
+    result = {"averages": torch.stack(gradients), "residuals": kept["residuals"], "scope": kept.get("scope")}
+    result |= {"lines": lines, "said": repr(state), "sizes": dict(state.parameter_sizes or {})}
+    result["sent"] = state.compression_stats().sent_bytes
+    state.close()
+    return result
+
+
+def one_way(rank: Rank) -> dict[str, Any]:
+    """Nodes that are found and a mesh of the same ranks; and one level, to which a baseline keeps."""
+    names = rank.settings["nodes"]
+    nodes = [[r for r in range(rank.ranks) if names[r] == name] for name in dict.fromkeys(names)]
+    mesh = DeviceMesh("cpu", torch.tensor(nodes), mesh_dim_names=("between", "within"))
+    return {
+        "found": averages(rank),
+        "mesh": averages(rank, mesh=mesh, dim="between"),
+        "flat": averages(rank, nodes="flat"),
+        "baseline": averages(rank, config=TopK(ratio=0.5)),
+    }
+
+
+def uneven(rank: Rank) -> dict[str, Any]:
+    """The second time nothing is said that was said before."""
+    return {"auto": averages(rank), "again": averages(rank), "flat": averages(rank, nodes="flat")}
+
+
+def loading(rank: Rank) -> dict[str, Any]:
+    """States of one level where ranks average in two, and the other way round."""
+    two, flat = compress(model(), CONFIG), compress(model(), CONFIG, nodes="flat")
+    states: list[Any] = [None] * rank.ranks
+    dist.all_gather_object(states, two.state_dict())
+    result = {
+        "flat state": said(lambda: two.load_state_dict(flat.state_dict())),
+        "node's state": said(lambda: flat.load_state_dict(two.state_dict())),
+        "neighbour's state": said(lambda: two.load_state_dict(states[rank.rank ^ 1])),
+        "own state": said(lambda: two.load_state_dict(two.state_dict())),
+    }
+    for state in (two, flat):
+        state.close()
+    return result
+
+
+def refused(rank: Rank) -> dict[str, str]:
+    mesh = DeviceMesh("cpu", torch.arange(rank.ranks).view(-1, 1), mesh_dim_names=("between", "within"))
+    ddp = model()
+    return {
+        "differ": said(lambda: compress(ddp, nodes="flat" if rank.rank else "auto")),
+        "mesh": said(lambda: compress(ddp, mesh=mesh, dim="between", nodes="flat")),
+        "unknown": said(lambda: compress(ddp, nodes="racks")),  # type: ignore[arg-type]
+        "bits": said(lambda: compress(ddp, bits=4 if rank.rank else 3)),
+    }
+
+
+def said(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+CASES: dict[str, Callable[[Rank], Any]] = {case.__name__: case for case in (one_way, uneven, loading, refused)}
+
+if __name__ == "__main__":
+    with joined_rank() as rank:
+        logging.getLogger("byteps_thc").setLevel(logging.INFO)
+        placed(rank, rank.settings["nodes"])
+        rank.report(CASES[rank.settings["case"]](rank))

@@ -1,0 +1,48 @@
+"""Bytes on the slow link by default: two hosts of two gloo ranks each, network namespaces with a cable between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import run_ranks
+from shaped_network import INTERFACE, ShapedNetwork
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.link_bytes import link_bytes
+
+PROGRAM = Path(__file__).with_name("node_links_rank.py")
+PARAMETERS = 1024 * 512
+FRAMES = 1.1  # headers, acknowledgements, norms and what ranks ask each other, per byte of payload
+RATE_BPS = 1e9
+
+
+def test_two_levels_by_default_send_what_is_computed_and_less_than_bf16(tmp_path: Path) -> None:
+    try:
+        network = ShapedNetwork(2)
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    with network:
+        for host in network.hosts:
+            host.shape(RATE_BPS)  # which counts frames, too
+        namespaces = [network.hosts[rank // 2].namespace for rank in range(4)]
+        environment = {"GLOO_SOCKET_IFNAME": INTERFACE}
+        settings = {"namespaces": namespaces}
+        reports = run_ranks(PROGRAM, 4, tmp_path / "ranks", settings=settings, environment=environment, timeout_s=120)
+    computed = link_bytes([2, 2], ring=False)
+    for report in reports:
+        assert report["default"]["said"] == "ThcState(2 nodes of 2 ranks)"
+        assert report["flat"]["said"] == "ThcState(flat, 4 ranks)"
+        assert report["reducer"]["said"] == "ThcReducer(2 nodes of 2 ranks)"
+        for scheme in ("default", "reducer"):
+            assert torch.equal(report[scheme]["average"], reports[0][scheme]["average"])
+        for scheme, payload in (
+            ("default", computed.two_levels),
+            ("reducer", computed.two_levels),
+            ("flat", computed.flat),
+            ("bf16", computed.bf16),
+        ):
+            assert payload < report[scheme]["sent"] / PARAMETERS < FRAMES * payload, scheme
+        assert report["default"]["sent"] < report["flat"]["sent"] / 1.8
+        assert report["default"]["sent"] < report["bf16"]["sent"] / 4

@@ -1,0 +1,135 @@
+"""Which ranks share a node is found, and decides whether averages take two levels or one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ranks import run_ranks
+
+from byteps_thc import ThcConfig
+from byteps_thc.transport.link_bytes import link_bytes
+from byteps_thc.transport.nodes import Nodes, cost_of_one_level, group_by_node, has_two_levels
+
+PROGRAM = Path(__file__).with_name("nodes_rank.py")
+SIZES = {"0.weight": 8000, "0.bias": 80, "1.weight": 4000, "1.bias": 50}
+
+
+Run = Callable[[str, str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """What the ranks of a case report; its other argument has a letter for each rank, its node's name."""
+
+    @functools.cache
+    def reports(case: str, nodes: str) -> list[dict[str, Any]]:
+        settings = {"case": case, "nodes": [*nodes]}
+        folder = tmp_path_factory.mktemp(case) / "ranks"
+        results: list[dict[str, Any]] = run_ranks(PROGRAM, len(nodes), folder, settings=settings, timeout_s=120)
+        return results
+
+    return reports
+
+
+@pytest.mark.parametrize("nodes", ["aabb", "abab", "abba"])
+def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run) -> None:
+    """To the bit: averages and residuals."""
+    for rank, report in enumerate(results := run("one_way", nodes)):
+        found, mesh, flat = report["found"], report["mesh"], report["flat"]
+        assert found["said"] == mesh["said"] == "ThcState(2 nodes of 2 ranks)"
+        assert torch.equal(found["averages"], results[0]["found"]["averages"])
+        difference = found["averages"] - flat["averages"]
+        assert difference.square().sum() < 0.03 * flat["averages"].square().sum()
+        if nodes != "abba":  # torch numbers the ranks of shard 1 the other way round there: other random bits
+            assert torch.equal(found["averages"], mesh["averages"])
+            assert found["residuals"].keys() == mesh["residuals"].keys()
+            assert all(torch.equal(kept, mesh["residuals"][name]) for name, kept in found["residuals"].items())
+        assert found["sizes"] == {name: size // 2 for name, size in SIZES.items()}
+        place = nodes[:rank].count(nodes[rank])
+        assert found["scope"] == mesh["scope"] == f"shard{place}of2"
+        assert flat["said"] == "ThcState(flat, 4 ranks)"
+        assert flat["scope"] is None
+        assert flat["sizes"] == SIZES
+        assert flat["sent"] > found["sent"]  # by a rank: of codes and sums of all coordinates
+        assert not torch.equal(flat["averages"], found["averages"])
+        assert report["baseline"]["said"] == "ThcState(flat, 4 ranks)"
+
+
+def test_rank_0_logs_what_was_chosen(run: Run) -> None:
+    for rank, report in enumerate(run("one_way", "abab")):
+        two = "averages are exact within each of 2 nodes of 2 ranks, compressed between them"
+        one = "averages are compressed over 4 ranks on 2 nodes, in one level"
+        assert report["found"]["lines"] == ([] if rank else [two])
+        assert report["flat"]["lines"] == ([] if rank else [one])  # which costs less than bf16 here: no warning
+        assert report["mesh"]["lines"] == report["baseline"]["lines"] == []
+
+
+def test_uneven_nodes_are_flat_and_told_once_what_it_costs(run: Run) -> None:
+    sent = link_bytes([2, 1], ring=False)
+    for rank, report in enumerate(run("uneven", "aba")):
+        assert report["auto"]["said"] == "ThcState(flat, 3 ranks)"
+        assert torch.equal(report["auto"]["averages"], report["flat"]["averages"])
+        one = "averages are compressed over 3 ranks on 2 nodes, in one level"
+        warning = (
+            f"nodes have different numbers of ranks (2, 1), so averages are compressed over all ranks in one level: "
+            f"{sent.flat:.1f} bytes a parameter leave a node, where it would be {sent.two_levels:.1f} with two levels, "
+            f"and is {sent.bf16:.1f} with bf16: start as many ranks on every node"
+        )
+        assert report["auto"]["lines"] == ([] if rank else [one, warning])
+        assert report["again"]["lines"] == report["flat"]["lines"] == ([] if rank else [one])
+
+
+def test_one_level_that_loses_to_bf16_is_warned_of() -> None:
+    """On 8 nodes of 8, over NCCL's rings; not on 8 of 4. One level where there can be no other is none's concern."""
+
+    def said(ranks: int, nodes: int, asked: Nodes = "flat") -> str | None:
+        everyone = [list(range(node * ranks, (node + 1) * ranks)) for node in range(nodes)]
+        return cost_of_one_level(asked, everyone, ThcConfig(), "shards", ring=True)
+
+    assert said(8, 8) == (
+        "averages are compressed over all ranks in one level: 5.1 bytes a parameter leave a node, where it would be "
+        '1.2 with two levels, and is 3.9 with bf16: leave nodes="flat" out'
+    )
+    assert said(4, 8) is None
+    assert said(8, 1, "auto") is None
+    assert said(1, 8, "auto") is None
+
+
+def test_states_of_other_levels_are_refused_with_what_to_do(run: Run) -> None:
+    for rank, report in enumerate(run("loading", "aabb")):
+        refused = "ConfigurationError: state does not fit: its scope is "
+        assert report["flat state"].startswith(f"{refused}None, here it is 'shard{rank % 2}of2'")
+        assert report["flat state"].endswith('nodes="flat" loads it')
+        assert report["node's state"].startswith("ConfigurationError: ")
+        assert report["neighbour's state"].startswith(f"{refused}'shard{1 - rank % 2}of2'")
+        assert report["own state"] == "nothing"
+
+
+def test_wrong_use_says_what_to_do(run: Run) -> None:
+    for report in run("refused", "ab"):
+        different = "ConfigurationError: ranks have different settings: "
+        assert report["differ"] == f"{different}nodes is 'auto' on rank 0, 'flat' on rank 1"
+        assert report["mesh"].startswith("ConfigurationError: nodes='flat' and a mesh contradict each other")
+        assert report["unknown"].startswith('ConfigurationError: nodes is \'racks\': give "auto" or "flat"')
+        assert report["bits"] == f"{different}bits is 3 on rank 0, 4 on rank 1"
+
+
+@pytest.mark.parametrize(
+    ("names", "nodes", "two"),
+    [
+        ("aaaa", [[0, 1, 2, 3]], False),
+        ("abcd", [[0], [1], [2], [3]], False),
+        ("aabb", [[0, 1], [2, 3]], True),
+        ("bacbca", [[0, 3], [1, 5], [2, 4]], True),
+        ("aabbc", [[0, 1], [2, 3], [4]], False),
+        ("a", [[0]], False),
+    ],
+)
+def test_nodes_of_ranks(names: str, nodes: list[list[int]], two: bool) -> None:
+    assert group_by_node([*names]) == nodes
+    assert has_two_levels(nodes) == two
