@@ -56,8 +56,12 @@ def running(group: int) -> list[str]:
 def demo(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A demo that has made its namespaces, and is starting its switches."""
     command = [THC, "demo-switch", "--target", "model", "--workers", "2", "--steps", "1000", "--out", str(tmp_path)]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests run under nohup
+    try:
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     try:
         wait_until(lambda: len(namespaces_of(process.pid)) == NAMESPACES or process.poll() is not None)
         assert process.poll() is None, (tmp_path / "log").read_text()
