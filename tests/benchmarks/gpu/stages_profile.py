@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 from place import Table, arguments_of, place_of
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 from training import Hook, inputs_of, make_model, size_of, step_of, wrapped
 
@@ -102,7 +103,10 @@ def main() -> None:
                 step()
                 place.synchronize()
         profiler.export_chrome_trace(str(arguments.trace))
-        events = {event.key: event for event in profiler.key_averages()}
+        averages = profiler.key_averages()
+        # A name that is recorded is in it twice: of the host, with what its kernels took, and its span on the GPU.
+        events = {event.key: event for event in averages if event.device_type == DeviceType.CPU}
+        kernels = [event for event in averages if event.device_type != DeviceType.CPU and event.key not in events]
         for label in STAGES.values():
             event = events.get(label)
             if event is None:
@@ -110,9 +114,8 @@ def main() -> None:
             else:
                 gpu_ms = event.device_time_total / 1e3 if place.on_gpu else None
                 table.add(label, f"{event.count}", event.cpu_time_total / 1e3, gpu_ms)
-        for kernel in sorted(events.values(), key=lambda event: -event.self_device_time_total)[:KERNELS]:
-            if kernel.self_device_time_total:
-                table.add(f"kernel {kernel.key[:60]}", f"{kernel.count}", None, kernel.self_device_time_total / 1e3)
+        for kernel in sorted(kernels, key=lambda event: -event.self_device_time_total)[:KERNELS]:
+            table.add(f"kernel {kernel.key[:60]}", f"{kernel.count}", None, kernel.self_device_time_total / 1e3)
         for stream, busy_ms, whole_ms in streams_of(arguments.trace):
             table.add(f"stream {stream}, busy of {whole_ms:.2f} ms", "", None, busy_ms)
 
