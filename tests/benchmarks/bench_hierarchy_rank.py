@@ -17,7 +17,7 @@ def make_schemes(nodes: int, ranks: int) -> dict[str, Scheme]:
     mesh = init_device_mesh("cpu", (nodes, ranks // nodes), mesh_dim_names=("between", "within"))
     return {
         "bf16": Bf16(),
-        "flat": Thc(ThcState(None, ThcConfig())),
+        "flat": Thc(ThcState(None, ThcConfig(), nodes="flat")),
         "mesh": Thc(ThcState(mesh, ThcConfig(), dim="between")),
     }
 

@@ -29,7 +29,7 @@ def test_two_levels_by_default_send_what_is_computed_and_less_than_bf16(tmp_path
         namespaces = [network.hosts[rank // 2].namespace for rank in range(4)]
         environment = {"GLOO_SOCKET_IFNAME": INTERFACE}
         settings = {"namespaces": namespaces}
-        reports = run_ranks(PROGRAM, 4, tmp_path / "ranks", settings=settings, environment=environment, timeout_s=120)
+        reports = run_ranks(PROGRAM, 4, tmp_path / "ranks", settings=settings, environment=environment, timeout_s=200)
     computed = link_bytes([2, 2], ring=False)
     for report in reports:
         assert report["default"]["said"] == "ThcState(2 nodes of 2 ranks)"

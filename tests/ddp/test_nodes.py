@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     def reports(case: str, nodes: str) -> list[dict[str, Any]]:
         settings = {"case": case, "nodes": [*nodes]}
         folder = tmp_path_factory.mktemp(case) / "ranks"
-        results: list[dict[str, Any]] = run_ranks(PROGRAM, len(nodes), folder, settings=settings, timeout_s=120)
+        results: list[dict[str, Any]] = run_ranks(PROGRAM, len(nodes), folder, settings=settings, timeout_s=200)
         return results
 
     return reports

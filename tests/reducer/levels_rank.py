@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 import byteps_thc.transport.nodes
 from byteps_thc import ThcConfig, ThcError, ThcReducer
 from byteps_thc.checkpoint import checkpointable, load
-from byteps_thc.reducer import NetworkConfig
+from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 
 CONFIG = ThcConfig(rotation_block=1024, error_feedback=True)
 
@@ -80,6 +80,19 @@ def mismatch(rank: Rank) -> dict[str, Any]:
     return {"refused": refused, "error": error, "waited": waited}
 
 
+def warm_up(rank: Rank) -> dict[str, Any]:
+    """Every call is a step, also when those before it are on their way: the first two travel exactly."""
+    tensors = [tensors_of(rank.rank, step)["large"] for step in range(4)]
+    with ThcReducer(None, CONFIG, policy=CompressionPolicy(warmup_steps=2)) as reducer:
+        works = [reducer.all_reduce({f"{step}": tensor}, async_op=True) for step, tensor in enumerate(tensors)]
+        for work in works:
+            work.wait()
+        reducer.all_reduce({})
+        steps = reducer.compression_stats().steps
+    errors = [float((tensor - exact(step)["large"]).square().mean()) for step, tensor in enumerate(tensors)]
+    return {"errors": errors, "steps": steps}
+
+
 def resumed(rank: Rank) -> dict[str, Any]:
     """Two calls, a checkpoint into another reducer, a third call; the same as three calls in one go."""
     folder = rank.directory / "checkpoint"
@@ -123,7 +136,7 @@ def error_of(call: Callable[[], object]) -> str:
     return ""
 
 
-SCENARIOS = [found, flat, mesh, mismatch, resumed, refusals]
+SCENARIOS = [found, flat, mesh, mismatch, warm_up, resumed, refusals]
 
 
 if __name__ == "__main__":

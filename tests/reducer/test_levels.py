@@ -16,7 +16,7 @@ SIZES = {"odd": 3001, "matrix": 2400, "small": 11, "large": (1 << 20) + 3, "half
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     return run_ranks(
-        Path(__file__).with_name("levels_rank.py"), 4, tmp_path_factory.mktemp("levels") / "ranks", timeout_s=120
+        Path(__file__).with_name("levels_rank.py"), 4, tmp_path_factory.mktemp("levels") / "ranks", timeout_s=200
     )
 
 
@@ -57,6 +57,14 @@ def test_ranks_that_pass_different_tensors_get_an_error_and_go_on(reports: Repor
         assert report["mismatch"]["refused"].startswith(f"InputError: ranks average different tensors: {who}")
         assert report["mismatch"]["error"] < 1e-3
         assert report["mismatch"]["waited"] == [True, True]
+
+
+def test_steps_begin_while_earlier_ones_are_on_their_way(reports: Reports) -> None:
+    for report in reports:
+        first, second, *others = report["warm_up"]["errors"]
+        assert max(first, second) < 1e-12
+        assert min(others) > 1e-6
+        assert report["warm_up"]["steps"] == 5
 
 
 def test_a_checkpoint_goes_on_bit_for_bit(reports: Reports) -> None:
