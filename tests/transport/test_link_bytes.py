@@ -1,0 +1,90 @@
+"""What averages send over a node's cards: against messages counted one by one, and docs/plugins.md's table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from byteps_thc import ThcConfig
+from byteps_thc.transport.link_bytes import link_bytes
+
+PLUGINS = (Path(__file__).parents[2] / "docs/plugins.md").read_text()
+#: bytes of a coordinate by default: a code of 5 bits; of 6 and a scale of 16 bits for 256 of them
+CODE, SUM = 5 / 8, 6 / 8 + 2 / 256
+#: from, to, bytes per parameter
+Message = tuple[int, int, float]
+
+
+def ring(ranks: Sequence[int], passes: int, element_bytes: float) -> Iterator[Message]:
+    """Each rank hands shards to the next one: one pass gathers, two reduce all."""
+    for step in range(passes * (len(ranks) - 1)):
+        del step
+        for place, rank in enumerate(ranks):
+            yield rank, ranks[(place + 1) % len(ranks)], element_bytes / len(ranks)
+
+
+def to_all(ranks: Sequence[int], element_bytes: float) -> Iterator[Message]:
+    """Each rank has something for every other one."""
+    for sender in ranks:
+        for receiver in ranks:
+            if sender != receiver:
+                yield sender, receiver, element_bytes / len(ranks)
+
+
+def busiest(nodes: Sequence[int], messages: Iterator[Message]) -> float:
+    """Bytes that the node sends to others which sends most; ranks are numbered node by node."""
+    node_of = [node for node, ranks in enumerate(nodes) for _ in range(ranks)]
+    sent = [0.0] * len(nodes)
+    for sender, receiver, size in messages:
+        if node_of[sender] != node_of[receiver]:
+            sent[node_of[sender]] += size
+    return max(sent)
+
+
+def between_nodes(nodes: int, ranks: int) -> Iterator[Message]:
+    """Each shard, a part of what there is, among the ranks that have it."""
+    for shard in range(ranks):
+        holders = [node * ranks + shard for node in range(nodes)]
+        for sender, receiver, size in (*to_all(holders, CODE), *ring(holders, 1, SUM)):
+            yield sender, receiver, size / ranks
+
+
+@pytest.mark.parametrize("nodes", [[2, 2], [8] * 4, [1] * 4, [3, 1, 4]])
+def test_messages_counted_one_by_one(nodes: list[int]) -> None:
+    ranks = range(sum(nodes))
+    computed, direct = link_bytes(nodes), link_bytes(nodes, ring=False)
+    assert computed.fp32 == pytest.approx(busiest(nodes, ring(ranks, 2, 4)))
+    assert computed.bf16 == pytest.approx(busiest(nodes, ring(ranks, 2, 2)))
+    assert computed.flat == pytest.approx(busiest(nodes, iter([*to_all(ranks, CODE), *ring(ranks, 1, SUM)])))
+    assert direct.flat == pytest.approx(busiest(nodes, iter([*to_all(ranks, CODE), *to_all(ranks, SUM)])))
+    integers = link_bytes(nodes, collective="all_reduce")
+    assert integers.flat == pytest.approx(busiest(nodes, ring(ranks, 2, 1)))
+    if len(set(nodes)) == 1:
+        messages = between_nodes(len(nodes), nodes[0])
+        assert computed.two_levels == direct.two_levels == pytest.approx(busiest(nodes, messages))
+        assert integers.two_levels == pytest.approx(busiest([1] * len(nodes), ring(range(len(nodes)), 2, 1)))
+
+
+def test_one_node_sends_nothing_to_others() -> None:
+    assert link_bytes([8]) == link_bytes([])
+    assert link_bytes([8]).fp32 == 0
+
+
+def test_exact_sums_take_the_bits_they_need() -> None:
+    """4 + 7 bits among 4 ranks, 4 + 6 among 2 nodes."""
+    exact = link_bytes([2, 2], ThcConfig(bits=4), ring=False)
+    assert exact.flat == pytest.approx((4 + 7) / 8)
+    assert exact.two_levels == pytest.approx((4 + 6) / 8 / 2)
+
+
+def test_the_table_of_the_docs() -> None:
+    rows = re.findall(r"^\| (\d+) x (\d+) \| ([\d.| ]+) \|$", PLUGINS, re.MULTILINE)
+    assert len(rows) > 10
+    for nodes, ranks, cells in rows:
+        sent = link_bytes([int(ranks)] * int(nodes))
+        computed = [sent.fp32, sent.bf16, sent.flat, sent.two_levels]
+        assert [f"{value:.1f}" for value in computed] == cells.split(" | ")
+        assert sent.two_levels < sent.bf16  # two levels send less, whatever there is
