@@ -124,11 +124,10 @@ class ThcConfig(Settings):
     requantized sums before they are"""
     partition_bytes: int = Field(default=4 << 20, ge=256, le=1 << 30)
     """bytes of fp32 gradient that are pushed as one partition, at most; a multiple of 256"""
-    codes_per_packet: Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] | Literal["auto"] = (
-        SWITCH_CODES_PER_PACKET
-    )
-    """codes in a full packet, a multiple of 64; a switch takes 1024; auto: as many as this host can send to the servers
-    unfragmented, which must then be the same for all workers (none of them on a server's host, or all)"""
+    codes_per_packet: Literal["auto"] | Annotated[int, Field(ge=MIN_CODES_PER_PACKET, le=MAX_CODES_PER_PACKET)] = "auto"
+    """codes in a full packet, a multiple of 64; auto: as many as the paths to the servers take, or where those say so
+    fewer: a switch's 1024, or those of workers that came before. Where MTUs differ give all workers a number. No
+    average depends on it"""
 
     @classmethod
     def paper(cls, **settings: Unpack[SettingsBesideTable]) -> Self:

@@ -7,7 +7,7 @@ namespace thc::ps {
 namespace {
 
 // Starting jobs costs time that the packets of others wait for, and anybody can ask for it: so much is written at once,
-// and each second. A job with 1024 slots counts for 0.4 MB, so that some eighty start at once.
+// and each second. A job with 4096 slots counts for 0.6 MB, so that some fifty start at once.
 constexpr double kCreationBudgetBytes = 32e6;
 constexpr std::size_t kFixedCostBytes = 256 * 1024;  // the allocator's, the log's and the rest
 
@@ -30,7 +30,18 @@ bool JobTable::may_create(io::Endpoint from, TimePoint now) noexcept {
 
 std::uint32_t JobTable::slots_for(const Hello& hello) const noexcept {
   const std::uint32_t asked = hello.config.slots_asked;
-  return asked == 0 ? limits_.slots : std::min(asked, limits_.slots);
+  const std::uint32_t most = most_slots(hello.config);
+  return asked == 0 ? most : std::min(asked, most);
+}
+
+std::uint32_t JobTable::most_slots(const JobConfig& config) const noexcept {
+  if (limits_.slots != 0) return limits_.slots;
+  // Shards know nothing of each other and must come to the same number: all ask what the first one needs, the most.
+  const ShardShare first{.shard = 0, .shards = limits_.share.shards};
+  const std::size_t share = limits_.max_memory_bytes / limits_.max_jobs;
+  std::uint32_t slots = JobLimits::kMostAutoSlots;
+  while (slots > JobLimits::kFewestAutoSlots && Job::memory_bytes(config, slots, first, leaf()) > share) slots /= 2;
+  return slots;
 }
 
 Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept {

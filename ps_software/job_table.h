@@ -18,10 +18,15 @@
 namespace thc::ps {
 
 struct JobLimits {
+  static constexpr std::uint32_t kFewestAutoSlots = 16;
+  static constexpr std::uint32_t kMostAutoSlots = 4096;
+
   ShardShare share;
   std::uint32_t max_jobs = 16;
-  std::uint32_t max_jobs_per_address = UINT32_MAX;      ///< that were started from one IP address
-  std::uint32_t slots = 1024;                           ///< most slots of a job on the whole server
+  std::uint32_t max_jobs_per_address = UINT32_MAX;  ///< that were started from one IP address
+  /// Most slots of a job on the whole server. 0: a power of two up to kMostAutoSlots, of which a job's share of the
+  /// memory, that of max_jobs equal ones, holds the results.
+  std::uint32_t slots = 0;
   std::size_t max_memory_bytes = std::size_t{1} << 30;  ///< of all jobs on this shard
   std::chrono::milliseconds idle_timeout{30'000};
   std::uint16_t codes_multiple = 1;  ///< payload_count of CODES must be a multiple of this power of two
@@ -83,6 +88,7 @@ class JobTable {
 
  private:
   const LeafConfig* leaf() const noexcept { return limits_.leaf ? &*limits_.leaf : nullptr; }
+  std::uint32_t most_slots(const JobConfig& config) const noexcept;
 
   const JobLimits limits_;
   std::unique_ptr<JobCounters[]> counters_;  // outlives the jobs, which write to it to the end

@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "io/address.h"
+#include "job_table.h"
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
 #include "toml_config.h"
@@ -39,6 +40,22 @@ const CLI::Validator kRoundsPerEpoch = CLI::Range(0U, 1U << 30);
 const CLI::Validator kPort = CLI::Range(0, 65535);
 const CLI::Validator kSeconds = number_between(0.001, 1e6);
 
+constexpr const char* kAuto = "auto";
+
+/// A number of slots, or "auto", which is 0 from here on.
+CLI::Validator slots_or_auto() {
+  const CLI::Range range(2U, wire::kMaxSlots);
+  return CLI::Validator(
+      [range](std::string& text) {
+        if (text == kAuto) {
+          text = "0";
+          return std::string{};
+        }
+        return range(text);
+      },
+      "auto or " + range.get_description());
+}
+
 CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
 
 void add_network(CLI::App& app, Options& o) {
@@ -63,8 +80,11 @@ void add_limits(CLI::App& app, Options& o) {
                  "Jobs at a time that were started from one IP address; 0: half of --max-jobs, rounded up")
       ->check(CLI::Range(0, 4096))
       ->group(group);
-  app.add_option("--slots", o.slots, "Most slots of a job; up to half of them are packets in flight")
-      ->check(CLI::Range(2, static_cast<int>(wire::kMaxSlots)))
+  app.add_option("--slots", o.slots,
+                 "Most slots of a job, up to half of them packets in flight; auto: up to " +
+                     std::to_string(JobLimits::kMostAutoSlots) + ", as a job's share of --max-memory holds")
+      ->transform(slots_or_auto())
+      ->default_str(kAuto)
       ->group(group);
   app.add_option("--max-memory", o.max_memory_bytes, "Memory for the slots of all jobs")
       ->transform(size_units())

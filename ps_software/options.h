@@ -41,7 +41,7 @@ struct Options {
   std::size_t receive_buffer_bytes = std::size_t{64} << 20;
   std::uint32_t max_jobs = 16;
   std::uint32_t max_jobs_per_address = 0;  ///< 0: half of max_jobs, rounded up
-  std::uint32_t slots = 1024;
+  std::uint32_t slots = 0;                 ///< 0: as JobLimits says
   std::size_t max_memory_bytes = std::size_t{1} << 30;
   double idle_timeout_s = 30;
   double drain_timeout_s = 5;

@@ -119,7 +119,9 @@ class EngineState:
         if missing:
             raise ConfigurationError(f"not the state of an engine: {', '.join(missing)} missing")
         for key, value in self._identity.items():
-            theirs = _completed(state[key], value) if key == "config" else state[key]
+            theirs = state[key]
+            if key == "config":
+                theirs, value = _compared(_completed(theirs, value)), _compared(value)
             if theirs != value and not (key == "version" and theirs in VERSIONS):
                 raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}")
         for key in _COUNTERS:
@@ -139,6 +141,13 @@ def _completed(saved: object, ours: Mapping[str, Any]) -> object:
     if not isinstance(saved, Mapping):
         return saved
     return {name: was for name, was in _ADDED_SETTINGS.items() if name in ours} | dict(saved)
+
+
+def _compared(settings: object) -> object:
+    """Return of a state's settings what must be the same: not the size of packets, which no average depends on."""
+    if not isinstance(settings, Mapping):
+        return settings
+    return {name: setting for name, setting in settings.items() if name != "codes_per_packet"}
 
 
 def _difference(key: str, theirs: object, value: object) -> str:

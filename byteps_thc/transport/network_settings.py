@@ -90,7 +90,7 @@ class NetworkSettings:
     """workers that complete a sum, as a number or as a share of them below 1 (0.9 is the paper's), None for all; the
     rest is left behind"""
     slots: int = 0
-    """most slots of the job; 0: the server decides"""
+    """most slots of the job, the same on all workers; 0: the server decides, by its memory: thc-ps --slots"""
     window_bytes: int = 0
     """most bytes in flight to a server; 0: what it allows"""
     loss_tolerant: bool = False

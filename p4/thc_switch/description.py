@@ -229,7 +229,7 @@ class JobDescription(Description):
         config = self.thc
         if config.code_bits != limits.CODE_BITS:
             raise ValueError(f"thc.bits is {config.code_bits}; the switch looks up {limits.CODE_BITS}-bit codes")
-        if config.codes_per_packet != limits.CODES_PER_PACKET:
+        if config.codes_per_packet not in ("auto", limits.CODES_PER_PACKET):
             raise ValueError(
                 f"thc.codes_per_packet is {config.codes_per_packet}; a switch packet has {limits.CODES_PER_PACKET}"
             )

@@ -111,6 +111,21 @@ def test_a_residual_of_another_size_stops_before_anything_is_sent(make_team, gra
     team.average(gradients_of(2, {"w": 9000}))  # the session is as good as before
 
 
+@pytest.mark.parametrize("codes_per_packet", [1024, "auto"])
+def test_a_job_goes_on_with_packets_of_another_size(make_team, gradients_of, codes_per_packet: int | str):
+    """As checkpoints of versions in which packets had 1024 codes by default do."""
+    first = make_team(2, SMALL.model_copy(update={"codes_per_packet": codes_per_packet}))
+    first.average(gradients_of(2, SIZES, seed=1))
+    second = make_team(2, SMALL.model_copy(update={"codes_per_packet": 2048}), job=2)
+    for averager, other in zip(second.averagers, first.averagers, strict=True):
+        averager.load_state_dict(other.state_dict())
+        assert averager.step == 1
+    resumed, again = gradients_of(2, SIZES, seed=2), gradients_of(2, SIZES, seed=2)
+    first.average(resumed)
+    second.average(again)
+    np.testing.assert_array_equal(again[0]["w"], resumed[0]["w"])
+
+
 def saved(team, folder: Path) -> list[dict[str, object]]:
     """Save a job, and return its states."""
     entries = {key: value for a in team.averagers for key, value in checkpointable(a).state_dict().items()}

@@ -24,6 +24,8 @@ from byteps_thc.wire.layout import Flag, Header, MessageType
 WORKERS = 3
 FAULTS = RelayFaults(drop=0.05, duplicate=0.05, reorder=0.1)
 COUNT = 20_000
+#: small packets, so that there are many
+CONFIG = ThcConfig(codes_per_packet=1024)
 Trace = list[tuple[bool, bytes]]
 
 
@@ -51,7 +53,7 @@ def run_sessions(*, quorum: int | None = None, loss_tolerant: bool = False, step
                     job=1,
                     worker=worker,
                     workers=WORKERS,
-                    config=ThcConfig(),
+                    config=CONFIG,
                     quorum=quorum,
                     slots=16,
                     loss_tolerant=loss_tolerant,
@@ -69,7 +71,7 @@ def run_sessions(*, quorum: int | None = None, loss_tolerant: bool = False, step
 
 
 def check(trace: Trace, quorum: int | None = None) -> SlotMonitor:
-    monitor = SlotMonitor(ThcConfig().resolve(WORKERS).table, workers=WORKERS, quorum=quorum)
+    monitor = SlotMonitor(CONFIG.resolve(WORKERS).table, workers=WORKERS, quorum=quorum)
     for is_up, datagram in trace:
         (monitor.up if is_up else monitor.down)(datagram)
     return monitor
@@ -82,7 +84,7 @@ def reliable_trace() -> Trace:
 
 def test_reliable_sessions(reliable_trace):
     checked = check(reliable_trace).checked
-    chunks = -(-COUNT // ThcConfig().codes_per_packet)
+    chunks = -(-COUNT // 1024)
     assert checked["aggregate"] >= 3 * chunks
     assert checked["max_norm"] > 0
     assert checked["straggler"] == 0

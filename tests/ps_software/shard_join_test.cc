@@ -554,6 +554,41 @@ TEST_F(Joining, TableOfJobsIsLimited) {
   EXPECT_EQ(answer_to(0, make_hello(0, 9)).reason(), ErrorReason::kTooManyJobs);
 }
 
+TEST_F(Joining, SlotsFollowTheMemoryOfAJob) {
+  const auto slots_of = [this](std::size_t memory_bytes, std::uint16_t index, std::uint16_t shards) {
+    start([&](JobLimits& limits) {
+      limits.share = {.shard = index, .shards = shards};
+      limits.slots = 0;
+      limits.max_jobs = 2;
+      limits.max_memory_bytes = memory_bytes;
+    });
+    HelloMessage hello = make_hello(0);
+    hello.header.slot = index;
+    return answer_to(0, hello).as<wire::WelcomePayload>().slots;
+  };
+  constexpr std::size_t kSlotBytes = 64 + 2 * 64 + 16;
+  EXPECT_EQ(slots_of(1 << 30, 0, 1), 4096U);
+  EXPECT_EQ(slots_of(2 * 4096 * kSlotBytes, 0, 1), 4096U);
+  EXPECT_EQ(slots_of(2 * 4096 * kSlotBytes - 1, 0, 1), 2048U);
+  EXPECT_EQ(slots_of(2 * 16 * kSlotBytes, 0, 1), 16U);
+  EXPECT_EQ(slots_of(2 * 16 * kSlotBytes - 1, 0, 1), 16U) << "the fewest, as long as all memory holds them";
+  // 1366 or 1365 of 4096 slots are on each of three shards: for one byte less than the first one needs, all have half.
+  for (std::uint16_t index = 0; index < 3; ++index) {
+    EXPECT_EQ(slots_of(2 * 1366 * kSlotBytes, index, 3), 4096U);
+    EXPECT_EQ(slots_of(2 * 1366 * kSlotBytes - 1, index, 3), 2048U);
+  }
+}
+
+TEST_F(Joining, MoreSlotsThanTheMemoryOfAJobAreNotGiven) {
+  const auto asked = [&](std::uint32_t slots) {
+    start([](JobLimits& limits) { limits.slots = 0; });
+    const auto payload = answer([=](auto& h) { h.payload.slots = slots; }).as<wire::WelcomePayload>();
+    return std::uint32_t{payload.slots};
+  };
+  EXPECT_EQ(asked(100'000), 2048U);  // 2048 * (64 + 2 * 64 + 16) bytes are less than half of 1 MiB
+  EXPECT_EQ(asked(32), 32U);
+}
+
 TEST_F(Joining, MemoryIsLimited) {
   start([](JobLimits& limits) { limits.max_memory_bytes = 5000; });  // a job takes 16 * (64 + 2 * 64 + 16) bytes
   join(0);

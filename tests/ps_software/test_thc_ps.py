@@ -175,7 +175,7 @@ def test_job_limits(make_worker: MakeWorker) -> None:
     with ParameterServer(["--max-jobs", "1", "--slots", "8"]) as server:
         assert make_worker(server.address, 0).join().slots == 8
         assert make_worker(server.address, 0, job=2).say_hello().reason == ErrorReason.TOO_MANY_JOBS
-    with ParameterServer(["--max-memory", "16KiB"]) as server:
+    with ParameterServer(["--max-memory", "1KiB"]) as server:
         assert make_worker(server.address, 0).say_hello().reason == ErrorReason.TOO_MANY_JOBS
 
 

@@ -88,6 +88,20 @@ def test_bad_flags_are_explained(arguments: list[str], message: str) -> None:
     assert message in result.stderr
 
 
+@pytest.mark.parametrize(("arguments", "slots"), [([], 4096), (["--slots", "auto", "--max-memory", "64MiB"], 1024)])
+def test_slots_follow_the_memory(arguments: list[str], slots: int, make_worker: MakeWorker) -> None:
+    """4096 slots of packets of 1024 codes are 8.7 MB, 2048 more than the 4 MiB that each of 16 jobs has of 64."""
+    with ParameterServer(["--threads", "3", *arguments]) as server:
+        assert make_worker(server.address, 0, codes_per_packet=1024).join().slots == slots
+
+
+def test_auto_slots_in_the_file(tmp_path: Path, make_worker: MakeWorker) -> None:
+    config = tmp_path / "thc-ps.toml"
+    config.write_text('slots = "auto"\n')
+    with ParameterServer(["--config", str(config)]) as server:
+        assert make_worker(server.address, 0).join().slots == 4096
+
+
 def test_flags_win_over_the_file(tmp_path: Path, make_worker: MakeWorker) -> None:
     config = tmp_path / "thc-ps.toml"
     config.write_text('slots = 8\nthreads = 2\nlog-level = "warning"\nmax-memory = "1MiB"\n')

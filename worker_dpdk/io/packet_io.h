@@ -73,6 +73,10 @@ class PacketIo {
   /// Largest header + payload that reaches `to` unfragmented.
   virtual std::size_t max_datagram_bytes(Endpoint to) const noexcept = 0;
 
+  /// The same, as far as this host knows, for others that reach `to` over its network: where `to` is this host itself,
+  /// at an address that others have a way to, what its interface sends, although the own way takes more.
+  virtual std::size_t common_datagram_bytes(Endpoint to) const noexcept { return max_datagram_bytes(to); }
+
   /// About how many payload bytes can arrive between two receive() calls before some are lost.
   virtual std::size_t receive_buffer_bytes() const noexcept = 0;
 

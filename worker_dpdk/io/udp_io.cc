@@ -91,6 +91,10 @@ void UdpIo::wake() noexcept {
 
 std::size_t UdpIo::max_datagram_bytes(Endpoint to) const noexcept { return route_max_datagram_bytes(route_probe_, to); }
 
+std::size_t UdpIo::common_datagram_bytes(Endpoint to) const noexcept {
+  return std::min(max_datagram_bytes(to), own_interface_max_datagram_bytes(route_probe_, to));
+}
+
 std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config) {
   FileDescriptor socket = open_udp_socket();
   const Endpoint local = bind_udp_socket(socket, config.local);

@@ -1,6 +1,9 @@
 #include "io/udp_socket.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,6 +40,19 @@ std::size_t grow_buffer(int fd, int force_option, int option, std::size_t bytes)
   socklen_t length = sizeof granted;
   getsockopt(fd, SOL_SOCKET, option, &granted, &length);
   return static_cast<std::size_t>(granted) / 2;  // the kernel doubles what was asked for, for its own bookkeeping
+}
+
+std::size_t datagram_bytes_of(std::size_t mtu_bytes) noexcept {
+  return std::min(std::max(mtu_bytes, kIpUdpHeaderBytes + 1) - kIpUdpHeaderBytes, kMaxUdpPayloadBytes);
+}
+
+bool has_address(const ifaddrs& interface, std::uint32_t ip) noexcept {
+  if (interface.ifa_addr == nullptr || interface.ifa_addr->sa_family != AF_INET) {
+    return false;
+  }
+  sockaddr_in address{};
+  std::memcpy(&address, interface.ifa_addr, sizeof address);
+  return ntohl(address.sin_addr.s_addr) == ip;
 }
 
 }  // namespace
@@ -95,7 +111,24 @@ std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) n
     // If it fails the old peer stays, which the next connect replaces. NOLINTNEXTLINE(bugprone-unused-return-value)
     connect(probe.get(), &disconnect, sizeof disconnect);
   }
-  return std::min(std::max(mtu_bytes, kIpUdpHeaderBytes + 1) - kIpUdpHeaderBytes, kMaxUdpPayloadBytes);
+  return datagram_bytes_of(mtu_bytes);
+}
+
+std::size_t own_interface_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) {
+    return SIZE_MAX;
+  }
+  std::size_t smallest = SIZE_MAX;
+  for (const ifaddrs* interface = interfaces; interface != nullptr; interface = interface->ifa_next) {
+    ifreq request{};
+    std::strncpy(request.ifr_name, interface->ifa_name, IFNAMSIZ - 1);
+    if (has_address(*interface, to.ip) && ioctl(probe.get(), SIOCGIFMTU, &request) == 0 && request.ifr_mtu > 0) {
+      smallest = std::min(smallest, datagram_bytes_of(static_cast<std::size_t>(request.ifr_mtu)));
+    }
+  }
+  freeifaddrs(interfaces);
+  return smallest;
 }
 
 }  // namespace thc::io

@@ -42,4 +42,8 @@ std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) no
 /// `probe`: an unbound UDP socket used for nothing else. Opens none itself, so that it works when descriptors run out.
 std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept;
 
+/// Largest UDP payload that the interface with the address of `to` sends in one IP packet; SIZE_MAX where it is none of
+/// this host's. Packets of this host to itself take the loopback interface instead, whatever the address.
+std::size_t own_interface_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept;
+
 }  // namespace thc::io

@@ -16,15 +16,28 @@ Session::PacketIos open_packet_ios(const IoConfig& config) {
   return make_packet_ios(config);
 }
 
+/// Blocks until connected. Packets whose size is not given are as large as the path allows, or else as large as the job
+/// has them, or the server takes them: a switch's are smaller, and so are those of workers with a smaller MTU.
+std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_config) {
+  const bool is_auto = config.codes_per_packet == 0;
+  for (;;) {
+    try {
+      return std::make_unique<BoundSession>(config, open_packet_ios(io_config));
+    } catch (const ServerRefusedError& error) {
+      if (!is_auto || error.codes_per_packet() == 0) {
+        throw;
+      }
+      config.codes_per_packet = error.codes_per_packet();  // fewer each time
+    }
+  }
+}
+
 }  // namespace
 
 void register_session(py::module_& module) {
   py::class_<BoundOperation>(module, "Operation").def_property_readonly("done", &BoundOperation::done);
   py::class_<BoundSession>(module, "Session")
-      .def(py::init([](const SessionConfig& config, const IoConfig& io_config) {
-             return std::make_unique<BoundSession>(config, open_packet_ios(io_config));
-           }),
-           py::arg("config"), py::arg("io"))
+      .def(py::init(&connect), py::arg("config"), py::arg("io"))
       .def("push_norms", &BoundSession::push_norms, py::arg("partition"), py::arg("norms"), py::arg("max_norms"),
            py::kw_only(), py::arg("compared") = 0)
       .def("push_codes", &BoundSession::push_codes, py::arg("partition"), py::arg("codes"), py::arg("aggregate"),

@@ -16,11 +16,12 @@ struct Failure {
   std::uint32_t slot = 0;
   std::uint32_t round = 0;
   std::uint64_t missing_workers = 0;
+  std::uint32_t codes_per_packet = 0;  ///< of kRefused: fewer than this worker's, with which it may come; 0: no matter
 
   [[noreturn]] void raise() const {
     switch (kind) {
       case Kind::kRefused:
-        throw ServerRefusedError(message);
+        throw ServerRefusedError(message, codes_per_packet);
       case Kind::kRestart:
         throw RestartError(message);
       case Kind::kDeadline:

@@ -65,6 +65,29 @@ std::string one_value(wire::ConfigField field, const SessionConfig& config) {
   return own ? std::string(1, ' ').append(std::to_string(*own)) : "";
 }
 
+/// Codes in a packet with which a worker may come that is refused because of them, where they are fewer than its own:
+/// the job's, as a switch's are, or as many as any way back takes. More may be lost on the worker's way.
+std::uint32_t smaller_packets(const wire::ErrorPayload& error, const SessionConfig& config) {
+  if (static_cast<wire::ConfigField>(std::uint16_t{error.field}) != wire::ConfigField::kCodesPerPacket) {
+    return 0;
+  }
+  const bool differs =
+      static_cast<wire::ErrorReason>(std::uint16_t{error.reason}) == wire::ErrorReason::kConfigMismatch;
+  const std::uint32_t wanted = differs ? std::uint32_t{error.job_value} : wire::kSwitchCodesPerPacket;
+  const bool possible = wanted >= wire::kMinCodesPerPacket && wanted % wire::kMinCodesPerPacket == 0;
+  return possible && wanted < config.codes_per_packet ? wanted : 0;
+}
+
+/// Of packets that differ: "auto" is a worker's own affair, and may come to another size on another path.
+std::string packet_hint(wire::ConfigField field, std::uint32_t job_value, const SessionConfig& config) {
+  if (field != wire::ConfigField::kCodesPerPacket) {
+    return "";
+  }
+  return ". \"auto\" is what the path of a worker takes: where they have several MTUs, "
+         "ThcConfig(codes_per_packet=" +
+         std::to_string(std::min(config.codes_per_packet, job_value)) + ") on all of them";
+}
+
 /// Of a rack's server, which knows its workers beforehand.
 std::string own_workers_hint(wire::ConfigField field) {
   switch (field) {
@@ -156,11 +179,14 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
                   "(NetworkConfig(job=...), Session(job=...), THC_JOB), and every process of this one its own worker "
                   "number"};
     case wire::ErrorReason::kConfigMismatch:
-      return {Failure::Kind::kRefused, who + name_of(field) + " of " + worker + " differs from the job's" +
-                                           both_values(field, error.job_value, config) +
-                                           "; give all workers the same ThcConfig, or THC_CONFIG, the job "
-                                           "description of a switch the same [jobs.thc], and the servers of racks, "
-                                           "if there are any, the same --racks"};
+      return {.kind = Failure::Kind::kRefused,
+              .message = who + name_of(field) + " of " + worker + " differs from the job's" +
+                         both_values(field, error.job_value, config) +
+                         "; give all workers the same ThcConfig, or THC_CONFIG, the job "
+                         "description of a switch the same [jobs.thc], and the servers of racks, "
+                         "if there are any, the same --racks" +
+                         packet_hint(field, error.job_value, config),
+              .codes_per_packet = smaller_packets(error, config)};
     case wire::ErrorReason::kOtherTraining:
       return {
           Failure::Kind::kRefused,
@@ -189,8 +215,10 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
       if (field == wire::ConfigField::kNone) {
         return {Failure::Kind::kRefused, who + "the server cannot serve it as it was started; its log says why"};
       }
-      return {Failure::Kind::kRefused,
-              who + "the server does not take " + name_of(field) + one_value(field, config) + own_workers_hint(field)};
+      return {.kind = Failure::Kind::kRefused,
+              .message = who + "the server does not take " + name_of(field) + one_value(field, config) +
+                         own_workers_hint(field),
+              .codes_per_packet = smaller_packets(error, config)};
     default:
       return {Failure::Kind::kTransport, who + "unknown error reason " + std::to_string(std::uint16_t{error.reason})};
   }

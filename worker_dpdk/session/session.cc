@@ -14,14 +14,16 @@ namespace {
 // Without timers the polling thread sleeps until it is woken; this bounds the harm of a lost wake-up.
 constexpr Duration kLongestSleep{1'000'000};
 
-std::size_t smallest_path_bytes(const SessionConfig& config, const Session::PacketIos& packet_ios) {
+SessionConfig resolve_for(const SessionConfig& config, const Session::PacketIos& packet_ios) {
   std::size_t smallest = SIZE_MAX;
+  std::size_t common = SIZE_MAX;
   for (const auto& packet_io : packet_ios) {
     for (const io::Endpoint server : config.servers) {
       smallest = std::min(smallest, packet_io->max_datagram_bytes(server));
+      common = std::min(common, packet_io->common_datagram_bytes(server));
     }
   }
-  return smallest;
+  return resolve(config, smallest, common);
 }
 
 std::uint32_t checked_threads(const Session::PacketIos& packet_ios) {
@@ -49,8 +51,7 @@ void require_input(bool condition, const std::string& message) {
 }  // namespace
 
 Session::Session(const SessionConfig& config, PacketIos packet_ios)
-    : config_(resolve(config, smallest_path_bytes(config, packet_ios))),
-      group_(config_.servers.size(), checked_threads(packet_ios)) {
+    : config_(resolve_for(config, packet_ios)), group_(config_.servers.size(), checked_threads(packet_ios)) {
   const std::uint64_t nonce = random_uint64();
   const TimePoint now = Clock::now();
   for (std::uint32_t thread = 0; thread < group_.engines(); ++thread) {

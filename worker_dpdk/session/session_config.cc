@@ -34,7 +34,7 @@ std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned cod
   return static_cast<std::uint32_t>(fits / unit * unit);
 }
 
-SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes) {
+SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes, std::size_t common_datagram_bytes) {
   require(!config.servers.empty(), "a session needs at least one server");
   require(config.num_workers >= 1 && config.num_workers <= wire::kMaxWorkers,
           "workers must be 1 to " + std::to_string(wire::kMaxWorkers) + ", not " + std::to_string(config.num_workers));
@@ -50,7 +50,8 @@ SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes) {
                                               std::to_string(config.num_workers) +
                                               " workers overflows 8-bit aggregates; use 16 value bits");
   if (config.codes_per_packet == 0) {
-    config.codes_per_packet = auto_codes_per_packet(max_datagram_bytes, config.table.bits(), config.value_bits);
+    config.codes_per_packet = auto_codes_per_packet(std::min(max_datagram_bytes, common_datagram_bytes),
+                                                    config.table.bits(), config.value_bits);
   }
   require(config.codes_per_packet >= wire::kMinCodesPerPacket && config.codes_per_packet <= wire::kMaxCodesPerPacket &&
               config.codes_per_packet % wire::kMinCodesPerPacket == 0,

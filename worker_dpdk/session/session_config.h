@@ -59,6 +59,8 @@ struct SessionConfig {
 std::uint32_t auto_codes_per_packet(std::size_t max_datagram_bytes, unsigned code_bits, unsigned value_bits) noexcept;
 
 /// Fills in the zeros of `config`. Throws ConfigurationError naming the setting that is out of range.
-SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes);
+/// `common_datagram_bytes`: as PacketIo's, what packets are as large as when config does not say.
+SessionConfig resolve(SessionConfig config, std::size_t max_datagram_bytes,
+                      std::size_t common_datagram_bytes = SIZE_MAX);
 
 }  // namespace thc

@@ -34,7 +34,14 @@ class DpdkUnavailableError : public TransportError {
 
 /// The server refused this worker (see wire::ErrorReason). Python: ServerRefusedError.
 class ServerRefusedError : public TransportError {
-  using TransportError::TransportError;
+ public:
+  explicit ServerRefusedError(const std::string& message, std::uint32_t codes_per_packet = 0)
+      : TransportError(message), codes_per_packet_(codes_per_packet) {}
+  /// Codes in a packet with which the worker may come, fewer than it has; 0: it is refused for something else.
+  std::uint32_t codes_per_packet() const noexcept { return codes_per_packet_; }
+
+ private:
+  std::uint32_t codes_per_packet_;
 };
 
 /// The server or a worker restarted and results of this round are lost. Python: RestartError.

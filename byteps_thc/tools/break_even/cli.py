@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as json_format
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,9 +18,12 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.threads import default_threads
 from byteps_thc.tools.break_even import model
 from byteps_thc.tools.break_even.comparison import Comparison
+from byteps_thc.tools.break_even.costs import Costs
+from byteps_thc.tools.break_even.device_speed import buckets_of, device_speed
 from byteps_thc.tools.break_even.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
-from byteps_thc.tools.break_even.speed import HostSpeed, measure
+from byteps_thc.tools.break_even.speed import measure
 from byteps_thc.tools.consoles import table_console
+from byteps_thc.transport.link_bytes import link_bytes
 from byteps_thc.worker_limits import require_packet_workers
 
 _BANDWIDTHS = ("100M", "250M", "500M", "1G", "2.5G", "5G", "10G", "25G", "40G", "50G", "100G")
@@ -38,12 +43,20 @@ def break_even(
         typer.Option(metavar="BITS/S", help="Of a link: 100M,10G; may be repeated. Default: 100M to 100G."),
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of a rank's kernels. Default: cores, at most 8.")] = None,
+    gpus_per_node: Annotated[int, typer.Option(help="Ranks of a node, which share its cards' bandwidth.")] = 1,
+    device: Annotated[
+        bool, typer.Option("--device", help="Of a GPU: measured on this one, or as recorded on an H100.")
+    ] = False,
+    bucket_mb: Annotated[float, typer.Option(help="With --device: DDP's bucket_cap_mb.")] = 25.0,
+    host_ms: Annotated[float | None, typer.Option(help="With --device: the host's part of a bucket.")] = None,
+    kernel_ps: Annotated[float | None, typer.Option(help="With --device: the kernels' time for a parameter.")] = None,
+    bf16_ms: Annotated[float | None, typer.Option(help="With --device: what the bf16 hook takes for a bucket.")] = None,
     seconds: Annotated[float, typer.Option(help="About how long to measure.")] = 4.0,
     plot: Annotated[Path | None, typer.Option(help="Also draw the times to this file (needs matplotlib).")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show the formulas as well.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say below which link bandwidth THC is faster than bf16 and fp32, for the speed of this host's processor."""
+    """Say below which link bandwidth THC is faster than bf16 and fp32, for this host's processor, or for a GPU."""
     count = parse_parameters(parameters)
     bandwidths_bps = sorted(
         {parse_bandwidth_bps(part) for text in bandwidth or _BANDWIDTHS for part in text.split(",")}
@@ -51,33 +64,77 @@ def break_even(
     cores = len(os.sched_getaffinity(0))
     threads = default_threads() if threads is None else threads
     _check(workers=workers, threads=threads, cores=cores, seconds=seconds)
+    _check_nodes(workers=workers, gpus_per_node=gpus_per_node, device=device, engine=engine)
     packed_sums = engine == "collective"
     if not packed_sums:
         require_packet_workers(workers)
     resolved = ThcConfig().resolve(workers, packed_sums=packed_sums)
-    with Console(stderr=True).status(f"Measuring for about {seconds:g} s ..."):
-        speed = measure(resolved, packed_sums=packed_sums, threads=threads, parameters=count, seconds=seconds)
-    comparison = compare(resolved, engine, speed, count, bandwidths_bps)
-    if json:
-        typer.echo(json_format.dumps({"engine": engine, "workers": workers} | comparison.as_json()))
+    if device:
+        buckets = buckets_of(count, bucket_mb)
+        with _measuring(seconds):
+            gpu = device_speed(bucket_mb, seconds).given(host_ms=host_ms, kernel_ps=kernel_ps, bf16_ms=bf16_ms)
+        costs = Costs.of_device(gpu, count, buckets, gpus_per_node)
+    elif told := [name for name, value in _device_options(host_ms, kernel_ps, bf16_ms) if value is not None]:
+        raise ConfigurationError(f"{', '.join(told)}: a GPU's, so give --device, too")
     else:
-        _print(comparison, speed, workers, engine, explain)
+        with _measuring(seconds):
+            host = measure(resolved, packed_sums=packed_sums, threads=threads, parameters=count, seconds=seconds)
+        costs = Costs.of_host(host, gpus_per_node, sums=packed_sums)
+    comparison = compare(resolved, engine, costs, count, bandwidths_bps, gpus_per_node)
+    if json:
+        about = {"engine": engine, "workers": workers, "gpus_per_node": gpus_per_node, "costs": costs.source}
+        typer.echo(json_format.dumps(about | comparison.as_json()))
+    else:
+        _print(comparison, costs, workers, engine, gpus_per_node, explain)
     if plot is not None:
         comparison.save_plot(plot)
 
 
 def compare(
-    resolved: ResolvedConfig, engine: Engine, speed: HostSpeed, parameters: int, bandwidths_bps: list[float]
+    resolved: ResolvedConfig,
+    engine: Engine,
+    costs: Costs,
+    parameters: int,
+    bandwidths_bps: list[float],
+    gpus_per_node: int = 1,
 ) -> Comparison:
     """Return what THC with an engine is compared with."""
     bits, workers = resolved.table.bits, resolved.workers
+    if gpus_per_node > 1:
+        nodes = [gpus_per_node] * (workers // gpus_per_node)
+        sent = link_bytes(nodes, resolved.config, ring=costs.on_device)
+        thc, nodes_others = model.of_nodes(
+            sent, bf16_s=costs.bf16_s, flat_s=costs.flat_s, two_levels_s=costs.two_levels_s
+        )
+        return Comparison(parameters, thc, nodes_others, bandwidths_bps)
     if engine == "collective":
         scale_bits = 0.0 if resolved.down is None else SCALE_BITS / SCALE_GROUP
-        thc = model.thc_collective(workers, bits, resolved.sum_bits + scale_bits, speed.compute_s(sums=True))
+        thc = model.thc_collective(workers, bits, resolved.sum_bits + scale_bits, costs.flat_s)
     else:
-        thc = model.thc_network(bits, resolved.value_bits, speed.compute_s(sums=False))
-    others = (model.fp32_ring(workers), model.bf16_ring(workers, speed.bf16_s or 0.0))
+        thc = model.thc_network(bits, resolved.value_bits, costs.flat_s)
+    others = (model.fp32_ring(workers), model.bf16_ring(workers, costs.bf16_s))
     return Comparison(parameters, thc, others, bandwidths_bps)
+
+
+@contextmanager
+def _measuring(seconds: float) -> Iterator[None]:
+    with Console(stderr=True).status(f"Measuring for about {seconds:g} s ..."):
+        yield
+
+
+def _device_options(
+    host_ms: float | None, kernel_ps: float | None, bf16_ms: float | None
+) -> list[tuple[str, float | None]]:
+    return [("--host-ms", host_ms), ("--kernel-ps", kernel_ps), ("--bf16-ms", bf16_ms)]
+
+
+def _check_nodes(*, workers: int, gpus_per_node: int, device: bool, engine: Engine) -> None:
+    if gpus_per_node < 1 or workers % gpus_per_node or workers // gpus_per_node < 2:
+        raise ConfigurationError(
+            f"--gpus-per-node must leave two equal nodes or more of the {workers} workers, not {gpus_per_node}"
+        )
+    if engine == "network" and (device or gpus_per_node > 1):
+        raise ConfigurationError("--device and --gpus-per-node are for ranks that sum themselves: --engine collective")
 
 
 def _check(*, workers: int, threads: int, cores: int, seconds: float) -> None:
@@ -89,21 +146,19 @@ def _check(*, workers: int, threads: int, cores: int, seconds: float) -> None:
         raise ConfigurationError(f"--seconds must be above 0 and at most {_MOST_SECONDS}, not {seconds:g}")
 
 
-def _print(comparison: Comparison, speed: HostSpeed, workers: int, engine: Engine, explain: bool) -> None:
+def _print(
+    comparison: Comparison, costs: Costs, workers: int, engine: Engine, gpus_per_node: int, explain: bool
+) -> None:
     console = table_console()
     if explain:
         console.print(model.__doc__, highlight=False, markup=False)
-    bf16 = "not measured, since torch is not installed" if speed.bf16_s is None else f"{speed.bf16_s * 1e9:.2f}"
-    threads = "1 thread" if speed.threads == 1 else f"{speed.threads} threads"
-    console.print(
-        f"This host, {threads}, ns per parameter: encode {speed.encode_s * 1e9:.2f}, "
-        f"sum {speed.sum_s * 1e9:.2f}, decode {speed.decode_s * 1e9:.2f}; bf16 and back {bf16}.",
-        soft_wrap=True,
-    )
+    console.print(costs.source, soft_wrap=True)
     thc = comparison.thc
+    nodes = "" if gpus_per_node == 1 else f" on {workers // gpus_per_node} nodes"
+    whose = "a link" if gpus_per_node == 1 else "a node's cards"
     console.print(
-        f"{show_parameters(comparison.parameters)} parameters, {workers} workers, {engine} engine: bytes per "
-        f"parameter on the busier direction of a link: "
+        f"{show_parameters(comparison.parameters)} parameters, {workers} workers{nodes}, {engine} engine: bytes per "
+        f"parameter on the busier direction of {whose}: "
         + ", ".join(f"{scheme.name} {scheme.link_bytes:.3g}" for scheme in (*comparison.others, thc)),
         soft_wrap=True,
     )

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.break_even.model import Scheme, break_even_bps
+from byteps_thc.tools.break_even.model import FLAT, Scheme, break_even_bps
 from byteps_thc.tools.break_even.quantities import show_bandwidth, show_seconds
 
 #: overlapped, serial: from the best case to the worst
@@ -42,7 +42,7 @@ class Comparison:
 
     def verdicts(self) -> list[str]:
         """The break-even points, a sentence each."""
-        return [self._verdict(other) for other in self.others]
+        return [*(self._verdict(other) for other in self.others), *self._flat_verdict()]
 
     def as_json(self) -> dict[str, Any]:
         """Everything as numbers; a bandwidth that is infinite is null."""
@@ -111,6 +111,16 @@ class Comparison:
         )
         low, high = f"{min(best, worst):.2f}x", f"{max(best, worst):.2f}x"
         return low if low == high else f"{low} .. {high}"
+
+    def _flat_verdict(self) -> list[str]:
+        """What flat THC loses by, where there is one: no bandwidth is low enough for what sends more."""
+        sent = {scheme.name: scheme for scheme in self.others}
+        if FLAT not in sent or sent[FLAT].link_bytes < sent["bf16"].link_bytes:
+            return []
+        return [
+            f"Flat THC sends {sent[FLAT].link_bytes:.3g} bytes a parameter over a node's cards, and bf16 "
+            f"{sent['bf16'].link_bytes:.3g}: it loses to bf16 at any bandwidth. Average in two levels (nodes=, mesh=)."
+        ]
 
     def _verdict(self, other: Scheme) -> str:
         best_bps, worst_bps = (break_even_bps(self.thc, other, overlapped=case) for case in _CASES)

@@ -10,12 +10,19 @@ Bytes per parameter, b, in the busier direction of a worker's link:
                                                                    (codes of requantized ones, and scales)
     THC, network engine      max(code bits, value bits) / 8           codes up, sums down, at the same time
 
+With several ranks on a node (--gpus-per-node) W is what the node's cards have together, and b what a node sends to
+others (byteps_thc/transport/link_bytes.py): the ranks of a node average exactly, and each compresses its share between
+the nodes ("THC"); "flat THC" is compressed among all ranks instead.
+
 Seconds of computing per parameter, c, measured on this host:
 
     fp32                     0
     bf16                     to bf16 and back
     THC, collective engine   norms, encode; look up and add codes, requantize the sums; decode
     THC, network engine      the same without the sums, which the aggregator makes
+    THC of a node's ranks    a rank's share of that
+
+On a GPU (--device), with B buckets of DDP: c = kernels per parameter + B/N host's part per bucket, of bf16 alike.
 
 Time of a step's communication:
 
@@ -28,9 +35,9 @@ THC (t), where b_t < b_o and c_t > c_o, takes as long as another scheme (o) at t
     overlapped  W = b_o / c_t
 
 Left out for all: headers, latency, what the backward pass hides. Left out in favour of fp32 and bf16: the additions of
-their rings. Left out in favour of THC: norms (4 bytes per 8192 parameters and receiver, 8 more per piece), and
-aggregators whose links are slower than the workers' together (those of a switch, or of as many thc-ps as workers, are
-not).
+their rings. Left out in favour of THC: norms (4 bytes per 8192 parameters and receiver, 8 more per piece), the exchange
+within a node, and aggregators whose links are slower than the workers' together (those of a switch, or of as many
+thc-ps as workers, are not).
 """
 
 from __future__ import annotations
@@ -38,6 +45,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from byteps_thc.transport.link_bytes import LinkBytes
+
+#: THC among all ranks, whatever node they are on.
+FLAT = "flat THC"
 _FP32_BYTES, _BF16_BYTES = 4, 2
 _BITS = 8
 
@@ -69,6 +80,12 @@ def bf16_ring(workers: int, compute_s: float) -> Scheme:
 def thc_collective(workers: int, code_bits: int, sum_bits: float, compute_s: float) -> Scheme:
     """THC between the workers: every one adds up its share. sum_bits: with the scales of requantized sums."""
     return Scheme("THC", (workers - 1) / workers * (code_bits + sum_bits) / _BITS, compute_s)
+
+
+def of_nodes(sent: LinkBytes, *, bf16_s: float, flat_s: float, two_levels_s: float) -> tuple[Scheme, list[Scheme]]:
+    """Return THC in two levels, and what it is compared with, over the cards of nodes with several ranks."""
+    others = [Scheme("fp32", sent.fp32, 0.0), Scheme("bf16", sent.bf16, bf16_s), Scheme(FLAT, sent.flat, flat_s)]
+    return Scheme("THC", sent.two_levels, two_levels_s), others
 
 
 def thc_network(code_bits: int, value_bits: int, compute_s: float) -> Scheme:

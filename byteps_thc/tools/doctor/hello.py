@@ -12,6 +12,7 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import TransportError
 from byteps_thc.wire.hello import pack
 from byteps_thc.wire.layout import (
+    SWITCH_CODES_PER_PACKET,
     VERSION,
     ChallengePayload,
     ConfigField,
@@ -86,12 +87,11 @@ def _hello(job: int) -> tuple[Header, HelloPayload, Sequence[int]]:
         num_workers=1,
         job_id=job,
     )
-    assert isinstance(config.codes_per_packet, int)
     hello = HelloPayload(
         table_hash=table.hash,
         nonce=secrets.randbits(64),
         granularity=table.granularity,
-        codes_per_packet=config.codes_per_packet,
+        codes_per_packet=SWITCH_CODES_PER_PACKET,
         quorum=1,
         settings_hash=resolved.shared_hash,
     )

@@ -26,7 +26,7 @@ from byteps_thc.tools.testbed.sections import (
     Training,
     Udp,
 )
-from byteps_thc.wire.layout import VALUE_BITS
+from byteps_thc.wire.layout import SWITCH_CODES_PER_PACKET, VALUE_BITS
 
 #: In namespaces, and of DPDK's ends, the data network has this size, and no gateway.
 PREFIX_LENGTH = 24
@@ -221,11 +221,15 @@ def racks_of(testbed: Testbed, aggregator: Racks) -> tuple[PlacedRack, ...]:
 
 
 def config_of(testbed: Testbed) -> ThcConfig:
-    """The job's settings; with racks, the largest granularity with which a rack's sums fit, where a larger was chosen.
+    """The job's settings; with a switch its packets; with racks, the largest granularity with which a rack's sums fit,
+    where a larger was chosen.
 
     ConfigurationError, with what to change, when there is none.
     """
     config, aggregator = testbed.job.thc, testbed.aggregator
+    if isinstance(aggregator, SwitchAggregator) and config.codes_per_packet == "auto":
+        # Workers would find out by a refusal.
+        return config.model_copy(update={"codes_per_packet": SWITCH_CODES_PER_PACKET})
     if not isinstance(aggregator, Racks):
         return config
     racks = racks_of(testbed, aggregator)

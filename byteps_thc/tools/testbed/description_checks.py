@@ -161,8 +161,6 @@ def _check_variable(name: str, value: str) -> None:
 def _check_dpdk(testbed: Testbed, dpdk: Dpdk) -> None:
     if testbed.lanes > 1:
         raise ValueError(f"job.lanes: {testbed.lanes} lanes cannot share a device of DPDK; leave it out")
-    if testbed.job.thc.codes_per_packet == "auto":
-        raise ValueError('job.thc.codes_per_packet: "auto" asks the kernel for the path; give a number with DPDK')
     if testbed.reach == "namespaces" and dpdk.driver != "af_packet":
         raise ValueError('transport.driver: namespaces have virtual interfaces only: "af_packet"')
     if dpdk.isolate and dpdk.driver != "bifurcated":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.tools.testbed.description import Testbed, Worker, mac_of
+from byteps_thc.tools.testbed.description import Testbed, Worker, config_of, mac_of
 from byteps_thc.tools.testbed.sections import SwitchAggregator
 from thc_switch.allocation import allocate
 from thc_switch.description import Deployment, JobDescription, SwitchDescription, WorkerDescription
@@ -27,7 +27,7 @@ def deployment_of(testbed: Testbed, aggregator: SwitchAggregator, workers: tuple
             slots=aggregator.slots,
             quorum=testbed.job.quorum,
             lanes=testbed.lanes,
-            thc=testbed.job.thc,
+            thc=config_of(testbed),
         )
         deployment = Deployment(switch=_switch_of(testbed, aggregator), jobs=(job, *aggregator.further_jobs))
         allocate(deployment)

@@ -27,6 +27,27 @@ def test_workers_on_udp_sockets_get_the_sums_of_thc_ps(program):
     assert front.statistics.send_errors == 0
 
 
+def test_workers_who_are_told_no_packet_size_take_the_switchs():
+    ports = free_udp_ports(2)
+    with udp_switch("v1model", job_of(JOB, ports, ThcConfig())), ExitStack() as stack:
+        joined = [
+            stack.enter_context(
+                Session(
+                    [SERVER],
+                    job=JOB,
+                    worker=worker,
+                    workers=2,
+                    config=ThcConfig(),
+                    backend=UdpConfig(local=f"{HOST}:{port}"),
+                    timeouts=Timeouts(connect_s=30.0, operation_s=60.0),
+                )
+            )
+            for worker, port in enumerate(ports)
+        ]
+        assert [session.codes_per_packet for session in joined] == [1024, 1024]
+        check_sums(joined, ThcConfig(), [1024 + 300], steps=1)
+
+
 @pytest.mark.parametrize("program", ["v1model", "tna"])
 def test_20_workers_get_exact_sums_of_13_levels(program):
     """More than the 17 whose sums of 16 levels fit 8 bits: auto leaves three codes over (p4/README.md)."""

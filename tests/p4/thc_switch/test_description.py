@@ -45,7 +45,6 @@ def refusal(make: Callable[[], object]) -> str:
         ({"bits": 8, "granularity": 255}, "thc.bits is 8"),
         ({"value_bits": 16}, "thc.value_bits is 16; the switch sums in 8 bits"),
         ({"codes_per_packet": 2048}, "thc.codes_per_packet is 2048; a switch packet has 1024"),
-        ({"codes_per_packet": "auto"}, "thc.codes_per_packet is auto; a switch packet has 1024"),
         (
             {"partition_bytes": 32 << 20},
             f"makes 8192 packets of a partition; the switch numbers 4096: use at most {16 << 20}",

@@ -308,6 +308,7 @@ TEST(AuthenticatedIoTest, RefusesAHeaderThatIsTooShortOrTooLong) {
 TEST(AuthenticatedIoTest, LeavesRoomForTheTag) {
   End worker(Direction::kUp);
   EXPECT_EQ(worker.packet_io->max_datagram_bytes(kPeer), worker.wire->max_datagram_bytes(kPeer) - kTagBytes);
+  EXPECT_EQ(worker.packet_io->common_datagram_bytes(kPeer), worker.wire->common_datagram_bytes(kPeer) - kTagBytes);
 }
 
 std::string why_refused(const std::string& text) {

@@ -223,6 +223,14 @@ TEST(UdpIoTest, LoopbackTakesTheLargestDatagramAndSaysSo) {
   EXPECT_EQ(receive_one(*receiver).size(), largest.size());
 }
 
+TEST(UdpIoTest, ToOtherHostsAndToLoopbackAllSendTheSame) {
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  const Endpoint loopback{kLoopback, 5000};
+  EXPECT_EQ(sender->common_datagram_bytes(loopback), sender->max_datagram_bytes(loopback));
+  const Endpoint elsewhere{parse_ipv4("240.0.0.1"), 5000};
+  EXPECT_EQ(sender->common_datagram_bytes(elsewhere), sender->max_datagram_bytes(elsewhere));
+}
+
 TEST(UdpIoTest, KnowsTheRouteWhenDescriptorsRunOut) {
   const auto sender = make_udp_io({.local = {kLoopback, 0}});
   rlimit limit{};

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -147,6 +148,58 @@ def test_different_number_of_workers_names_both(server: ParameterServer) -> None
         pytest.raises(ServerRefusedError, match="num_workers of worker 1 differs"),
     ):
         Session([server.address], job=60_001, worker=1, workers=3, config=config, backend=LOOPBACK)
+
+
+def join_with(server: ParameterServer, job: int, worker: int, codes_per_packet: int | Literal["auto"]) -> Session:
+    config = ThcConfig(codes_per_packet=codes_per_packet)
+    return Session([server.address], job=job, worker=worker, workers=2, config=config, backend=LOOPBACK)
+
+
+@pytest.mark.parametrize("polling_threads", [1, 2])
+def test_packets_are_as_large_as_the_path_takes_by_default(
+    sharded_server: ParameterServer, polling_threads: int
+) -> None:
+    with ExitStack() as stack:
+        joined = sessions(stack, [sharded_server.address], 2, polling_threads=polling_threads)
+        assert [session.codes_per_packet for session in joined] == [16384, 16384]
+        check_sums(joined, ThcConfig(), [0, 1, 16384, 16385, 100_001])
+
+
+@pytest.mark.parametrize("codes_per_packet", [64, 1024, 8192])
+def test_auto_packets_are_the_jobs_where_those_are_smaller(
+    sharded_server: ParameterServer, codes_per_packet: int
+) -> None:
+    """As with a switch, and with workers whose MTU is smaller and who came first."""
+    job = next(next_job)
+    with (
+        join_with(sharded_server, job, 0, codes_per_packet) as first,
+        join_with(sharded_server, job, 1, "auto") as second,
+    ):
+        assert second.codes_per_packet == codes_per_packet
+        check_sums([first, second], ThcConfig(), [1, 3 * codes_per_packet + 1])
+
+
+def test_auto_packets_are_not_larger_than_the_path_takes(server: ParameterServer) -> None:
+    job = next(next_job)
+    with (
+        join_with(server, job, 0, 32768),
+        pytest.raises(ServerRefusedError, match=r"codes_per_packet .*this worker: 16384, job: 32768") as said,
+    ):
+        join_with(server, job, 1, "auto")
+    assert "ThcConfig(codes_per_packet=16384) on all of them" in str(said.value)
+
+
+@pytest.mark.parametrize("codes_per_packet", [1024, 16384])
+def test_packets_of_a_given_size_are_refused_where_the_job_has_others(
+    server: ParameterServer, codes_per_packet: int
+) -> None:
+    job = next(next_job)
+    with (
+        join_with(server, job, 0, 512),
+        pytest.raises(ServerRefusedError, match="codes_per_packet of worker 1 differs from the job's") as said,
+    ):
+        join_with(server, job, 1, codes_per_packet)
+    assert "ThcConfig(codes_per_packet=512) on all of them" in str(said.value)
 
 
 def join_alone(server: ParameterServer, job: int) -> Session:

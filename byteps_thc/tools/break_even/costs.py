@@ -1,0 +1,45 @@
+"""What averaging computes for a parameter, of this host's processor or of a GPU, with words for where that is from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from byteps_thc.tools.break_even.device_speed import DeviceSpeed
+from byteps_thc.tools.break_even.speed import HostSpeed
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a rank per parameter: of bf16, of THC among all ranks, and of THC between nodes.
+
+    source: a sentence about the numbers. on_device: whether a GPU's kernels do it.
+    """
+
+    source: str
+    on_device: bool
+    bf16_s: float
+    flat_s: float
+    two_levels_s: float
+
+    @classmethod
+    def of_host(cls, speed: HostSpeed, ranks_of_node: int, *, sums: bool) -> Self:
+        """sums: whether a rank adds up its share."""
+        bf16 = "not measured, since torch is not installed" if speed.bf16_s is None else f"{speed.bf16_s * 1e9:.2f}"
+        threads = "1 thread" if speed.threads == 1 else f"{speed.threads} threads"
+        source = (
+            f"This host, {threads}, ns per parameter: encode {speed.encode_s * 1e9:.2f}, "
+            f"sum {speed.sum_s * 1e9:.2f}, decode {speed.decode_s * 1e9:.2f}; bf16 and back {bf16}."
+        )
+        flat_s = speed.compute_s(sums=sums)
+        return cls(source, False, speed.bf16_s or 0.0, flat_s, flat_s / ranks_of_node)
+
+    @classmethod
+    def of_device(cls, speed: DeviceSpeed, parameters: int, buckets: int, ranks_of_node: int) -> Self:
+        """buckets: DDP's, of a model of that many parameters."""
+        source = (
+            f"A GPU ({speed.source}): the host's part {speed.host_s * 1e3:.3g} ms per bucket, of {buckets}; kernels "
+            f"{speed.kernels_s * 1e12:.3g} ps per parameter; bf16 {speed.bf16_bucket_s * 1e3:.3g} ms per bucket."
+        )
+        flat_s, two_levels_s = (speed.thc_s(parameters, buckets, share) for share in (1, ranks_of_node))
+        return cls(source, True, speed.bf16_s(parameters, buckets), flat_s, two_levels_s)
