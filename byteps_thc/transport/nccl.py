@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from typing_extensions import override
 from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
 
+_POLL_S = 1e-3
 _END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over
 
 _logger = logging.getLogger("byteps_thc")
@@ -31,6 +33,7 @@ class DeviceCommunicator(Communicator):
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
         self._group: Any = _open(store, rank, size, timeout)
         self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
+        self._last: Any = None
         close_at_exit(self)
 
     def close(self) -> None:
@@ -40,28 +43,36 @@ class DeviceCommunicator(Communicator):
         slower rank may still need.
         """
         group, self._group = self._group, None
+        last, self._last = self._last, None
         if group is not None:
-            end_group(group, _END_S)
+            end_group(group, last, _END_S)
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
-        return _start(lambda: self._group.allreduce([tensor], self._max))
+        return self._start(lambda: self._group.allreduce([tensor], self._max))
 
     @override
     def sum_(self, tensor: Tensor) -> Waitable:
-        return _start(lambda: self._group.allreduce([tensor], self._sum))
+        return self._start(lambda: self._group.allreduce([tensor], self._sum))
 
     @override
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        return _start(lambda: self._group.alltoall_base(output, source, [], []))
+        return self._start(lambda: self._group.alltoall_base(output, source, [], []))
 
     @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        return _start(lambda: self._group._allgather_base(output, source))
+        return self._start(lambda: self._group._allgather_base(output, source))
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
-        return _start(lambda: self._group.broadcast([tensor], from_rank_zero()))
+        return self._start(lambda: self._group.broadcast([tensor], from_rank_zero()))
+
+    def _start(self, collective: Callable[[], Waitable]) -> Waitable:
+        try:
+            self._last = collective()
+        except RuntimeError as error:
+            raise translate(error) from error
+        return self._last  # type: ignore[no-any-return]
 
 
 def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
@@ -70,10 +81,33 @@ def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
     return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
-def end_group(group: Any, wait_s: float) -> None:
-    """Shut a process group's back end down; abort it when that takes longer than wait_s, or fails."""
-    errors: list[RuntimeError] = []
+def end_group(group: Any, last: Any, wait_s: float) -> None:
+    """Shut a process group's back end down; abort it when that takes longer than wait_s, or fails.
+
+    last: the work of its last collective; None: there is none.
+    """
+    try:
+        if not _over(last, wait_s):
+            raise RuntimeError(f"its collectives were not over within {wait_s:g} s")
+        _shut_down(group, wait_s)
+    except RuntimeError as error:
+        _logger.warning("NCCL's communicator is aborted: %s", error)
+        group.abort()
+
+
+def _over(work: Any, wait_s: float) -> bool:
+    deadline_s = time.monotonic() + wait_s
+    while work is not None and not work.is_completed():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _shut_down(group: Any, wait_s: float) -> None:
+    """RuntimeError when it fails, or takes longer than that."""
     end = group.shutdown if hasattr(group, "shutdown") else group._shutdown  # torch 2.6 has NCCL's as the second
+    errors: list[RuntimeError] = []
 
     def shut_down() -> None:
         try:
@@ -83,16 +117,13 @@ def end_group(group: Any, wait_s: float) -> None:
 
     # A thread, because nothing of torch's or NCCL's ends the wait for a rank that is dead.
     ending = threading.Thread(target=shut_down, name="thc-end-nccl", daemon=True)
-    ending.start()
-    ending.join(wait_s)
-    if errors or ending.is_alive():
-        reason = errors[0] if errors else f"its collectives were not over within {wait_s:g} s"
-        _logger.warning("NCCL's communicator is aborted: %s", reason)
-        group.abort()
-
-
-def _start(collective: Callable[[], Waitable]) -> Waitable:
     try:
-        return collective()
-    except RuntimeError as error:
-        raise translate(error) from error
+        ending.start()
+    except RuntimeError:  # Python 3.12 starts none when it is ending; by now there is nothing to wait for
+        shut_down()
+    else:
+        ending.join(wait_s)
+    if errors:
+        raise errors[0]
+    if ending.is_alive():
+        raise RuntimeError(f"it was not shut down within {wait_s:g} s")

@@ -39,6 +39,7 @@ from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import device_engine
 from byteps_thc.transport.among_ranks import resolve_among_ranks
+from byteps_thc.transport.communicator import Waitable
 
 CPU = torch.device("cpu")
 RANKS, ROWS, NODES = 4, 8, 2
@@ -54,9 +55,25 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+class _Spoiled(LocalCommunicator):
+    """Of a rank in whose memory a bit of codes, or of sums of all ranks, changes."""
+
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        return _spoil(super().all_to_all(output, source), output)
+
+    def sum_(self, tensor: Tensor) -> Waitable:
+        return _spoil(super().sum_(tensor), tensor)
+
+
+def _spoil(work: Waitable, output: Tensor) -> Waitable:
+    work.wait()
+    output.view(-1).view(torch.uint8)[:1].bitwise_xor_(8)
+    return work
+
+
 @dataclass(frozen=True)
 class Place:
-    """Where the ranks are, and how late their streams may be. spoil: rank 1 adds a bit to its first sum."""
+    """Where the ranks are, and how late their streams may be. spoil: a bit of what rank 1 gets is another one."""
 
     device: torch.device
     seed: int
@@ -66,19 +83,15 @@ class Place:
         return Pause(self.device, 1000 * self.seed + rank)
 
     def communicator(self, ranks: LocalRanks, rank: int, device: torch.device | None = None) -> LocalCommunicator:
-        return LocalCommunicator(ranks, rank, device or self.device, self.pause(100 + rank))
+        kind = _Spoiled if self.spoil and rank == 1 else LocalCommunicator
+        return kind(ranks, rank, device or self.device, self.pause(100 + rank))
 
     def compressor(self, resolved: ResolvedConfig, rank: int) -> Any:
-        compressor: Any
         if self.device.type == "cpu":
-            compressor = HostDeviceCompressor(resolved, workers=resolved.workers, worker=rank)
-        else:
-            from byteps_thc.gpu import GpuCompressor
+            return HostDeviceCompressor(resolved, workers=resolved.workers, worker=rank)
+        from byteps_thc.gpu import GpuCompressor
 
-            compressor = GpuCompressor(resolved, workers=resolved.workers, worker=rank, device=self.device)
-        if self.spoil and rank == 1:
-            compressor.lookup_sum = partial(_wrong_sum, compressor.lookup_sum)
-        return compressor
+        return GpuCompressor(resolved, workers=resolved.workers, worker=rank, device=self.device)
 
     def engine(
         self, ranks: LocalRanks, rank: int, resolved: ResolvedConfig, policy: CompressionPolicy, **options: Any
@@ -91,11 +104,6 @@ class Place:
         place = torch.full_like(source, 1e3)
         pause()
         return place.copy_(source)
-
-
-def _wrong_sum(lookup_sum: Callable[[Tensor, Tensor], None], codes: Tensor, sums: Tensor) -> None:
-    lookup_sum(codes, sums)
-    sums.view(torch.uint8)[0].bitwise_xor_(1)
 
 
 def go(engine: Any, place: Place, case: dict[str, Any], rank: int) -> list[list[Tensor]]:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import torch
 
 from byteps_thc.transport import nccl
 from byteps_thc.transport.nccl import DeviceCommunicator, end_group
@@ -46,24 +47,59 @@ def test_it_is_shut_down_once_and_not_aborted(monkeypatch: pytest.MonkeyPatch) -
     assert group.calls == ["shutdown"]
 
 
-def test_a_dead_rank_does_not_keep_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    group = Group()
-    group.over.clear()
+class Work:
+    """Of a collective that is over once it was asked so many times."""
+
+    def __init__(self, asked: float) -> None:
+        self.asked = asked
+
+    def is_completed(self) -> bool:
+        self.asked -= 1
+        return self.asked <= 0
+
+
+def test_collectives_that_are_under_way_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, work = Group(), Work(5)
+    mine = communicator(monkeypatch, group)
+    group.allreduce = lambda *_: work  # type: ignore[attr-defined]
+    assert mine.max_(torch.zeros(1)) is work
+    mine.close()
+    assert work.asked == 0
+    assert group.calls == ["shutdown"]
+
+
+@pytest.mark.parametrize("where", ["collective", "shutdown"])
+def test_a_dead_rank_does_not_keep_the_end(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    group, work = Group(), Work(0)
+    if where == "collective":
+        work = Work(float("inf"))
+    else:
+        group.over.clear()
     start = time.monotonic()
     with caplog.at_level(logging.WARNING, "byteps_thc"):
-        end_group(group, 0.2)
+        end_group(group, work, 0.2)
     assert time.monotonic() - start < 10
     assert group.calls == ["abort"]
-    assert "its collectives were not over within 0.2 s" in caplog.text
+    assert "within 0.2 s" in caplog.text
     group.over.set()
 
 
 def test_a_shutdown_that_fails_is_followed_by_an_abort(caplog: pytest.LogCaptureFixture) -> None:
     group = Group(RuntimeError("remote process exited"))
     with caplog.at_level(logging.WARNING, "byteps_thc"):
-        end_group(group, 20)
+        end_group(group, None, 20)
     assert group.calls == ["shutdown", "abort"]
     assert "remote process exited" in caplog.text
+
+
+def test_python_that_is_ending_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    group = Group()
+    end_group(group, None, 20)
+    assert group.calls == ["shutdown"]
 
 
 def test_torch_2_6_has_another_name_for_it() -> None:
@@ -74,5 +110,5 @@ def test_torch_2_6_has_another_name_for_it() -> None:
             self.ended = True
 
     group = Older()
-    end_group(group, 20)
+    end_group(group, None, 20)
     assert group.ended

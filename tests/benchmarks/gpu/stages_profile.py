@@ -33,7 +33,7 @@ STAGES = {
     ("byteps_thc.pipeline.device.rows", "DeviceRow", "requantize"): "requantize",
     ("byteps_thc.pipeline.device.rows", "DeviceRow", "decode"): "decode",
     ("byteps_thc.pipeline.device.agreement", "DeviceMessage", "begin"): "fingerprint",
-    ("byteps_thc.pipeline.device.agreement", "DeviceAgreement", "take"): "agreement",
+    ("byteps_thc.pipeline.device.agreement", "DeviceMessage", "take"): "agreement",
     ("byteps_thc.transport.ranks", "RanksTransfer", "send_norms"): "maximum, begun",
     ("byteps_thc.transport.ranks", "RanksTransfer", "wait_norms"): "maximum, waited for",
     ("byteps_thc.transport.ranks", "RanksTransfer", "send_codes"): "all-to-all, begun",
