@@ -132,6 +132,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
     def all_reduce(self, buffer: GradientBuffer) -> Future[Tensor]:
         gradient = buffer.gradient
         require_not_captured(gradient)
+        self._in_flight.require_free(buffer.key)
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
         kind = kind_of(buffer)
         known = self._layouts.known(buffer.key, kind)
