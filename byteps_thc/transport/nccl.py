@@ -10,11 +10,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, PrefixStore
 from typing_extensions import override
 
 from byteps_thc.errors import DeadlineError
-from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
+from byteps_thc.transport.communicator import (
+    Communicator,
+    Waitable,
+    from_rank_zero,
+    on_current_stream,
+    reduction,
+    translate,
+)
 
 _POLL_S = 50e-6
 
@@ -28,7 +35,10 @@ class DeviceCommunicator(Communicator):
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
         self._group = _open(store, rank, size, timeout)
-        self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
+        self._max, self._sum = (
+            on_current_stream(reduction(operation)) for operation in (dist.ReduceOp.MAX, dist.ReduceOp.SUM)
+        )
+        self._to_all, self._gather = on_current_stream(AllToAllOptions()), on_current_stream(AllgatherOptions())
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
@@ -40,11 +50,11 @@ class DeviceCommunicator(Communicator):
 
     @override
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        return _start(lambda: self._group.alltoall_base(output, source, [], []))
+        return _start(lambda: self._group.alltoall_base(output, source, [], [], self._to_all))
 
     @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        return _start(lambda: self._group._allgather_base(output, source))
+        return _start(lambda: self._group._allgather_base(output, source, self._gather))
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
@@ -54,12 +64,24 @@ class DeviceCommunicator(Communicator):
 def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
+    options.is_high_priority_stream = True  # where torch has no collectives on the current stream
     return dist.ProcessGroupNCCL(store, rank, size, options)
 
 
-def _start(collective: Callable[[], Waitable]) -> Waitable:
+class _InOrder(Waitable):
+    """A collective on the current stream: what is behind it there waits for it."""
+
+    @override
+    def wait(self) -> None:
+        pass
+
+
+_IN_ORDER = _InOrder()
+
+
+def _start(collective: Callable[[], Waitable | None]) -> Waitable:
     try:
-        return collective()
+        return collective() or _IN_ORDER
     except RuntimeError as error:
         raise translate(error) from error
 
