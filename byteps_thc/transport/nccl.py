@@ -9,13 +9,21 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, PrefixStore
 from typing_extensions import override
 
 from byteps_thc.transport.at_exit import close_at_exit
-from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
+from byteps_thc.transport.communicator import (
+    Communicator,
+    Waitable,
+    from_rank_zero,
+    on_current_stream,
+    reduction,
+    translate,
+)
 
 _POLL_S = 1e-3
 _END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over
@@ -32,7 +40,10 @@ class DeviceCommunicator(Communicator):
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
         self._group: Any = _open(store, rank, size, timeout)
-        self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
+        self._max, self._sum = (
+            on_current_stream(reduction(operation)) for operation in (dist.ReduceOp.MAX, dist.ReduceOp.SUM)
+        )
+        self._to_all, self._gather = on_current_stream(AllToAllOptions()), on_current_stream(AllgatherOptions())
         self._last: Any = None
         close_at_exit(self)
 
@@ -49,36 +60,55 @@ class DeviceCommunicator(Communicator):
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
-        return self._start(lambda: self._group.allreduce([tensor], self._max))
+        return self._start(tensor, lambda: self._group.allreduce([tensor], self._max))
 
     @override
     def sum_(self, tensor: Tensor) -> Waitable:
-        return self._start(lambda: self._group.allreduce([tensor], self._sum))
+        return self._start(tensor, lambda: self._group.allreduce([tensor], self._sum))
 
     @override
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._start(lambda: self._group.alltoall_base(output, source, [], []))
+        return self._start(source, lambda: self._group.alltoall_base(output, source, [], [], self._to_all))
 
     @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._start(lambda: self._group._allgather_base(output, source))
+        return self._start(source, lambda: self._group._allgather_base(output, source, self._gather))
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
-        return self._start(lambda: self._group.broadcast([tensor], from_rank_zero()))
+        return self._start(tensor, lambda: self._group.broadcast([tensor], from_rank_zero()))
 
-    def _start(self, collective: Callable[[], Waitable]) -> Waitable:
+    def _start(self, tensor: Tensor, collective: Callable[[], Waitable | None]) -> Waitable:
         try:
-            self._last = collective()
+            work = collective()
         except RuntimeError as error:
             raise translate(error) from error
-        return self._last  # type: ignore[no-any-return]
+        if work is None:  # it is on the current stream
+            work = _InOrder(torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None)
+        self._last = work
+        return work
 
 
 def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
+    options.is_high_priority_stream = True  # where torch has no collectives on the current stream
     return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+class _InOrder(Waitable):
+    """A collective on a stream (None: on the CPU), behind which all else there waits for it."""
+
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        self._stream = stream
+
+    @override
+    def wait(self) -> None:
+        pass
+
+    def is_completed(self) -> bool:
+        """Whether it is over, and what is behind it."""
+        return self._stream is None or self._stream.query()
 
 
 def end_group(group: Any, last: Any, wait_s: float) -> None:

@@ -68,6 +68,15 @@ def test_collectives_that_are_under_way_are_waited_for(monkeypatch: pytest.Monke
     assert group.calls == ["shutdown"]
 
 
+def test_collectives_on_the_current_stream_have_no_work_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group()
+    mine = communicator(monkeypatch, group)
+    group.allreduce = lambda *_: None  # type: ignore[attr-defined]
+    mine.max_(torch.zeros(1)).wait()
+    mine.close()
+    assert group.calls == ["shutdown"]
+
+
 @pytest.mark.parametrize("where", ["collective", "shutdown"])
 def test_a_dead_rank_does_not_keep_the_end(where: str, caplog: pytest.LogCaptureFixture) -> None:
     group, work = Group(), Work(0)
