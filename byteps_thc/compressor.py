@@ -59,6 +59,11 @@ def scale_groups(coordinates: int) -> int:
     return -(-coordinates // SCALE_GROUP)
 
 
+def requantized_shard(codes: int, workers: int) -> int:
+    """Return how many of so many codes each of the workers sums and requantizes: whole groups."""
+    return scale_groups(-(-codes // workers)) * SCALE_GROUP
+
+
 class _Stage(enum.Enum):
     IDLE = "without a gradient"
     MEASURED = "measured"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,6 +28,14 @@ def device_key(device: torch.device, *, seed: int, tensor: int, round: int = 0, 
     return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
 
 
+def device_keys(device: torch.device, *, seed: int, tensors: Sequence[int], roundings: Sequence[Rounding]) -> Tensor:
+    """Return keys of round 0, int32[roundings * tensors, 8]: of all tensors with the first rounding, and so on."""
+    words = [
+        [seed & 0xFFFFFFFF, seed >> 32, tensor, 0, *rounding, 0, 0] for rounding in roundings for tensor in tensors
+    ]
+    return torch.from_numpy(np.array(words, np.uint32).view(np.int32)).to(device)
+
+
 def set_round(key: Tensor, round: int | Tensor) -> None:
     """Change the round of a key, or of several, int32[P, 8], in stream order.
 
@@ -35,4 +45,9 @@ def set_round(key: Tensor, round: int | Tensor) -> None:
     if isinstance(round, Tensor):
         words.copy_(round)
     else:
-        words.fill_(round - (1 << 32) if round >= 1 << 31 else round)
+        words.fill_(signed_word(round))
+
+
+def signed_word(number: int) -> int:
+    """Return what an int32 with the bits of a number of 32 bits is."""
+    return number - (1 << 32) if number >= 1 << 31 else number

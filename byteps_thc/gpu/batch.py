@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,117 +14,130 @@ from torch import Tensor
 from byteps_thc import _core
 from byteps_thc.arrays import require_tensor
 from byteps_thc.block_ends import ends_within
-from byteps_thc.compressor import SCALE_GROUP, scale_groups
+from byteps_thc.compressor import requantized_shard, scale_groups
+from byteps_thc.device_message import HEADER_WORDS, Beside, Exact, Message
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.adaptive_clamp import AdaptiveClamp
-from byteps_thc.gpu.tiles import TileList
-from byteps_thc.keys import device_key, set_round
+from byteps_thc.gpu.requantize import places_of
+from byteps_thc.gpu.tiles import TileTable
+from byteps_thc.keys import device_keys, set_round
 from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 
 if TYPE_CHECKING:
     from byteps_thc.gpu.compressor import GpuCompressor
 
+_LARGEST_WORD = (1 << 31) - 1
 _GRADIENTS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class DeviceBatch:
-    """Partitions that follow each other in a buffer; GpuCompressor.batch makes it. P partitions, B rotation blocks.
+    """Partitions of one or several rows of a buffer; GpuCompressor.batch makes it. P partitions, B rotation blocks, of
+    all rows.
 
-    coordinates: of all; those of a partition are a multiple of 64 but for the last. padded: each as
-    GpuCompressor.sizes() says. code_bytes: of their codes. residual: [coordinates], None without error
-    feedback. norms, max_norms: float32[B]. keep: int32[P], whether encode() wrote the residual of a partition.
-    clamped: int64[P], coordinates beyond the clamp. energy: float64[P], squared norms. clamp: what widens it; None:
-    nothing. measured: float32[B], the norms before that.
+    coordinates: of all; those of a partition are a multiple of 64 but for the last of a row. padded: of a row, each as
+    GpuCompressor.sizes() says. code_bytes: of the codes of all. residual: [coordinates], None without error feedback.
+    norms, max_norms: float32[B]. keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P],
+    coordinates beyond the clamp. energy: float64[P], squared norms. sizes: of the partitions. clamp: what widens it;
+    None: nothing. measured: float32[B], the norms before that.
     """
 
     def __init__(
         self,
         compressor: GpuCompressor,
-        named: Sequence[tuple[str, slice]],
+        names: Sequence[Sequence[str]],
+        spans: Sequence[slice],
         residual: Tensor | None,
         ends: Sequence[int] = (),
+        decoded: int = 0,
+        beside: Beside | None = None,
     ) -> None:
         device, config = compressor.device, compressor.config
         self._compressor = compressor
         self.residual = residual
-        self.sizes = [span.stop - span.start for _, span in named]
+        sizes, rows = [span.stop - span.start for span in spans], len(names)
+        self.sizes = rows * sizes
         self.coordinates = sum(self.sizes)
         if residual is not None:
             self._require("residual", residual, (compressor.residual_dtype,), self.coordinates)
-        within = [ends_within(ends, span) for _, span in named]
-        sized = zip(self.sizes, within, strict=True)
+        within = [ends_within(ends, span) for span in spans]
+        sized = zip(sizes, within, strict=True)
         counts, padded = zip(*(compressor.sizes(size, own) for size, own in sized), strict=True)
-        self.padded = sum(padded)
-        self.norms = torch.zeros(sum(counts), device=device)
-        steps = compressor.resolved.clamp_steps
-        self.clamp = AdaptiveClamp(steps, self.norms, sizes=self.sizes, blocks=counts) if steps else None
+        self.padded, self._padded = sum(padded), padded
+        self.norms = torch.zeros(rows * sum(counts), device=device)
+        steps, blocks = compressor.resolved.clamp_steps, rows * list(counts)
+        self.clamp = AdaptiveClamp(steps, self.norms, sizes=self.sizes, blocks=blocks) if steps else None
         self.measured = self.norms if self.clamp is None else self.clamp.measured
         self.max_norms = torch.zeros_like(self.norms)
-        self.keep = torch.zeros(len(named), dtype=torch.int32, device=device)
-        self.clamped = torch.zeros(len(named), dtype=torch.int64, device=device)
-        self.energy = torch.zeros(len(named), dtype=torch.float64, device=device)
-        names = [zlib.crc32(name.encode()) for name, _ in named]
+        parts = len(self.sizes)
+        self.keep = torch.zeros(parts, dtype=torch.int32, device=device)
+        self.clamped = torch.zeros(parts, dtype=torch.int64, device=device)
+        self.energy = torch.zeros(parts, dtype=torch.float64, device=device)
+        tensors = [zlib.crc32(name.encode()) for row in names for name in row]
         roundings = [compressor.rounding] + ([] if compressor.down is None else [Rounding(REQUANTIZE_DOMAIN, 0)])
-        self._keys = torch.stack(
-            [
-                device_key(device, seed=config.seed, tensor=name, rounding=rounding)
-                for rounding in roundings
-                for name in names
-            ]
-        )
-        self._residuals = [None] * len(named) if residual is None else residual.split(self.sizes)
-        starts = [0, *itertools.accumulate(counts)]
+        self._all_keys = device_keys(device, seed=config.seed, tensors=tensors, roundings=roundings)
+        self._keys, self._down_keys = self._all_keys[:parts], self._all_keys[parts:]
+        starts = [0, *itertools.accumulate(blocks)]
         self._starts = torch.tensor(starts, dtype=torch.int32, device=device)
-        self._ranges = torch.zeros(sum(counts), 4, device=device)
-        self._parts = list(
-            zip(
-                self.measured.split(counts), self.max_norms.split(counts), self._ranges.split(counts),
-                self.keep.split(1), self.clamped.split(1), self._keys[: len(named)].unbind(), strict=True,
-            )
-        )  # fmt: skip
-        self._code_bytes = [_core.code_bytes(size, compressor.table.bits) for size in padded]
-        self.code_bytes = sum(self._code_bytes)
+        self._ranges = torch.zeros(len(self.norms), 4, device=device)
+        self.code_bytes = rows * _core.code_bytes(self.padded, compressor.table.bits)
         self._numbers = torch.uint8 if compressor.resolved.value_bits == 8 else torch.uint16
-        self._padded = list(padded)
-        self._kept = [_core.padded_size(size, config.rotation_block) for size in self.sizes]
-        self._down_keys = self._keys[len(named) :].unbind()
-        self._tiles = [
-            TileList.of([0, *own, size], config.rotation_block, device) if own else None
-            for size, own in zip(self.sizes, within, strict=True)
-        ]
-        #: of all partitions
-        self._all_tiles: TileList | None = None
-        if ends or any(size % config.rotation_block for size in self.sizes[:-1]):
-            edges = sorted({*itertools.accumulate(self.sizes, initial=0), *ends})
-            self._all_tiles = TileList.of(edges, config.rotation_block, device)
+        self._kept = [_core.padded_size(size, config.rotation_block) for size in sizes]
+        #: where what travels with codes is, if anything; see Message
+        self.message: Message | None = None
+        self._row_coordinates = sum(sizes)
+        beside = beside or Beside(None, (), ())
+        exact = beside.exact(rows, self._row_coordinates)
+        #: float32, of this worker when measure() is over, to be the sums over all before decode(); None: nothing
+        self.exact = None if exact is None else exact.values
+        self._taken, self._put_back = exact, None
+        if exact is not None and beside.columns is not None:
+            self._put_back = Exact(exact.values.view(rows, -1)[decoded], beside.columns)
+        table = partial(TileTable.of, sizes, within, padded, config.rotation_block, device, rows=rows)
+        self._tiles = self._decoded = table(holes=beside.holes)
+        exact_holes = beside.spans_of(rows, self._row_coordinates)
+        if exact_holes != list(beside.holes):  # averages of padding are written, as they always were
+            self._decoded = table(holes=exact_holes)
+        if rows > 1:
+            self._decoded = self._decoded.of_row(decoded, len(sizes))
+        #: by the size of a shard
+        self._shards: dict[int, tuple[Tensor, TileTable | None]] = {}
 
     def begin(self, round: int | Tensor) -> None:
         """Begin a round. The number is in device memory from here on: what follows can be recorded as a CUDA graph.
 
         round: the same on all workers, never twice for a name; 32 bits, or int32[1] on the device.
         """
-        set_round(self._keys, round)
+        set_round(self._all_keys, round)
 
-    def measure(self, gradient: Tensor) -> None:
+    def measure(self, gradient: Tensor, begin: tuple[int, tuple[int, int, int, int]] | None = None) -> None:
         """Write the norms of gradient + residual, larger where the last averages say so (ThcConfig.adaptive_clamp).
 
         gradient: contiguous, float32, float16 or bfloat16[coordinates], not to be changed until encode() is over.
+        begin: the round, which begins here and not with begin(), and the header for `message`, where norms go, too.
         """
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
-        self._measure(gradient, self.residual)
+        message, started = self.message, None
+        if begin is not None and message is not None:
+            started = kernels.Begin(begin[0], self._all_keys, message, begin[1])
+        send = started is not None and self.clamp is None
+        self._measure(gradient, self.residual, self._tiles, begin=started, send=send, exact=self._taken)
         if self.clamp is not None:
             self.clamp.widen()
+            if message is not None:
+                torch.bitwise_and(self.norms.view(torch.int32), _LARGEST_WORD, out=message.words[HEADER_WORDS:])
 
-    def _measure(self, tensor: Tensor, residual: Tensor | None) -> None:
+    def _measure(self, tensor: Tensor, residual: Tensor | None, tiles: TileTable, **beside: Any) -> None:
         """Write the norms of tensor + residual to `measured`."""
         block = self._compressor.config.rotation_block
-        kernels.block_norms(tensor, residual, self.measured, rotation_block=block, tiles=self._all_tiles)
+        kernels.block_norms(tensor, residual, self.measured, rotation_block=block, tiles=tiles, **beside)
 
     def _look(self, average: Tensor) -> None:
         """Choose how wide the clamp of the next round is."""
         if self.clamp is not None:
-            self._measure(average, None)
+            if len(self.sizes) > len(self._padded):
+                self.measured.zero_()  # of other rows there is no average here, and their clamp stays
+            self._measure(average, None, self._decoded)
             self.clamp.look(self.energy, self.clamped)
 
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
@@ -137,54 +151,55 @@ class DeviceBatch:
         self._require("codes", codes, (torch.uint8,), self.code_bytes)
         kernels.clamp_ranges(
             self.measured, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
-            starts=self._starts,
+            starts=self._starts, message=self.message,
         )  # fmt: skip
-        for part, residual, mine, (_, _, ranges, keep, clamped, key), tiles in zip(
-            gradient.split_with_sizes(self.sizes), self._residuals, codes.split_with_sizes(self._code_bytes),
-            self._parts, self._tiles, strict=True,
-        ):  # fmt: skip
-            kernels.encode(
-                part, residual, ranges, mine, keep, clamped, rotation_block=compressor.config.rotation_block,
-                table=compressor.table, key=key, keep_error=residual is not None,
-                known=None if compressor.known is None else compressor.known[0], tiles=tiles,
-            )  # fmt: skip
+        kernels.encode(
+            gradient, self.residual, self._ranges, codes, self.keep, self.clamped,
+            rotation_block=compressor.config.rotation_block, table=compressor.table, key=self._keys,
+            keep_error=self.residual is not None, known=None if compressor.known is None else compressor.known[0],
+            tiles=self._tiles,
+        )  # fmt: skip
 
-    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
-        """Write what this worker sends of the sums of its shard to all workers: a launch for each partition in it.
+    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor, received: Tensor | None = None) -> None:
+        """Write what this worker sends of the sums of its shard to all workers. Of one row.
 
         With a residual, what that loses is added to it, unless encode() has left that as it was: once in a round.
 
         sums: uint8 or uint16 (value_bits), a multiple of SCALE_GROUP: of all workers' codes, of the shard of this one's
         number of the padded coordinates. codes: uint8, as many, packed; scales: uint16, one for every SCALE_GROUP. What
-        is behind the end of a partition is left as it is.
+        is behind the end of a partition is left as it is. received: uint8[workers, bytes], all workers' codes: of which
+        the sums are written first; None: they are there.
         """
         compressor, down = self._compressor, self._compressor.down
         if down is None:
             raise ConfigurationError("these settings do not requantize sums: use ThcConfig(down_bits=...) among ranks")
         granularity = compressor.table.granularity
-        most = granularity * compressor.workers
-        start, first = 0, compressor.worker * sums.numel()
+        most, count = granularity * compressor.workers, sums.numel()
+        places, tiles = self._shards.get(count) or self._shards.setdefault(count, self._shard(count))
         known: dict[str, Any] = (
             {} if compressor.known is None else {"known": compressor.known[1], "workers": compressor.workers}
         )
-        for size, kept, key, residual, (_, max_norms, _, keep, _, own_key), tiles in zip(
-            self._padded, self._kept, self._down_keys, self._residuals, self._parts, self._tiles, strict=True
-        ):
-            begin, end = max(start, first), min(start + kept, first + sums.numel())
+        kernels.requantize(
+            sums, codes, scales, table=down, key=self._down_keys, places=places, most=most, own_key=self._keys,
+            received=received, received_table=compressor.table, **known,
+        )  # fmt: skip
+        if self.residual is not None and tiles is not None:
+            kernels.keep_loss(
+                sums, codes, scales, self.max_norms, self.residual, self.keep, table=down, key=self._keys,
+                first=compressor.worker * count, most=most, granularity=granularity,
+                threshold=compressor.decode_threshold, rotation_block=compressor.config.rotation_block, tiles=tiles,
+                **known,
+            )  # fmt: skip
+
+    def _shard(self, count: int) -> tuple[Tensor, TileTable | None]:
+        """Where requantize() and keep_loss() work on a shard of so many codes."""
+        first, start, runs = self._compressor.worker * count, 0, []
+        for part, (size, kept) in enumerate(zip(self._padded, self._kept, strict=True)):
+            begin, end = max(start, first), min(start + kept, first + count)
             if begin < end:
-                at, count = begin - first, end - begin
-                own, packed = sums[at : at + count], codes[at * down.bits // 8 : (at + count) * down.bits // 8]
-                limits = scales[at // SCALE_GROUP :][: scale_groups(count)]
-                kernels.requantize(
-                    own, packed, limits, table=down, key=key, first=begin - start, most=most, own_key=own_key, **known
-                )
-                if residual is not None:
-                    kernels.keep_loss(
-                        own, packed, limits, max_norms, residual, keep, table=down, key=own_key, first=begin - start,
-                        most=most, granularity=granularity, threshold=compressor.decode_threshold,
-                        rotation_block=compressor.config.rotation_block, tiles=tiles, **known,
-                    )  # fmt: skip
+                runs.append((begin - first, begin - start, end - begin, part))
             start += size
+        return places_of(runs, self._compressor.device), self._tiles.with_codes(first, first + count)
 
     def decode(
         self,
@@ -195,15 +210,15 @@ class DeviceBatch:
         contributions: Tensor | None = None,
         codes_per_chunk: int | None = None,
     ) -> None:
-        """Write the averages to out, float32, float16 or bfloat16[coordinates]; several times, if wanted.
+        """Write the averages to out, float32, float16 or bfloat16[coordinates of a row]; several times, if wanted.
 
         aggregate: uint8 or uint16 (value_bits) [padded], or a stream of sums of sum_bits bits, uint8. contributions:
         uint8 or uint16, workers in each chunk of codes_per_chunk coordinates (None: one chunk), of a batch of one
-        partition; None: all workers are in all sums. Where sums are requantized: aggregate uint8 and contributions
-        uint16, table values and scales as GpuCompressor.expand() has written them.
+        partition; None: all workers are in all sums. Where sums are requantized: aggregate uint8[workers, bytes], what
+        requantize() of all workers has written: codes, behind them scales, and what fills up a multiple of 4.
         """
         if self._compressor.down is not None:
-            self._decode_requantized(aggregate, contributions, out)
+            self._decode_requantized(aggregate, out)
         else:
             self._decode_sums(aggregate, out, sum_bits, contributions, codes_per_chunk)
         self._look(out)
@@ -218,44 +233,44 @@ class DeviceBatch:
     ) -> None:
         compressor = self._compressor
         resolved, table = compressor.resolved, compressor.table
-        self._require("out", out, _GRADIENTS, self.coordinates)
-        sizes = self._padded if sum_bits is None else [size * sum_bits // 8 for size in self._padded]
-        self._require("aggregate", aggregate, (self._numbers if sum_bits is None else torch.uint8,), sum(sizes))
+        self._require("out", out, _GRADIENTS, self._row_coordinates)
+        size = self.padded if sum_bits is None else self.padded * sum_bits // 8
+        self._require("aggregate", aggregate, (self._numbers if sum_bits is None else torch.uint8,), size)
         if contributions is not None and len(self.sizes) > 1:
             raise InputError(f"contributions to {len(self.sizes)} partitions cannot be told apart: decode each alone")
-        contributions = compressor.everybody if contributions is None else contributions
-        codes_per_chunk = codes_per_chunk or self.padded
-        for sums, mine, part, tiles in zip(
-            aggregate.split_with_sizes(sizes), out.split_with_sizes(self.sizes), self._parts, self._tiles, strict=True
-        ):
-            kernels.decode(
-                sums, contributions, part[1], mine, codes_per_chunk=codes_per_chunk,
-                rotation_block=compressor.config.rotation_block, granularity=table.granularity,
-                threshold=compressor.decode_threshold, key=part[-1], value_bits=resolved.value_bits, sum_bits=sum_bits,
-                known=None if compressor.known is None else compressor.known[1], workers=compressor.workers,
-                tiles=tiles,
-            )  # fmt: skip
+        kernels.decode(
+            aggregate, compressor.everybody if contributions is None else contributions, self.max_norms, out,
+            codes_per_chunk=codes_per_chunk or self.padded, rotation_block=compressor.config.rotation_block,
+            granularity=table.granularity, threshold=compressor.decode_threshold, key=self._keys,
+            value_bits=resolved.value_bits, sum_bits=sum_bits,
+            known=None if compressor.known is None else compressor.known[1], workers=compressor.workers,
+            tiles=self._decoded, **self._beside,
+        )  # fmt: skip
 
-    def _decode_requantized(self, values: Tensor, scales: Tensor | None, out: Tensor) -> None:
+    def _decode_requantized(self, shards: Tensor, out: Tensor) -> None:
         compressor, down = self._compressor, self._compressor.down
         assert down is not None
-        groups = [scale_groups(size) for size in self._padded]
-        if scales is None:
-            raise InputError("requantized sums are decoded with their scales")
-        self._require("out", out, _GRADIENTS, self.coordinates)
-        self._require("aggregate", values, (torch.uint8,), self.padded)
-        self._require("contributions", scales, (torch.uint16,), sum(groups))
-        for sums, limits, mine, part, tiles in zip(
-            values.split_with_sizes(self._padded), scales.split_with_sizes(groups), out.split_with_sizes(self.sizes),
-            self._parts, self._tiles, strict=True,
-        ):  # fmt: skip
-            kernels.decode(
-                sums, limits, part[1], mine, codes_per_chunk=SCALE_GROUP, granularity=down.granularity,
-                rotation_block=compressor.config.rotation_block, threshold=compressor.decode_threshold, key=part[-1],
-                value_bits=8, most=compressor.table.granularity * compressor.workers, tiles=tiles,
-            )  # fmt: skip
+        self._require("out", out, _GRADIENTS, self._row_coordinates)
+        self._require("aggregate", shards, (torch.uint8,))
+        codes = requantized_shard(self.padded, compressor.workers)
+        needed = codes * down.bits // 8 + 2 * scale_groups(codes)
+        if shards.dim() != 2 or len(shards) != compressor.workers or shards.shape[1] < needed:
+            raise InputError(
+                f"requantized sums must be uint8[{compressor.workers}, {needed} or more], not {list(shards.shape)}"
+            )
+        kernels.decode_requantized(
+            shards, self.max_norms, out, table=down, shard_codes=codes,
+            most=compressor.table.granularity * compressor.workers, rotation_block=compressor.config.rotation_block,
+            threshold=compressor.decode_threshold, key=self._keys, workers=compressor.workers, tiles=self._decoded,
+            **self._beside,
+        )  # fmt: skip
 
-    def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int) -> None:
+    @property
+    def _beside(self) -> dict[str, Any]:
+        """What decode() puts back besides."""
+        return {"exact": self._put_back, "differ": None if self.message is None else self.message.differ}
+
+    def _require(self, name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], size: int | None = None) -> None:
         require_tensor(name, tensor, dtypes, size)
         if tensor.device.type != self._compressor.device.type:
             raise InputError(f"{name} is on {tensor.device}, not on {self._compressor.device}")

@@ -25,6 +25,7 @@ from byteps_thc.arrays import everybody, residual_torch_dtype
 from byteps_thc.block_ends import ends_array
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.device_message import Beside
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.batch import DeviceBatch
@@ -97,21 +98,33 @@ class GpuCompressor:
         where there is error feedback. ends: where, besides, rotation blocks end in the buffer: ascending multiples of
         128.
         """
+        return self.matrix([[name for name, _ in named]], [span for _, span in named], residual, ends)
+
+    def matrix(
+        self,
+        names: Sequence[Sequence[str]],
+        spans: Sequence[slice],
+        residual: Tensor | None,
+        ends: Sequence[int] = (),
+        decoded: int = 0,
+        beside: Beside | None = None,
+    ) -> DeviceBatch:
+        """Return the partitions of rows that are cut alike: of a gradient of len(names) rows, one behind the other.
+
+        names: of each row's partitions. spans, ends: see batch(). residual: of all rows. decoded: the row whose
+        average decode() writes. beside: what is not compressed.
+        """
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
         if residual is None and self.resolved.error_feedback:
-            residual = torch.zeros(named[-1][1].stop, dtype=self.residual_dtype, device=self.device)
-        return DeviceBatch(self, named, residual, ends)
+            residual = torch.zeros(len(names) * spans[-1].stop, dtype=self.residual_dtype, device=self.device)
+        return DeviceBatch(self, names, spans, residual, ends, decoded, beside)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         """sums[count] = sums of table values; codes: uint8[shards, bytes], of each worker. See kernels.lookup_sum."""
         kernels.lookup_sum(codes, sums, table=self.table)
 
-    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
-        """packed = sums as a stream of sum_bits each; see kernels.pack."""
-        kernels.pack(sums, packed, bits=self.resolved.sum_bits)
-
-    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
-        """Table values and scales, as decode() takes them, of requantized sums of all workers; see kernels.expand."""
-        assert self.down is not None
-        kernels.expand(shards, values, scales, table=self.down)
+    def pack_sums(self, codes: Tensor, sums: Tensor, packed: Tensor) -> None:  # noqa: ARG002
+        """packed = sums of table values as a stream of sum_bits each; see lookup_sum(). sums: of no use here."""
+        bits, wide = self.resolved.sum_bits, self.resolved.value_bits == 16
+        kernels.lookup_pack(codes, packed, table=self.table, sum_bits=bits, wide=wide)

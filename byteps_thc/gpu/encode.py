@@ -23,17 +23,44 @@ from byteps_thc.gpu.layouts import consecutive, flat, last_part, of_rows, rows, 
 from byteps_thc.gpu.norms import load_carried
 from byteps_thc.gpu.random_bits import flip, key_word, known_error, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
-from byteps_thc.gpu.tiles import first_block_of, place_of, used_of
+from byteps_thc.gpu.tiles import (
+    ALL_TILES,
+    ODD_TILES,
+    codes_of,
+    first_block_of,
+    first_of,
+    is_odd,
+    key_of,
+    part_of,
+    rest_of,
+    there_of,
+    within_of,
+)
 
 #: Warps of ranges_kernel, and blocks that it takes at a time.
 RANGES_WARPS = constexpr(8)
 _BLOCKS = constexpr(2048)
+_ALL, _ODD_ALONE = constexpr(ALL_TILES), constexpr(ODD_TILES)
 
 
 @jit
+def _agree(words, state, differ):
+    """1 if ranks differ, then or before; the first header of which that is so stays in `state`, else the last one."""
+    before = L.load(differ).to(L.int32) != 0
+    kept = L.load(words + 2).to(L.int64) + L.load(words + 3).to(L.int64)
+    now = before | (kept != 0x7FFFFFFF)
+    if L.program_id(0) == 0:  # others may read what it writes: that is the same for them
+        for word in L.static_range(4):
+            L.store(state + word, L.where(before, L.load(state + word), L.load(words + word)))
+        L.store(differ, now.to(differ.dtype.element_ty))
+    return now
+
+
+@jit(do_not_specialize=["blocks"], do_not_specialize_on_alignment=["max_norms"])
 def ranges_kernel(
-    norms, max_norms, ranges, keep, clamped, energy, starts, threshold, granularity, largest, blocks,
-    SEVERAL: constexpr,
+    norms, max_norms, ranges, keep, clamped, energy, starts, words, state, differ, threshold, granularity, largest,
+    blocks,
+    SEVERAL: constexpr, AGREE: constexpr,
 ):  # fmt: skip
     """What encode_kernel needs to know of a partition; a program for each, before it.
 
@@ -41,19 +68,29 @@ def ranges_kernel(
     float32[blocks]. ranges: float32[blocks, 4], (limit, step, scale, half) of clamp_range.h. Where the max norm is not
     finite limit is infinite, scale and half are 0: no coordinate is clamped and all codes are 0. Of each partition:
     keep: int32, whether all norms and max norms are at most `largest`; clamped: int64, becomes 0; energy: float64, sum
-    of the squared norms.
+    of the squared norms. AGREE: max_norms are written first, from `words`, int32[4 + blocks]: number, round, and what
+    was received: two words that add up to 2^31 - 1 where all ranks have the same gradient, and the norms. NaN where
+    they have not, or `differ`, one byte, says that they had not before; what is in `state`, see _agree().
     """
     partition = L.program_id(0)
     begin, end = 0, blocks
     if SEVERAL:
         begin, end = L.load(starts + partition), L.load(starts + partition + 1)
+    if AGREE:
+        nan = L.where(_agree(words, state, differ), 0x7FC00000, 0)
     fits = arange(_BLOCKS, streamed(_BLOCKS, RANGES_WARPS, 1)) * 0 + 1
     squares = fits.to(L.float64) * 0.0
     for first in range(begin, end, _BLOCKS):
         i = first + arange(_BLOCKS, streamed(_BLOCKS, RANGES_WARPS, 1))
         inside = i < end
         norm = L.load(norms + i, inside, 0.0)
-        max_norm = L.load(max_norms + i, inside, 0.0)
+        if AGREE:
+            word = L.load(words + 4 + i, inside, 0)
+            max_norm = L.where(nan != 0, nan, word).to(L.float32, bitcast=True)
+            L.store(max_norms + i, max_norm, inside)
+            max_norm = L.where(inside, max_norm, 0.0)
+        else:
+            max_norm = L.load(max_norms + i, inside, 0.0)
         fits &= ((norm <= largest) & (max_norm <= largest)).to(L.int32)
         squares += norm.to(L.float64) * norm.to(L.float64)
         limit = threshold * max_norm
@@ -153,46 +190,38 @@ def _store_bytes(numbers, at, limit, T: constexpr, N: constexpr, BYTES: constexp
             L.store(at + place, byte)
 
 
-@jit(do_not_specialize=["first_tile", "coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
-def encode_kernel(
-    gradient, residual, codes, ranges, entries, values, key, keep, clamped, known,
-    tiles, first_tile, coordinates, padded,
+@jit
+def _encode_tile(
+    gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known,
+    tiles, holes, stride, coordinates, padded,
     LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr, KNOWN: constexpr,
-    TAIL: constexpr, LISTED: constexpr,
+    ODD: constexpr, LISTED: constexpr,
 ):  # fmt: skip
-    """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
-
-    residual: float32 or bfloat16. KNOWN: what is `known`, float32[2, 16] of KnownErrors.own, is not kept: decode_kernel
-    takes it back.
-
-    ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. clamped: int64, counts coordinates
-    beyond the clamp. tiles, first_tile, LISTED: see place_of(); TAIL: what is behind the last full tile. coordinates:
-    of the partition; padded: to a multiple of 64.
-    """
-    first, behind = place_of(tiles, first_tile, padded, T, LISTED)
-    rest = behind if TAIL else T
+    rest = rest_of(tiles, padded, T, LISTED) if ODD else T
     LAST: constexpr = last_part(T)
     i = arange(T, flat(T, LAST))
-    inside = i < used_of(coordinates, first, rest, TAIL, LISTED)
-    x = load_carried(gradient + first + i, residual + first + i, inside, ADD, TAIL)
-    words = sign_words(key, first, T, warps(T))
+    first = first_of(tiles, stride, T, LISTED)
+    inside = there_of(i, tiles, holes, coordinates, T, ODD, LISTED)
+    x = load_carried(gradient + first + i, residual + first + i, inside, ADD, ODD)
+    key = key_of(keys, tiles, LISTED)
+    words = sign_words(key, within_of(tiles, T, LISTED), T, warps(T))
     x = conv(L.reshape(conv(x, flat(T, 0)), [T // 32, 32]), rows(T, 0, 32))
-    x = hadamard(L.reshape(flip(x, words, T, 0), [T]), rest, LOG, T, TAIL)
+    x = hadamard(L.reshape(flip(x, words, T, 0), [T]), rest, LOG, T, ODD)
     pairs: constexpr = rows(T, 0, 4)
-    first_block = first_block_of(tiles, first_tile, LOG, T, LISTED)
-    if (1 << LOG) == T and not TAIL:
+    first_block = first_block_of(tiles, LOG, T, LISTED)
+    if (1 << LOG) == T and not ODD:
         at = ranges + first_block * 4
         factor = 1.0 / T
         limit, step, scale, half = L.load(at), L.load(at + 1), L.load(at + 2), L.load(at + 3)
     else:
         row = arange(T // 32, of_rows(pairs)) * 32
-        block, factor = block_of(row, rest, LOG, TAIL)
+        block, factor = block_of(row, rest, LOG, ODD)
         at = L.expand_dims(ranges + first_block * 4 + block * 4, 1)
         used = L.expand_dims(row < rest, 1)
         factor = L.expand_dims(factor, 1)
         limit, step = L.load(at, used, 0.0), L.load(at + 1, used, 0.0)
         scale, half = L.load(at + 2, used, 0.0), L.load(at + 3, used, 0.0)
-    bits0, bits1, bits2, bits3 = quarters(rounding_words(key, first, T), T)
+    bits0, bits1, bits2, bits3 = quarters(rounding_words(key, within_of(tiles, T, LISTED), T), T)
     even, odd = L.split(L.reshape(conv(x, flat(T, 0)), [T // 32, 16, 2]))
     even0, even1, even2, even3 = quarters(even, T)
     odd0, odd1, odd2, odd3 = quarters(odd, T)
@@ -203,17 +232,55 @@ def encode_kernel(
     codes1, even1, odd1, beyond1 = quantize_pairs(even1, odd1, bits1, phase, tables, clamp, BITS, WIDE, KNOWN)
     codes2, even2, odd2, beyond2 = quantize_pairs(even2, odd2, bits2, phase, tables, clamp, BITS, WIDE, KNOWN)
     codes3, even3, odd3, beyond3 = quantize_pairs(even3, odd3, bits3, phase, tables, clamp, BITS, WIDE, KNOWN)
-    L.atomic_add(clamped, L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64))
-    if LISTED:  # from memory again, so that no register has it all the time
-        first, _ = place_of(tiles, first_tile, padded, T, LISTED)
-    store_codes(whole(codes0, codes1, codes2, codes3, T), codes, first, rest, T, BITS, TAIL)
+    beyond = L.sum(L.sum(beyond0 + beyond1 + beyond2 + beyond3, 1), 0).to(L.int64)
+    L.atomic_add(clamped + part_of(tiles, LISTED), beyond)
+    # From the table only where it is needed, so that no register has it all the time.
+    place = codes_of(tiles, T, LISTED)
+    store_codes(whole(codes0, codes1, codes2, codes3, T), codes, place, rest, T, BITS, ODD)
     even = whole(even0, even1, even2, even3, T)
     odd = whole(odd0, odd1, odd2, odd3, T)
     if KEEP:
         # A masked store and no branch: the compiler would sink the errors behind it, with all that they are made of.
-        kept = L.load(keep) * T
-        e = hadamard(L.reshape(L.join(even, odd), [T]), rest, LOG, T, TAIL)
+        kept = L.load(keep + part_of(tiles, LISTED)) * T
+        e = hadamard(L.reshape(L.join(even, odd), [T]), rest, LOG, T, ODD)
         e = conv(L.reshape(e, [T // 32, 32]), rows(T, LAST, 32))
         e = conv(L.reshape(flip(e, words, T, LAST), [T]), flat(T, LAST))
         e = cast(e, residual.dtype.element_ty)
-        L.store(residual + first + i, e, inside & (i < kept) if TAIL else i < kept)
+        L.store(residual + first + i, e, inside & (i < kept) if ODD else i < kept)
+
+
+@jit(do_not_specialize=["coordinates", "padded"], do_not_specialize_on_alignment=["keep", "clamped"])
+def encode_kernel(
+    gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known,
+    tiles, holes, stride, coordinates, padded,
+    LOG: constexpr, T: constexpr, BITS: constexpr, WIDE: constexpr, ADD: constexpr, KEEP: constexpr, KNOWN: constexpr,
+    KIND: constexpr, LISTED: constexpr,
+):  # fmt: skip
+    """One tile: codes, and with KEEP and where *keep, its residual. ADD: residual is added to the gradient.
+
+    residual: float32 or bfloat16. KNOWN: what is `known`, float32[2, 16] of KnownErrors.own, is not kept: decode_kernel
+    takes it back.
+
+    ranges: float32[blocks, 4], of ranges_kernel. entries, values: see DeviceTable. keys: of the partitions. clamped:
+    int64, counts coordinates beyond the clamp. LISTED: tiles are as `tiles`, `holes`, `stride` of a TileTable say, and
+    there is a keep and clamped for each partition; else they are those of one partition without ends. KIND: which tiles
+    there are, see TileTable: only a few are odd, and take the longer way. coordinates: of the partition; padded: to a
+    multiple of 64.
+    """
+    if KIND == _ALL:
+        if is_odd(tiles, coordinates, T, LISTED):
+            _encode_tile(
+                gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known, tiles, holes, stride,
+                coordinates, padded, LOG, T, BITS, WIDE, ADD, KEEP, KNOWN, True, LISTED,
+            )  # fmt: skip
+        else:
+            _encode_tile(
+                gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known, tiles, holes, stride,
+                coordinates, padded, LOG, T, BITS, WIDE, ADD, KEEP, KNOWN, False, LISTED,
+            )  # fmt: skip
+    else:
+        odd: constexpr = KIND == _ODD_ALONE
+        _encode_tile(
+            gradient, residual, codes, ranges, entries, values, keys, keep, clamped, known, tiles, holes, stride,
+            coordinates, padded, LOG, T, BITS, WIDE, ADD, KEEP, KNOWN, odd, LISTED,
+        )  # fmt: skip

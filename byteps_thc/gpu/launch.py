@@ -6,6 +6,7 @@ at every launch: several times what the launch itself takes of the host's time.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -27,6 +28,8 @@ class Launcher:
     def __init__(self, kernel: Any, **options: Any) -> None:
         self._kernel, self._options = kernel, options
         self._compiled: dict[tuple[Any, ...], Any] = {}  # like Triton's own, it lives as long as the kernel
+        #: numbers that it is compiled for
+        self._special = [not parameter.do_not_specialize for parameter in getattr(kernel, "params", ())]
 
     def __call__(self, programs: int, arguments: tuple[Any, ...], constants: tuple[Any, ...], warps: int) -> None:
         """Launch it. arguments: tensors, the first on the current device, and numbers; constants: those behind them."""
@@ -34,7 +37,8 @@ class Launcher:
             with _TRITON:
                 self._kernel[(programs,)](*arguments, *constants, num_warps=warps, **self._options)
             return
-        key = (arguments[0].get_device(), warps, constants, *[_kind(argument) for argument in arguments])
+        kinds = map(_kind, arguments, self._special or itertools.repeat(True))
+        key = (arguments[0].get_device(), warps, constants, *kinds)
         compiled = self._compiled.get(key)
         if compiled is None:
             with _TRITON:
@@ -44,10 +48,11 @@ class Launcher:
             compiled[(programs, 1, 1)](*arguments, *constants)
 
 
-def _kind(argument: Tensor | float) -> Any:
-    """What a kernel is compiled for, or more than that."""
+def _kind(argument: Tensor | float, special: bool) -> Any:
+    """What a kernel is compiled for, or more than that. special: unless it is a number of any kind."""
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() & 15
-    if isinstance(argument, int):
-        return argument == 1, argument & 15, argument > _INT32
-    return None
+    if isinstance(argument, float):
+        return None
+    wide = argument > _INT32
+    return (argument == 1, argument & 15, wide) if special else wide

@@ -53,10 +53,16 @@ def _numbers(words, FIRST: constexpr, STEP: constexpr, BITS: constexpr):
 @jit
 def load_rows(stream, row, count, BITS: constexpr, ROWS: constexpr):
     """Rows of 32 numbers, uint32[ROWS, 32], 0 from row `count` on; stream: int32, its bytes in order; row: int32."""
+    return load_rows_at(stream + row * BITS, row < count, BITS, ROWS)
+
+
+@jit
+def load_rows_at(at, there, BITS: constexpr, ROWS: constexpr):
+    """Rows of 32 numbers that begin at these addresses, 0 where not `there`; see load_rows()."""
     words = ()
     for k in L.static_range(BITS):
-        word = L.load(stream + row * BITS + k, row < count, 0).to(L.uint32, bitcast=True)
-        words = words + (permute_bytes(word, word * 0, (row * 0 + 0x0123).to(L.uint32)),)  # type: ignore[assignment]
+        word = L.load(at + k, there, 0).to(L.uint32, bitcast=True)
+        words = words + (permute_bytes(word, word * 0, word * 0 + 0x0123),)  # type: ignore[assignment]
     return L.reshape(_numbers(words, 0, 1, BITS), [ROWS, 32])
 
 
@@ -73,13 +79,13 @@ def unpack_rows_kernel(packed, numbers, rows, BITS: constexpr):
 
 
 @jit
-def _columns(x, ROWS: constexpr, COUNT: constexpr):
+def columns_of(x, ROWS: constexpr, COUNT: constexpr):
     """The columns of x, [ROWS, COUNT], each [ROWS]."""
     first, second = L.split(L.permute(L.reshape(x, [ROWS, 2, COUNT // 2]), (0, 2, 1)))
     if COUNT == 2:
         return (L.reshape(first, [ROWS]), L.reshape(second, [ROWS]))
     else:
-        return _columns(first, ROWS, COUNT // 2) + _columns(second, ROWS, COUNT // 2)
+        return columns_of(first, ROWS, COUNT // 2) + columns_of(second, ROWS, COUNT // 2)
 
 
 @jit
@@ -113,12 +119,11 @@ def _words(numbers, FIRST: constexpr, STEP: constexpr, COUNT: constexpr, BITS: c
 
 
 @jit
-def pack_rows_kernel(numbers, packed, rows, BITS: constexpr, PADDED: constexpr):
-    """pack_kernel for whole rows of 32 numbers; packed: int32, BITS a row. PADDED: a power of two from BITS on."""
-    first = L.program_id(0).to(L.int64) * _ROWS
-    i = arange(32 * _ROWS, streamed(32 * _ROWS, _WARPS, 32))
-    x = L.load(numbers + first * 32 + i, i < below((rows - first) * 32, 32 * _ROWS), 0).to(L.uint32)
-    words = _words(_columns(L.reshape(x, [_ROWS, 32]), _ROWS, 32), 0, 1, PADDED, BITS)
+def store_packed_rows(numbers, packed, first, rows, BITS: constexpr, PADDED: constexpr):
+    """Store rows `first` .. of 32 numbers, a tuple of uint32[_ROWS], below row `rows`, as a stream; see
+    pack_rows_kernel.
+    """
+    words = _words(numbers, 0, 1, PADDED, BITS)
     layout: constexpr = grid(PADDED, _WARPS)
     words = conv(L.reshape(words, [_ROWS, PADDED]), layout)
     row = L.expand_dims(arange(_ROWS, of_rows(layout)), 1)
@@ -126,6 +131,15 @@ def pack_rows_kernel(numbers, packed, rows, BITS: constexpr, PADDED: constexpr):
     zero = words * 0
     value = permute_bytes(words, zero, zero + 0x0123).to(L.int32, bitcast=True)
     L.store(packed + first * BITS + row * BITS + k, value, (row < below(rows - first, _ROWS)) & (k < BITS))
+
+
+@jit
+def pack_rows_kernel(numbers, packed, rows, BITS: constexpr, PADDED: constexpr):
+    """pack_kernel for whole rows of 32 numbers; packed: int32, BITS a row. PADDED: a power of two from BITS on."""
+    first = L.program_id(0).to(L.int64) * _ROWS
+    i = arange(32 * _ROWS, streamed(32 * _ROWS, _WARPS, 32))
+    x = L.load(numbers + first * 32 + i, i < below((rows - first) * 32, 32 * _ROWS), 0).to(L.uint32)
+    store_packed_rows(columns_of(L.reshape(x, [_ROWS, 32]), _ROWS, 32), packed, first, rows, BITS, PADDED)
 
 
 @jit

@@ -1,24 +1,57 @@
-"""Sums to the codes and scales that a rank sends to all others, and back; and what that lost, into its residual.
+"""Sums to the codes and scales that a rank sends to all others; and what that lost, into its residual.
 
 reference.requantize and requantizing_loss are the oracles.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
 from byteps_thc.compressor import SCALE_GROUP
 from byteps_thc.gpu.encode import quantize_pairs, quarters, store_codes, whole
 from byteps_thc.gpu.frontend import L, arange, cast, constexpr, conv, jit
-from byteps_thc.gpu.layouts import flat, last_part, of_rows, rows, spread, streamed, warps
+from byteps_thc.gpu.layouts import flat, last_part, of_rows, rows, spread, warps
 from byteps_thc.gpu.packing import below, load_number, load_rows
 from byteps_thc.gpu.random_bits import flip, key_word, known_sum_errors, rounding_words, sign_words
 from byteps_thc.gpu.rotation import block_of, hadamard
-from byteps_thc.gpu.tiles import first_block_of, place_of, used_of
+from byteps_thc.gpu.tiles import (
+    ALL_TILES,
+    ODD_TILES,
+    codes_of,
+    first_block_of,
+    first_of,
+    is_odd,
+    key_of,
+    part_of,
+    rest_of,
+    there_of,
+    within_of,
+)
+from byteps_thc.keys import KEY_WORDS
+from byteps_thc.wire.layout import MIN_ROTATION_BLOCK
 
-#: Coordinates of a program of requantize_kernel; of expand_kernel, in rows of 32, and its warps.
+#: Coordinates of a program of requantize_kernel.
 TILE = 4096
-ROWS = 128
-WARPS = 4
-_GROUP, _TILE, _ROWS, _WARPS = constexpr(SCALE_GROUP), constexpr(TILE), constexpr(ROWS), constexpr(WARPS)
+_GROUP, _TILE = constexpr(SCALE_GROUP), constexpr(TILE)
+_UNIT, _KEY_WORDS = constexpr(MIN_ROTATION_BLOCK), constexpr(KEY_WORDS)
+_ALL, _ODD_ALONE = constexpr(ALL_TILES), constexpr(ODD_TILES)
+
+
+def places_of(runs: Sequence[tuple[int, int, int, int]], device: torch.device) -> Tensor:
+    """Return where the programs of requantize_kernel work: int32[programs, 4].
+
+    runs: of sums of a partition each: where in the sums, where in the partition, how many, the partition's number. All
+    are multiples of SCALE_GROUP, but that the last one may be one of 64.
+    """
+    places = [
+        (at // MIN_ROTATION_BLOCK + part, first // MIN_ROTATION_BLOCK + part, min(count - 64 * part, TILE), number)
+        for at, first, count, number in runs
+        for part in range(0, -(-count // TILE) * (TILE // 64), TILE // 64)
+    ]
+    return torch.tensor(places, dtype=torch.int32, device=device).view(-1, 4)
 
 
 @jit
@@ -37,24 +70,48 @@ def _rounded_up(magnitude):
     return (magnitude.to(L.uint32, bitcast=True) + 0xFFFF) >> 16
 
 
-@jit(do_not_specialize=["first", "count", "workers"])
-def requantize_kernel(
-    sums, codes, scales, entries, values, key, own_key, known, first, count, workers, most, granularity,
-    BITS: constexpr, WIDE: constexpr, KNOWN: constexpr,
-):  # fmt: skip
-    """Codes of BITS bits of sums[count], and a scale for each group of them.
+@jit
+def _looked_up(received, values, place, rest, stride, shards, BITS: constexpr):
+    """Sums of table values of codes place .. of all shards; int32[_TILE / 32, 32]."""
+    row = arange(_TILE // 32, of_rows(rows(_TILE, 0, 32)))
+    codes = received + place // 32 * BITS
+    total = L.load(values + load_rows(codes, row, rest // 32, BITS, _TILE // 32).to(L.int32))
+    for _ in range(1, shards):
+        codes += stride
+        total += L.load(values + load_rows(codes, row, rest // 32, BITS, _TILE // 32).to(L.int32))
+    return total
 
-    sums: uint8 or uint16, at most `most`; count: a multiple of 64. codes: uint8, a stream. scales: uint16. entries,
-    values, granularity: of the table of those codes, see DeviceTable. key: of the partition, with the domain of
-    requantizing; first: the coordinate of the partition that the sums begin with. KNOWN: what is `known` of the sums of
-    so many workers, see decode_kernel, is subtracted from them first; own_key: with the workers' domain.
+
+@jit(do_not_specialize=["workers", "stride", "shards"])
+def requantize_kernel(
+    sums, codes, scales, entries, values, keys, own_keys, known, places, received, integers, stride, shards, workers,
+    most, granularity,
+    BITS: constexpr, WIDE: constexpr, KNOWN: constexpr, UP_BITS: constexpr,
+):  # fmt: skip
+    """Codes of BITS bits of sums, and a scale for each group of them.
+
+    sums: uint8 or uint16, at most `most`. With UP_BITS they are written, sums of values of that table, `integers`, of
+    `received`: codes of so many bits of so many shards, streams `stride` words apart, int32. codes: uint8, a stream.
+    scales: uint16. entries, values, granularity: of the table of those codes, see DeviceTable. places: see places_of().
+    keys: of the partitions, with the domain of requantizing. KNOWN: what is `known` of the sums of so many workers, see
+    decode_kernel, is subtracted from them first; own_keys: with the workers' domain.
     """
-    begin = L.program_id(0).to(L.int64) * _TILE
-    rest = below(count - begin, _TILE)
+    at = places + L.program_id(0) * 4
+    begin = L.load(at).to(L.int64) * _UNIT
+    first = L.load(at + 1).to(L.int64) * _UNIT
+    rest = L.load(at + 2)
+    part = L.load(at + 3).to(L.int64) * _KEY_WORDS
+    key = keys + part
     j = arange(_TILE, flat(_TILE, 0))
-    c = L.load(sums + begin + j, j < rest, 0).to(L.float32)
+    if UP_BITS:
+        total = _looked_up(received, integers, begin, rest, stride, shards, UP_BITS)
+        total = conv(L.reshape(total, [_TILE]), flat(_TILE, 0))
+        L.store(sums + begin + j, total.to(sums.dtype.element_ty), j < rest)
+        c = total.to(L.float32)
+    else:
+        c = L.load(sums + begin + j, j < rest, 0).to(L.float32)
     if KNOWN:
-        c -= known_sum_errors(own_key, known, workers, first + begin, _TILE)
+        c -= known_sum_errors(own_keys + part, known, workers, first, _TILE)
     c = L.where(j < rest, c * 2.0 - most, 0.0)
     c = conv(L.reshape(c, [_TILE // 32, 32]), rows(_TILE, 0, 32))
     largest, of_row = _largest(c, _TILE)
@@ -65,7 +122,7 @@ def requantize_kernel(
     scale = L.where(scale < float("inf"), scale, 0.0)
     zero = L.expand_dims(limit * 0.0, 1)
     clamp = (L.expand_dims(limit, 1), zero, L.expand_dims(scale, 1), zero + granularity * 0.5, zero)
-    bits0, bits1, bits2, bits3 = quarters(rounding_words(key, first + begin, _TILE), _TILE)
+    bits0, bits1, bits2, bits3 = quarters(rounding_words(key, first, _TILE), _TILE)
     even, odd = L.split(L.reshape(c, [_TILE // 32, 16, 2]))
     even0, even1, even2, even3 = quarters(even, _TILE)
     odd0, odd1, odd2, odd3 = quarters(odd, _TILE)
@@ -90,24 +147,16 @@ def _lost(c, value, norm, scale, factor, threshold, granularity, points):
     return L.where(finite, lost, 0.0)
 
 
-@jit(do_not_specialize=["begin", "count", "workers", "first_tile", "coordinates", "padded"],
-     do_not_specialize_on_alignment=["max_norms", "keep", "tiles"])  # fmt: skip
-def keep_loss_kernel(
-    sums, codes, scales, values, max_norms, residual, keep, key, known, threshold, granularity, points, most, workers,
-    begin, count, tiles, first_tile, coordinates, padded,
-    LOG: constexpr, T: constexpr, BITS: constexpr, KNOWN: constexpr, TAIL: constexpr,
-    LISTED: constexpr,
+@jit
+def _keep_loss_of_tile(
+    sums, codes, scales, values, max_norms, residual, keep, keys, known, threshold, granularity, points, most, workers,
+    begin, count, tiles, holes, stride,
+    LOG: constexpr, T: constexpr, BITS: constexpr, KNOWN: constexpr, ODD: constexpr,
 ):  # fmt: skip
-    """One tile: where *keep, what requantizing lost of the shard's part of it is added to its residual.
-
-    sums, codes, scales, most, KNOWN, known, workers: of requantize_kernel, of `count` coordinates of the partition from
-    `begin` on. values, points: of the table of the codes, float32, and its granularity. max_norms, threshold,
-    granularity: of decode_kernel and the sums. key: of decode_kernel. See encode_kernel for the rest.
-    """
-    first, behind = place_of(tiles, first_tile, padded, T, LISTED)
-    rest = behind if TAIL else T
+    place, rest = codes_of(tiles, T, True), rest_of(tiles, 0, T, True) if ODD else T
+    within, key = within_of(tiles, T, True), key_of(keys, tiles, True)
     LAST: constexpr = last_part(T)
-    lower, upper = begin - first, begin + count - first
+    lower, upper = begin - place, begin + count - place
     j = arange(T, flat(T, LAST))
     inside = (j >= lower) & (j < upper)
     size = below(upper // 8 * BITS, T // 8 * BITS + 8)
@@ -116,43 +165,49 @@ def keep_loss_kernel(
     inner: constexpr = rows(T, 0, 32)
     both = conv(L.reshape(conv(both, flat(T, 0)), [T // 32, 32]), inner)
     row = arange(T // 32, of_rows(inner)) * 32
-    block, factor = block_of(row, rest, LOG, TAIL)
+    block, factor = block_of(row, rest, LOG, ODD)
     there = (row >= lower) & (row < upper) & (row < rest)
-    norm = L.load(max_norms + first_block_of(tiles, first_tile, LOG, T, LISTED) + block, there, 0.0)
+    norm = L.load(max_norms + first_block_of(tiles, LOG, T, True) + block, there, 0.0)
     scale = L.load(scales + L.where(there, row - lower, 0) // _GROUP, there, 0)
     c, value = (both >> 8).to(L.float32), L.load(values + (both & 255))
     if KNOWN:
-        c -= conv(L.reshape(known_sum_errors(key, known, workers, first, T), [T // 32, 32]), inner)
+        c -= conv(L.reshape(known_sum_errors(key, known, workers, within, T), [T // 32, 32]), inner)
     c = c * 2.0 - most
     lost = _lost(c, value, norm, scale, factor, threshold, granularity, points)
     x = L.reshape(L.where(L.expand_dims(there, 1), lost, 0.0), [T])
-    x = conv(L.reshape(hadamard(x, rest, LOG, T, TAIL), [T // 32, 32]), rows(T, LAST, 32))
-    x = conv(L.reshape(flip(x, sign_words(key, first, T, warps(T)), T, LAST), [T]), flat(T, LAST))
-    kept = (j < L.load(keep) * T) & (j < used_of(coordinates, first, rest, TAIL, LISTED))
-    at = residual + first + j
+    x = conv(L.reshape(hadamard(x, rest, LOG, T, ODD), [T // 32, 32]), rows(T, LAST, 32))
+    x = conv(L.reshape(flip(x, sign_words(key, within, T, warps(T)), T, LAST), [T]), flat(T, LAST))
+    kept = (j < L.load(keep + part_of(tiles, True)) * T) & there_of(j, tiles, holes, 0, T, ODD, True)
+    at = residual + first_of(tiles, stride, T, True) + j
     L.store(at, cast(L.load(at, kept, 0.0).to(L.float32) + x, residual.dtype.element_ty), kept)
 
 
-@jit
-def expand_kernel(shards, sent, table, values, scales, stride, tiles, rows_each, BITS: constexpr):
-    """Table values of codes and scales of shards of requantized sums, without gaps.
+@jit(do_not_specialize=["begin", "count", "workers"], do_not_specialize_on_alignment=["max_norms", "keep"])
+def keep_loss_kernel(
+    sums, codes, scales, values, max_norms, residual, keep, keys, known, threshold, granularity, points, most, workers,
+    begin, count, tiles, holes, stride,
+    LOG: constexpr, T: constexpr, BITS: constexpr, KNOWN: constexpr, KIND: constexpr,
+):  # fmt: skip
+    """One tile: where *keep, what requantizing lost of the shard's part of it is added to its residual.
 
-    shards: int32, `stride` words apart: rows_each rows of 32 codes of BITS bits, then their scales; sent: the same
-    memory as uint16, from the first scale on. table: int32[2^BITS]. values: uint8, scales: uint16, of all. tiles:
-    programs of a shard.
+    sums, codes, scales, most, KNOWN, known, workers: of requantize_kernel, of `count` codes of all from `begin` on.
+    values, points: of the table of the codes, float32, and its granularity. max_norms, threshold, granularity: of
+    decode_kernel and the sums. keys: of decode_kernel. See encode_kernel for the rest.
     """
-    shard = (L.program_id(0) // tiles).to(L.int64)
-    first = (L.program_id(0) % tiles).to(L.int64) * _ROWS
-    there = below(rows_each - first, _ROWS)
-    row = arange(_ROWS, streamed(_ROWS, _WARPS, 1))
-    code = load_rows(shards + shard * stride + first * BITS, row, there, BITS, _ROWS)
-    layout: constexpr = streamed(32 * _ROWS, _WARPS, 16)
-    value = conv(L.reshape(L.load(table + code.to(L.int32)).to(L.uint8), [32 * _ROWS]), layout)
-    i = arange(32 * _ROWS, layout)
-    L.store(values + (shard * rows_each + first) * 32 + i, value, i < there * 32)
-    groups: constexpr = 32 * _ROWS // _GROUP
-    group = arange(groups, spread(groups, _WARPS))
-    inside = group * (_GROUP // 32) < there
-    at = first // (_GROUP // 32) + group
-    scale = L.load(sent + shard * (2 * stride) + at, inside, 0)
-    L.store(scales + shard * (rows_each // (_GROUP // 32)) + at, scale, inside)
+    if KIND == _ALL:
+        if is_odd(tiles, 0, T, True):
+            _keep_loss_of_tile(
+                sums, codes, scales, values, max_norms, residual, keep, keys, known, threshold, granularity, points,
+                most, workers, begin, count, tiles, holes, stride, LOG, T, BITS, KNOWN, True,
+            )  # fmt: skip
+        else:
+            _keep_loss_of_tile(
+                sums, codes, scales, values, max_norms, residual, keep, keys, known, threshold, granularity, points,
+                most, workers, begin, count, tiles, holes, stride, LOG, T, BITS, KNOWN, False,
+            )  # fmt: skip
+    else:
+        odd: constexpr = KIND == _ODD_ALONE
+        _keep_loss_of_tile(
+            sums, codes, scales, values, max_norms, residual, keep, keys, known, threshold, granularity, points,
+            most, workers, begin, count, tiles, holes, stride, LOG, T, BITS, KNOWN, odd,
+        )  # fmt: skip

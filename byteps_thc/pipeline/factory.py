@@ -13,7 +13,6 @@ from byteps_thc.config import LOCAL_SETTINGS, ResolvedConfig, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.agreement import SAME_ROWS, Questions, RankAgreement
 from byteps_thc.pipeline.device.choice import device_of
-from byteps_thc.pipeline.device.recording import record_cuda_graph
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_kernels
@@ -62,11 +61,9 @@ def collective_engine(
     require_same_table(questions, resolved)
     if device is not None:
         compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
-        record = record_cuda_graph if policy.cuda_graphs else None
         return device_engine(
-            compressor, policy, communicators.of_device(), compress_alone=compress_alone, record=record,
-            leave=communicators.close,
-        )  # fmt: skip
+            compressor, policy, communicators.of_device(), compress_alone=compress_alone, leave=communicators.close
+        )
     return _ranks_engine(process_group, resolved, policy, communicators, questions, sharded=False)
 
 

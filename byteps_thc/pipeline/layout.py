@@ -30,7 +30,8 @@ class Layout:
     columns (start, stop) that travel exactly; exact_values: memory for them, once there were any. cleared: spans of the
     flat gradient that are not compressed, padding included. all_exact: nothing is large enough to be compressed.
     staging: how gradients get to the kernels; None: they are there. pieces: of a gradient in a round, to be asked for
-    in every one. pieces_carry_all: nothing travels beside them.
+    in every one. pieces_carry_all: nothing travels beside them. pieces_take_exact: when a round is compressed they take
+    out what travels exactly, and put its averages back.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class Layout:
         self.compressed, self.all_exact = compressed, not compressed
         self.staging = staging
         self.exact_index, self.clear_index = _index(exact, device), _index(cleared, device)
+        self.exact, self.cleared = ([span for span in spans if span[1] > span[0]] for spans in (exact, cleared))
         self.exact_values: Tensor | None = None
         self.residual: Tensor | None = None
         self.pieces: Callable[[Round], Iterable[PlacedPiece]] = lambda _: ()
-        self.pieces_carry_all = False
+        self.pieces_carry_all = self.pieces_take_exact = False
 
     @classmethod
     def of_buffer(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from byteps_thc.pipeline.figures import Figures
 from byteps_thc.pipeline.fingerprint import Agreement, norm_words
@@ -22,6 +22,10 @@ from byteps_thc.pipeline.piece_rows import Rows
 from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.transport import Transport
+
+if TYPE_CHECKING:  # they have tensors
+    from byteps_thc.device_message import Beside
+    from byteps_thc.transport.communicator import ExactSum, Waitable
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Piece(Protocol):
     """What stages do with a piece, in this order; each is called by one thread."""
 
     def measure(self, gradient: Any, round: int) -> None:
-        """Begin a round with the rows of a gradient, [columns] each, not to be touched until encode() is over."""
+        """Begin a round with the rows of a gradient, [rows, columns], not to be touched until encode() is over."""
 
     def encode(self) -> None:
         """Send the codes, and keep what they lack.
@@ -67,23 +71,11 @@ class PlacedPiece:
     last: bool
 
 
-class Run(Protocol):
-    """Does work of that name; on a device perhaps by replaying what it has recorded of it (device/recording.py)."""
-
-    def __call__(self, name: str, work: Callable[[], None], *moving: Any) -> None:
-        """moving: what of its tensors may be elsewhere next time."""
-
-
-def run_now(name: str, work: Callable[[], None], *moving: Any) -> None:  # noqa: ARG001
-    """Do it."""
-    work()
-
-
 @dataclass(frozen=True)
 class PieceTools:
     """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU.
 
-    rollback: of residuals where the rows have them. new_run: makes what does the work of a piece.
+    rollback: of residuals where the rows have them. exact: sums what rows take out (Rows.takes_exact).
     """
 
     rows: Rows
@@ -92,7 +84,7 @@ class PieceTools:
     figures: Figures
     clock: WorkClock
     rollback: Rollback[Any]
-    new_run: Callable[[], Run] = lambda: run_now
+    exact: ExactSum | None = None
 
     @contextmanager
     def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
@@ -140,7 +132,9 @@ class ThcPiece(Piece):
     kernels work; None without error feedback.
     """
 
-    def __init__(self, tools: PieceTools, extent: Extent, spans: Sequence[slice], residual: Any | None) -> None:
+    def __init__(
+        self, tools: PieceTools, extent: Extent, spans: Sequence[slice], residual: Any | None, beside: Beside | None
+    ) -> None:
         blocks, padded = tools.rows.sizes(spans, extent.ends)
         named = [[(extent.name(row, span), span) for span in spans] for row in range(extent.rows)]
         self.span = slice(spans[0].start, spans[-1].stop)
@@ -148,23 +142,27 @@ class ThcPiece(Piece):
         self._tools = tools
         name = f"{columns} columns" if extent.sharded else named[0][0][0]
         self._transfer = tools.transport.new_transfer(name, norm_words(extent.rows, blocks), padded)
-        residuals = [None] * extent.rows if residual is None else [row[self.span] for row in residual]
-        self._rows = tools.rows.rows(named, extent.ends, residuals, self._transfer, tools.transport.codes_per_chunk)
+        residuals = None if residual is None else residual[:, self.span]
+        self._rows = tools.rows.rows(
+            named, extent.ends, residuals, self._transfer, tools.transport.codes_per_chunk, beside
+        )
         names = [row[0][0] for row in named]
         identity = _identity(extent, names, self.span, joint=tools.rows.joint)
         self._message = tools.agreement.message(*identity, self._rows)
-        self._decoded = self._rows[tools.rows.worker if extent.sharded else 0]
-        self._run = tools.new_run()
+        self._decoded = self._rows[tools.rows.worker if extent.sharded and not tools.rows.joint else 0]
         self._gradient: Sequence[Any] = ()
+        self._exact_sum: Waitable | None = None
 
     def measure(self, gradient: Sequence[Any], round: int) -> None:
-        """See Piece; the rows as arrays.gradient_view takes them, or tensors on the device of the kernels."""
-        self._gradient = gradient
+        """See Piece; the rows as arrays.gradient_view takes them, or a tensor on the device of the kernels."""
+        self._gradient = gradient = [gradient] if self._tools.rows.joint else gradient
         with self._tools.working("encode_ms"):
             for row in self._rows:
                 row.begin(round)
             self._message.begin(round)
-            self._run("norms", partial(self._measure, gradient), *gradient)
+            for row, mine in zip(self._rows, gradient, strict=True):
+                row.measure(mine)
+            self._message.write()
         self._transfer.send_norms(self._message.sent)
 
     def encode(self) -> None:
@@ -176,63 +174,58 @@ class ThcPiece(Piece):
                 if row.residual is not None:
                     tools.rollback.save(row.residual)
         with tools.working("encode_ms"):
-            self._run("codes", partial(self._encode, gradient, received), *gradient, self._transfer.codes)
+            self._message.take(received)
+            for row, mine in zip(self._rows, gradient, strict=True):
+                row.encode(mine)
         if tools.rollback.active:
             for row in self._rows:
                 tools.rollback.request_unless(row.finite())
         self._gradient = ()
         self._transfer.send_codes()
+        if self._decoded.exact is not None and tools.exact is not None:
+            self._exact_sum = tools.exact(self._decoded.exact)
         tools.figures.encoded(self._rows)
 
     def sum(self, then: Callable[[], object] | None = None) -> None:
         """See Piece."""
         self._transfer.wait_codes()
         with self._tools.working("encode_ms"):
-            self._run("sums", partial(self._sum, then), self._transfer.codes)
+            self._transfer.sum(self._decoded.requantize)
+            if then is not None:
+                then()
         self._transfer.send_sums()
 
     def decode(self, out: Any) -> None:
         """See Piece."""
+        tools = self._tools
         self._transfer.wait_sums()
-        with self._tools.working("decode_ms"):
-            self._run("average", partial(self._decode, out), out, self._transfer.codes)
-        self._tools.transport.done(self._transfer)
-
-    def _measure(self, gradient: Sequence[Any]) -> None:
-        for row, mine in zip(self._rows, gradient, strict=True):
-            row.measure(mine)
-        self._message.write()
-
-    def _encode(self, gradient: Sequence[Any], received: Any) -> None:
-        self._message.take(received)
-        for row, mine in zip(self._rows, gradient, strict=True):
-            row.encode(mine)
-
-    def _sum(self, then: Callable[[], object] | None) -> None:
-        self._transfer.sum(self._decoded.requantize)
-        if then is not None:
-            then()
-
-    def _decode(self, out: Any) -> None:
-        self._decoded.decode(*self._transfer.aggregate(), out)
+        if self._exact_sum is not None:
+            self._exact_sum.wait()
+            if tools.rollback.active:
+                tools.rollback.request_unless(self._decoded.exact.isfinite().all())
+        with tools.working("decode_ms"):
+            self._decoded.decode(*self._transfer.aggregate(), out)
+        tools.transport.done(self._transfer)
 
 
-def make_pieces(tools: PieceTools, extent: Extent, residual: Any | None) -> Iterator[PlacedPiece]:
+def make_pieces(
+    tools: PieceTools, extent: Extent, residual: Any | None, beside: Beside | None = None
+) -> Iterator[PlacedPiece]:
     """Give the pieces of a gradient, made when asked for: later ones may use the memory of those that are done.
 
-    residual: [rows, columns], see ThcPiece.
+    residual: [rows, columns], see ThcPiece. beside: see Rows.rows().
     """
     spans = extent.spans(tools.rows)
     for group in [spans] if tools.rows.joint else [[span] for span in spans]:
-        piece = ThcPiece(tools, extent, group, residual)
+        piece = ThcPiece(tools, extent, group, residual, beside)
         yield PlacedPiece(piece, piece.span, last=piece.span.stop == extent.columns)
 
 
 class GradientPieces:
     """The pieces of gradients of one layout, to be asked for in every round; arguments as make_pieces()."""
 
-    def __init__(self, tools: PieceTools, extent: Extent, residual: Any | None) -> None:
-        self._make = partial(make_pieces, tools, extent, residual)
+    def __init__(self, tools: PieceTools, extent: Extent, residual: Any | None, beside: Beside | None = None) -> None:
+        self._make = partial(make_pieces, tools, extent, residual, beside)
         self._kept = None if tools.transport.lends else [*self._make()]
 
     def __call__(self, round: Round) -> Iterable[PlacedPiece]:

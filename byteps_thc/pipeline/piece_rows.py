@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from byteps_thc.compressor import LARGEST_NORM, Compressor, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.transport.transport import Transfer
 
+if TYPE_CHECKING:  # it has tensors
+    from byteps_thc.device_message import Beside
+
 #: Partitions that follow each other in a row: their names, each a random key, and where they lie in the gradient.
 NamedSpans = Sequence[tuple[str, slice]]
 
@@ -21,13 +24,16 @@ class Row(Protocol):
     """A row of a piece: its partitions go through a round together.
 
     norms: float32[B], of its rotation blocks, there after measure(); max_norms: float32[B], of all workers, to be there
-    before encode(). residual: as ThcConfig.residual_dtype says, None without error feedback. All where the kernels
-    work, but for norms that travel through host memory.
+    before encode(). exact: float32, what travels exactly, of this worker when measure() is over, to be the sums over
+    all before decode(), which divides them; None: nothing, or it is not the row's affair. residual: as
+    ThcConfig.residual_dtype says, None without error feedback. All where the kernels work, but for norms that
+    travel through host memory.
     """
 
     norms: Any
     max_norms: Any
     residual: Any
+    exact: Any = None
 
     def begin(self, round: int) -> None:
         """Begin a round."""
@@ -41,10 +47,11 @@ class Row(Protocol):
     def finite(self) -> Any:
         """Whether max_norms are finite, so that residuals are kept: a bool, or a tensor of one element."""
 
-    def requantize(self, sums: Any, codes: Any, scales: Any) -> None:
+    def requantize(self, received: Any | None, sums: Any, codes: Any, scales: Any) -> None:
         """Write what this worker sends of the sums of its shard, whose size they have, where the settings say so.
 
-        What of the shard is behind the end of the row is left as it is.
+        What of the shard is behind the end of the row is left as it is. received: all workers' codes of the shard, of
+        which the sums are to be written first; None: they are there, as they are in host memory.
         """
 
     def decode(self, sums: Any, contributions: Any, out: Any) -> None:
@@ -54,11 +61,13 @@ class Row(Protocol):
 class Rows(Protocol):
     """Makes rows.
 
-    joint: whether all partitions of a gradient's row go through a round together, which takes fewer launches; or each
-    alone, so that one travels while another is worked on. resolved: settings and table. worker: this one's id.
+    joint: whether all partitions of all rows of a gradient go through a round together, as one Row, which takes fewer
+    launches; or those of each row alone, so that some travel while others are worked on. takes_exact: whether rows take
+    out what is not compressed, and put it back. resolved: settings and table. worker: this one's id.
     """
 
     joint: bool
+    takes_exact: bool
     resolved: ResolvedConfig
     worker: int
 
@@ -69,15 +78,15 @@ class Rows(Protocol):
         self,
         named: Sequence[NamedSpans],
         ends: Sequence[int],
-        residuals: Sequence[Any],
+        residuals: Any | None,
         transfer: Transfer,
         codes_per_chunk: int | None,
+        beside: Beside | None,
     ) -> Sequence[Row]:
-        """Return the rows of a piece, one for each of `named`.
+        """Return the rows of a piece, one for each of `named`; where they are joint one for all.
 
-        ends: see sizes().
-        residuals: of each row, read and written in place, or None. transfer: where their codes go.
-        codes_per_chunk: see Transport.
+        ends: see sizes(). residuals: [rows, columns], read and written in place, or None. transfer: where codes go.
+        codes_per_chunk: see Transport. beside: what is not compressed, where rows take it out; None: it is done.
         """
 
 
@@ -175,7 +184,7 @@ class PartitionRow(Row):
         """See Row."""
         return bool((self.max_norms <= LARGEST_NORM).all())
 
-    def requantize(self, sums: U8 | U16, codes: U8, scales: U16) -> None:
+    def requantize(self, received: None, sums: U8 | U16, codes: U8, scales: U16) -> None:  # noqa: ARG002
         """See Row."""
         compressor = self._compressor
         # Ranks in host memory that requantize: servers do it all themselves.
@@ -203,7 +212,7 @@ class PartitionRow(Row):
 class PartitionRows(Rows):
     """Rows of a Compressor's partitions, each of which goes through a round alone."""
 
-    joint = False
+    joint = takes_exact = False
 
     def __init__(self, compressor: PartitionCompressor) -> None:
         self._compressor = compressor
@@ -218,12 +227,14 @@ class PartitionRows(Rows):
         self,
         named: Sequence[NamedSpans],
         ends: Sequence[int],
-        residuals: Sequence[Any],
+        residuals: Any | None,
         transfer: Transfer,
         codes_per_chunk: int | None,
+        beside: Any | None,  # noqa: ARG002
     ) -> Sequence[PartitionRow]:
         """See Rows; one partition in each."""
         codes = transfer.codes.reshape(len(named), -1)
+        of_rows = [None] * len(named) if residuals is None else residuals
         return [
             PartitionRow(
                 self._compressor,
@@ -234,7 +245,7 @@ class PartitionRows(Rows):
                 own,
                 codes_per_chunk,
             )
-            for ((name, span),), residual, own in zip(named, residuals, codes, strict=True)
+            for ((name, span),), residual, own in zip(named, of_rows, codes, strict=True)
         ]
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from typing_extensions import override
 
+from byteps_thc.device_message import Beside
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import GradientPieces, PieceTools
 from byteps_thc.pipeline.residuals import Residuals
@@ -56,7 +57,13 @@ class ThcScheme(Scheme):
             kept = self._residuals().of(layout.key, layout.size, layout.parameters)
             layout.residual = self._tensor(kept)
             rows = kept.reshape(layout.rows, layout.columns)
-        layout.pieces = GradientPieces(self._tools, layout.extent, rows)
+        beside = None
+        if self._tools.rows.takes_exact:
+            layout.pieces_take_exact = True
+            beside = Beside(layout.exact_index, layout.exact, sorted(layout.cleared))
+            if layout.residual is not None and layout.clear_index is not None:
+                layout.residual.index_fill_(0, layout.clear_index, 0.0)  # nobody writes there
+        layout.pieces = GradientPieces(self._tools, layout.extent, rows, beside)
 
     @override
     def close(self) -> None:

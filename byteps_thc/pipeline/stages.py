@@ -25,6 +25,9 @@ from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import ExactSum, Waitable
 
+_NOTHING = torch.empty(0)
+_EXACT_BYTES = 4
+
 
 @dataclass
 class ExactPart:
@@ -74,7 +77,7 @@ class Reduction:
 
     def release_source(self) -> None:
         """Let go of the source: what is needed of it is in codes."""
-        self.source = self.staged = self.source.new_empty(0)
+        self.source = self.staged = _NOTHING
         self._taken.set()
 
 
@@ -129,7 +132,7 @@ class Stages:
         rows = job.staged.view(layout.rows, layout.columns)
         placed = None
         for placed in layout.pieces(job.round):
-            placed.piece.measure([row[placed.span] for row in rows], job.round.number)
+            placed.piece.measure(rows[:, placed.span], job.round.number)
             yield Task(job, placed, placed.last)
         if placed is None:
             yield Task(job, None, last=True)
@@ -179,6 +182,12 @@ class Stages:
     def _take_exact(self, job: Reduction, layout: Layout) -> None:
         if layout.pieces_carry_all:
             return
+        if layout.pieces_take_exact and job.round.compress:
+            exact = 0 if layout.exact_index is None else layout.rows * layout.exact_index.numel()
+            self._recorder.add_gradient(compressed=layout.compressed, uncompressed=exact)
+            if exact:
+                self._recorder.add_collective(2 * _EXACT_BYTES * exact, self._workers)
+            return
         job.exact = _exact_part(layout, job.staged, job.round.compress)
         exact = 0 if job.exact is None else job.exact.values.numel()
         self._recorder.add_gradient(compressed=layout.compressed if job.round.compress else 0, uncompressed=exact)
@@ -225,6 +234,6 @@ def _exact_part(layout: Layout, gradient: Tensor, compress: bool) -> ExactPart |
 
 def _clear_residual(layout: Layout) -> Callable[[], object] | None:
     """Return what forgets what quantization made of padding and of what travelled exactly: it is no gradient."""
-    if layout.residual is None or layout.clear_index is None:
+    if layout.residual is None or layout.clear_index is None or layout.pieces_take_exact:
         return None
     return partial(layout.residual.index_fill_, 0, layout.clear_index, 0.0)

@@ -12,7 +12,6 @@ from byteps_thc.arrays import residual_tensor
 from byteps_thc.pipeline.agreement import Questions
 from byteps_thc.pipeline.device.agreement import DeviceAgreement
 from byteps_thc.pipeline.device.memory import DeviceMemory, DeviceRollback
-from byteps_thc.pipeline.device.recording import Record, Recordings
 from byteps_thc.pipeline.device.rows import DeviceFigures, DeviceRows
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.engine_state import EngineState
@@ -20,7 +19,7 @@ from byteps_thc.pipeline.figures import PartitionFigures
 from byteps_thc.pipeline.fingerprint import HostAgreement
 from byteps_thc.pipeline.flat_engine import FlatEngine, Place
 from byteps_thc.pipeline.kernels import Kernels
-from byteps_thc.pipeline.piece import PieceTools, run_now
+from byteps_thc.pipeline.piece import PieceTools
 from byteps_thc.pipeline.piece_rows import PartitionRows
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.residuals import Residuals
@@ -92,7 +91,6 @@ def device_engine(
     *,
     sharded: bool = False,
     compress_alone: bool = False,
-    record: Record | None = None,
     leave: Callable[[], None] | None = None,
 ) -> FlatEngine:
     """Return an engine among ranks that puts everything on a stream of its own: no call waits for the device.
@@ -100,13 +98,13 @@ def device_engine(
     compressor: with the transport's table, on the device. communicator: of tensors there; nobody else's. Deadlines are
     the communicator's own: with NCCL its watchdog ends the process (TORCH_NCCL_ASYNC_ERROR_HANDLING). sharded: for a
     reduce-scatter. compress_alone: compress also with one worker, which has nothing to average: for tests and
-    measurements. record: see device/recording.py; None: all is put on the stream anew in each round.
-    leave: see FlatEngine.
+    measurements. leave: see FlatEngine.
     """
     device, resolved, recorder = compressor.device, compressor.resolved, StatsRecorder()
     stream, rollback, clock = SideStream(device), DeviceRollback(device), WorkClock()
     agreement = DeviceAgreement(resolved, compressor.worker, device, communicator)
     state = _state(compressor, recorder, rollback, Residuals(DeviceMemory(device, compressor.config.residual_dtype)))
+
     tools = PieceTools(
         DeviceRows(compressor, packed=not sharded and policy.collective == "shards"),
         ranks_transport(
@@ -116,7 +114,7 @@ def device_engine(
         DeviceFigures(recorder),
         clock,
         rollback,
-        new_run=lambda: run_now if record is None else Recordings(record).run,
+        exact=communicator.sum_,
     )
 
     def staging(gradient: Tensor) -> Staging | None:

@@ -68,6 +68,16 @@ def from_rank_zero() -> dist.BroadcastOptions:
     return options
 
 
+def on_current_stream(options: Any) -> Any:
+    """Return options with which NCCL's collectives run on the current stream, where torch has that (2.8 and newer).
+
+    Else they run on a stream of the group's own, which waits for the current one, and is waited for.
+    """
+    if hasattr(options, "asyncOp"):
+        options.asyncOp = False
+    return options
+
+
 def reduction(operation: Any) -> dist.AllreduceOptions:
     """Options of an all-reduce."""
     options = dist.AllreduceOptions()

@@ -9,13 +9,21 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, PrefixStore
 from typing_extensions import override
 
 from byteps_thc.transport.at_exit import close_at_exit
-from byteps_thc.transport.communicator import Communicator, Waitable, from_rank_zero, reduction, translate
+from byteps_thc.transport.communicator import (
+    Communicator,
+    Waitable,
+    from_rank_zero,
+    on_current_stream,
+    reduction,
+    translate,
+)
 
 _POLL_S = 1e-3
 _END_S = 10.0  # for collectives that are under way at the end; with a dead rank they never are over
@@ -32,7 +40,11 @@ class DeviceCommunicator(Communicator):
 
     def __init__(self, store: PrefixStore, rank: int, size: int, timeout: timedelta) -> None:
         self._group: Any = _open(store, rank, size, timeout)
-        self._max, self._sum = reduction(dist.ReduceOp.MAX), reduction(dist.ReduceOp.SUM)
+        self._max, self._sum = (
+            on_current_stream(reduction(operation)) for operation in (dist.ReduceOp.MAX, dist.ReduceOp.SUM)
+        )
+        self._to_all, self._gather = on_current_stream(AllToAllOptions()), on_current_stream(AllgatherOptions())
+        self._in_order: InOrder | None = None
         self._last: Any = None
         close_at_exit(self)
 
@@ -57,28 +69,51 @@ class DeviceCommunicator(Communicator):
 
     @override
     def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._start(lambda: self._group.alltoall_base(output, source, [], []))
+        return self._start(lambda: self._group.alltoall_base(output, source, [], [], self._to_all))
 
     @override
     def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
-        return self._start(lambda: self._group._allgather_base(output, source))
+        return self._start(lambda: self._group._allgather_base(output, source, self._gather))
 
     @override
     def broadcast(self, tensor: Tensor) -> Waitable:
         return self._start(lambda: self._group.broadcast([tensor], from_rank_zero()))
 
-    def _start(self, collective: Callable[[], Waitable]) -> Waitable:
+    def _start(self, collective: Callable[[], Waitable | None]) -> Waitable:
         try:
-            self._last = collective()
+            work = collective()
         except RuntimeError as error:
             raise translate(error) from error
-        return self._last  # type: ignore[no-any-return]
+        if work is None:
+            work = self._in_order = self._in_order or InOrder()
+        self._last = work
+        return work
 
 
 def _open(store: PrefixStore, rank: int, size: int, timeout: timedelta) -> Any:
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
+    options.is_high_priority_stream = True  # where torch has no collectives on the current stream
     return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+class InOrder(Waitable):
+    """Collectives on the stream that is the current one: what is behind them there waits for them."""
+
+    def __init__(self) -> None:
+        self._stream = torch.cuda.current_stream() if torch.cuda.is_available() else None
+        self._last: Any = None
+
+    @override
+    def wait(self) -> None:
+        pass
+
+    def is_completed(self) -> bool:
+        """Whether all are over; no more of them may be started once it was asked."""
+        if self._stream is None:
+            return True
+        self._last = self._last or self._stream.record_event()
+        return bool(self._last.query())
 
 
 def end_group(group: Any, last: Any, wait_s: float) -> None:

@@ -53,14 +53,8 @@ class SumKernels(Protocol):
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         """Write the sums of table values; codes: uint8[ranks, bytes]. sums: uint8 or uint16 (value_bits)."""
 
-    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
-        """Write sums as a stream of sum_bits each, uint8."""
-
-    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
-        """Write what decode() takes of requantized sums: table values, uint8, and scales, uint16, of all shards.
-
-        shards: uint8[ranks, bytes]: of each its codes, then its scales, then anything.
-        """
+    def pack_sums(self, codes: Tensor, sums: Tensor, packed: Tensor) -> None:
+        """Write the sums of lookup_sum() as a stream of sum_bits each, uint8. sums: memory for them."""
 
 
 class HostSums(SumKernels):
@@ -77,15 +71,19 @@ class HostSums(SumKernels):
             _core.lookup_sum(mine, table.array, out, bits=table.bits, add=rank > 0, pool=self._pool)
 
     @override
-    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
+    def pack_sums(self, codes: Tensor, sums: Tensor, packed: Tensor) -> None:
+        self.lookup_sum(codes, sums)
         _core.pack(sums.numpy(), packed.numpy(), bits=self._sum_bits, pool=self._pool)
 
     def unpack_sums(self, packed: Tensor, sums: npt.NDArray[Any]) -> None:
         """Write what pack_sums() has packed."""
         _core.unpack(packed.numpy(), sums, bits=self._sum_bits, pool=self._pool)
 
-    @override
     def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
+        """Write what decode() takes of requantized sums: table values, uint8, and scales, uint16, of all shards.
+
+        shards: uint8[ranks, bytes]: of each its codes, then its scales, then anything.
+        """
         down, ranks = self._resolved.down, len(shards)
         assert down is not None
         for shard, own, limits in zip(shards, values.view(ranks, -1), scales.view(ranks, -1), strict=True):
@@ -193,7 +191,6 @@ class RanksTransfer(Transfer):
         #: its memory
         self.room = (transport.workspace or Workspace(transport.resolved, _CPU)).room(layout)
         self.codes: Any = self.room.codes
-        self._scales = scale_groups(layout.codes)
         self._norms = transport.norms(norms)
         self._code_work: Waitable
         self._sum_work: Waitable
@@ -219,15 +216,16 @@ class RanksTransfer(Transfer):
 
     @override
     def sum(self, requantize: Requantize) -> None:
-        room, layout = self.room, self.layout
-        self._transport.sums.lookup_sum(room.received, room.sums)
-        if layout.scales_at:
+        room = self.room
+        if self.layout.scales_at:
             self._requantize(requantize, room)
         elif room.packed.data_ptr() != room.sums.data_ptr():
-            self._transport.sums.pack_sums(room.sums, room.packed)
+            self._transport.sums.pack_sums(room.received, room.sums, room.packed)
+        else:
+            self._transport.sums.lookup_sum(room.received, room.sums)
 
     def _requantize(self, requantize: Requantize, room: SumRoom) -> None:
-        requantize(room.sums, *room.requantized)
+        requantize(room.received, room.sums, *room.requantized)
 
     @override
     def send_sums(self) -> None:
@@ -244,11 +242,7 @@ class RanksTransfer(Transfer):
 
     @override
     def aggregate(self) -> tuple[Any, Any]:
-        room, codes = self.room, self.layout.codes
-        if not self.layout.scales_at:
-            return room.aggregate, None
-        self._transport.sums.expand(room.aggregate, room.values, room.scales)
-        return room.values[:codes], room.scales[: self._scales]
+        return self.room.aggregate, None
 
 
 class HostRanksTransfer(RanksTransfer):
@@ -259,6 +253,9 @@ class HostRanksTransfer(RanksTransfer):
         resolved = transport.resolved
         self.codes = self.room.codes.numpy()
         self._contributions = everybody(resolved.workers)
+        expanded = layout.workers * layout.shard_codes if layout.scales_at else 0
+        self._values = torch.zeros(expanded, dtype=torch.uint8)
+        self._scales = torch.zeros(scale_groups(expanded), dtype=torch.uint16)
         unpacks = packs_sums(resolved) and not layout.scales_at and not transport.sharded
         self._unpacked = (
             np.zeros(layout.workers * layout.shard_codes, value_dtype(resolved.value_bits)) if unpacks else None
@@ -270,16 +267,18 @@ class HostRanksTransfer(RanksTransfer):
 
     @override
     def aggregate(self) -> tuple[Any, Any]:
-        if self.layout.scales_at:
-            values, scales = super().aggregate()
-            return values.numpy(), scales.numpy()
-        if self._unpacked is None:
-            return self.room.aggregate.numpy(), self._contributions
         assert isinstance(self._transport.sums, HostSums)
-        self._transport.sums.unpack_sums(self.room.gathered, self._unpacked)
-        return self._unpacked[: self.layout.codes], self._contributions
+        room, codes = self.room, self.layout.codes
+        if self.layout.scales_at:
+            self._transport.sums.expand(room.aggregate, self._values, self._scales)
+            return self._values[:codes].numpy(), self._scales[: scale_groups(codes)].numpy()
+        if self._unpacked is None:
+            return room.aggregate.numpy(), self._contributions
+        self._transport.sums.unpack_sums(room.gathered, self._unpacked)
+        return self._unpacked[:codes], self._contributions
 
     @override
     def _requantize(self, requantize: Requantize, room: SumRoom) -> None:
+        self._transport.sums.lookup_sum(room.received, room.sums)
         codes, scales = room.requantized
-        requantize(room.sums.numpy(), codes.numpy(), scales.numpy())
+        requantize(None, room.sums.numpy(), codes.numpy(), scales.numpy())

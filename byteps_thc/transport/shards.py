@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import _core
-from byteps_thc.compressor import SCALE_GROUP, scale_groups
+from byteps_thc.compressor import requantized_shard, scale_groups
 from byteps_thc.config import ResolvedConfig
 
 _MULTIPLE = 64  # of codes in a shard: whole bytes for codes and packed sums of any width
@@ -40,8 +40,9 @@ class ShardLayout:
     def of(cls, resolved: ResolvedConfig, codes: int) -> ShardLayout:
         """Return that of a piece of one row of so many codes, padded ones included, whose sums all ranks need."""
         workers, bits = resolved.workers, resolved.table.bits
-        multiple = _MULTIPLE if resolved.down is None else SCALE_GROUP
-        shard_codes = -(-codes // (workers * multiple)) * multiple
+        shard_codes = -(-codes // (workers * _MULTIPLE)) * _MULTIPLE
+        if resolved.down is not None:
+            shard_codes = requantized_shard(codes, workers)
         sum_bytes, scales_at = shard_codes * resolved.sum_bits // 8, 0
         if resolved.down is not None:
             scales_at = sum_bytes
@@ -82,9 +83,8 @@ class SumRoom:
 
     sent: workers * shard_bytes, with `codes` at its beginning; received: as much, [workers, shard_bytes]. sums: of the
     own shard. packed: the same as they travel. gathered: of all shards, workers * sum_bytes; aggregate: what decode()
-    takes of it, or of the sums where they do not travel; of requantized ones uint8[workers, sum_bytes],
-    and values, scales: what decode() takes of that, uint8 and uint16 of all shards. requantized: codes and scales in
-    packed.
+    takes of it, or of the sums where they do not travel; of requantized ones uint8[workers, sum_bytes].
+    requantized: codes and scales in packed.
     """
 
     sent: Tensor
@@ -94,8 +94,6 @@ class SumRoom:
     packed: Tensor
     gathered: Tensor
     aggregate: Tensor
-    values: Tensor
-    scales: Tensor
     requantized: tuple[Tensor, Tensor]
 
 
@@ -124,15 +122,13 @@ class Workspace:
         all_codes = workers * layout.shard_bytes
         sums_bytes = layout.shard_codes * resolved.value_bits // 8
         sizes = [all_codes, all_codes, sums_bytes, layout.sum_bytes if packs else 0, workers * layout.sum_bytes]
-        expanded = workers * layout.shard_codes if layout.scales_at else 0
-        sizes += [expanded, scale_groups(expanded) * _SCALE_BYTES]
         rooms = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
         if self._memory.numel() < sum(rooms):
             self._memory = self._memory.new_zeros(sum(rooms))
             for known, room in self._rooms.items():
                 vars(room).update(vars(self._cut(known)))
         starts = itertools.accumulate([0, *rooms[:-1]])
-        sent, received, sums, packed, gathered, values, scales = (
+        sent, received, sums, packed, gathered = (
             self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)
         )
         if layout.scales_at:
@@ -144,8 +140,8 @@ class Workspace:
             aggregate = self._numbers(gathered if layout.sum_bytes else sums)[: layout.codes]
         received = received.view(workers, layout.shard_bytes)
         return SumRoom(
-            sent, sent[: layout.code_bytes], received, self._numbers(sums), packed, gathered, aggregate, values,
-            scales.view(torch.uint16), layout.parts(packed),
+            sent, sent[: layout.code_bytes], received, self._numbers(sums), packed, gathered, aggregate,
+            layout.parts(packed),
         )  # fmt: skip
 
     def _numbers(self, memory: Tensor) -> Tensor:

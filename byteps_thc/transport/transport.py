@@ -15,8 +15,8 @@ Collective = Literal["shards", "all_reduce"]
 class Requantize(Protocol):
     """Makes of the sums of a shard what travels of them; see piece_rows.Row."""
 
-    def __call__(self, sums: Any, codes: Any, scales: Any) -> None:
-        """Write codes and scales."""
+    def __call__(self, received: Any | None, sums: Any, codes: Any, scales: Any) -> None:
+        """Write codes and scales of sums. received: [workers, bytes], codes of which the sums are written first."""
 
 
 class Transfer(Protocol):
@@ -66,7 +66,8 @@ class Transfer(Protocol):
         Transport.codes_per_chunk of them.
 
         uint8 or uint16 (value_bits); on a device sums as they have travelled, and None: all workers are in all of them.
-        Of requantized sums: uint8, values of their table, and uint16, their scales.
+        Of requantized sums: uint8, values of their table, and uint16, their scales; on a device uint8[workers, bytes],
+        what all workers have sent, and None.
         """
 
 

@@ -2,8 +2,8 @@
 
 Three rounds of two workers; and one of the first and last of 300, whose sums have 16 bits: the others have Compressors
 alone; two of three that subtract what is known of their rounding; residuals of bfloat16; two that agree, whose clamp
-moves out; a batch of partitions whose rotation blocks end at tensors. On the CPU with TRITON_INTERPRET=1, else on the
-GPU. Fails with an AssertionError.
+moves out; a batch of partitions whose rotation blocks end at tensors; one of several rows, with what is not compressed.
+On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
 from byteps_thc.block_ends import ends_within
 from byteps_thc.compressor import received_by_all, scale_groups
+from byteps_thc.device_message import HEADER_WORDS, Beside, Message
 from byteps_thc.gpu import GpuCompressor
 from byteps_thc.transport.among_ranks import resolve_among_ranks
 
@@ -86,7 +87,7 @@ def check_ends() -> None:
         batch.max_norms.copy_(batch.norms)
         codes = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
         batch.encode(there, codes)
-        norms, residuals, averages, totals, values, scales = [], [], [], [], [], []
+        norms, residuals, averages, totals = [], [], [], []
         for name, span in spans:
             part = cpu.partition(name, span.stop - span.start, ends=ends_within(ends, span))
             mine = cpu.encode(part, cpu.measure(part, gradient[span], round=3))
@@ -97,28 +98,94 @@ def check_ends() -> None:
             received, of_groups = received_by_all(cpu, part, sums)
             average = np.empty(part.coordinates, np.float32)
             cpu.decode(part, received, of_groups, average)
-            filled = (0, gpu.sizes(part.coordinates)[1] - part.padded)
-            totals.append(np.pad(sums, filled))
-            values.append(np.pad(received, filled))
-            scales.append(of_groups)
+            totals.append(np.pad(sums, (0, gpu.sizes(part.coordinates)[1] - part.padded)))
             norms.append(part.norms)
             residuals.append(part.residual)
             averages.append(average)
         np.testing.assert_array_equal(batch.norms.cpu().numpy(), np.concatenate(norms))
+        aggregate = torch.from_numpy(np.concatenate(totals)).to(DEVICE)
         if resolved.down is not None:
-            shard = torch.from_numpy(np.concatenate(totals)).to(DEVICE)
-            sent = torch.empty(shard.numel() * resolved.down.bits // 8, dtype=torch.uint8, device=DEVICE)
-            limits_sent = torch.empty(scale_groups(shard.numel()), dtype=torch.uint16, device=DEVICE)
-            batch.requantize(shard, sent, limits_sent)
+            sent = torch.empty(aggregate.numel() * resolved.down.bits // 8, dtype=torch.uint8, device=DEVICE)
+            limits = torch.empty(scale_groups(aggregate.numel()), dtype=torch.uint16, device=DEVICE)
+            batch.requantize(aggregate, sent, limits)
+            filled = torch.zeros(-(sent.nbytes + limits.nbytes) % 4, dtype=torch.uint8, device=DEVICE)
+            aggregate = torch.cat([sent, limits.view(torch.uint8), filled]).unsqueeze(0)
         np.testing.assert_array_equal(batch.residual.cpu().numpy(), np.concatenate(residuals))
         out = torch.empty(20_003, device=DEVICE)
-        limits = None if resolved.down is None else torch.from_numpy(np.concatenate(scales)).to(DEVICE)
-        batch.decode(torch.from_numpy(np.concatenate(values)).to(DEVICE), out, contributions=limits)
+        batch.decode(aggregate, out)
         np.testing.assert_array_equal(out.cpu().numpy(), np.concatenate(averages))
+
+
+def check_rows() -> None:
+    """Rows of two partitions each, with what travels exactly and padding, against a Compressor's partitions.
+
+    Rows are not aligned; the second one is decoded. In the last round another rank has another gradient.
+    """
+    workers, columns, decoded = 3, 2403, 1
+    spans, small, padding = [slice(0, 1024), slice(1024, columns)], (700, 730), (2400, columns)
+    holes = [
+        (row * columns + start, row * columns + stop) for row in range(workers) for start, stop in (small, padding)
+    ]
+    cleared = np.concatenate([np.arange(*hole) for hole in holes])
+    resolved = ThcConfig(bits=4, error_feedback=True, rotation_block=1024).resolve(workers)
+    cpu = Compressor(resolved, workers=workers, worker=1, threads=1)
+    gpu = GpuCompressor(resolved, workers=workers, worker=1, device=DEVICE)
+    names = [[f"{row},{part}" for part in range(2)] for row in range(workers)]
+    batch = gpu.matrix(names, spans, None, (), decoded, Beside(torch.arange(*small, device=DEVICE), [small], holes))
+    words = torch.zeros(HEADER_WORDS + batch.norms.numel(), dtype=torch.int32, device=DEVICE)
+    state = torch.tensor([0, 0, (1 << 31) - 1, 0], dtype=torch.int32, device=DEVICE)
+    batch.message = Message(words, state, torch.zeros((), dtype=torch.bool, device=DEVICE))
+    residual = np.zeros(workers * columns, np.float32)
+    places = [slice(row * columns + span.start, row * columns + span.stop) for row in range(workers) for span in spans]
+    parts = [
+        cpu.partition(name, place.stop - place.start, residual=residual[place])
+        for name, place in zip([name for row in names for name in row], places, strict=True)
+    ]
+    rng = np.random.default_rng(2)
+    for round in range(3):
+        gradient = rng.standard_normal(workers * columns).astype(np.float32)
+        there = torch.from_numpy(gradient.copy()).to(DEVICE)
+        header = (7, round, 5, (1 << 31) - 1 - 5)
+        batch.measure(there, (round, header))
+        assert words[:HEADER_WORDS].tolist() == list(header)
+        np.testing.assert_array_equal(words[HEADER_WORDS:].cpu(), batch.norms.view(torch.int32).cpu())
+        exact = gradient.reshape(workers, columns)[:, slice(*small)]
+        np.testing.assert_array_equal(batch.exact.cpu().numpy(), exact.reshape(-1))
+        gradient[cleared] = 0
+        norms = [cpu.measure(part, gradient[place], round=round) for part, place in zip(parts, places, strict=True)]
+        np.testing.assert_array_equal(batch.norms.cpu().numpy(), np.concatenate(norms))
+        codes = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
+        if round == 2:
+            words[2] += 1
+            batch.encode(there, codes)
+            assert batch.max_norms.isnan().all()
+            assert not batch.keep.any()
+            np.testing.assert_array_equal(batch.residual.cpu().numpy(), residual)
+            assert state.tolist() == [7, 2, 6, (1 << 31) - 1 - 5]
+            break
+        batch.encode(there, codes)
+        encoded = [cpu.encode(part, own.copy()) for part, own in zip(parts, norms, strict=True)]
+        np.testing.assert_array_equal(codes.cpu().numpy(), np.concatenate(encoded))
+        residual[cleared] = 0
+        np.testing.assert_array_equal(batch.residual.cpu().numpy(), residual)
+        own = slice(2 * decoded, 2 * decoded + 2)
+        sums = [np.zeros(part.padded, np.uint8) for part in parts[own]]
+        for _ in range(workers):
+            for mine, total in zip(encoded[own], sums, strict=True):
+                _core.lookup_sum(mine, cpu.table.array, total, bits=cpu.table.bits, add=True)
+        wanted = np.empty(columns, np.float32)
+        for part, total, span in zip(parts[own], sums, spans, strict=True):
+            cpu.decode(part, total, everybody(workers), wanted[span])
+        wanted[slice(*small)] = exact.sum(0) / np.float32(workers)
+        batch.exact.view(workers, -1).copy_(torch.from_numpy(exact.sum(0)).to(DEVICE).expand(workers, -1))
+        out = torch.empty(columns, device=DEVICE)
+        batch.decode(torch.from_numpy(np.concatenate(sums)).to(DEVICE), out)
+        np.testing.assert_array_equal(out.cpu().numpy(), wanted)
 
 
 def main() -> None:
     check_ends()
+    check_rows()
     check(2, 8192 + 2048 + 64 + 9, rounds=3)
     check(300, 1024 + 64 + 9, rounds=1)
     check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8))

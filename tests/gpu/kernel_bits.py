@@ -19,7 +19,7 @@ from torch import Tensor
 
 from byteps_thc.arrays import everybody
 from byteps_thc.gpu import kernels
-from byteps_thc.gpu.tiles import TileList
+from byteps_thc.gpu.tiles import TileTable
 from byteps_thc.keys import device_key
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import LookupTable
@@ -55,10 +55,12 @@ class Case:
     known: bool = False  # subtract what is known of the rounding
     ends: tuple[int, ...] = ()  # of rotation blocks
 
-    def tiles(self, device: str) -> TileList | None:
-        if not self.ends:
+    def tiles(self, device: str, always: bool = False) -> TileTable | None:
+        """None: without ends, unless `always`."""
+        if not self.ends and not always:
             return None
-        return TileList.of([0, *self.ends, self.coordinates], self.block, torch.device(device))
+        padded = sum(reference.block_sizes(self.coordinates, self.block, self.ends))
+        return TileTable.of([self.coordinates], [self.ends], [padded], self.block, torch.device(device))
 
 
 #: (check, case), see check_cases()
@@ -209,6 +211,22 @@ def check_lookup_sum(case: Case, device: str, rng: np.random.Generator) -> None:
     same("sums", sums, wanted.astype(np.uint8 if case.value_bits == 8 else np.uint16))
 
 
+def check_lookup_pack(case: Case, device: str, rng: np.random.Generator) -> None:
+    """sum_bits: of the stream."""
+    table = LookupTable.solve(case.bits, case.granularity, 1 / 32)
+    codes = [rng.integers(0, 1 << case.bits, case.coordinates).astype(np.uint8) for _ in range(case.workers)]
+    for worker in codes:
+        worker[:9] = (1 << case.bits) - 1  # the largest sums
+    assert case.sum_bits is not None
+    sums = reference.lookup_sum(codes, table.values)
+    wanted = reference.pack(sums.astype(np.uint8 if case.value_bits == 8 else np.uint16), case.sum_bits)
+    received = torch.from_numpy(np.stack([reference.pack(worker, case.bits) for worker in codes])).to(device)
+    packed = torch.full((len(wanted),), 0xA5, dtype=torch.uint8, device=device)
+    on_device = DeviceTable.of(table, torch.device(device))
+    kernels.lookup_pack(received, packed, table=on_device, sum_bits=case.sum_bits, wide=case.value_bits == 16)
+    same("packed", packed, wanted)
+
+
 def check_packing(case: Case, device: str, rng: np.random.Generator) -> None:
     bits = case.bits
     dtype = np.uint8 if case.value_bits == 8 else np.uint16
@@ -268,6 +286,10 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_lookup_sum, Case(4096 + 8, workers=20, value_bits=16)
     yield check_lookup_sum, Case(1024 + 72, bits=5, granularity=60)
     yield check_lookup_sum, Case(1024 + 72, bits=6, granularity=2000, offset=1, value_bits=16)
+    yield check_lookup_pack, Case(4096 + 192, sum_bits=7)
+    yield check_lookup_pack, Case(1024, workers=40, value_bits=16, sum_bits=11)
+    yield check_lookup_pack, Case(64, bits=5, granularity=60, workers=3, sum_bits=8)
+    yield check_lookup_pack, Case(4096 + 64, bits=6, granularity=400, workers=2, value_bits=16, sum_bits=10)
     for bits in (1, 3, 7, 8, 12, 16):
         yield check_packing, Case(5003, bits=bits, value_bits=8 if bits <= 8 else 16, offset=bits % 2)
 

@@ -12,8 +12,9 @@ import reference
 import torch
 from kernel_bits import FIRST, FLOATS, KEY, Case, check_cases, key_of, place, same, to_bfloat16
 
-from byteps_thc.compressor import SCALE_GROUP
+from byteps_thc.compressor import SCALE_GROUP, requantized_shard
 from byteps_thc.gpu import kernels
+from byteps_thc.gpu.requantize import places_of
 from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
 from byteps_thc.tables import LookupTable
 from byteps_thc.tables.device import DeviceTable
@@ -61,7 +62,8 @@ def check_requantize(case: Case, device: str, rng: np.random.Generator) -> None:
     mine = torch.full((len(scales),), 7, dtype=torch.int16, device=device).view(torch.uint16)
     kernels.requantize(
         place(torch.from_numpy(sums), device, case.offset), codes, mine, table=there,
-        key=key_of(device, Rounding(REQUANTIZE_DOMAIN, 0)), first=first, most=case.workers * case.granularity,
+        key=key_of(device, Rounding(REQUANTIZE_DOMAIN, 0)),
+        places=places_of([(0, first, len(sums), 0)], torch.device(device)), most=case.workers * case.granularity,
         own_key=key_of(device), **subtracted,
     )  # fmt: skip
     same("scales", mine, upper_halves(scales))
@@ -98,47 +100,38 @@ def check_keep_loss(case: Case, device: str, rng: np.random.Generator) -> None:
         torch.from_numpy(upper_halves(scales)).to(device), torch.from_numpy(maxima).to(device), mine,
         torch.tensor([int(case.feedback)], dtype=torch.int32, device=device), table=there, key=key_of(device),
         first=first, most=case.workers * case.granularity, granularity=case.granularity, threshold=threshold,
-        rotation_block=d, tiles=case.tiles(device), **subtracted,
+        rotation_block=d, tiles=case.tiles(device, always=True), **subtracted,
     )  # fmt: skip
     same("residual", mine, wanted)
 
 
-def check_expand(case: Case, device: str, rng: np.random.Generator) -> None:
-    """coordinates: of each worker's shard."""
-    table, there = on_device(case, device)
-    codes = rng.integers(0, 1 << case.bits, (case.workers, case.coordinates)).astype(np.uint8)
-    wanted = rng.integers(0, 1 << 16, (case.workers, case.coordinates // SCALE_GROUP)).astype(np.uint16)
-    packed = np.stack([reference.pack(shard, case.bits) for shard in codes])
-    parts = [packed, wanted.view(np.uint8)]
-    filled = -sum(part.shape[1] for part in parts) % 16
-    shards = np.concatenate([*parts, np.full((case.workers, filled), 0xA5, np.uint8)], 1)
-    values = torch.full((codes.size,), 0xA5, dtype=torch.uint8, device=device)
-    scales = torch.full((wanted.size,), 7, dtype=torch.int16, device=device).view(torch.uint16)
-    kernels.expand(torch.from_numpy(shards).to(device), values, scales, table=there)
-    same("values", values, np.array(table.values, np.uint8)[codes])
-    same("scales", scales, wanted)
-
-
 def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
-    """Of requantized sums that were `workers` * `granularity` at most."""
+    """Of requantized sums that were `workers` * `granularity` at most, in shards of as many workers."""
     n, d, most = case.coordinates, case.block, case.workers * case.granularity
-    sizes = reference.block_sizes(n, d)
+    table, there = on_device(case, device)
+    sizes = reference.block_sizes(n, d, case.ends)
     threshold = float(np.float32(2.1538))
-    values = rng.integers(0, 256, sum(sizes)).astype(np.uint8)
+    padded, each = sum(sizes), requantized_shard(sum(sizes), case.workers)
+    codes = rng.integers(0, 1 << case.bits, (case.workers, each)).astype(np.uint8)
     maxima = np.abs(rng.standard_normal(len(sizes))).astype(np.float32) * np.float32(case.scale)
     if case.broken_block is not None:
         maxima[case.broken_block] = np.inf
-    largest = rng.integers(0, most + 1, -(-sum(sizes) // SCALE_GROUP))
+    largest = rng.integers(0, most + 1, case.workers * each // SCALE_GROUP)
     largest[:1] = 0
     scales = np.array([reference.scale_of(magnitude) for magnitude in largest], np.float32)
-    wanted = reference.decode_requantized(values, scales / np.float32(most), maxima, n, d, 255, threshold, KEY)
+    values = np.array(table.values, np.uint8)[codes].reshape(-1)[:padded]
+    of_groups = scales[: -(-padded // SCALE_GROUP)] / np.float32(most)
+    wanted = reference.decode_requantized(values, of_groups, maxima, n, d, table.granularity, threshold, KEY, case.ends)
     if case.floats == "bf16":
         wanted = to_bfloat16(wanted)
+    packed = np.stack([reference.pack(shard, case.bits) for shard in codes])
+    parts = [packed, upper_halves(scales).reshape(case.workers, -1).view(np.uint8)]
+    filled = -sum(part.shape[1] for part in parts) % 16
+    shards = np.concatenate([*parts, np.full((case.workers, filled), 0xA5, np.uint8)], 1)
     out = place(torch.full((n,), 7.0, dtype=FLOATS[case.floats]), device, case.offset)
-    kernels.decode(
-        place(torch.from_numpy(values), device, case.offset), torch.from_numpy(upper_halves(scales)).to(device),
-        torch.from_numpy(maxima).to(device), out, codes_per_chunk=SCALE_GROUP, rotation_block=d, granularity=255,
-        threshold=threshold, key=key_of(device), value_bits=8, most=most,
+    kernels.decode_requantized(
+        torch.from_numpy(shards).to(device), torch.from_numpy(maxima).to(device), out, table=there, shard_codes=each,
+        most=most, rotation_block=d, threshold=threshold, key=key_of(device), tiles=case.tiles(device),
     )  # fmt: skip
     same("average", out, wanted)
 
@@ -159,12 +152,10 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     ended = Case(3 * 8192 + 700, bits=6, granularity=63, chunk=2048, ends=(1280, 1408, 1408 + 8192, 2 * 8192 + 128))
     yield check_keep_loss, ended
     yield check_keep_loss, replace(ended, block=512, bits=5, chunk=8192 + 256)
-    yield check_expand, Case(4096 + 256, bits=8)
-    yield check_expand, Case(512, bits=6, workers=3)
-    yield check_expand, Case(768, bits=7)
-    yield check_decode, Case(8192 + 256)
-    yield check_decode, Case(12_357, granularity=300, block=512, offset=1, broken_block=2, floats="bf16")
-    yield check_decode, Case(1000, block=64, granularity=1)
+    yield check_decode, Case(8192 + 256, bits=6, workers=3)
+    yield check_decode, Case(12_357, bits=8, granularity=300, block=512, offset=1, broken_block=2, floats="bf16")
+    yield check_decode, Case(1000, bits=7, block=64, granularity=1, workers=1)
+    yield check_decode, replace(ended, bits=5, workers=33)
 
 
 def large_cases() -> Iterator[tuple[Any, Case]]:
@@ -179,10 +170,10 @@ def large_cases() -> Iterator[tuple[Any, Case]]:
                 yield check_keep_loss, replace(case, block=1 << log, known=log % 2 == 0)
                 yield check_keep_loss, replace(case, block=1 << log, chunk=256 * 77, coordinates=100_001)
         for workers in (1, 2, 33):
-            yield check_expand, Case(100_096, bits=bits, workers=workers)
+            yield check_decode, Case(100_096, bits=bits, workers=workers)
     for log in range(6, 15):
         for scale in (1.0, 1e-30, 1e20):
-            yield check_decode, Case(3 * 16384 + 8192 + 1999, block=1 << log, scale=scale)
+            yield check_decode, Case(3 * 16384 + 8192 + 1999, bits=6, block=1 << log, scale=scale)
 
 
 if __name__ == "__main__":

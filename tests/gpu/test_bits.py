@@ -12,7 +12,7 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
     printed = interpret("kernel_bits.py")
     assert "DIFFERENT" not in printed
     assert printed.count("same bits: ") >= 21
-    for check in ("check_encode", "check_decode", "check_lookup_sum", "check_packing"):
+    for check in ("check_encode", "check_decode", "check_lookup_sum", "check_lookup_pack", "check_packing"):
         assert check in printed
 
 
@@ -20,7 +20,7 @@ def test_every_kernel_has_the_bits_of_the_cpu(interpret: Callable[..., str]) -> 
 def test_kernels_of_requantized_sums_have_the_bits_of_the_reference(interpret: Callable[..., str]) -> None:
     printed = interpret("requantize_bits.py")
     assert "DIFFERENT" not in printed
-    for check in ("check_requantize", "check_expand", "check_decode"):
+    for check in ("check_requantize", "check_keep_loss", "check_decode"):
         assert f"same bits: {check} " in printed
 
 
@@ -32,6 +32,12 @@ def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callab
 @pytest.mark.timeout(600)
 def test_operators_have_the_bits_of_those_on_the_cpu(interpret: Callable[..., str]) -> None:
     assert "same bits: 5 cases" in interpret("operator_bits.py")
+
+
+@pytest.mark.timeout(600)
+def test_the_host_makes_few_calls_whatever_pieces_and_rows_there_are(interpret: Callable[..., str]) -> None:
+    """Six launches and four collectives at most for a bucket, and as many for a group of 2 and of 64 ranks."""
+    assert interpret("host_calls.py").count(" launches, ") == 8
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ from byteps_thc.gpu import kernels
 launched = {launcher._kernel for launcher in vars(kernels).values() if isinstance(launcher, kernels.Launcher)}
 print(len(launched), launched == {kernel.function for kernel in gpu_resources.kernels()})
 """
-    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["13", "True"]
+    assert run_python("-c", program, PYTHONPATH=str(SCRIPT.parent)).split() == ["14", "True"]
 
 
 @pytest.mark.timeout(600)
@@ -70,17 +70,20 @@ def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> No
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 32)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills six registers of encode; for sm_90 of encode to 6 bits and, two, subtracting.
+    """For sm_100 the compiler spills six registers of encode; for sm_90 two of the one that subtracts.
 
-    Of keep_loss, which runs on a shard alone, and with error feedback only, it spills six and, for sm_100, twenty.
+    Of odd tiles, which are few, it spills more, as of keep_loss, which runs on a shard alone, and with error feedback
+    only.
     """
     subtracting, keep_loss = "encode, subtracting", "keep_loss, 6 bits"
-    allowed = {("sm_90", "encode, 6 bits"): 24, ("sm_90", subtracting): 8, ("sm_100", subtracting): 8}
+    allowed = {("sm_90", subtracting): 8, ("sm_100", subtracting): 8}
     allowed |= {("sm_90", keep_loss): 24, ("sm_100", keep_loss): 80}
+    for kernel in ("encode, all tiles", "encode, odd tiles"):
+        allowed |= {(arch, kernel): 64 for arch in ("sm_80", "sm_90", "sm_100")}
     for row in resources_of(run_python, arch):
         assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
         assert row["registers"] <= MAX_REGISTERS, row
-        if row["kernel"].startswith(("encode", "decode")):
+        if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
             assert row["instructions_per_coordinate"] <= 95, row
 
 
@@ -99,5 +102,5 @@ def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> N
         instructions = 127 if row["kernel"] == "encode, subtracting" else 125
         assert row["stack_bytes"] == 0, row
         assert row["registers"] <= more_registers.get(str(row["kernel"]), MAX_REGISTERS), row
-        if row["kernel"].startswith(("encode", "decode")):
+        if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
             assert row["instructions_per_coordinate"] <= instructions, row

@@ -15,8 +15,9 @@ import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
 from byteps_thc.block_ends import ends_within
-from byteps_thc.compressor import SCALE_GROUP, scale_groups
+from byteps_thc.compressor import SCALE_GROUP, requantized_shard, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.device_message import HEADER_WORDS, Beside, Message
 from byteps_thc.pipeline import factory, kernels
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -30,20 +31,36 @@ class HostDeviceBatch:
     """See gpu.DeviceBatch."""
 
     def __init__(
-        self, compressor: Compressor, named: list[tuple[str, slice]], residual: Tensor | None, ends: Sequence[int] = ()
+        self,
+        compressor: Compressor,
+        names: Sequence[Sequence[str]],
+        spans: Sequence[slice],
+        residual: Tensor | None,
+        ends: Sequence[int] = (),
+        decoded: int = 0,
+        beside: Beside | None = None,
     ) -> None:
         self._compressor = compressor
+        self.message: Message | None = None
+        beside = beside or Beside(None, (), ())
+        self._taken = beside.exact(len(names), spans[-1].stop)
+        self.exact = None if self._taken is None else self._taken.values
+        self._columns, self._decoded_row, self._rows = beside.columns, decoded, len(names)
+        self._holes = torch.cat([torch.arange(0), *(torch.arange(*hole) for hole in beside.holes)])
         self.residual = residual
-        self._spans = [span for _, span in named]
+        rows, columns = len(names), spans[-1].stop
+        self._spans = [
+            slice(row * columns + span.start, row * columns + span.stop) for row in range(rows) for span in spans
+        ]
         self.sizes = [span.stop - span.start for span in self._spans]
-        within = [ends_within(ends, span) for span in self._spans]
+        within = rows * [ends_within(ends, span) for span in spans]
         counts = (compressor.sizes(size, own)[0] for size, own in zip(self.sizes, within, strict=True))
         blocks = np.cumsum([0, *counts]).tolist()
         self._blocks = [slice(*cut) for cut in itertools.pairwise(blocks)]
         self.norms, self.max_norms = torch.zeros(blocks[-1]), torch.zeros(blocks[-1])
-        self.keep = torch.zeros(len(named), dtype=torch.int32)
-        self.clamped = torch.zeros(len(named), dtype=torch.int64)
-        self.energy = torch.zeros(len(named), dtype=torch.float64)
+        self.keep = torch.zeros(len(self.sizes), dtype=torch.int32)
+        self.clamped = torch.zeros(len(self.sizes), dtype=torch.int64)
+        self.energy = torch.zeros(len(self.sizes), dtype=torch.float64)
         self._parts = [
             compressor.partition(
                 name,
@@ -52,20 +69,36 @@ class HostDeviceBatch:
                 residual=None if residual is None else residual_of_tensor(residual[span]),
                 norms=self.norms[at].numpy(),
             )
-            for (name, span), size, own, at in zip(named, self.sizes, within, self._blocks, strict=True)
+            for name, span, size, own, at in zip(
+                itertools.chain(*names), self._spans, self.sizes, within, self._blocks, strict=True
+            )
         ]
         self._padded = [padded_of(compressor, size) for size in self.sizes]
-        self.padded = sum(self._padded)
+        self.padded = sum(self._padded) // rows
+        self._decoded = self._parts[decoded * len(spans) :][: len(spans)]
+        self._decoded_spans = spans
         self._round = 0
 
     def begin(self, round: int) -> None:
         self._round = round
 
-    def measure(self, gradient: Tensor) -> None:
+    def measure(self, gradient: Tensor, begin: tuple[int, tuple[int, int, int, int]] | None = None) -> None:
+        gradient = gradient.view(-1)
+        if self._taken is not None:
+            self._taken.values.copy_(gradient[self._taken.index])
+        gradient[self._holes] = 0
+        if begin is not None:
+            self._round = begin[0]
         for part, span in zip(self._parts, self._spans, strict=True):
             self._compressor.measure(part, gradient[span], round=self._round)
+        if begin is not None:
+            assert self.message is not None
+            self.message.write(begin[1])
+            self.message.words[HEADER_WORDS:] = self.norms.view(torch.int32) & 0x7FFFFFFF
 
     def encode(self, gradient: Tensor, codes: Tensor) -> None:
+        if self.message is not None:
+            self.message.take(self.max_norms)
         assert self._parts[0].gradient is None or self._parts[0].gradient.ctypes.data == gradient.data_ptr()
         first = 0
         for i, (part, at, size) in enumerate(zip(self._parts, self._blocks, self._padded, strict=True)):
@@ -76,8 +109,15 @@ class HostDeviceBatch:
             self.energy[i] = part.energy
             self.keep[i] = part.residual_kept or part.residual is None
         assert first == len(codes)
+        self._forget_holes()
 
-    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
+    def _forget_holes(self) -> None:
+        if self.residual is not None:
+            self.residual[self._holes] = 0
+
+    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor, received: Tensor | None) -> None:
+        if received is not None:
+            HostSums(self._compressor.resolved).lookup_sum(received, sums)
         down = self._compressor.resolved.down
         assert down is not None
         first, start = self._compressor.worker * sums.numel(), 0
@@ -90,6 +130,7 @@ class HostDeviceBatch:
                     scales[own.start // SCALE_GROUP :][: scale_groups(end - begin)].numpy(), first=begin - start,
                 )  # fmt: skip
             start += size
+        self._forget_holes()
 
     def decode(
         self,
@@ -101,10 +142,10 @@ class HostDeviceBatch:
         codes_per_chunk: int | None = None,
     ) -> None:
         if self._compressor.resolved.down is not None:
-            assert contributions is not None
-            self._decode_requantized(aggregate, contributions, out)
+            self._decode_requantized(aggregate, out)
+            self._put_exact(out)
             return
-        assert contributions is None or len(self._parts) == 1
+        assert contributions is None or len(self._decoded) == 1
         resolved = self._compressor.resolved
         sums = aggregate
         if sum_bits is not None:
@@ -114,14 +155,23 @@ class HostDeviceBatch:
         workers = everybody(resolved.workers) if contributions is None else contributions.numpy()
         codes_per_chunk = codes_per_chunk if contributions is not None else None
         first = 0
-        for part, span in zip(self._parts, self._spans, strict=True):
+        for part, span in zip(self._decoded, self._decoded_spans, strict=True):
             mine = sums[first : first + part.padded]
             self._compressor.decode(part, mine.numpy(), workers, out[span], codes_per_chunk=codes_per_chunk)
             first += part.padded
+        self._put_exact(out)
 
-    def _decode_requantized(self, values: Tensor, scales: Tensor, out: Tensor) -> None:
-        first = 0
-        assert values.numel() == self.padded
+    def _put_exact(self, out: Tensor) -> None:
+        if self.exact is not None:
+            assert self.message is not None
+            average = self.exact.view(self._rows, -1)[self._decoded_row] / self._compressor.workers
+            out[self._columns] = average.masked_fill(self.message.differ, torch.nan).to(out.dtype)
+
+    def _decode_requantized(self, shards: Tensor, out: Tensor) -> None:
+        first, codes = 0, requantized_shard(self.padded, len(shards))
+        values = torch.zeros(len(shards) * codes, dtype=torch.uint8)
+        scales = torch.zeros(scale_groups(values.numel()), dtype=torch.uint16)
+        HostSums(self._compressor.resolved).expand(shards, values, scales)
         for part, span, size in zip(self._parts, self._spans, self._padded, strict=True):
             mine, limits = values[first : first + part.padded], scales[first // SCALE_GROUP :]
             self._compressor.decode(part, mine.numpy(), limits[: scale_groups(part.padded)].numpy(), out[span])
@@ -150,16 +200,16 @@ class HostDeviceCompressor:
     def batch(
         self, named: list[tuple[str, slice]], residual: Tensor | None, ends: Sequence[int] = ()
     ) -> HostDeviceBatch:
-        return HostDeviceBatch(self._compressor, named, residual, ends)
+        return self.matrix([[name for name, _ in named]], [span for _, span in named], residual, ends)
+
+    def matrix(self, *arguments: Any) -> HostDeviceBatch:
+        return HostDeviceBatch(self._compressor, *arguments)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         HostSums(self.resolved).lookup_sum(codes, sums)
 
-    def pack_sums(self, sums: Tensor, packed: Tensor) -> None:
-        HostSums(self.resolved).pack_sums(sums, packed)
-
-    def expand(self, shards: Tensor, values: Tensor, scales: Tensor) -> None:
-        HostSums(self.resolved).expand(shards, values, scales)
+    def pack_sums(self, codes: Tensor, sums: Tensor, packed: Tensor) -> None:
+        HostSums(self.resolved).pack_sums(codes, sums, packed)
 
 
 def make_host_device_engine(

@@ -90,7 +90,7 @@ def kernel_fails(_: Rank) -> list[str]:
     """The errors of a buffer whose kernel fails, and of the next one."""
 
     class BrokenCompressor(HostDeviceCompressor):
-        def lookup_sum(self, *_: Tensor) -> None:
+        def pack_sums(self, *_: Tensor) -> None:
             raise KernelError("no registers")
 
     resolved = CONFIG.resolve(group().size(), packed_sums=True)

@@ -10,6 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc.block_ends import ends_within
+from byteps_thc.device_message import Beside
+from byteps_thc.pipeline.device.agreement import DeviceMessage
 from byteps_thc.pipeline.figures import Figures
 from byteps_thc.pipeline.piece_rows import NamedSpans, Row, Rows
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -21,33 +23,39 @@ if TYPE_CHECKING:  # it needs Triton
 
 
 class DeviceRow(Row):
-    """A row of partitions that go through a round together. number: of the row in its piece of `rows`."""
+    """All rows of a piece, whose partitions go through a round together."""
 
-    def __init__(self, batch: DeviceBatch, transfer: Transfer, number: int, rows: int, sum_bits: int | None) -> None:
+    def __init__(self, batch: DeviceBatch, transfer: Transfer, sum_bits: int | None) -> None:
         self.batch = batch
         self.norms, self.max_norms, self.residual = batch.norms, batch.max_norms, batch.residual
-        self._transfer, self._number, self._rows, self._sum_bits = transfer, number, rows, sum_bits
+        self.exact = batch.exact
+        self._transfer, self._sum_bits = transfer, sum_bits
+        self._message: DeviceMessage
+        self._round = 0
+
+    def join(self, message: DeviceMessage) -> None:
+        """See agreement.JoinedRow."""
+        self._message, self.batch.message = message, message.memory
 
     @override
     def begin(self, round: int) -> None:
-        self.batch.begin(round)
+        self._round = round
 
     @override
     def measure(self, gradient: Tensor) -> None:
-        self.batch.measure(gradient)
+        self.batch.measure(gradient, (self._round, self._message.header))
 
     @override
     def encode(self, gradient: Tensor) -> None:
-        codes: Tensor = self._transfer.codes
-        self.batch.encode(gradient, codes if self._rows == 1 else codes.view(self._rows, -1)[self._number])
+        self.batch.encode(gradient, self._transfer.codes)
 
     @override
     def finite(self) -> Tensor:
         return self.batch.keep.all()
 
     @override
-    def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
-        self.batch.requantize(sums, codes, scales)
+    def requantize(self, received: Tensor | None, sums: Tensor, codes: Tensor, scales: Tensor) -> None:
+        self.batch.requantize(sums, codes, scales, received)
 
     @override
     def decode(self, sums: Tensor, contributions: Any, out: Tensor) -> None:
@@ -57,7 +65,7 @@ class DeviceRow(Row):
 class DeviceRows(Rows):
     """Rows of a GpuCompressor. Nothing of them waits for the device, nor do their pieces: all is put on its stream.
 
-    One launch for all partitions of a row, and one transfer for all of a gradient: every launch and every collective
+    One launch for all partitions of all rows, and one transfer for all of a gradient: every launch and every collective
     costs the host tens of microseconds, and what pieces would overlap with each other, backward overlaps anyhow.
     packed: sums travel in as few bits as they need.
     """
@@ -67,6 +75,8 @@ class DeviceRows(Rows):
     def __init__(self, compressor: GpuCompressor, *, packed: bool) -> None:
         self._compressor = compressor
         self.resolved, self.worker = compressor.resolved, compressor.worker
+        # The clamp looks at whole averages, as it does in host memory.
+        self.takes_exact = not self.resolved.clamp_steps
         packed = packed and self.resolved.down is None and packs_sums(self.resolved)
         self._sum_bits = self.resolved.sum_bits if packed else None
 
@@ -81,15 +91,17 @@ class DeviceRows(Rows):
         self,
         named: Sequence[NamedSpans],
         ends: Sequence[int],
-        residuals: Sequence[Any],
+        residuals: Any | None,
         transfer: Transfer,
         codes_per_chunk: int | None,
+        beside: Beside | None,
     ) -> Sequence[DeviceRow]:
-        batches = [
-            self._compressor.batch(list(spans), residual, ends)
-            for spans, residual in zip(named, residuals, strict=True)
-        ]
-        return [DeviceRow(batch, transfer, number, len(named), self._sum_bits) for number, batch in enumerate(batches)]
+        names = [[name for name, _ in row] for row in named]
+        spans = [span for _, span in named[0]]
+        decoded = self.worker if len(named) > 1 else 0
+        flat = None if residuals is None else residuals.view(-1)
+        batch = self._compressor.matrix(names, spans, flat, ends, decoded, beside)
+        return [DeviceRow(batch, transfer, self._sum_bits)]
 
 
 class DeviceFigures(Figures):

@@ -1,0 +1,120 @@
+"""What the host puts on a device for a bucket of DDP, and for a group of FSDP2: launches, collectives, anything else.
+
+The host's time is that of its calls. One rank of many, whose collectives are those of one that sends to itself; kernels
+in the interpreter. Prints a line for each case; fails where there are more calls than said.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from recorded_calls import count_as_one, counted_calls
+from torch import Tensor
+
+from byteps_thc import CompressionPolicy, ThcConfig
+from byteps_thc.gpu import GpuCompressor
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.flat_engine import FlatEngine
+from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.pipeline.thc_engines import device_engine
+from byteps_thc.transport.among_ranks import resolve_among_ranks
+from byteps_thc.transport.communicator import Communicator, Waitable
+
+POLICY = CompressionPolicy(bypass_elements=100)
+#: Of partitions: several in all cases.
+_SMALL: dict[str, Any] = {"rotation_block": 1024, "partition_bytes": 1 << 13}
+
+
+class Done(Waitable):
+    def wait(self) -> None:
+        pass
+
+
+class EchoCommunicator(Communicator):
+    """All ranks send what this one sends, and a collective is one of counted_calls()."""
+
+    def max_(self, tensor: Tensor) -> Waitable:
+        return self._count(lambda: tensor)
+
+    def sum_(self, tensor: Tensor) -> Waitable:
+        return self._count(lambda: tensor)
+
+    def all_to_all(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._count(lambda: output.copy_(source))
+
+    def all_gather(self, output: Tensor, source: Tensor) -> Waitable:
+        return self._count(lambda: output.view(-1, source.numel()).copy_(source.unsqueeze(0)))
+
+    def broadcast(self, tensor: Tensor) -> Waitable:
+        return self._count(lambda: tensor)
+
+    def _count(self, work: Callable[[], object]) -> Waitable:
+        count_as_one("collective", lambda: (work(), None)[1])
+        return Done()
+
+
+def engine_of(config: ThcConfig, ranks: int, *, sharded: bool = False) -> FlatEngine:
+    resolved = config.resolve(ranks) if sharded else resolve_among_ranks(config, "shards", ranks)
+    compressor = GpuCompressor(resolved, workers=ranks, worker=1, device="cpu")
+    return device_engine(compressor, POLICY, EchoCommunicator(), sharded=sharded)
+
+
+def calls_of(engine: FlatEngine, reduce: Callable[[], object]) -> Counter[str]:
+    """What is called for a gradient that was reduced before."""
+    engine.start_step()
+    reduce()
+    engine.start_step()
+    with counted_calls() as calls:
+        reduce()
+    return Counter(calls)
+
+
+def bucket(settings: dict[str, Any], sizes: list[int]) -> Counter[str]:
+    """Of DDP, with parameters of these sizes."""
+    engine = engine_of(ThcConfig(**_SMALL | settings), 4)
+    edges = itertools.pairwise([0, *itertools.accumulate(sizes)])
+    parts = tuple(ParameterSlice(f"p{number}", *edge) for number, edge in enumerate(edges))
+    gradient = torch.randn(sum(sizes))
+    calls = calls_of(engine, lambda: engine.all_reduce(GradientBuffer("b", gradient, parts)).wait())
+    assert gradient.isfinite().all()
+    return calls
+
+
+def group(ranks: int) -> Counter[str]:
+    """Of FSDP2: columns of two parameters, of a small one, and padding, in a row for each rank."""
+    engine = engine_of(ThcConfig(**_SMALL | {"error_feedback": True}), ranks, sharded=True)
+    columns, spans = 1203, ((0, 700), (730, 1200))
+    compressed = tuple(
+        ParameterSlice(f"p{number}", row * columns + start, row * columns + stop)
+        for row in range(ranks)
+        for number, (start, stop) in enumerate(spans)
+    )
+    matrix = ShardMatrix("m", ranks, columns, compressed, exact=((700, 730),), parameters=("p0", "p1", "small"))
+    gradient, output = torch.randn(matrix.size), torch.full((columns,), torch.nan)
+    calls = calls_of(engine, lambda: engine.reduce_scatter("m", matrix, gradient, output).wait())
+    assert output.isfinite().all()
+    return calls
+
+
+def main() -> None:
+    exact: dict[str, Any] = {"down_bits": None}
+    cases: list[tuple[str, Callable[[], Counter[str]], int, int]] = [
+        ("requantized sums", lambda: bucket({}, [5000, 30, 3000]), 5, 4),
+        ("requantized sums, nothing exact", lambda: bucket({}, [5000, 3000]), 5, 3),
+        ("requantized sums, error feedback", lambda: bucket({"error_feedback": True}, [5000, 30, 3000]), 6, 4),
+        ("exact sums", lambda: bucket(exact, [5000, 30, 3000]), 5, 4),
+        ("exact sums, error feedback", lambda: bucket(exact | {"error_feedback": True}, [5000, 30, 3000]), 5, 4),
+        *[(f"a group of {ranks} ranks", lambda ranks=ranks: group(ranks), 5, 3) for ranks in (2, 8, 64)],  # type: ignore[misc]
+    ]
+    for name, count, kernels, collectives in cases:
+        calls = count()
+        assert calls == {"kernel": kernels, "collective": collectives}, (name, calls)
+        print(f"{name}: {kernels} launches, {collectives} collectives", flush=True)
+
+
+if __name__ == "__main__":
+    main()
