@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from engine_bits import places_of, run_checks, same, same_state, step
+from engine_bits import run_checks, same, same_state, step
 from gradients import buffers_of, gradient_of
 from host_device_compressor import make_host_device_engine, make_host_device_rows
 from ranks import Rank, joined_rank, run_ranks
@@ -115,10 +115,9 @@ def nccl_engine(
     group: dist.ProcessGroup,
     config: ThcConfig | None = None,
     *,
-    graphs: bool = False,
     collective: Collective = "shards",
 ) -> FlatEngine:
-    policy = CompressionPolicy(cuda_graphs=graphs, collective=collective)
+    policy = CompressionPolicy(collective=collective)
     engine = collective_engine(group, config or ThcConfig(), policy, compress_alone=True)
     assert isinstance(engine, FlatEngine), engine
     assert engine.in_stream
@@ -149,17 +148,6 @@ def check_nccl_bits(group: dist.ProcessGroup, dtype: str, collective: Collective
     same_state(mine, wanted)
     assert mine.statistics().clamped_fraction == wanted.statistics().clamped_fraction
     print(f"   {mine.statistics()}", flush=True)
-
-
-def check_graphs(group: dist.ProcessGroup) -> None:
-    """Steps replayed from CUDA graphs have the bits of those that are not; engine_bits.py has more of it."""
-    mine, wanted = nccl_engine(group, graphs=True), nccl_engine(group)
-    places = places_of(CASE)
-    for number in range(8):
-        got, expected = step(mine, CASE, 0, number, GPU, places), step(wanted, CASE, 0, number, GPU)
-        for buffer, (average, right) in enumerate(zip(got, expected, strict=True)):
-            same(f"average of buffer {buffer} in step {number}", average, right)
-    same_state(mine, wanted)
 
 
 def check_gradients_in_host_memory(group: dist.ProcessGroup) -> None:
@@ -247,10 +235,10 @@ def check_no_wait(group: dist.ProcessGroup) -> None:
     assert busy, f"the host waited: {host_ms} ms"
 
 
-def check_ddp_without_synchronisation(group: dist.ProcessGroup, graphs: bool) -> None:
+def check_ddp_without_synchronisation(group: dist.ProcessGroup) -> None:
     ddp, inputs = small_ddp(group, 0)
     state = compress(ddp, bits=4)
-    state.engine = nccl_engine(group, graphs=graphs)
+    state.engine = nccl_engine(group)
     error = error_of_ddp(ddp, inputs)
     assert 0 < error < 0.1, error
     for number in range(8):
@@ -297,9 +285,7 @@ def run(rank: Rank) -> dict[str, str]:
             "NCCL: gradients in host memory": partial(check_gradients_in_host_memory, group),
             "NCCL: different gradients": partial(check_different_gradients, group),
             "NCCL: the host does not wait": partial(check_no_wait, group),
-            "NCCL: CUDA graphs": partial(check_graphs, group),
-            "NCCL: DDP without synchronisation": partial(check_ddp_without_synchronisation, group, False),
-            "NCCL: DDP without synchronisation, CUDA graphs": partial(check_ddp_without_synchronisation, group, True),
+            "NCCL: DDP without synchronisation": partial(check_ddp_without_synchronisation, group),
             "NCCL: reduce-scatter, float32": partial(check_nccl_rows, group, torch.float32),
             "NCCL: reduce-scatter, bfloat16": partial(check_nccl_rows, group, torch.bfloat16),
             "NCCL: ThcReducer": partial(check_nccl_reducer, group, torch.float32),

@@ -29,7 +29,8 @@ from byteps_thc import (
 from byteps_thc.ddp import ThcState, compress
 from byteps_thc.pipeline import drift_warning
 
-CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None)
+# Lost packets are counted: there must be many.
+CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None, codes_per_packet=1024)
 POLICY = CompressionPolicy(bypass_elements=0, deadline_s=40)
 
 

@@ -24,12 +24,12 @@ MIB = 1 << 20
 HOOKS = ("fp32", "nothing", "bf16", "THC")
 
 
-def thc(partition_bytes: int | None = None, **policy: Any) -> Hook:
+def thc(partition_bytes: int | None = None) -> Hook:
     config = ThcConfig() if partition_bytes is None else ThcConfig(partition_bytes=partition_bytes)
-    return Hook("THC", config, CompressionPolicy(**policy))
+    return Hook("THC", config, CompressionPolicy())
 
 
-def variants(place: Place) -> Iterator[tuple[str, Hook, dict[str, Any]]]:
+def variants() -> Iterator[tuple[str, Hook, dict[str, Any]]]:
     """What is measured, with options of measure(); those first that tell most."""
     for name in HOOKS:
         yield f"{name}, 20 steps without waiting", Hook(name), {}
@@ -39,10 +39,6 @@ def variants(place: Place) -> Iterator[tuple[str, Hook, dict[str, Any]]]:
         for partition in (256, 64, 9):
             what = f"THC, bucket_cap_mb={cap}, partition_bytes={partition} MiB"
             yield what, thc(partition * MIB), {"bucket_cap_mb": cap}
-    if "cuda_graphs" in CompressionPolicy.model_fields and place.on_gpu:
-        for cap in (25, 100):
-            what = f"THC, CUDA graphs, bucket_cap_mb={cap}"
-            yield what, thc(256 * MIB, cuda_graphs=True), {"bucket_cap_mb": cap, "warm_up": 6}
     for name in HOOKS:
         yield f"{name}, 32768 tokens", Hook(name), {"times": 4, "steps": 8}
     for name in HOOKS:
@@ -81,7 +77,7 @@ def main() -> None:
         size = size_of(place)
         model, inputs = make_model(place, size), inputs_of(place, size)
         known = set(inspect.signature(measure).parameters)
-        for what, hook, options in variants(place):
+        for what, hook, options in variants():
             assert options.keys() <= known
             try:
                 table.add(what, *measure(place, model, inputs, hook, **options))
