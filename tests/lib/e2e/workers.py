@@ -45,7 +45,7 @@ class Work:
             "job": JOB,
             "worker": worker,
             "workers": len(self.backends),
-            "thc": {},
+            "thc": {"codes_per_packet": 1024},  # as a switch has them: digests have contributions, a chunk each
             "counts": self.counts,
             "steps": self.steps,
             "backend": backend,
