@@ -235,9 +235,11 @@ class FlatEngine(Engine):
         self._in_flight.fail(TransportError("the engine was closed"))
         self._scheme.close()
         self._driver.join()
-        self._place.stream.wait_at_most(_UPLOADS_S)
-        if self._leave is not None:
-            self._leave()
+        try:
+            self._place.stream.wait_at_most(_UPLOADS_S)
+        finally:  # also after an error of CUDA's
+            if self._leave is not None:
+                self._leave()
 
     def _begin(
         self,

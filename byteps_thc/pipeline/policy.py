@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -11,8 +10,7 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.settings import Settings
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.transport.transport import Collective
-
-_logger = logging.getLogger("byteps_thc")
+from byteps_thc.transport.warn_once import warn_once
 
 
 class CompressionPolicy(Settings):
@@ -52,7 +50,7 @@ class CompressionPolicy(Settings):
         if self.stop_step is not None and self.stop_step < self.warmup_steps:
             raise ValueError(f"stop_step {self.stop_step} is before the end of the {self.warmup_steps} warm-up steps")
         if self.cuda_graphs:
-            _logger.warning("CompressionPolicy(cuda_graphs=True) has no effect any more: leave it out")
+            warn_once("CompressionPolicy(cuda_graphs=True) has no effect any more: leave it out")
         return self
 
     def shared_settings(self) -> dict[str, Any]:

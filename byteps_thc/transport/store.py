@@ -79,22 +79,31 @@ class StoreCommunicator(Communicator):
 
     def _take(self, number: int, data: bytes) -> bytes:
         self._store.set(f"{number}/{self._rank}", data)
-        joined = self._wait(f"{number}/all", 0)
+        joined = self._wait(f"{number}/all", "not all ranks of the group (its rank 0 says which) answered")
         if self._store.add(f"{number}/taken", 1) == self._size - 1:
             self._store.set(f"{number}/done", b"")
         return joined
 
     def _join(self, number: int, data: bytes) -> bytes:
-        joined = b"".join([data, *(self._wait(f"{number}/{rank}", rank) for rank in range(1, self._size))])
+        joined = b"".join(
+            [
+                data,
+                *(
+                    self._wait(f"{number}/{rank}", f"rank {rank} of the group did not answer")
+                    for rank in range(1, self._size)
+                ),
+            ]
+        )
         if self._size > 1:
             self._store.set(f"{number}/all", joined)
             # Rank 0's process often has the store: it must not end, as with an error, before the others have read it.
-            self._wait(f"{number}/done", self._size - 1)
+            self._wait(f"{number}/done", "not all ranks of the group took the answer")
         for name in (*range(1, self._size), "all", "taken", "done"):
             self._store.delete_key(f"{number}/{name}")
         return joined
 
-    def _wait(self, key: str, rank: int) -> bytes:
+    def _wait(self, key: str, otherwise: str) -> bytes:
+        """Return a value once it is there. otherwise: what has not happened by the deadline."""
         try:
             self._store.wait([key], self._timeout)
         except RuntimeError as error:
@@ -102,8 +111,8 @@ class StoreCommunicator(Communicator):
             if not isinstance(translated, DeadlineError):
                 raise translated from error
             raise DeadlineError(
-                f"rank {rank} of the group did not answer within {self._timeout_s:g} s (CompressionPolicy.deadline_s): "
-                "has it ended, or does it not make what this rank makes?"
+                f"{otherwise} within {self._timeout_s:g} s (CompressionPolicy.deadline_s): has one ended, or does it "
+                "not make what this rank makes?"
             ) from error
         value: bytes = self._store.get(key)
         return value

@@ -25,6 +25,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.bystander import Bystander
 from byteps_thc.pipeline.in_flight import InFlight, Layouts, NamedLayout, kind_of, require_not_captured
+from byteps_thc.pipeline.layout import check_buffer
 from byteps_thc.pipeline.staging import CopyStaging, Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
@@ -134,12 +135,13 @@ class NodeEngine(Engine, Generic[LayoutT]):
         require_not_captured(gradient)
         self._in_flight.require_free(buffer.key)
         future: Future[Tensor] = Future(devices=[gradient.device] if gradient.is_cuda else None)
+        if gradient.numel() == 0:
+            check_buffer(buffer)
+            future.set_result(gradient)
+            return future
         kind = kind_of(buffer)
         known = self._layouts.known(buffer.key, kind)
         layout = known or self._new_layout(buffer, kind)
-        if gradient.numel() == 0:
-            future.set_result(gradient)
-            return future
         job = _Job(buffer, layout, self._round, known is None, future, steps=self._begun, host=gradient)
         self._round += 1
         self._begun = 0
@@ -205,11 +207,13 @@ class NodeEngine(Engine, Generic[LayoutT]):
         if self._threads is not None:
             self._threads.end()
         self._in_flight.fail(TransportError("the engine was closed"))
-        self._inner.close()  # which ends the wait for it
-        if self._threads is not None:
-            self._threads.join()
-        if self._leave is not None:
-            self._leave()
+        try:
+            self._inner.close()  # which ends the wait for it
+            if self._threads is not None:
+                self._threads.join()
+        finally:
+            if self._leave is not None:
+                self._leave()
 
     def _new_layout(self, buffer: GradientBuffer, kind: object) -> LayoutT:
         layout = self._exchange.layout(buffer, self._recorder)

@@ -45,17 +45,19 @@ def hierarchical_engine(
     # The inner engine knows the ranks of its shard only, and would take the whole host for them.
     threads = policy.thread_count(hosts.count(host_identity().decode()))
     inner = make_inner(groups.slow, policy.model_copy(update={"threads": threads}))
-    asked = fast.of_host()
-    agreement = MeshAgreement(asked, slow.of_host() if waits_for_all else None)
 
     def leave() -> None:
         fast.close()
         slow.close()
 
     if isinstance(inner, FlatEngine) and inner.in_stream:
+        # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
+        agreement = MeshAgreement(fast.for_questions(), slow.for_questions() if waits_for_all else None)
         scatter, gather = fast.of_device(), fast.of_device()
         exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
     else:
+        asked = fast.of_host()
+        agreement = MeshAgreement(asked, slow.of_host() if waits_for_all else None)
         exchange = ShardExchange(groups, asked, fast.of_host(), agreement, torch.device("cpu"))
     return NodeEngine(inner, exchange, leave=leave)
 
