@@ -119,7 +119,7 @@ class Comparison:
             return []
         return [
             f"Flat THC sends {sent[FLAT].link_bytes:.3g} bytes a parameter over a node's cards, and bf16 "
-            f"{sent['bf16'].link_bytes:.3g}: it loses to bf16 at any bandwidth. Average in two levels (nodes=, mesh=)."
+            f"{sent['bf16'].link_bytes:.3g}: it loses to bf16 at any bandwidth. Two levels are the default where they can be had."
         ]
 
     def _verdict(self, other: Scheme) -> str:
@@ -128,7 +128,7 @@ class Comparison:
         if high == 0:
             return f"THC sends as much as {other.name} with these settings, and never wins."
         if math.isinf(low):
-            return f"THC is faster than {other.name} at any bandwidth: it computes no more."
+            return f"THC is faster than {other.name} at any bandwidth: it computes no more, by what is counted here."
         low_case, high_case = ("everything", "nothing") if best_bps < worst_bps else ("nothing", "everything")
         return (
             f"THC is faster than {other.name} below {show_bandwidth(low)} ({low_case} overlaps) .. "

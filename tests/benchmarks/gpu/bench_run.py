@@ -224,6 +224,8 @@ def main() -> int:
     parser.add_argument("--stand-in", action="store_true")
     arguments = parser.parse_args()
     parts = [part for part in PARTS if arguments.only in part.name]
+    if not parts:
+        parser.error(f"no part has {arguments.only!r} in its name: {', '.join(part.name for part in PARTS)}")
     outcomes = run_all(
         parts, arguments.folder.resolve(), budget_s=arguments.budget_s, stand_in=arguments.stand_in,
         machine=machine_of(arguments.stand_in),
