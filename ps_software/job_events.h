@@ -28,6 +28,7 @@ struct JobEvent {
   wire::ErrorReason reason = wire::ErrorReason::kUnknownJob;  ///< kRefused: what the root said
   wire::ConfigField field{};
   std::uint16_t shards = 0;  ///< kOtherShards: the root's
+  std::uint32_t slots = 0;   ///< kStarted: of the job, on the whole server
 
   bool started() const noexcept { return change == JobChange::kStarted; }
 };

@@ -31,8 +31,9 @@ std::string JobLog::line_of(const JobEvent& event) const {
   std::string job = "job " + std::to_string(event.job);
   switch (event.change) {
     case JobChange::kStarted:
+      // A leaf's job has the root's slots, whose log says how many.
       return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers") +
-             (place_.empty() ? "" : "; " + place_);
+             (place_.empty() ? ", " + std::to_string(event.slots) + " slots" : "; " + place_);
     case JobChange::kLeft:
       return job + " ended: all workers have left";
     case JobChange::kIdle:

@@ -40,7 +40,10 @@ std::uint32_t JobTable::most_slots(const JobConfig& config) const noexcept {
   const ShardShare first{.shard = 0, .shards = limits_.share.shards};
   const std::size_t share = limits_.max_memory_bytes / limits_.max_jobs;
   std::uint32_t slots = JobLimits::kMostAutoSlots;
-  while (slots > JobLimits::kFewestAutoSlots && Job::memory_bytes(config, slots, first, leaf()) > share) slots /= 2;
+  const auto is_possible = [shards = first.shards](std::uint32_t few) {
+    return few >= JobLimits::kFewestAutoSlots && norm_slots_of(few) >= shards;
+  };
+  while (is_possible(slots / 2) && Job::memory_bytes(config, slots, first, leaf()) > share) slots /= 2;
   return slots;
 }
 
@@ -64,7 +67,8 @@ Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from
   creation_budget_bytes_ -= static_cast<double>(kFixedCostBytes + Job::bytes_written(slots, limits_.share, leaf()));
   last_creator_ip_ = from.ip;
   ++size_;
-  events_.push({.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers});
+  events_.push(
+      {.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers, .slots = slots});
   return place->get();
 }
 

@@ -18,7 +18,7 @@
 namespace thc::ps {
 
 struct JobLimits {
-  static constexpr std::uint32_t kFewestAutoSlots = 16;
+  static constexpr std::uint32_t kFewestAutoSlots = 16;  ///< and so many that each shard has one for norms
   static constexpr std::uint32_t kMostAutoSlots = 4096;
 
   ShardShare share;

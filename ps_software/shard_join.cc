@@ -58,7 +58,7 @@ bool Shard::has_cookie(const Packet& packet, TimePoint now) const noexcept {
 
 void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
   if (upstream_) {
-    if (const auto refusal = upstream_->leaf().refuse(hello)) return send_error(packet, *refusal);
+    if (const auto refusal = upstream_->refuse(hello)) return send_error(packet, *refusal);
   }
   if (draining_ && (packet.job == nullptr || !packet.job->roster().is_registered(hello.worker_id, packet.from))) {
     return send_error(packet, {ErrorReason::kDraining});

@@ -37,6 +37,15 @@ bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool
          header.contributions == leaf.racks && header.flags == 0;
 }
 
+/// Whether the root may take `hello` where it has not let `link` in: it differs in smaller packets alone. A worker
+/// whose packets the root has refused comes back so, and the others of its rack hear of that size when they ask again.
+bool comes_with_smaller_packets(const Hello& hello, const RootLink& link) noexcept {
+  JobConfig config = hello.config;
+  config.codes_per_packet = link.config().codes_per_packet;
+  return !link.joined() && hello.config.codes_per_packet < config.codes_per_packet &&
+         !difference(config, link.config());
+}
+
 }  // namespace
 
 bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
@@ -51,10 +60,18 @@ bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint n
     send_error(packet, {ErrorReason::kOtherTraining});
     return false;
   } else if (const auto field = difference(hello.config, link->config())) {
-    send_error(packet, {.reason = ErrorReason::kConfigMismatch,
-                        .field = *field,
-                        .job_value = value_of(*field, link->config()).value_or(0)});
-    return false;
+    if (packet.job != nullptr || !comes_with_smaller_packets(hello, *link)) {
+      send_error(packet, {.reason = ErrorReason::kConfigMismatch,
+                          .field = *field,
+                          .job_value = value_of(*field, link->config()).value_or(0)});
+      return false;
+    }
+    upstream_->forget(*link);
+    link = upstream_->create(hello, packet.from);
+    if (link == nullptr) {
+      send_error(packet, {ErrorReason::kTooManyJobs});
+      return false;
+    }
   }
   if (link->run() != hello.run) upstream_->renew(*link, hello.run);
   link->want(now);

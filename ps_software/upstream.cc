@@ -17,6 +17,17 @@ Upstream::Upstream(const JobLimits& limits, io::PacketIo& packet_io)
       io_(packet_io),
       links_(limits.max_jobs) {}
 
+std::optional<Refusal> Upstream::refuse(const Hello& hello) const noexcept {
+  if (const auto refusal = leaf_.refuse(hello)) return refusal;
+  // Of sums and of norms, of which a packet has as many bytes as of results.
+  const unsigned wider_bits = std::max(LeafConfig::kSumBits, unsigned{hello.config.value_bits});
+  const std::size_t largest_bytes = sizeof(wire::Header) + std::size_t{hello.config.codes_per_packet} * wider_bits / 8;
+  if (largest_bytes > io_.max_datagram_bytes(root_)) {
+    return Refusal{.reason = wire::ErrorReason::kBadConfig, .field = wire::ConfigField::kCodesPerPacket};
+  }
+  return std::nullopt;
+}
+
 RootLink* Upstream::create(const Hello& hello, io::Endpoint from) noexcept {
   const auto place = std::ranges::find_if(links_, [](const auto& link) { return link == nullptr; });
   if (place == links_.end()) return nullptr;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,8 @@ class Upstream {
 
   const LeafConfig& leaf() const noexcept { return leaf_; }
   bool is_root(io::Endpoint from) const noexcept { return from == root_; }
+  /// Why this server does not take such a worker; nothing when it does.
+  std::optional<Refusal> refuse(const Hello& hello) const noexcept;
 
   /// nullptr when there is none.
   RootLink* find(std::uint16_t job_id) const noexcept {

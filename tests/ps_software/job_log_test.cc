@@ -19,7 +19,7 @@ class JobLogTest : public ::testing::Test {
  protected:
   /// A job that starts and ends at once, as a stranger can make with two packets.
   void flash(std::uint16_t job) {
-    events.push({.job = job, .change = JobChange::kStarted, .workers = 1});
+    events.push({.job = job, .change = JobChange::kStarted, .workers = 1, .slots = 64});
     events.push({.job = job, .change = JobChange::kLeft, .workers = 1});
   }
 
@@ -33,10 +33,11 @@ class JobLogTest : public ::testing::Test {
 
 TEST_F(JobLogTest, StartAndEndOfAShortJob) {
   flash(7);
-  events.push({.job = 8, .change = JobChange::kStarted, .workers = 4});
+  events.push({.job = 8, .change = JobChange::kStarted, .workers = 4, .slots = 4096});
   events.push({.job = 8, .change = JobChange::kIdle, .workers = 4});
   log.update(now);
-  EXPECT_EQ(take(), (Lines{"job 7 started: 1 worker", "job 7 ended: all workers have left", "job 8 started: 4 workers",
+  EXPECT_EQ(take(), (Lines{"job 7 started: 1 worker, 64 slots", "job 7 ended: all workers have left",
+                           "job 8 started: 4 workers, 4096 slots",
                            "job 8 ended: nothing was heard of its workers for the idle timeout"}));
   log.finish(now + 1s);
   EXPECT_EQ(take(), Lines{});
@@ -72,7 +73,7 @@ TEST_F(JobLogTest, AFloodThatGoesOnTakesSevenLinesAMinute) {
   EXPECT_LE(take().size(), JobLog::kBurst + 60 * 7);
   flash(8);
   log.update(now + JobLog::kBurst * JobLog::kRefill);
-  EXPECT_EQ(take().front(), "job 8 started: 1 worker") << "when it is over, jobs have lines again";
+  EXPECT_EQ(take().front(), "job 8 started: 1 worker, 64 slots") << "when it is over, jobs have lines again";
 }
 
 TEST_F(JobLogTest, TwoThreads) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -57,12 +58,17 @@ class MemoryIo final : public io::PacketIo {
   void wait(std::chrono::microseconds) noexcept override {}
   void wake() noexcept override {}
   io::Endpoint local() const noexcept override { return {}; }
-  std::size_t max_datagram_bytes(io::Endpoint) const noexcept override { return kMaxDatagramBytes; }
+  std::size_t max_datagram_bytes(io::Endpoint to) const noexcept override {
+    return narrow_way && narrow_way->first == to ? narrow_way->second : largest_datagram_bytes;
+  }
   std::size_t receive_buffer_bytes() const noexcept override { return kReceiveBufferBytes; }
   const io::IoCounters& counters() const noexcept override { return counters_; }
 
   static constexpr std::size_t kMaxDatagramBytes = 9000;
   static constexpr std::size_t kReceiveBufferBytes = 1 << 20;
+
+  std::size_t largest_datagram_bytes = kMaxDatagramBytes;
+  std::optional<std::pair<io::Endpoint, std::size_t>> narrow_way{};  ///< to whom less goes, and how many bytes
 
  private:
   struct Queued {

@@ -576,6 +576,7 @@ TEST_F(Joining, SlotsFollowTheMemoryOfAJob) {
   for (std::uint16_t index = 0; index < 3; ++index) {
     EXPECT_EQ(slots_of(2 * 1366 * kSlotBytes, index, 3), 4096U);
     EXPECT_EQ(slots_of(2 * 1366 * kSlotBytes - 1, index, 3), 2048U);
+    EXPECT_EQ(slots_of(2 * 11 * kSlotBytes - 1, index, 3), 32U) << "of 16, one shard would have no slot for norms";
   }
 }
 

@@ -306,6 +306,60 @@ TEST_F(Rack, RacksOfOtherSettingsAreRefused) {
   EXPECT_EQ(enter(2).type(), MessageType::kWelcome) << "what was refused is forgotten";
 }
 
+/// What a worker says whose packets have so many codes.
+auto packets_of(std::uint16_t codes) {
+  return [codes](HelloMessage& hello) { hello.payload.codes_per_packet = codes; };
+}
+
+TEST_F(Rack, PacketsThatTheWayDownFromTheRootDoesNotTake) {  // jumbo frames in racks, and none between them
+  root.packet_io.largest_datagram_bytes = 1472;
+  for (unsigned worker : {0U, 2U, 1U}) {  // of both racks
+    const Reply refused = enter(worker, packets_of(8192));
+    ASSERT_EQ(refused.type(), MessageType::kError);
+    EXPECT_EQ(refused.field(), ConfigField::kCodesPerPacket);
+    if (worker == 1) {
+      EXPECT_EQ(refused.reason(), ErrorReason::kConfigMismatch) << "its rack has another size by now";
+      EXPECT_EQ(refused.as<wire::ErrorPayload>().job_value, 1024U);
+    } else {
+      EXPECT_EQ(refused.reason(), ErrorReason::kBadConfig);
+    }
+    EXPECT_EQ(enter(worker, packets_of(1024)).type(), MessageType::kWelcome);
+  }
+  EXPECT_EQ(complete().size(), kWorkers);
+}
+
+TEST_F(Rack, PacketsLargerThanThoseOfAnotherRack) {
+  EXPECT_EQ(enter(2, packets_of(1024)).type(), MessageType::kWelcome);
+  const Reply refused = enter(0, packets_of(8192));
+  EXPECT_EQ(refused.reason(), ErrorReason::kConfigMismatch);
+  EXPECT_EQ(refused.as<wire::ErrorPayload>().job_value, 1024U);
+  const Reply other = enter(0, [](auto& h) {
+    h.payload.codes_per_packet = std::uint16_t{1024};
+    h.payload.settings_hash = std::uint32_t{5};
+  });
+  EXPECT_EQ(other.reason(), ErrorReason::kConfigMismatch) << "smaller packets are no other settings";
+  EXPECT_EQ(enter(0, packets_of(1024)).type(), MessageType::kWelcome);
+  EXPECT_EQ(enter(1, packets_of(512)).reason(), ErrorReason::kConfigMismatch) << "the root has let the rack in";
+  EXPECT_EQ(enter(1, packets_of(1024)).type(), MessageType::kWelcome);
+  EXPECT_EQ(complete().size(), kWorkers);
+}
+
+TEST_F(Rack, PacketsThatTheWayUpToTheRootDoesNotTake) {
+  leaves[0].packet_io.narrow_way = {kRoot, 1472};
+  const Reply refused = enter(0, packets_of(8192));
+  EXPECT_EQ(refused.reason(), ErrorReason::kBadConfig);
+  EXPECT_EQ(refused.field(), ConfigField::kCodesPerPacket);
+  const auto of_16_bits = [](std::uint16_t codes) {
+    return [codes](HelloMessage& hello) {
+      hello.header.value_bits = std::uint8_t{16};
+      hello.payload.codes_per_packet = codes;
+    };
+  };
+  EXPECT_EQ(enter(0, of_16_bits(768)).field(), ConfigField::kCodesPerPacket) << "norms go up in 1536 bytes";
+  EXPECT_EQ(carried, 0U) << "nothing of it came to the root";
+  EXPECT_EQ(enter(0, of_16_bits(704)).type(), MessageType::kWelcome);
+}
+
 TEST_F(Rack, OtherRacksAreRefused) {
   enter(0);
   start_leaf(1, {"0", "1-2"});

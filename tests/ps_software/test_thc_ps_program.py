@@ -435,8 +435,8 @@ def test_every_job_is_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixtu
             pair[0].send_codes([1] * 32)
             assert pair[0].receive().reason == ErrorReason.UNKNOWN_JOB, "both have left"
         make_worker(server.address, 0, workers=1, job=9).join()
-    once = ["job 5 started: 2 workers", "job 5 ended: all workers have left"]
-    assert logged_jobs(capfd) == [*once, *once, "job 9 started: 1 worker", "job 9 ended: the server stops"]
+    once = ["job 5 started: 2 workers, 4096 slots", "job 5 ended: all workers have left"]
+    assert logged_jobs(capfd) == [*once, *once, "job 9 started: 1 worker, 4096 slots", "job 9 ended: the server stops"]
 
 
 def joins(worker: Worker) -> bool:

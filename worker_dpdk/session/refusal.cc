@@ -66,14 +66,16 @@ std::string one_value(wire::ConfigField field, const SessionConfig& config) {
 }
 
 /// Codes in a packet with which a worker may come that is refused because of them, where they are fewer than its own:
-/// the job's, as a switch's are, or as many as any way back takes. More may be lost on the worker's way.
+/// the job's, as a switch's are, or as many as any way of Ethernet takes. More may be lost on the worker's way.
 std::uint32_t smaller_packets(const wire::ErrorPayload& error, const SessionConfig& config) {
   if (static_cast<wire::ConfigField>(std::uint16_t{error.field}) != wire::ConfigField::kCodesPerPacket) {
     return 0;
   }
   const bool differs =
       static_cast<wire::ErrorReason>(std::uint16_t{error.reason}) == wire::ErrorReason::kConfigMismatch;
-  const std::uint32_t wanted = differs ? std::uint32_t{error.job_value} : wire::kSwitchCodesPerPacket;
+  const std::uint32_t wanted =
+      differs ? std::uint32_t{error.job_value}
+              : auto_codes_per_packet(kEthernetDatagramBytes, config.table.bits(), config.value_bits);
   const bool possible = wanted >= wire::kMinCodesPerPacket && wanted % wire::kMinCodesPerPacket == 0;
   return possible && wanted < config.codes_per_packet ? wanted : 0;
 }

@@ -213,6 +213,23 @@ TEST_F(EngineTest, NamesTheFieldAndBothValuesOfARefusedConfiguration) {
       << engine->failure()->message;
 }
 
+TEST_F(EngineTest, ComesBackWithPacketsThatFitEthernetWhereTheServerTakesNoLargerOnes) {
+  for (const unsigned value_bits : {8U, 16U}) {
+    SessionConfig settings = test_config(4, 2, value_bits);
+    settings.codes_per_packet = 2048;
+    start(resolve(settings, 9000));
+    engine->step(now);
+    wire::Header header = header_of(packet_io.take_sent()[0]);
+    header.message_type = static_cast<std::uint8_t>(MessageType::kError);
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(ErrorReason::kBadConfig);
+    payload.field = static_cast<std::uint16_t>(wire::ConfigField::kCodesPerPacket);
+    arrive(make_datagram(header, payload));
+    ASSERT_TRUE(engine->failure());
+    EXPECT_EQ(engine->failure()->codes_per_packet, value_bits == 8 ? 1024U : 704U);
+  }
+}
+
 TEST_F(EngineTest, SaysHelloWithTheCookieAtOnce) {
   start(two_workers());
   engine->step(now);
