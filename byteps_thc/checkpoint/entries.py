@@ -6,7 +6,8 @@ one another and saves only one. So the rank is in the names. Rank 3 saves, for `
     thc.rank3.header                     JSON: step, round, settings, checksum and size of every tensor below
     thc.rank3.residuals.layer1.weight    [elements of the parameter], float32 or bfloat16 as it was kept
 
-and a state that is not of all ranks has its scope in front of that, such as thc.shard0of2.rank1.header.
+and a state that is not of all ranks has its scope in front of that, such as thc.shard0of2.rank1.header. The user's
+scope is in front of a shard's: thc.stage0.shard0of2.rank1.header.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from byteps_thc.arrays import ResidualDtype, residual_tensor
 from byteps_thc.errors import CheckpointError, ConfigurationError
-from byteps_thc.pipeline.saved_state import unsealed
+from byteps_thc.pipeline.saved_state import shards_of, unsealed
 
 _FORMAT = 1
 
@@ -96,18 +97,33 @@ class Header:
 
 
 def scoped_state(state: CompressionState, scope: str | None) -> dict[str, Any]:
-    """Return the state_dict() with a scope when it needs one; ConfigurationError when nobody gave it."""
+    """Return the state_dict() with a scope when it needs one; ConfigurationError when nobody gave it.
+
+    scope: the user's. It takes the place of the state's own, but for a shard's, which it is put in front of.
+    """
     # Entries have checksums of their own.
     mine = {key: _as_tensors(value) for key, value in unsealed(state.state_dict()).items()}
+    own = mine.get("scope")
+    shards = shards_of(own)
     if scope is not None:
-        mine["scope"] = scope
-    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else mine["workers"]
-    if mine["workers"] != ranks and not mine.get("scope"):
-        raise ConfigurationError(
-            f"the state is of {mine['workers']} of {ranks} ranks: give scope=..., a name for these ranks that no "
-            "others use, the same when saving and loading"
-        )
+        mine["scope"] = scope if shards is None else f"{scope}.{own}"
+    elif not own or shards is not None:  # a shard's name does not say of which ranks
+        averaged = mine["workers"] * (shards or 1)
+        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else averaged
+        if averaged != ranks:
+            raise ConfigurationError(
+                f"the state is of {averaged} of {ranks} ranks: give scope=..., a name for these ranks that no others "
+                "use, the same when saving and loading"
+            )
     return mine
+
+
+def own_state(state: Mapping[str, Any], scope: str | None) -> dict[str, Any]:
+    """Return a state of scoped_state() as load_state_dict() takes it: without the user's scope."""
+    own = state.get("scope")
+    if scope is not None:
+        own = str(own).removeprefix(scope).removeprefix(".")
+    return {key: value for key, value in state.items() if key != "scope"} | ({"scope": own} if own else {})
 
 
 def _as_tensors(value: Any) -> Any:

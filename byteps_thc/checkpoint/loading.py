@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,10 +19,10 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_entries
 from torch.distributed.checkpoint.storage import StorageReader
 
 from byteps_thc.arrays import residual_torch_dtype
-from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state
+from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, own_state, rank_prefix, scoped_state
 from byteps_thc.checkpoint.rescale import Share, shares
 from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
-from byteps_thc.pipeline.saved_state import sealed
+from byteps_thc.pipeline.saved_state import sealed, shards_of
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -51,19 +52,25 @@ def load(
     are converted where they are kept in another type (ThcConfig.residual_dtype). A parameter without a saved residual
     starts with none.
 
+    Residuals are not converted between levels: those of whole parameters, which ranks that average in one level have,
+    and those of shards, of as many as ranks share a node. Where the checkpoint has residuals, and of other levels than
+    the state's, it is a ConfigurationError; strict=False drops them. Where it has none, steps and rounds go on.
+
     Load only what you trust: torch unpickles the folder's metadata, so who can write to it runs code here, as with any
     torch.distributed.checkpoint.load() of the folder.
 
     Raises CheckpointError when the checkpoint has no such entry, is damaged or does not hold together, and
-    ConfigurationError when a parameter has another size, or has a residual here and is unknown now (strict=False drops
-    it). An error on one rank is an error on all of them, and then no state has changed; but for a state whose
-    load_state_dict() refuses on some ranks what has the right parameters and sizes, which the error says.
+    ConfigurationError when a parameter has another size, has a residual here and is unknown now (strict=False drops
+    it), or residuals are of other levels. An error on one rank is an error on all of them, and then no state has
+    changed; but for a state whose load_state_dict() refuses on some ranks what has the right parameters and sizes,
+    which the error says.
     """
     loaded: dict[str, Any] | None = None
     error: ThcError | None = None
     try:
         reader = _SavedStates(checkpoint, key)
-        loaded = _redistributed(reader, scoped_state(state, scope), _sizes(state, parameters), strict)
+        mine = scoped_state(state, scope)
+        loaded = own_state(_redistributed(reader, mine, _sizes(state, parameters), strict), scope)
     except ThcError as raised:
         error = raised
     _agree(error, "load, so no rank has", process_group)
@@ -88,6 +95,19 @@ class _SavedStates:
             raise CheckpointError(
                 f"{self._name} is not a checkpoint, or an unfinished one: its metadata cannot be read ({error!r})"
             ) from error
+
+    def of_other_levels(self, state: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return "scope" and "worker" of a state that was saved by the ranks of this one, but averaging in other
+        levels; None when one was saved in the same levels, or in none.
+        """
+        mine = str(state.get("scope") or "")
+        outer = mine if shards_of(mine) is None else mine.rpartition(".")[0]
+        ranks = re.escape(f"{self._key}.") + (re.escape(outer) + r"\." if outer else "")
+        entry = re.compile(ranks + r"(?:(shard\d+of\d+)\.)?rank0\.header")
+        saved = sorted(found[1] or "" for name in self._entries if (found := entry.fullmatch(name)))
+        if not saved or any(shards_of(theirs) == shards_of(mine) for theirs in saved):
+            return None
+        return {"scope": ".".join(filter(None, (outer, saved[0]))), "worker": 0}
 
     def header(self, state: Mapping[str, Any], worker: int) -> Header:
         """Return what worker `worker` of the state's scope saved."""
@@ -142,6 +162,8 @@ def _redistributed(
     reader: _SavedStates, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
 ) -> dict[str, Any]:
     """Return the state_dict() for this rank. Holds one saved rank's tensors at a time."""
+    if (others := reader.of_other_levels(mine)) is not None:
+        return _without_tensors(reader.header(others, 0), mine, strict)
     first = reader.header(mine, 0)
     old_workers = first.values.get("workers")
     if not isinstance(old_workers, int):
@@ -158,6 +180,28 @@ def _redistributed(
         for kind, names in _wanted(header, mine, sizes, strict).items():
             _add(sums[kind], reader.tensors(mine, share.worker, header, kind), names, share)
     return state | {name: mine[name] for name in _IDENTITY if name in mine} | sums
+
+
+def _without_tensors(header: Header, mine: Mapping[str, Any], strict: bool) -> dict[str, Any]:
+    """Return the state_dict() for this rank from a state of other levels: its counters; no tensors, which do not fit.
+
+    ConfigurationError when there are some that would be taken over.
+    """
+    kinds = [kind for kind, names in _wanted(header, mine, None, strict).items() if names]
+    if kinds:
+        saved, here = (_levels(shards_of(values.get("scope"))) for values in (header.values, mine))
+        _refuse_or_drop(
+            f'{" and ".join(kinds)} in the checkpoint are of {saved}, and here of {here}: use nodes="flat" to read '
+            "what one level saved, a mesh or as many ranks on a node (HSDP: as many shards) to read what two saved",
+            strict,
+        )
+    counters = {name: value for name, value in header.values.items() if name not in _IDENTITY}
+    empty: dict[str, Any] = {kind: {} for kind in header.tensors if kind in mine}
+    return counters | {name: mine[name] for name in _IDENTITY if name in mine} | empty
+
+
+def _levels(shards: int | None) -> str:
+    return "whole parameters (one level)" if shards is None else f"shards on nodes of {shards} ranks (two levels)"
 
 
 def _add(sums: dict[str, Tensor], saved: Mapping[str, Tensor], names: set[str], share: Share) -> None:

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from byteps_thc.arrays import residual_torch_dtype
-from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, rank_prefix, scoped_state, to_entries
+from byteps_thc.checkpoint.entries import (
+    CompressionState,
+    Header,
+    checksum,
+    own_state,
+    rank_prefix,
+    scoped_state,
+    to_entries,
+)
 from byteps_thc.errors import CheckpointError
 from byteps_thc.pipeline.saved_state import sealed
 
@@ -48,14 +56,15 @@ class Checkpointable:
             if loaded.numel() != saved.elements or checksum(loaded) != saved.crc32:
                 raise CheckpointError(f"{entry} is damaged: another size or checksum than when it was saved")
             kinds[kind][name] = loaded
-        self._state.load_state_dict(sealed(header.values | kinds))
+        self._state.load_state_dict(sealed(own_state(header.values | kinds, self._scope)))
 
 
 def checkpointable(state: CompressionState, *, scope: str | None = None) -> Checkpointable:
     """Return an object for dcp.save, whose entries have names of their own on every rank.
 
     state: a ThcState, a handle of byteps_thc.fsdp, a ThcReducer, a GradientAverager or an engine. scope: names the
-    ranks of the state when they are not all ranks and the state has no such name itself (FSDP handles have). Save
-    between steps. Load with byteps_thc.checkpoint.load.
+    ranks of the state, such as a stage's, when they are not all ranks and the state has no such name itself (handles of
+    FSDP without replicas have); ranks that average in two levels have one scope, to which that of the shard is added.
+    ConfigurationError when a scope is needed and missing. Save between steps. Load with byteps_thc.checkpoint.load.
     """
     return Checkpointable(state, scope)

@@ -157,12 +157,11 @@ class ThcState(Averager):
         return with_values(self.engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank, number of ranks and settings.
+        """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
-        if self._mesh is not None:
-            require_scope(state, self._mesh.shard)
+        require_scope(state, None if self._mesh is None else self._mesh.shard)
         require_sound(state, self.parameter_sizes)
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")

@@ -8,6 +8,7 @@ before there were checksums, do without; all else is asked of them, too.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,6 +25,9 @@ VERSIONS = (1, VERSION)
 #: What no residual of THC is larger than: gradients of larger norms leave none (compressor.LARGEST_NORM). Baselines may
 #: have larger ones, of gradients of which nothing could be trained.
 LARGEST_RESIDUAL = 2.0**96
+
+#: A scope that names a shard; the user's may be in front.
+_SHARD = re.compile(r"(?:.*\.)?shard\d+of(\d+)")
 
 _CHECKSUMS = "checksums"
 _NO_ARRAYS = ("config", _CHECKSUMS)
@@ -66,11 +70,24 @@ def require_sound(state: object, sizes: Mapping[str, int] | None = None, *, comp
             require_size(kind, name, size, sizes[name])
 
 
-def require_scope(state: object, scope: str) -> None:
-    """Raise ConfigurationError when a state is not of the ranks that average this shard."""
+def shards_of(scope: object) -> int | None:
+    """Return of how many shards a state with this scope has one; None: its residuals are whole."""
+    shard = _SHARD.fullmatch(scope) if isinstance(scope, str) else None
+    return None if shard is None else int(shard[1])
+
+
+def require_scope(state: object, scope: str | None) -> None:
+    """Raise ConfigurationError when a state is not of the ranks that average this shard; None: whole parameters."""
     if not isinstance(state, Mapping) or (theirs := state.get("scope")) == scope:
         return
-    if theirs is None:
+    if scope is None:
+        if shards_of(theirs) is None:
+            return
+        hint = (
+            "it was saved by ranks that average in two levels, whose residuals are of shards: nodes of as many ranks "
+            "load it, or a mesh (mesh=..., dim=...)"
+        )
+    elif theirs is None:
         hint = 'it was saved by ranks that average in one level, whose residuals are whole: nodes="flat" loads it'
     else:
         hint = "every rank loads its own, on nodes of as many ranks as those that saved it (nodes, or a mesh)"

@@ -210,13 +210,12 @@ class ThcReducer:
         return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state_dict() of the same rank, number of ranks and settings.
+        """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
 
         ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
         """
         self._require_idle("load_state_dict")
-        if self._levels is not None:
-            require_scope(state, self._levels.shard)
+        require_scope(state, None if self._levels is None else self._levels.shard)
         require_sound(state, self.parameter_sizes, complete=False)
         scale = saved_scale(state.get("loss_scale"))
         self._engine.load_state_dict(state)

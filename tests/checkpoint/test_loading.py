@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ class Worker:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         EngineState(self.identity["worker"], self.identity["workers"], self.identity["config"]).load_state_dict(state)
         self.residuals.load(state["residuals"])
-        self.values = {key: state[key] for key in self.values}
+        self.values = {key: state.get(key) for key in self.values}
         self.loads += 1
 
 
@@ -249,6 +250,78 @@ def test_scopes_keep_groups_of_ranks_apart(tmp_path: Path) -> None:
     assert torch.equal(new.kept()["head"], job[1].kept()["head"])
     with pytest.raises(CheckpointError, match=r"in it: thc\.left\.rank0, thc\.right\.rank0"):
         load(new, tmp_path)
+
+
+def shards_of_stages() -> list[tuple[str, Worker]]:
+    """Two stages of two nodes of two ranks, by stage."""
+    places = [(stage, shard, node) for stage in range(2) for shard in range(2) for node in range(2)]
+    return [
+        (f"stage{stage}", Worker(node, 2, scope=f"shard{shard}of2").filled(4 * stage + 2 * shard + node))
+        for stage, shard, node in places
+    ]
+
+
+def test_the_users_scope_is_in_front_of_the_shards(tmp_path: Path) -> None:
+    entries: dict[str, Any] = {}
+    for stage, worker in shards_of_stages():
+        mine = checkpointable(worker, scope=stage).state_dict()
+        assert entries.keys().isdisjoint(mine)
+        entries |= mine
+    assert "stage1.shard0of2.rank1.header" in entries
+    dcp.save({"thc": entries}, checkpoint_id=tmp_path)
+    for stage, old in shards_of_stages():
+        new, by_dcp = (Worker(old.identity["worker"], 2, scope=old.values["scope"]).filled(99) for _ in range(2))
+        load(new, tmp_path, scope=stage)
+        dcp.load({"thc": checkpointable(by_dcp, scope=stage)}, checkpoint_id=tmp_path)
+        for loaded in (new, by_dcp):
+            assert loaded.values == old.values  # its own scope, too
+            assert all(torch.equal(residual, loaded.kept()[name]) for name, residual in old.kept().items())
+
+
+@pytest.mark.parametrize(("scope", "ranks"), [("shard0of2", 4), ("group0", 2), (None, 2)])
+def test_ranks_that_are_not_all_need_a_name(scope: str | None, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = checkpointable(Worker(0, 2, scope=scope).filled(0))
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+    state.state_dict()
+    monkeypatch.setattr(dist, "get_world_size", lambda: 8)
+    if scope == "group0":  # which says of which ranks it is
+        state.state_dict()
+        return
+    with pytest.raises(ConfigurationError, match=f"the state is of {ranks} of 8 ranks: give scope="):
+        state.state_dict()
+
+
+ONE, TWO, OF_FOUR = None, "shard0of2", "shard1of4"
+
+
+@pytest.mark.parametrize(("then", "now"), [(ONE, TWO), (TWO, ONE), (OF_FOUR, TWO)])
+@pytest.mark.parametrize("stage", [None, "stage0"])
+def test_other_levels(
+    then: str | None, now: str | None, stage: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counters go on where there are no residuals; residuals are refused, or dropped aloud."""
+
+    def saved(name: str, config: ThcConfig) -> Path:
+        old = Worker(0, 1, config, scope=then, round=12, step=4, loss_scale=1024.0)
+        if config.error_feedback:
+            old.filled(0)
+        dcp.save({"thc": checkpointable(old, scope=stage).state_dict()}, checkpoint_id=tmp_path / name)
+        return tmp_path / name
+
+    new = Worker(0, 1, ThcConfig(error_feedback=False), scope=now)
+    load(new, saved("without", ThcConfig(error_feedback=False)), scope=stage)
+    assert new.values == {"round": 12, "step": 4, "loss_scale": 1024.0, "scope": now}
+    assert "in the checkpoint" not in caplog.text
+
+    folder, new = saved("with", WHOLE), Worker(0, 1, WHOLE, scope=now)
+    with pytest.raises(ConfigurationError, match=r'use nodes="flat" to read what one level .*strict=False drops them'):
+        load(new, folder, scope=stage)
+    assert new.loads == 0
+    with caplog.at_level(logging.WARNING, "byteps_thc"):
+        load(new, folder, scope=stage, strict=False)
+    assert (new.kept(), new.values["step"]) == ({}, 4)
+    assert "two levels" in caplog.text
 
 
 def test_plain_dcp_load_into_a_state_that_knows_its_parameters(tmp_path: Path) -> None:
