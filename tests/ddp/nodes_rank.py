@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from log_lines import log_lines
 from ranks import Rank, joined_rank
 from torch import nn
@@ -17,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 import byteps_thc.transport.nodes
 from byteps_thc import ThcConfig
 from byteps_thc.baselines import TopK
-from byteps_thc.ddp import compress
+from byteps_thc.checkpoint import checkpointable, load
+from byteps_thc.ddp import ThcState, compress
 
 CONFIG = ThcConfig(error_feedback=True)
 
@@ -85,6 +87,60 @@ def loading(rank: Rank) -> dict[str, Any]:
     return result
 
 
+def trained(rank: Rank, nodes: Any = "auto", config: Any = CONFIG, steps: int = 2, **options: Any) -> ThcState:
+    """The state after some steps."""
+    torch.manual_seed(1)
+    ddp = DistributedDataParallel(nn.Linear(100, 80), **options)
+    state = compress(ddp, config, nodes=nodes)
+    for step in range(steps):
+        torch.manual_seed(100 * step + rank.rank)
+        ddp(torch.randn(8, 100)).square().mean().backward()
+    return state
+
+
+def subgroups(rank: Rank) -> dict[str, Any]:
+    """Two stages of two nodes of two ranks: each gets back what it saved."""
+    stage = rank.rank // 4
+    groups = [dist.new_group(list(range(first, first + 4))) for first in (0, 4)]
+    folder, scope = rank.directory / "checkpoint", f"stage{stage}"
+    old, new = (trained(rank, steps=steps, process_group=groups[stage]) for steps in (2, 0))
+    unnamed = said(lambda: checkpointable(old).state_dict())
+    dcp.save({"thc": checkpointable(old, scope=scope)}, checkpoint_id=folder)
+    loaded = said(lambda: load(new, folder, scope=scope))
+    by_dcp = said(lambda: dcp.load({"thc": checkpointable(old, scope=scope)}, checkpoint_id=folder))
+    result = {"unnamed": unnamed, "loaded": loaded, "by dcp": by_dcp}
+    result |= {"saved": old.state_dict()["residuals"], "now": new.state_dict()["residuals"]}
+    old.close()
+    new.close()
+    return result
+
+
+def other_levels(rank: Rank) -> dict[str, Any]:
+    """A checkpoint of two levels into a state of one, and the other way round, with residuals and without."""
+    report: dict[str, Any] = {}
+    for then, now in (("auto", "flat"), ("flat", "auto")):
+        for kept in (False, True):
+            folder, config = rank.directory / f"{then}{kept}", ThcConfig(error_feedback=kept)
+            old, new = (trained(rank, nodes, config, steps) for nodes, steps in ((then, 3), (now, 0)))
+            dcp.save({"thc": checkpointable(old)}, checkpoint_id=folder)
+            strict = said(lambda new=new, folder=folder: load(new, folder))  # type: ignore[misc]
+            after_strict = new.state_dict()["step"]
+            with log_lines() as lines:
+                lenient = said(lambda new=new, folder=folder: load(new, folder, strict=False))  # type: ignore[misc]
+            counters = [[state.state_dict()[name] for name in ("step", "round")] for state in (old, new)]
+            report[f"{then}, {kept}"] = {
+                "strict": strict,
+                "after strict": after_strict,
+                "lenient": lenient,
+                "lines": lines,
+                "counters": counters,
+                "residuals": new.state_dict()["residuals"],
+            }
+            old.close()
+            new.close()
+    return report
+
+
 def refused(rank: Rank) -> dict[str, str]:
     mesh = DeviceMesh("cpu", torch.arange(rank.ranks).view(-1, 1), mesh_dim_names=("between", "within"))
     ddp = model()
@@ -104,7 +160,9 @@ def said(call: Callable[[], Any]) -> str:
     return "nothing"
 
 
-CASES: dict[str, Callable[[Rank], Any]] = {case.__name__: case for case in (one_way, uneven, loading, refused)}
+CASES: dict[str, Callable[[Rank], Any]] = {
+    case.__name__: case for case in (one_way, uneven, loading, subgroups, other_levels, refused)
+}
 
 if __name__ == "__main__":
     with joined_rank() as rank:

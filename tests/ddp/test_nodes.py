@@ -110,6 +110,46 @@ def test_states_of_other_levels_are_refused_with_what_to_do(run: Run) -> None:
         assert report["own state"] == "nothing"
 
 
+def test_checkpoints_of_subgroups_need_a_name_and_are_kept_apart(run: Run) -> None:
+    """Two stages of two nodes of two ranks, whose shards have the same names."""
+    reports = run("subgroups", "aabbccdd")
+    for report in reports:
+        assert report["unnamed"].startswith("ConfigurationError: the state is of 4 of 8 ranks: give scope=...")
+        assert report["loaded"] == report["by dcp"] == "nothing"
+        assert report["saved"].keys() == report["now"].keys() == {"weight", "bias"}
+        assert all(torch.equal(residual, report["now"][name]) for name, residual in report["saved"].items())
+    weights = {tuple(report["now"]["weight"].tolist()) for report in reports}
+    assert len(weights) == 8
+
+
+@pytest.mark.parametrize("then", ["auto", "flat"])
+def test_checkpoints_of_other_levels_load_where_there_are_no_residuals(then: str, run: Run) -> None:
+    for report in run("other_levels", "aabb"):
+        loaded = report[f"{then}, False"]
+        assert loaded["strict"] == loaded["lenient"] == "nothing"
+        assert loaded["lines"] == []
+        assert loaded["after strict"] == 3
+        assert loaded["counters"][0] == loaded["counters"][1]
+
+
+@pytest.mark.parametrize("then", ["auto", "flat"])
+def test_residuals_of_other_levels_are_refused_with_what_to_do(then: str, run: Run) -> None:
+    one, two = "whole parameters (one level)", "shards on nodes of 2 ranks (two levels)"
+    saved, here = (two, one) if then == "auto" else (one, two)
+    what = (
+        f'residuals in the checkpoint are of {saved}, and here of {here}: use nodes="flat" to read what one level '
+        "saved, a mesh or as many ranks on a node (HSDP: as many shards) to read what two saved"
+    )
+    for report in run("other_levels", "aabb"):
+        loaded = report[f"{then}, True"]
+        assert loaded["strict"] == f"ConfigurationError: {what}; strict=False drops them"
+        assert loaded["after strict"] == 0
+        assert loaded["lenient"] == "nothing"
+        assert loaded["lines"] == [f"{what}: dropped"]
+        assert loaded["counters"][0] == loaded["counters"][1]
+        assert loaded["residuals"] == {}
+
+
 def test_wrong_use_says_what_to_do(run: Run) -> None:
     for report in run("refused", "ab"):
         different = "ConfigurationError: ranks have different settings: "

@@ -119,7 +119,8 @@ class Comparison:
             return []
         return [
             f"Flat THC sends {sent[FLAT].link_bytes:.3g} bytes a parameter over a node's cards, and bf16 "
-            f"{sent['bf16'].link_bytes:.3g}: it loses to bf16 at any bandwidth. Two levels are the default where they can be had."
+            f"{sent['bf16'].link_bytes:.3g}: it loses to bf16 at any bandwidth. Two levels are the default "
+            "where they can be had."
         ]
 
     def _verdict(self, other: Scheme) -> str:
