@@ -70,16 +70,16 @@ def test_no_arithmetic_is_fused_or_flushed(run_python: Callable[..., str]) -> No
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("arch", "stack_bytes"), [("sm_80", 0), ("sm_90", 0), ("sm_100", 32)])
 def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_bytes: int) -> None:
-    """For sm_100 the compiler spills six registers of encode; for sm_90 two of the one that subtracts.
+    """For sm_100 the compiler spills up to 8 registers of encode; for sm_80 and sm_90 two of the one that subtracts.
 
-    Of odd tiles, which are few, it spills more, as of keep_loss, which runs on a shard alone, and with error feedback
-    only.
+    Of odd tiles, which are few, it spills more, and so of the kernel for a bucket, which has their way in it; as of
+    keep_loss, which runs on a shard alone, and with error feedback only.
     """
     subtracting, keep_loss = "encode, subtracting", "keep_loss, 6 bits"
-    allowed = {("sm_90", subtracting): 8, ("sm_100", subtracting): 8}
+    allowed = {("sm_80", subtracting): 8, ("sm_90", subtracting): 8, ("sm_100", subtracting): 32}
     allowed |= {("sm_90", keep_loss): 24, ("sm_100", keep_loss): 80}
     for kernel in ("encode, all tiles", "encode, odd tiles"):
-        allowed |= {(arch, kernel): 64 for arch in ("sm_80", "sm_90", "sm_100")}
+        allowed |= {("sm_80", kernel): 24, ("sm_90", kernel): 64, ("sm_100", kernel): 104}
     for row in resources_of(run_python, arch):
         assert row["stack_bytes"] <= allowed.get((arch, row["kernel"]), stack_bytes), row
         assert row["registers"] <= MAX_REGISTERS, row
@@ -91,15 +91,19 @@ def test_kernels_fit_registers(run_python: Callable[..., str], arch: str, stack_
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_plain_kernels_fit_registers_of_amd(run_python: Callable[..., str]) -> None:
-    """Without explicit layouts encode takes 119 instructions a coordinate there; NVIDIA's has 77.
+    """Without explicit layouts encode takes 124 instructions a coordinate there; NVIDIA's has 77.
 
-    The one that subtracts takes 127, and more registers, as keep_loss does: half as many programs fit a processor.
+    Other widths and the one that subtracts take up to 134. The latter takes more registers, too, as keep_loss and the
+    kernel for a bucket do: fewer programs fit a processor.
     """
     rows = resources_of(run_python, "gfx942", BYTEPS_THC_PLAIN_KERNELS="1")
     assert {row["kernel"] for row in rows} >= {"norms", "encode", "decode"}
-    more_registers = {"encode, subtracting": 168, "keep_loss, 6 bits": 142}
+    more_registers = {"encode, subtracting": 176, "keep_loss, 6 bits": 142}
+    more_registers |= {"encode, all tiles": 196, "encode, odd tiles": 165}
+    more_instructions = {"encode, subtracting": 131, "encode, 5 bits": 132, "encode, 6 bits": 134}
+    more_instructions["decode, requantized sums"] = 147  # which it looks up, too
     for row in rows:
-        instructions = 127 if row["kernel"] == "encode, subtracting" else 125
+        instructions = more_instructions.get(str(row["kernel"]), 125)
         assert row["stack_bytes"] == 0, row
         assert row["registers"] <= more_registers.get(str(row["kernel"]), MAX_REGISTERS), row
         if row["kernel"].startswith(("encode", "decode")) and "tiles" not in row["kernel"]:
