@@ -34,8 +34,8 @@ class CompressionPolicy(Settings):
     on one (DDP, HSDP and ThcReducer without servers, in two levels between the nodes), where the process group has NCCL
     alone, or the model is known to be on a GPU, and Triton is installed and has the kernels; else through the host"""
     cuda_graphs: bool = False
-    """of no effect, and True is a warning: a bucket takes so few launches that recording them as CUDA graphs, which was
-    experimental, saves nothing"""
+    """of no effect, and True is a warning: a bucket takes few launches, and they are no longer recorded as CUDA graphs,
+    which was experimental"""
     collective: Collective = "shards"
     """how ranks sum without servers. shards: each rank sums a share of all codes, in as few bits as they need.
     all_reduce: an all-reduce of the process group adds table values of 8 bits, four in an int32: one collective in
