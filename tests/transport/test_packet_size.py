@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from byteps_thc import NetworkConfig, ThcConfig
@@ -39,3 +42,24 @@ def test_every_front_ends_config_leaves_it_open(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("THC_CONFIG", raising=False)
     assert ThcConfig.from_environment().codes_per_packet == "auto"
     assert ThcConfig.paper().codes_per_packet == ThcConfig.uniform().codes_per_packet == "auto"
+
+
+def test_smaller_packets_wait_for_the_job_of_larger_ones_to_end(thc_ps: ParameterServer) -> None:
+    """Of two servers one takes small packets. Worker 2 hears so before worker 0, who is in the other one's job."""
+
+    def come() -> tuple[int, bool]:
+        both = NetworkConfig([thc_ps.address, narrow.address], job=1)
+        with both.open_session(ThcConfig(), 2, 3, DEADLINE_S) as session:
+            return session.codes_per_packet, has_left.is_set()
+
+    has_left = threading.Event()
+    with ParameterServer() as narrow, ThreadPoolExecutor(1) as pool:
+        first = NetworkConfig([thc_ps.address], job=1).open_session(ThcConfig(), 0, 3, DEADLINE_S)
+        small = ThcConfig(codes_per_packet=1024)
+        with first, NetworkConfig([narrow.address], job=1).open_session(small, 1, 3, DEADLINE_S):
+            coming = pool.submit(come)
+            with pytest.raises(TimeoutError):
+                coming.result(1.0)
+            has_left.set()
+            first.close()
+            assert coming.result(DEADLINE_S) == (1024, True)

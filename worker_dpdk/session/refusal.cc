@@ -226,6 +226,13 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
   }
 }
 
+bool says_larger_packets(const ServerMessage& message, const SessionConfig& config) noexcept {
+  const auto error = payload_of<wire::ErrorPayload>(message);
+  return static_cast<wire::ErrorReason>(std::uint16_t{error.reason}) == wire::ErrorReason::kConfigMismatch &&
+         static_cast<wire::ConfigField>(std::uint16_t{error.field}) == wire::ConfigField::kCodesPerPacket &&
+         error.job_value > config.codes_per_packet;
+}
+
 Failure no_welcome(io::Endpoint server, const SessionConfig& config) {
   return {Failure::Kind::kDeadline,
           "server " + io::to_string(server) + " did not answer HELLO within " + seconds(config.connect_timeout) +

@@ -11,6 +11,9 @@ namespace thc {
 /// The failure an ERROR other than incomplete, racks_incomplete and unknown_job means.
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config);
 
+/// Whether an ERROR says that the job has larger packets than this worker.
+bool says_larger_packets(const ServerMessage& message, const SessionConfig& config) noexcept;
+
 /// No WELCOME within the connect timeout.
 Failure no_welcome(io::Endpoint server, const SessionConfig& config);
 /// The same of another shard of `shards` than the one at `server`, which answered.

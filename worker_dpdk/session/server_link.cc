@@ -168,13 +168,19 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
     forbearance_.stop();  // the rack's server has given the place that it refused before
     return;
   }
+  const SessionConfig& config = context_.config;
+  if (config.others_follow && config.servers.size() > 1 && says_larger_packets(message, config)) {
+    refusal_ = refusal(message, server(), config);  // final at the connect deadline
+    forbearance_.stop();
+    return membership_.await_verdict(message.header.slot, now);
+  }
   // Another worker, with another address, may start the job; a job that ended makes room, or was another training's.
   if (!is_contest(reason) && reason != wire::ErrorReason::kTooManyJobs) {
-    return fail(refusal(message, server(), context_.config));
+    return fail(refusal(message, server(), config));
   }
   membership_.await_verdict(message.header.slot, now);
   if (!forbearance_.has_begun()) {  // go on saying HELLO: it may have been this worker before a crash
-    refusal_ = refusal(message, server(), context_.config);
+    refusal_ = refusal(message, server(), config);
     forbearance_.begin(now);
   }
 }
