@@ -247,6 +247,7 @@ void Shard::pass_on_error(const Packet& packet, const Job& job, std::uint64_t wo
   message.payload = *payload_of<wire::ErrorPayload>(packet.datagram);
   if (message.payload.reason == static_cast<std::uint16_t>(ErrorReason::kIncomplete)) {
     message.payload.reason = static_cast<std::uint16_t>(ErrorReason::kRacksIncomplete);
+    message.payload.field = std::uint16_t{0};
     message.payload.job_value = std::uint32_t{upstream_->leaf().racks};
   }
   packet.counters.count(static_cast<ErrorReason>(std::uint16_t{message.payload.reason}));

@@ -74,6 +74,27 @@ TEST_F(Joining, MismatchNamesTheField) {
   EXPECT_EQ(mismatch([](auto& h) { h.payload.slots = std::uint32_t{8}; }), ConfigField::kSlots);
 }
 
+TEST_F(Joining, WhoWaitsForAWorkerThatWasRefusedIsTold) {
+  join(0);
+  join(1);
+  const auto notice = [&] {
+    from_worker(0, make_codes(0));
+    const Bytes again = with_header(make_codes(0), [](auto& h) { h.flags = wire::kFlagRetransmit; });
+    const Reply reply = single(from_worker(0, again));
+    EXPECT_EQ(reply.reason(), ErrorReason::kIncomplete);
+    return reply;
+  };
+  EXPECT_EQ(notice().field(), ConfigField::kNone);
+  answer([](auto& h) { h.payload.codes_per_packet = std::uint16_t{128}; }, 2);
+  EXPECT_EQ(notice().field(), ConfigField::kCodesPerPacket);
+  EXPECT_EQ(notice().as<wire::ErrorPayload>().job_value, 128U);
+  answer([](auto& h) { h.payload.codes_per_packet = std::uint16_t{128}; }, 0);
+  EXPECT_EQ(notice().field(), ConfigField::kNone) << "a stranger who is not missing";
+  answer([](auto& h) { h.payload.codes_per_packet = std::uint16_t{128}; }, 2);
+  join(2);
+  EXPECT_EQ(notice().field(), ConfigField::kNone) << "it has come back";
+}
+
 TEST_F(Joining, MismatchOfTheTableAlone) {
   std::vector<std::uint16_t> a(16), b(16);
   for (std::uint16_t i = 0; i < 16; ++i) a[i] = b[i] = static_cast<std::uint16_t>(2 * i);

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+from pushed_codes import push_codes
 
 from byteps_thc import NetworkConfig, ThcConfig
-from byteps_thc.errors import ServerRefusedError
+from byteps_thc.errors import DeadlineError, ServerRefusedError
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.transport.session import Session
 
@@ -36,6 +38,16 @@ def test_a_given_size_that_differs_is_refused_by_name(thc_ps: ParameterServer) -
         pytest.raises(ServerRefusedError, match=r"codes_per_packet of worker 1 .*this worker: 1024, job: 16384"),
     ):
         join(thc_ps, 1, 1, ThcConfig(codes_per_packet=1024))
+
+
+def test_who_waits_for_a_worker_that_was_refused_is_told_why(thc_ps: ParameterServer) -> None:
+    with NetworkConfig([thc_ps.address], job=1).open_session(ThcConfig(), 0, 2, deadline_s=1.0) as first:
+        with pytest.raises(ServerRefusedError):
+            join(thc_ps, 1, 1, ThcConfig(codes_per_packet=1024))
+        pushed = push_codes(first, 0, np.zeros(512, np.uint8))
+        why = r"missing worker 1; the server has refused one that differs in codes_per_packet \(1024, here 16384\)"
+        with pytest.raises(DeadlineError, match=rf"{why}.* ThcConfig\(codes_per_packet=1024\) on all of them"):
+            pushed.wait(DEADLINE_S)
 
 
 def test_every_front_ends_config_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,8 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     return fail(refusal(message, server(), context_.config));
   }
   context_.counters.add(Count::kIncompleteReceived);
+  outsider_ =
+      of_racks ? Outsider{} : Outsider{static_cast<wire::ConfigField>(std::uint16_t{error.field}), error.job_value};
   if (InFlight* packet = match(message); packet != nullptr) {
     packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;

@@ -132,6 +132,7 @@ class ServerLink {
   TimePoint rejoined_at_{};
   std::optional<Failure> refusal_;  ///< of HELLO, which may pass: of another process's place, of room, of packets
   Forbearance forbearance_;         ///< of the refusal
+  Outsider outsider_;               ///< of the last incomplete notice
 };
 
 }  // namespace thc

@@ -57,6 +57,17 @@ class EngineTest : public ::testing::Test {
     payload.worker_bitmap = bitmap;
     return make_datagram(header, payload);
   }
+  /// Worker 0 is seen, and the other one was not let in.
+  static Datagram notice_of_refused_worker(const Datagram& about, wire::ConfigField field, std::uint32_t value) {
+    wire::Header header = header_of(about);
+    header.message_type = static_cast<std::uint8_t>(MessageType::kError);
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(ErrorReason::kIncomplete);
+    payload.worker_bitmap = std::uint64_t{1};
+    payload.field = static_cast<std::uint16_t>(field);
+    payload.job_value = value;
+    return make_datagram(header, payload);
+  }
   /// The answer to HELLO of a job with so many codes in a packet, and not this worker's number.
   Datagram packets_differ(std::uint32_t job_value) {
     wire::Header header = make_header(MessageType::kError, *config);
@@ -553,6 +564,20 @@ TEST_F(EngineTest, DeadlineNamesSlotRoundAndMissingWorkers) {
   engine->step(now);
   ASSERT_TRUE(later.operation->done());
   EXPECT_EQ(later.operation->failure()->message, failure.message);
+}
+
+TEST_F(EngineTest, DeadlineTellsThatAMissingWorkerWasRefused) {
+  for (const auto& [field, hint] : {std::pair(wire::ConfigField::kCodesPerPacket, "(1024, here 64). \"auto\" is"),
+                                    std::pair(wire::ConfigField::kTable, "differs in the lookup table")}) {
+    const auto packets = join_and_push(two_workers(), 64);
+    arrive(notice_of_refused_worker(packets[0], field, 1024));
+    now += config->operation_timeout;
+    arrive(notice_of_refused_worker(packets[0], field, 1024));
+    ASSERT_TRUE(engine->failure());
+    const std::string& message = engine->failure()->message;
+    EXPECT_NE(message.find("missing worker 1; the server has refused one"), std::string::npos) << message;
+    EXPECT_NE(message.find(hint), std::string::npos) << message;
+  }
 }
 
 TEST_F(EngineTest, DeadlineTellsThatTheServerIsSilent) {
