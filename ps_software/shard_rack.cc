@@ -53,6 +53,7 @@ bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint n
   if (link == nullptr) {
     link = upstream_->create(hello, packet.from);
     if (link == nullptr) {
+      jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
       send_error(packet, {ErrorReason::kTooManyJobs});
       return false;
     }
@@ -69,6 +70,7 @@ bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint n
     upstream_->forget(*link);
     link = upstream_->create(hello, packet.from);
     if (link == nullptr) {
+      jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
       send_error(packet, {ErrorReason::kTooManyJobs});
       return false;
     }

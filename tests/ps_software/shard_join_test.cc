@@ -618,6 +618,39 @@ TEST_F(Joining, MemoryIsLimited) {
   EXPECT_EQ(shard->jobs()[0].memory_bytes.get(), 16U * (64 + 2 * 64 + 16));
 }
 
+TEST_F(Joining, OneRefusalInTenSecondsIsTold) {
+  start([](JobLimits& limits) { limits.max_memory_bytes = 2 * 5000 - 1, limits.max_jobs_per_address = 1; });
+  join(0);
+  const auto refusals = [&] {
+    std::vector<JobEvent> told;
+    for (JobEvent event; shard->job_events().pop(event);) {
+      if (!event.started()) told.push_back(event);
+    }
+    return told;
+  };
+  for (int i = 0; i < 3; ++i) answer_to(0, make_hello(0, 8));
+  const auto of_place = refusals();
+  ASSERT_EQ(of_place.size(), 1U);
+  EXPECT_EQ(of_place[0].change, JobChange::kNoPlace);
+  EXPECT_EQ(of_place[0].job, 8U);
+  now += 9s;
+  const auto large = [](std::uint16_t job) {
+    HelloMessage hello = make_hello(1, job);
+    hello.payload.codes_per_packet = std::uint16_t{1024};
+    return hello;
+  };
+  EXPECT_EQ(answer_to(1, large(9)).reason(), ErrorReason::kTooManyJobs);
+  EXPECT_TRUE(refusals().empty());
+  now += 1s;
+  EXPECT_EQ(answer_to(1, large(9)).reason(), ErrorReason::kTooManyJobs);
+  const auto of_memory = refusals();
+  ASSERT_EQ(of_memory.size(), 1U);
+  EXPECT_EQ(of_memory[0].change, JobChange::kNoMemory);
+  EXPECT_EQ(of_memory[0].slots, 16U);
+  EXPECT_EQ(of_memory[0].needed_bytes, 16U * (64 + 2 * 1024 + 16));
+  EXPECT_EQ(of_memory[0].free_bytes, 2U * 5000 - 1 - 16 * (64 + 2 * 64 + 16));
+}
+
 TEST_F(Joining, WindowIsSharedByJobs) {
   const std::uint32_t alone = join(0).as<wire::WelcomePayload>().window_bytes;
   const Reply second = answer_to(0, make_hello(0, 8));

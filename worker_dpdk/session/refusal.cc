@@ -220,7 +220,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
       return {Failure::Kind::kRefused,
               who +
                   "the server takes no more jobs, or no more from this address: thc-ps --max-jobs, "
-                  "--max-jobs-per-address and --max-memory"};
+                  "--max-jobs-per-address and --max-memory; its log says which"};
     case wire::ErrorReason::kOrderMismatch:
       return order_mismatch(message.header, server, config);
     case wire::ErrorReason::kDraining:
