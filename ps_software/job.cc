@@ -65,6 +65,7 @@ std::size_t Job::bytes_written(std::uint32_t slots, ShardShare share, const Leaf
 
 void Job::enter(const Hello& hello, io::Endpoint from, TimePoint now) noexcept {
   roster_.enter(hello, from, now);
+  if (outsider_ && outsider_->worker == hello.worker_id) outsider_.reset();
   counters_.workers.set(roster_.size());
   last_heard_ = now;
 }
@@ -79,6 +80,7 @@ void Job::start_over() noexcept {
   Roster::Epochs epochs{epoch_};
   std::ranges::copy(renewed_, epochs.begin() + 1);  // a survivor may not have heard of the last one
   roster_.start_over(epochs);
+  outsider_.reset();
   renew_epoch();
   renewed_.fill(0);  // those workers are gone, or must begin anew
   counters_.workers.set(0);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -92,6 +93,16 @@ class Job {
            pool_.starts_over(local_slot, round);
   }
 
+  /// A worker that was not let in: `field` of its settings differs, and has `value` there (0: no number).
+  struct Outsider {
+    std::uint8_t worker;
+    wire::ConfigField field;
+    std::uint32_t value;
+  };
+  void refused(const Outsider& outsider) noexcept { outsider_ = outsider; }
+  /// The last one that has not come back since; those who wait for it are told.
+  const std::optional<Outsider>& outsider() const noexcept { return outsider_; }
+
   std::uint16_t id() const noexcept { return id_; }
   std::uint32_t holder_ip() const noexcept { return holder_ip_; }
   std::uint32_t epoch() const noexcept { return epoch_; }
@@ -123,6 +134,7 @@ class Job {
   std::size_t renewals_ = 0;
   RoundRange norm_rounds_, code_rounds_;  ///< of this epoch
   Roster roster_;
+  std::optional<Outsider> outsider_;
   TimePoint last_heard_;
   SlotPool pool_;
   std::vector<std::uint64_t> queued_at_;

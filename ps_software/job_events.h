@@ -14,6 +14,9 @@ enum class JobChange : std::uint8_t {
   kStarted,  ///< its first worker joined
   kLeft,     ///< it ended: all workers said GOODBYE
   kIdle,     ///< it ended: nobody was heard of for the idle timeout
+  // It was not let in:
+  kNoPlace,   ///< there are as many jobs as may be, or as many from that address
+  kNoMemory,  ///< its slots take more than there is
   // Of a leaf:
   kRootLost,     ///< it ended: the root does not know it any more
   kRefused,      ///< the root does not let it in (yet)
@@ -27,13 +30,18 @@ struct JobEvent {
   std::uint8_t workers = 0;                                   ///< num_workers of the job
   wire::ErrorReason reason = wire::ErrorReason::kUnknownJob;  ///< kRefused: what the root said
   wire::ConfigField field{};
-  std::uint16_t shards = 0;  ///< kOtherShards: the root's
-  std::uint32_t slots = 0;   ///< kStarted: of the job, on the whole server
+  std::uint16_t shards = 0;      ///< kOtherShards: the root's
+  std::uint32_t slots = 0;       ///< kStarted, kNoMemory: of the job, on the whole server
+  std::size_t needed_bytes = 0;  ///< kNoMemory: for them, on the whole server
+  std::size_t free_bytes = 0;    ///< kNoMemory: what there is
 
   bool started() const noexcept { return change == JobChange::kStarted; }
+  bool ended() const noexcept {
+    return change == JobChange::kLeft || change == JobChange::kIdle || change == JobChange::kRootLost;
+  }
 };
 
-/// A queue of fixed size with one writer and one reader. What finds it full is only counted.
+/// A queue of fixed size with one writer and one reader. Starts and ends that find it full are only counted.
 class JobEvents {
  public:
   static constexpr std::size_t kCapacity = 256;
@@ -41,8 +49,11 @@ class JobEvents {
   /// The packet thread.
   void push(const JobEvent& event) noexcept {
     const std::size_t written = written_.load(std::memory_order_relaxed);
-    if (written - read_.load(std::memory_order_acquire) == kCapacity)
-      return (event.started() ? lost_starts_ : lost_ends_).add();
+    if (written - read_.load(std::memory_order_acquire) == kCapacity) {
+      if (event.started()) lost_starts_.add();
+      if (event.ended()) lost_ends_.add();
+      return;
+    }
     events_[written % kCapacity] = event;
     written_.store(written + 1, std::memory_order_release);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory_report.h"
+
 namespace thc::ps {
 namespace {
 
@@ -38,6 +40,12 @@ std::string JobLog::line_of(const JobEvent& event) const {
       return job + " ended: all workers have left";
     case JobChange::kIdle:
       return job + " ended: nothing was heard of its workers for the idle timeout";
+    case JobChange::kNoPlace:
+      return job + " refused: there are as many jobs as --max-jobs and --max-jobs-per-address let in";
+    case JobChange::kNoMemory:
+      return job + " refused: its " + std::to_string(event.slots) + " slots take " + size_text(event.needed_bytes) +
+             ", and " + std::to_string(event.free_bytes / 1024) + " KiB of --max-memory are left; raise it" +
+             (place_.empty() ? ", or lower --slots" : ", or lower the root's --slots; " + place_);
     case JobChange::kRootLost:
       return job + " ended: the root does not know it any more (restarted, or idle for too long); " + place_;
     case JobChange::kRefused:
@@ -65,7 +73,8 @@ void JobLog::update(Clock::time_point now) {
   JobEvent event;
   while (events_.pop(event)) {
     if (budget_ == 0) {
-      ++(event.started() ? left_out_.started : left_out_.ended);
+      left_out_.started += event.started() ? 1 : 0;
+      left_out_.ended += event.ended() ? 1 : 0;
       continue;
     }
     --budget_;

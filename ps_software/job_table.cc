@@ -13,6 +13,19 @@ constexpr std::size_t kFixedCostBytes = 256 * 1024;  // the allocator's, the log
 
 }  // namespace
 
+std::uint32_t JobLimits::most_slots(const JobConfig& config) const noexcept {
+  if (slots != 0) return slots;
+  // Shards know nothing of each other and must come to the same number: all ask what the first one needs, the most.
+  const ShardShare first{.shard = 0, .shards = share.shards};
+  const LeafConfig* rack = leaf ? &*leaf : nullptr;
+  const auto is_possible = [&](std::uint32_t few) {
+    return few >= kFewestAutoSlots && norm_slots_of(few) >= share.shards;
+  };
+  std::uint32_t most = kMostAutoSlots;
+  while (is_possible(most / 2) && Job::memory_bytes(config, most, first, rack) > max_memory_bytes / max_jobs) most /= 2;
+  return most;
+}
+
 JobTable::JobTable(const JobLimits& limits)
     : limits_(limits),
       counters_(std::make_unique<JobCounters[]>(limits.max_jobs)),
@@ -30,31 +43,29 @@ bool JobTable::may_create(io::Endpoint from, TimePoint now) noexcept {
 
 std::uint32_t JobTable::slots_for(const Hello& hello) const noexcept {
   const std::uint32_t asked = hello.config.slots_asked;
-  const std::uint32_t most = most_slots(hello.config);
+  const std::uint32_t most = limits_.most_slots(hello.config);
   return asked == 0 ? most : std::min(asked, most);
-}
-
-std::uint32_t JobTable::most_slots(const JobConfig& config) const noexcept {
-  if (limits_.slots != 0) return limits_.slots;
-  // Shards know nothing of each other and must come to the same number: all ask what the first one needs, the most.
-  const ShardShare first{.shard = 0, .shards = limits_.share.shards};
-  const std::size_t share = limits_.max_memory_bytes / limits_.max_jobs;
-  std::uint32_t slots = JobLimits::kMostAutoSlots;
-  const auto is_possible = [shards = first.shards](std::uint32_t few) {
-    return few >= JobLimits::kFewestAutoSlots && norm_slots_of(few) >= shards;
-  };
-  while (is_possible(slots / 2) && Job::memory_bytes(config, slots, first, leaf()) > share) slots /= 2;
-  return slots;
 }
 
 Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept {
   const auto place = std::ranges::find_if(jobs_, [](const auto& job) { return job == nullptr; });
-  if (place == jobs_.end()) return nullptr;
   const auto held =
       std::ranges::count_if(jobs_, [from](const auto& job) { return job && job->holder_ip() == from.ip; });
-  if (held >= static_cast<std::ptrdiff_t>(limits_.max_jobs_per_address)) return nullptr;
+  if (place == jobs_.end() || held >= static_cast<std::ptrdiff_t>(limits_.max_jobs_per_address)) {
+    tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
+    return nullptr;
+  }
   const std::size_t bytes = Job::memory_bytes(hello.config, slots, limits_.share, leaf());
-  if (bytes > limits_.max_memory_bytes - memory_bytes_) return nullptr;
+  if (bytes > limits_.max_memory_bytes - memory_bytes_) {
+    const std::size_t shards = limits_.share.shards;
+    tell_refusal({.job = hello.job_id,
+                  .change = JobChange::kNoMemory,
+                  .slots = slots,
+                  .needed_bytes = bytes * shards,
+                  .free_bytes = (limits_.max_memory_bytes - memory_bytes_) * shards},
+                 now);
+    return nullptr;
+  }
   const auto index = static_cast<std::size_t>(place - jobs_.begin());
   try {
     *place =
@@ -70,6 +81,12 @@ Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from
   events_.push(
       {.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers, .slots = slots});
   return place->get();
+}
+
+void JobTable::tell_refusal(const JobEvent& event, TimePoint now) noexcept {
+  if (last_refusal_ && now - *last_refusal_ < kRefusalInterval) return;
+  last_refusal_ = now;
+  events_.push(event);
 }
 
 void JobTable::remove(std::uint16_t job_id, JobChange why) noexcept {

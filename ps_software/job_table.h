@@ -33,6 +33,9 @@ struct JobLimits {
   std::optional<LeafConfig> leaf{};  ///< of the server of a rack
   std::uint32_t rounds_per_epoch =
       0;  ///< of a slot, 1 .. 2^30; 0: without end, as nobody can replay a job without a key
+
+  /// Most slots of such a job, on the whole server.
+  std::uint32_t most_slots(const JobConfig& config) const noexcept;
 };
 
 class JobTable {
@@ -51,6 +54,8 @@ class JobTable {
   std::uint32_t slots_for(const Hello& hello) const noexcept;
   /// Starts a job without workers. nullptr when there is no room for it, or not for one more from this address.
   Job* create(const Hello& hello, std::uint32_t slots, io::Endpoint from, TimePoint now) noexcept;
+  /// Logs that a job is not let in, if it is time to.
+  void tell_refusal(const JobEvent& event, TimePoint now) noexcept;
   /// Ends a job; `why` is not kStarted.
   void remove(std::uint16_t job_id, JobChange why) noexcept;
 
@@ -87,8 +92,10 @@ class JobTable {
   JobEvents& events() noexcept { return events_; }
 
  private:
+  /// Whoever is refused asks again, and anybody can: the log has one in so much time.
+  static constexpr std::chrono::seconds kRefusalInterval{10};
+
   const LeafConfig* leaf() const noexcept { return limits_.leaf ? &*limits_.leaf : nullptr; }
-  std::uint32_t most_slots(const JobConfig& config) const noexcept;
 
   const JobLimits limits_;
   std::unique_ptr<JobCounters[]> counters_;  // outlives the jobs, which write to it to the end
@@ -99,6 +106,7 @@ class JobTable {
   double creation_budget_bytes_;
   std::uint32_t last_creator_ip_ = 0;
   TimePoint last_refill_{};
+  std::optional<TimePoint> last_refusal_;  ///< that was logged
   JobEvents events_;
 };
 

@@ -42,7 +42,7 @@ const CLI::Validator kSeconds = number_between(0.001, 1e6);
 
 constexpr const char* kAuto = "auto";
 
-/// A number of slots, or "auto", which is 0 from here on.
+/// A number of slots, or kAuto, which is 0 from here on.
 CLI::Validator slots_or_auto() {
   const CLI::Range range(2U, wire::kMaxSlots);
   return CLI::Validator(
@@ -51,12 +51,26 @@ CLI::Validator slots_or_auto() {
           text = "0";
           return std::string{};
         }
-        return range(text);
+        const bool within = range(text).empty();
+        return within ? std::string{}
+                      : "Value " + text + " is neither " + kAuto + " nor a number from 2 to " +
+                            std::to_string(wire::kMaxSlots);
       },
       "auto or " + range.get_description());
 }
 
-CLI::AsSizeValue size_units() { return CLI::AsSizeValue(false); }
+/// CLI::AsSizeValue takes -1 for the largest size there is.
+CLI::Validator positive_size() {
+  const CLI::AsSizeValue units(false);
+  return CLI::Validator(
+      [units](std::string& text) {
+        const std::string given = text;
+        const std::string error = given.starts_with('-') ? "" : units(text);
+        const bool positive = !given.starts_with('-') && text != "0";
+        return positive ? error : "Value " + given + " is not a positive size, such as 64MiB";
+      },
+      units.get_description());
+}
 
 void add_network(CLI::App& app, Options& o) {
   app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
@@ -66,7 +80,7 @@ void add_network(CLI::App& app, Options& o) {
   app.add_option("--threads", o.threads, "Packet threads; slots are dealt to them")
       ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
-      ->transform(size_units());
+      ->transform(positive_size());
   app.add_option("--key-file", o.key_file,
                  "Serve jobs with a key in this file (mode 600) and no others: 64 hexadecimal digits, the key of all "
                  "jobs, or lines of JOB and digits");
@@ -87,7 +101,7 @@ void add_limits(CLI::App& app, Options& o) {
       ->default_str(kAuto)
       ->group(group);
   app.add_option("--max-memory", o.max_memory_bytes, "Memory for the slots of all jobs")
-      ->transform(size_units())
+      ->transform(positive_size())
       ->group(group);
   app.add_option("--idle-timeout", o.idle_timeout_s, "Seconds of silence after which a job is dropped")
       ->check(kSeconds)

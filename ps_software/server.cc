@@ -10,6 +10,7 @@
 
 #include "front_end.h"
 #include "io/address.h"
+#include "memory_report.h"
 #include "thc/errors.h"
 
 namespace thc::ps {
@@ -56,6 +57,13 @@ std::string place_of(const std::optional<LeafConfig>& leaf) {
          " of " + std::to_string(leaf->num_workers) + "), root " + io::to_string(leaf->root);
 }
 
+/// The root of racks says how many slots their servers have.
+void log_limits(const Options& options, const JobLimits& limits) {
+  if (options.leaf) return spdlog::info("serves {}", place_of(options.leaf));
+  if (options.slots == 0) spdlog::info(slots_text(limits));
+  if (const auto warning = memory_warning(limits)) spdlog::warn(*warning);
+}
+
 }  // namespace
 
 Server::Server(const Options& options)
@@ -64,7 +72,7 @@ Server::Server(const Options& options)
     shards_.push_back(std::make_unique<Shard>(limits_of(options, i, ios_.size()), *ios_[i]));
   }
   start_metrics(options);
-  if (options.leaf) spdlog::info("serves {}", place_of(options.leaf));
+  log_limits(options, limits_of(options, 0, ios_.size()));
   job_log_.emplace(
       shards_.front()->job_events(), [](const std::string& line) { spdlog::info(line); }, JobLog::Clock::now(),
       place_of(options.leaf));

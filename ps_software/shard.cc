@@ -24,6 +24,16 @@ constexpr std::chrono::milliseconds kBudgetRefill{100};
 constexpr std::chrono::milliseconds kQuietTime{500};
 constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
 
+/// The slot waits for others than `seen`, perhaps for one that was not let in.
+Refusal incomplete(const Job& job, std::uint64_t seen) noexcept {
+  Refusal notice{.reason = ErrorReason::kIncomplete, .worker_bitmap = seen};
+  if (const auto& outsider = job.outsider(); outsider && (seen >> outsider->worker & 1) == 0) {
+    notice.field = outsider->field;
+    notice.job_value = outsider->value;
+  }
+  return notice;
+}
+
 }  // namespace
 
 Shard::Shard(const JobLimits& limits, io::PacketIo& packet_io)
@@ -179,8 +189,7 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
       return send_result(packet, reply, slot);
     case SlotOutcome::kIncomplete:
       packet.counters.duplicates.add();
-      return send_error(packet, {.reason = ErrorReason::kIncomplete,
-                                 .worker_bitmap = reply.bitmap << job.first_worker() | job.workers_elsewhere()});
+      return send_error(packet, incomplete(job, reply.bitmap << job.first_worker() | job.workers_elsewhere()));
     case SlotOutcome::kDuplicate:
       return packet.counters.duplicates.add();
     case SlotOutcome::kStraggler:

@@ -67,6 +67,7 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
     if (!make_way(packet, hello, *packet.job, now)) return;
     if (const auto field = difference(hello.config, packet.job->config())) {
       if (packet.job->roster().size() == 0 && !upstream_) return take_over(packet, hello, now);
+      packet.job->refused({hello.worker_id, *field, value_of(*field, hello.config).value_or(0)});
       return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
                                  .field = *field,
                                  .job_value = value_of(*field, packet.job->config()).value_or(0)});

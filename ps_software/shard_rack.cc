@@ -53,6 +53,7 @@ bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint n
   if (link == nullptr) {
     link = upstream_->create(hello, packet.from);
     if (link == nullptr) {
+      jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
       send_error(packet, {ErrorReason::kTooManyJobs});
       return false;
     }
@@ -69,6 +70,7 @@ bool Shard::is_in_root_job(const Packet& packet, const Hello& hello, TimePoint n
     upstream_->forget(*link);
     link = upstream_->create(hello, packet.from);
     if (link == nullptr) {
+      jobs_.tell_refusal({.job = hello.job_id, .change = JobChange::kNoPlace}, now);
       send_error(packet, {ErrorReason::kTooManyJobs});
       return false;
     }
@@ -247,6 +249,7 @@ void Shard::pass_on_error(const Packet& packet, const Job& job, std::uint64_t wo
   message.payload = *payload_of<wire::ErrorPayload>(packet.datagram);
   if (message.payload.reason == static_cast<std::uint16_t>(ErrorReason::kIncomplete)) {
     message.payload.reason = static_cast<std::uint16_t>(ErrorReason::kRacksIncomplete);
+    message.payload.field = std::uint16_t{0};
     message.payload.job_value = std::uint32_t{upstream_->leaf().racks};
   }
   packet.counters.count(static_cast<ErrorReason>(std::uint16_t{message.payload.reason}));

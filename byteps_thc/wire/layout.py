@@ -307,6 +307,6 @@ class ErrorPayload(Struct):
     reason: int = 0
     """see error_reasons"""
     field: int = 0
-    """config_mismatch, bad_config, overflow: see config_fields; else none"""
+    """config_mismatch, bad_config, overflow, incomplete: see config_fields; else none"""
     job_value: int = 0
     """config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md"""

@@ -154,7 +154,7 @@ add(layouts.error, "worker_bitmap", 8, ProtoField.uint64("thc.error.worker_bitma
 add(layouts.error, "reason", 2, ProtoField.uint16("thc.error.reason", "reason", base.DEC, error_reasons, nil,
     "see error_reasons"))
 add(layouts.error, "field", 2, ProtoField.uint16("thc.error.field", "field", base.DEC, config_fields, nil,
-    "config_mismatch, bad_config, overflow: see config_fields; else none"))
+    "config_mismatch, bad_config, overflow, incomplete: see config_fields; else none"))
 add(layouts.error, "job_value", 4, ProtoField.uint32("thc.error.job_value", "job_value", base.DEC, nil, nil,
     "config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md"))
 

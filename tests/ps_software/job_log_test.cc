@@ -64,6 +64,14 @@ TEST_F(JobLogTest, WhatFindsTheQueueFullIsCounted) {
   EXPECT_EQ(written.back(), "too many jobs to log them all: 950 more started, 950 more ended");
 }
 
+TEST_F(JobLogTest, WhatIsLeftOutIsAnEndOnlyIfItEnds) {
+  for (int i = 0; i < 50; ++i) flash(7);
+  events.push({.job = 8, .change = JobChange::kNoPlace});
+  for (int i = 0; i < 1000; ++i) events.push({.job = 8, .change = JobChange::kNoPlace});
+  log.finish(now);
+  EXPECT_EQ(take().size(), JobLog::kBurst) << "no summary: there is nothing that it could count";
+}
+
 TEST_F(JobLogTest, AFloodThatGoesOnTakesSevenLinesAMinute) {
   const auto start = now;
   for (; now < start + 1h; now += 1s) {

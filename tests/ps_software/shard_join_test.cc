@@ -74,6 +74,27 @@ TEST_F(Joining, MismatchNamesTheField) {
   EXPECT_EQ(mismatch([](auto& h) { h.payload.slots = std::uint32_t{8}; }), ConfigField::kSlots);
 }
 
+TEST_F(Joining, WhoWaitsForAWorkerThatWasRefusedIsTold) {
+  join(0);
+  join(1);
+  const auto notice = [&] {
+    from_worker(0, make_codes(0));
+    const Bytes again = with_header(make_codes(0), [](auto& h) { h.flags = wire::kFlagRetransmit; });
+    const Reply reply = single(from_worker(0, again));
+    EXPECT_EQ(reply.reason(), ErrorReason::kIncomplete);
+    return reply;
+  };
+  EXPECT_EQ(notice().field(), ConfigField::kNone);
+  answer([](auto& h) { h.payload.codes_per_packet = std::uint16_t{128}; }, 2);
+  EXPECT_EQ(notice().field(), ConfigField::kCodesPerPacket);
+  EXPECT_EQ(notice().as<wire::ErrorPayload>().job_value, 128U);
+  answer([](auto& h) { h.payload.codes_per_packet = std::uint16_t{128}; }, 0);
+  EXPECT_EQ(notice().field(), ConfigField::kNone) << "a stranger who is not missing";
+  answer([](auto& h) { h.payload.codes_per_packet = std::uint16_t{128}; }, 2);
+  join(2);
+  EXPECT_EQ(notice().field(), ConfigField::kNone) << "it has come back";
+}
+
 TEST_F(Joining, MismatchOfTheTableAlone) {
   std::vector<std::uint16_t> a(16), b(16);
   for (std::uint16_t i = 0; i < 16; ++i) a[i] = b[i] = static_cast<std::uint16_t>(2 * i);
@@ -595,6 +616,39 @@ TEST_F(Joining, MemoryIsLimited) {
   join(0);
   EXPECT_EQ(answer_to(0, make_hello(0, 8)).reason(), ErrorReason::kTooManyJobs);
   EXPECT_EQ(shard->jobs()[0].memory_bytes.get(), 16U * (64 + 2 * 64 + 16));
+}
+
+TEST_F(Joining, OneRefusalInTenSecondsIsTold) {
+  start([](JobLimits& limits) { limits.max_memory_bytes = 2 * 5000 - 1, limits.max_jobs_per_address = 1; });
+  join(0);
+  const auto refusals = [&] {
+    std::vector<JobEvent> told;
+    for (JobEvent event; shard->job_events().pop(event);) {
+      if (!event.started()) told.push_back(event);
+    }
+    return told;
+  };
+  for (int i = 0; i < 3; ++i) answer_to(0, make_hello(0, 8));
+  const auto of_place = refusals();
+  ASSERT_EQ(of_place.size(), 1U);
+  EXPECT_EQ(of_place[0].change, JobChange::kNoPlace);
+  EXPECT_EQ(of_place[0].job, 8U);
+  now += 9s;
+  const auto large = [](std::uint16_t job) {
+    HelloMessage hello = make_hello(1, job);
+    hello.payload.codes_per_packet = std::uint16_t{1024};
+    return hello;
+  };
+  EXPECT_EQ(answer_to(1, large(9)).reason(), ErrorReason::kTooManyJobs);
+  EXPECT_TRUE(refusals().empty());
+  now += 1s;
+  EXPECT_EQ(answer_to(1, large(9)).reason(), ErrorReason::kTooManyJobs);
+  const auto of_memory = refusals();
+  ASSERT_EQ(of_memory.size(), 1U);
+  EXPECT_EQ(of_memory[0].change, JobChange::kNoMemory);
+  EXPECT_EQ(of_memory[0].slots, 16U);
+  EXPECT_EQ(of_memory[0].needed_bytes, 16U * (64 + 2 * 1024 + 16));
+  EXPECT_EQ(of_memory[0].free_bytes, 2U * 5000 - 1 - 16 * (64 + 2 * 64 + 16));
 }
 
 TEST_F(Joining, WindowIsSharedByJobs) {

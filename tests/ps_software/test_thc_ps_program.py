@@ -59,6 +59,12 @@ def test_help_and_version() -> None:
         (["--idle-timeout", "inf"], "--idle-timeout: Value inf not in range"),
         (["--drain-timeout", "-NaN"], "--drain-timeout: Value -NaN not in range"),
         (["--drain-timeout", "soon"], "--drain-timeout: Value soon not in range"),
+        (["--max-memory", "-1"], "--max-memory: Value -1 is not a positive size, such as 64MiB"),
+        (["--max-memory=-1GiB"], "--max-memory: Value -1GiB is not a positive size"),
+        (["--max-memory", "0"], "--max-memory: Value 0 is not a positive size"),
+        (["--rcvbuf", "-1"], "--rcvbuf: Value -1 is not a positive size"),
+        (["--slots", "abc"], "--slots: Value abc is neither auto nor a number from 2 to 1048576"),
+        (["--slots", "1"], "--slots: Value 1 is neither auto nor a number from 2 to 1048576"),
         (["--dpdk"], "--listen"),
         (["--dpdk-isolate"], "--dpdk-isolate requires --dpdk"),
         (["--no-such-flag"], "--no-such-flag"),
@@ -93,6 +99,66 @@ def test_slots_follow_the_memory(arguments: list[str], slots: int, make_worker: 
     """4096 slots of packets of 1024 codes are 8.7 MB, 2048 more than the 4 MiB that each of 16 jobs has of 64."""
     with ParameterServer(["--threads", "3", *arguments]) as server:
         assert make_worker(server.address, 0, codes_per_packet=1024).join().slots == slots
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level", "line"),
+    [
+        (
+            [],
+            "info",
+            "a job has 4096 slots of packets of 1024 codes, 2048 of 8192, 1024 of 16384 (--slots auto: 64 MiB for each "
+            "job, --max-memory divided by --max-jobs)",
+        ),
+        (
+            ["--max-jobs", "4096", "--threads", "2"],
+            "info",
+            "a job has 64 slots of packets of 1024 codes, 16 of 8192, 16 of 16384 (--slots auto: 256 KiB for each "
+            "job, --max-memory divided by --max-jobs)",
+        ),
+        (
+            ["--max-memory", "20KiB"],
+            "warning",
+            "a job of packets of 1024 codes has no room here: its 16 slots take 34 KiB; raise --max-memory to that or "
+            "more",
+        ),
+        (
+            ["--max-memory", "1MiB", "--slots", "8192", "--threads", "2"],
+            "warning",
+            "a job of packets of 1024 codes has no room here: its 8192 slots take 17 MiB; raise --max-memory to that "
+            "or more, or lower --slots",
+        ),
+    ],
+)
+def test_the_log_says_what_the_memory_is_enough_for(
+    arguments: list[str], level: str, line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with ParameterServer(arguments):
+        pass
+    assert f"[{level}] {line}\n" in capfd.readouterr().err
+
+
+def test_enough_memory_for_a_job_is_what_the_warning_says(capfd: pytest.CaptureFixture[str]) -> None:
+    with ParameterServer(["--max-memory", "34KiB", "--max-jobs", "1"]):
+        pass
+    assert "[warning]" not in capfd.readouterr().err
+
+
+def test_jobs_that_find_no_room_are_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]) -> None:
+    with ParameterServer(["--max-memory", "20KiB", "--threads", "2"]) as server:
+        for _ in range(2):
+            reply = make_worker(server.address, 0, workers=1, job=5, codes_per_packet=1024).say_hello()
+            assert reply.reason == ErrorReason.TOO_MANY_JOBS
+    with ParameterServer(["--max-jobs", "1"]) as server:
+        make_worker(server.address, 0, workers=1, job=5).join()
+        reply = make_worker(server.address, 0, workers=1, job=6).say_hello()
+        assert reply.reason == ErrorReason.TOO_MANY_JOBS
+    assert logged_jobs(capfd) == [
+        "job 5 refused: its 16 slots take 34 KiB, and 20 KiB of --max-memory are left; raise it, or lower --slots",
+        "job 5 started: 1 worker, 4096 slots",
+        "job 6 refused: there are as many jobs as --max-jobs and --max-jobs-per-address let in",
+        "job 5 ended: the server stops",
+    ]
 
 
 def test_auto_slots_in_the_file(tmp_path: Path, make_worker: MakeWorker) -> None:

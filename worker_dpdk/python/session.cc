@@ -17,7 +17,8 @@ Session::PacketIos open_packet_ios(const IoConfig& config) {
 }
 
 /// Blocks until connected. Packets whose size is not given are as large as the path allows, or else as large as the job
-/// has them, or the server takes them: a switch's are smaller, and so are those of workers with a smaller MTU.
+/// has them, or the server takes them: a switch's are smaller, and so are those of workers with a smaller MTU. All
+/// workers hear of it from the server that says so, and leave the others.
 std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_config) {
   const bool is_auto = config.codes_per_packet == 0;
   for (;;) {
@@ -28,6 +29,7 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
         throw;
       }
       config.codes_per_packet = error.codes_per_packet();  // fewer each time
+      config.others_follow = true;
     }
   }
 }

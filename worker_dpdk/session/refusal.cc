@@ -90,6 +90,18 @@ std::string packet_hint(wire::ConfigField field, std::uint32_t job_value, const 
          std::to_string(std::min(config.codes_per_packet, job_value)) + ") on all of them";
 }
 
+/// "; ..." where a missing worker came and was not let in.
+std::string outsider_hint(const Outsider& outsider, const SessionConfig& config) {
+  if (outsider.field == wire::ConfigField::kNone) {
+    return "";
+  }
+  const auto own = own_value(outsider.field, config);
+  const std::string values =
+      own ? " (" + std::to_string(outsider.value) + ", here " + std::to_string(*own) + ")" : std::string();
+  return "; the server has refused one that differs in " + name_of(outsider.field) + values +
+         packet_hint(outsider.field, outsider.value, config);
+}
+
 /// Of a rack's server, which knows its workers beforehand.
 std::string own_workers_hint(wire::ConfigField field) {
   switch (field) {
@@ -208,7 +220,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
       return {Failure::Kind::kRefused,
               who +
                   "the server takes no more jobs, or no more from this address: thc-ps --max-jobs, "
-                  "--max-jobs-per-address and --max-memory"};
+                  "--max-jobs-per-address and --max-memory; its log says which"};
     case wire::ErrorReason::kOrderMismatch:
       return order_mismatch(message.header, server, config);
     case wire::ErrorReason::kDraining:
@@ -224,6 +236,13 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     default:
       return {Failure::Kind::kTransport, who + "unknown error reason " + std::to_string(std::uint16_t{error.reason})};
   }
+}
+
+bool says_larger_packets(const ServerMessage& message, const SessionConfig& config) noexcept {
+  const auto error = payload_of<wire::ErrorPayload>(message);
+  return static_cast<wire::ErrorReason>(std::uint16_t{error.reason}) == wire::ErrorReason::kConfigMismatch &&
+         static_cast<wire::ConfigField>(std::uint16_t{error.field}) == wire::ConfigField::kCodesPerPacket &&
+         error.job_value > config.codes_per_packet;
 }
 
 Failure no_welcome(io::Endpoint server, const SessionConfig& config) {
@@ -273,7 +292,7 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
     failure.message += missing_racks(*packet);
   } else if (missing != 0) {
     failure.missing_workers = missing;
-    failure.message += ": missing worker " + list_of(missing);
+    failure.message += ": missing worker " + list_of(missing) + outsider_hint(known.outsider, config);
   } else {
     failure.message +=
         known.server_answered ? ": the server answers, but did not say who is missing" : ": the server does not answer";

@@ -11,6 +11,9 @@ namespace thc {
 /// The failure an ERROR other than incomplete, racks_incomplete and unknown_job means.
 Failure refusal(const ServerMessage& message, io::Endpoint server, const SessionConfig& config);
 
+/// Whether an ERROR says that the job has larger packets than this worker.
+bool says_larger_packets(const ServerMessage& message, const SessionConfig& config) noexcept;
+
 /// No WELCOME within the connect timeout.
 Failure no_welcome(io::Endpoint server, const SessionConfig& config);
 /// The same of another shard of `shards` than the one at `server`, which answered.
@@ -26,12 +29,19 @@ enum class LargePackets : std::uint8_t {
   kFitNoMore,  ///< such packets were answered before, and none since
 };
 
+/// A missing worker that the server has refused: `field` of its settings differs from the job's, and has `value` there.
+struct Outsider {
+  wire::ConfigField field = wire::ConfigField::kNone;  ///< kNone: there is none
+  std::uint32_t value = 0;
+};
+
 /// What a link knows when an operation has no result in time.
 struct NoResult {
   const InFlight* packet;  ///< the oldest without one, null when none was sent
   bool server_answered;    ///< something was received since it was sent
   Duration silent_for;     ///< how long the packet was repeated without any answer from the server; 0: it answers
   LargePackets large_packets;
+  Outsider outsider;
   bool rejoined;   ///< the server lost the job meanwhile
   bool of_switch;  ///< the server is a switch
 };

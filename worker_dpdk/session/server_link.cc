@@ -125,6 +125,8 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     return fail(refusal(message, server(), context_.config));
   }
   context_.counters.add(Count::kIncompleteReceived);
+  outsider_ =
+      of_racks ? Outsider{} : Outsider{static_cast<wire::ConfigField>(std::uint16_t{error.field}), error.job_value};
   if (InFlight* packet = match(message); packet != nullptr) {
     packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
@@ -168,13 +170,19 @@ void ServerLink::take_hello_refusal(const ServerMessage& message, wire::ErrorRea
     forbearance_.stop();  // the rack's server has given the place that it refused before
     return;
   }
+  const SessionConfig& config = context_.config;
+  if (config.others_follow && config.servers.size() > 1 && says_larger_packets(message, config)) {
+    refusal_ = refusal(message, server(), config);  // final at the connect deadline
+    forbearance_.stop();
+    return membership_.await_verdict(message.header.slot, now);
+  }
   // Another worker, with another address, may start the job; a job that ended makes room, or was another training's.
   if (!is_contest(reason) && reason != wire::ErrorReason::kTooManyJobs) {
-    return fail(refusal(message, server(), context_.config));
+    return fail(refusal(message, server(), config));
   }
   membership_.await_verdict(message.header.slot, now);
   if (!forbearance_.has_begun()) {  // go on saying HELLO: it may have been this worker before a crash
-    refusal_ = refusal(message, server(), context_.config);
+    refusal_ = refusal(message, server(), config);
     forbearance_.begin(now);
   }
 }

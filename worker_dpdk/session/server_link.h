@@ -130,8 +130,9 @@ class ServerLink {
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
   TimePoint rejoined_at_{};
-  std::optional<Failure> refusal_;  ///< of HELLO, which may pass: another process has the place, or there is no room
+  std::optional<Failure> refusal_;  ///< of HELLO, which may pass: of another process's place, of room, of packets
   Forbearance forbearance_;         ///< of the refusal
+  Outsider outsider_;               ///< of the last incomplete notice
 };
 
 }  // namespace thc

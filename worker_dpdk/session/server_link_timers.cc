@@ -170,6 +170,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
                   .server_answered = answered,
                   .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
                   .large_packets = judge_size(stream, oldest, silent),
+                  .outsider = outsider_,
                   .rejoined = rejoined_at_ >= started_at,
                   .of_switch = membership_.codes_multiple() > 1}));
 }

@@ -42,11 +42,14 @@ struct SessionConfig {
   LookupTable table;
   unsigned value_bits = 0;  ///< 8 or 16 bits of an aggregate coordinate; 0: the narrowest that cannot overflow
   std::uint32_t codes_per_packet = 0;  ///< multiple of 64; 0: the largest that fits the path to every server
-  std::uint64_t run = 0;               ///< which training, the same on all workers; 0: not told
-  std::uint32_t settings_hash = 0;     ///< of settings that all workers share but this library does not use
-  std::uint8_t quorum = 0;             ///< contributions that complete a slot; 0: all workers
-  std::uint32_t slots = 0;             ///< slots asked for; 0: the server decides
-  std::uint32_t window_bytes = 0;      ///< limit of bytes in flight below the one the server gives; 0: the server's
+  /// codes_per_packet is less than this worker's paths take, as one of several servers said: the other workers hear it,
+  /// too, and leave the servers that had let them in with more. Those are asked again until the connect timeout.
+  bool others_follow = false;
+  std::uint64_t run = 0;            ///< which training, the same on all workers; 0: not told
+  std::uint32_t settings_hash = 0;  ///< of settings that all workers share but this library does not use
+  std::uint8_t quorum = 0;          ///< contributions that complete a slot; 0: all workers
+  std::uint32_t slots = 0;          ///< slots asked for; 0: the server decides
+  std::uint32_t window_bytes = 0;   ///< limit of bytes in flight below the one the server gives; 0: the server's
   Delivery delivery = Delivery::kReliable;
   Duration connect_timeout{10'000'000};
   Duration operation_timeout{60'000'000};

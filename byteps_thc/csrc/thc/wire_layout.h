@@ -217,7 +217,7 @@ static_assert(offsetof(ChallengePayload, cookie) == 0);
 struct ErrorPayload {
   be64_t worker_bitmap;  ///< incomplete: workers seen; racks_incomplete: racks seen; duplicate_worker: the one in question; else zero
   be16_t reason;  ///< see error_reasons
-  be16_t field;  ///< config_mismatch, bad_config, overflow: see config_fields; else none
+  be16_t field;  ///< config_mismatch, bad_config, overflow, incomplete: see config_fields; else none
   be32_t job_value;  ///< config_mismatch: what the job has in `field` (0: table, settings); new_epoch: it; others: see docs/protocol.md
 };
 static_assert(sizeof(ErrorPayload) == 16 && alignof(ErrorPayload) == 1);

@@ -16,6 +16,8 @@ MessageType type_of(const Datagram& datagram) {
   return static_cast<MessageType>(std::uint8_t{header_of(datagram).message_type});
 }
 
+constexpr io::Endpoint kOther{kServer.ip + 1, kServer.port};  // another server
+
 /// One worker of two, so that the test plays the server and nothing completes by itself.
 class EngineTest : public ::testing::Test {
  protected:
@@ -53,6 +55,27 @@ class EngineTest : public ::testing::Test {
     wire::ErrorPayload payload{};
     payload.reason = static_cast<std::uint16_t>(reason);
     payload.worker_bitmap = bitmap;
+    return make_datagram(header, payload);
+  }
+  /// Worker 0 is seen, and the other one was not let in.
+  static Datagram notice_of_refused_worker(const Datagram& about, wire::ConfigField field, std::uint32_t value) {
+    wire::Header header = header_of(about);
+    header.message_type = static_cast<std::uint8_t>(MessageType::kError);
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(ErrorReason::kIncomplete);
+    payload.worker_bitmap = std::uint64_t{1};
+    payload.field = static_cast<std::uint16_t>(field);
+    payload.job_value = value;
+    return make_datagram(header, payload);
+  }
+  /// The answer to HELLO of a job with so many codes in a packet, and not this worker's number.
+  Datagram packets_differ(std::uint32_t job_value) {
+    wire::Header header = make_header(MessageType::kError, *config);
+    header.round = 99;  // the engine's nonce
+    wire::ErrorPayload payload{};
+    payload.reason = static_cast<std::uint16_t>(ErrorReason::kConfigMismatch);
+    payload.field = static_cast<std::uint16_t>(wire::ConfigField::kCodesPerPacket);
+    payload.job_value = job_value;
     return make_datagram(header, payload);
   }
   /// The aggregate of a CODES packet with every coordinate `value`.
@@ -227,6 +250,66 @@ TEST_F(EngineTest, ComesBackWithPacketsThatFitEthernetWhereTheServerTakesNoLarge
     arrive(make_datagram(header, payload));
     ASSERT_TRUE(engine->failure());
     EXPECT_EQ(engine->failure()->codes_per_packet, value_bits == 8 ? 1024U : 704U);
+  }
+}
+
+/// Of two servers: the second one has taken this worker's packets, and the first one still has the job of before.
+TEST_F(EngineTest, WaitsForOthersToLeaveTheJobOfLargerPackets) {
+  SessionConfig settings = test_config(4, 2);
+  settings.servers.push_back(kOther);
+  settings.codes_per_packet = 1024;
+  settings.others_follow = true;
+  for (const bool they_leave : {true, false}) {
+    start(resolve(settings, 65507));
+    engine->step(now);
+    const TimePoint started_at = now;
+    arrive(welcome(0), kOther);
+    const Datagram refused = packets_differ(8192);
+    arrive(refused);
+    std::size_t hellos = 0;
+    while (!engine->failure() && now - started_at < Duration(9'000'000)) {
+      now = engine->next_timer();
+      engine->step(now);
+      for (const Datagram& hello : packet_io.take_sent()) {
+        ASSERT_EQ(type_of(hello), MessageType::kHello);
+        ++hellos;
+        arrive(refused);
+      }
+    }
+    ASSERT_FALSE(engine->failure()) << engine->failure()->message;
+    EXPECT_GE(hellos, 40U);
+    if (they_leave) {
+      arrive(welcome(0));
+      EXPECT_TRUE(engine->connected());
+      pass(Duration(5'000'000));
+      EXPECT_FALSE(engine->failure());
+    } else {
+      now = started_at + settings.connect_timeout;
+      engine->step(now);
+      ASSERT_TRUE(engine->failure());
+      EXPECT_EQ(engine->failure()->kind, Failure::Kind::kRefused);
+      EXPECT_EQ(engine->failure()->codes_per_packet, 0U);
+      EXPECT_NE(engine->failure()->message.find("(this worker: 1024, job: 8192)"), std::string::npos)
+          << engine->failure()->message;
+    }
+    packet_io.take_sent();
+  }
+}
+
+TEST_F(EngineTest, NobodyLeavesAJobForPacketsThatNoServerAsksFor) {
+  SessionConfig own_size = test_config(4, 2);
+  own_size.servers.push_back(kOther);
+  own_size.codes_per_packet = 1024;
+  SessionConfig one_server = test_config(4, 2);
+  one_server.codes_per_packet = 1024;
+  one_server.others_follow = true;
+  for (const SessionConfig& settings : {own_size, one_server}) {
+    start(resolve(settings, 65507));
+    engine->step(now);
+    arrive(packets_differ(8192));
+    ASSERT_TRUE(engine->failure());
+    EXPECT_EQ(engine->failure()->kind, Failure::Kind::kRefused);
+    packet_io.take_sent();
   }
 }
 
@@ -481,6 +564,20 @@ TEST_F(EngineTest, DeadlineNamesSlotRoundAndMissingWorkers) {
   engine->step(now);
   ASSERT_TRUE(later.operation->done());
   EXPECT_EQ(later.operation->failure()->message, failure.message);
+}
+
+TEST_F(EngineTest, DeadlineTellsThatAMissingWorkerWasRefused) {
+  for (const auto& [field, hint] : {std::pair(wire::ConfigField::kCodesPerPacket, "(1024, here 64). \"auto\" is"),
+                                    std::pair(wire::ConfigField::kTable, "differs in the lookup table")}) {
+    const auto packets = join_and_push(two_workers(), 64);
+    arrive(notice_of_refused_worker(packets[0], field, 1024));
+    now += config->operation_timeout;
+    arrive(notice_of_refused_worker(packets[0], field, 1024));
+    ASSERT_TRUE(engine->failure());
+    const std::string& message = engine->failure()->message;
+    EXPECT_NE(message.find("missing worker 1; the server has refused one"), std::string::npos) << message;
+    EXPECT_NE(message.find(hint), std::string::npos) << message;
+  }
 }
 
 TEST_F(EngineTest, DeadlineTellsThatTheServerIsSilent) {
