@@ -24,6 +24,7 @@ class ThcCommands(LazyCommands):
         "demo-switch": "byteps_thc.tools.demo.switch_cli:demo_switch",
         "doctor": "byteps_thc.tools.doctor.cli:doctor",
         "break-even": "byteps_thc.tools.break_even.cli:break_even",
+        "compare": "byteps_thc.tools.compare.cli:compare",
         "tables": "byteps_thc.tables.cli:app",
         "switch": "thc_switch.cli:app",
         "testbed": "byteps_thc.tools.testbed.cli:app",
