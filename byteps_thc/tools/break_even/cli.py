@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,6 +22,7 @@ from byteps_thc.tools.break_even.costs import Costs
 from byteps_thc.tools.break_even.device_speed import buckets_of, device_speed
 from byteps_thc.tools.break_even.quantities import parse_bandwidth_bps, parse_parameters, show_parameters
 from byteps_thc.tools.break_even.speed import measure
+from byteps_thc.tools.break_even.transport_speed import measure_transport
 from byteps_thc.tools.consoles import table_console
 from byteps_thc.transport.link_bytes import link_bytes
 from byteps_thc.worker_limits import require_packet_workers
@@ -42,7 +43,12 @@ def break_even(
         list[str] | None,
         typer.Option(metavar="BITS/S", help="Of a link: 100M,10G; may be repeated. Default: 100M to 100G."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of a rank's kernels. Default: cores, at most 8.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of a rank's kernels. Default: cores / ranks of a host, at most 8.")
+    ] = None,
+    ranks_per_host: Annotated[
+        int | None, typer.Option(help="Ranks that share this host's cores. Default: --gpus-per-node.")
+    ] = None,
     gpus_per_node: Annotated[int, typer.Option(help="Ranks of a node, which share its cards' bandwidth.")] = 1,
     device: Annotated[
         bool, typer.Option("--device", help="Of a GPU: measured on this one, or as recorded on an H100.")
@@ -62,9 +68,14 @@ def break_even(
         {parse_bandwidth_bps(part) for text in bandwidth or _BANDWIDTHS for part in text.split(",")}
     )
     cores = len(os.sched_getaffinity(0))
-    threads = default_threads() if threads is None else threads
-    _check(workers=workers, threads=threads, cores=cores, seconds=seconds)
+    _check(workers=workers, seconds=seconds)
     _check_nodes(workers=workers, gpus_per_node=gpus_per_node, device=device, engine=engine)
+    ranks_per_host = gpus_per_node if ranks_per_host is None else ranks_per_host
+    if not 1 <= ranks_per_host <= workers:
+        raise ConfigurationError(f"--ranks-per-host must be in 1 .. {workers}, the workers, not {ranks_per_host}")
+    threads = default_threads(ranks_per_host) if threads is None else threads
+    if not 1 <= threads <= cores:
+        raise ConfigurationError(f"--threads must be in 1 .. {cores}, the cores usable here, not {threads}")
     packed_sums = engine == "collective"
     if not packed_sums:
         require_packet_workers(workers)
@@ -78,8 +89,11 @@ def break_even(
         raise ConfigurationError(f"{', '.join(told)}: a GPU's, so give --device, too")
     else:
         with _measuring(seconds):
-            host = measure(resolved, packed_sums=packed_sums, threads=threads, parameters=count, seconds=seconds)
-        costs = Costs.of_host(host, gpus_per_node, sums=packed_sums)
+            share_s = 0.8 * seconds
+            host = measure(resolved, packed_sums=packed_sums, threads=threads, parameters=count, seconds=share_s)
+            transport = measure_transport(seconds - share_s)
+        crowd = max(1.0, ranks_per_host * threads / cores)
+        costs = Costs.of_host(host, transport, gpus_per_node, crowd, sums=packed_sums)
     comparison = compare(resolved, engine, costs, count, bandwidths_bps, gpus_per_node)
     if json:
         about = {"engine": engine, "workers": workers, "gpus_per_node": gpus_per_node, "costs": costs.source}
@@ -100,20 +114,22 @@ def compare(
 ) -> Comparison:
     """Return what THC with an engine is compared with."""
     bits, workers = resolved.table.bits, resolved.workers
+    others: Sequence[model.Scheme]
     if gpus_per_node > 1:
         nodes = [gpus_per_node] * (workers // gpus_per_node)
         sent = link_bytes(nodes, resolved.config, ring=costs.on_device)
-        thc, nodes_others = model.of_nodes(
-            sent, bf16_s=costs.bf16_s, flat_s=costs.flat_s, two_levels_s=costs.two_levels_s
-        )
-        return Comparison(parameters, thc, nodes_others, bandwidths_bps)
-    if engine == "collective":
-        scale_bits = 0.0 if resolved.down is None else SCALE_BITS / SCALE_GROUP
-        thc = model.thc_collective(workers, bits, resolved.sum_bits + scale_bits, costs.flat_s)
+        thc, others = model.of_nodes(sent, bf16_s=costs.bf16_s, flat_s=costs.flat_s, two_levels_s=costs.two_levels_s)
     else:
-        thc = model.thc_network(bits, resolved.value_bits, costs.flat_s)
-    others = (model.fp32_ring(workers), model.bf16_ring(workers, costs.bf16_s))
-    return Comparison(parameters, thc, others, bandwidths_bps)
+        if engine == "collective":
+            scale_bits = 0.0 if resolved.down is None else SCALE_BITS / SCALE_GROUP
+            thc = model.thc_collective(workers, bits, resolved.sum_bits + scale_bits, costs.flat_s)
+        else:
+            thc = model.thc_network(bits, resolved.value_bits, costs.flat_s)
+        others = (model.fp32_ring(workers), model.bf16_ring(workers, costs.bf16_s))
+    # A node's bytes are those of all its ranks, each of which has a core, or waits for one.
+    reduce_s, exchange_s = (byte_s / gpus_per_node for byte_s in (costs.transport.reduce_s, costs.transport.exchange_s))
+    carried = [other.carried(exchange_s if other.name == model.FLAT else reduce_s, costs.crowd) for other in others]
+    return Comparison(parameters, thc.carried(exchange_s, costs.crowd), carried, bandwidths_bps)
 
 
 @contextmanager
@@ -137,11 +153,9 @@ def _check_nodes(*, workers: int, gpus_per_node: int, device: bool, engine: Engi
         raise ConfigurationError("--device and --gpus-per-node are for ranks that sum themselves: --engine collective")
 
 
-def _check(*, workers: int, threads: int, cores: int, seconds: float) -> None:
+def _check(*, workers: int, seconds: float) -> None:
     if workers < 2:
         raise ConfigurationError(f"--workers must be at least 2, not {workers}")
-    if not 1 <= threads <= cores:
-        raise ConfigurationError(f"--threads must be in 1 .. {cores}, the cores usable here, not {threads}")
     if not 0 < seconds <= _MOST_SECONDS:
         raise ConfigurationError(f"--seconds must be above 0 and at most {_MOST_SECONDS}, not {seconds:g}")
 

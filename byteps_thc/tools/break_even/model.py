@@ -22,6 +22,9 @@ Seconds of computing per parameter, c, measured on this host:
     THC, network engine      the same without the sums, which the aggregator makes
     THC of a node's ranks    a rank's share of that
 
+and what a rank's processor does to send and receive b bytes, by gloo over loopback. Where a host has more ranks than
+cores (--ranks-per-host), all of it takes as many times longer.
+
 On a GPU (--device), with B buckets of DDP: c = kernels per parameter + B/N host's part per bucket, of bf16 alike.
 
 Time of a step's communication:
@@ -43,7 +46,8 @@ thc-ps as workers, are not).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from byteps_thc.transport.link_bytes import LinkBytes
 
@@ -60,6 +64,10 @@ class Scheme:
     name: str
     link_bytes: float
     compute_s: float
+
+    def carried(self, byte_s: float, crowd: float) -> Self:
+        """The same with what sending costs: byte_s of computing for a byte. crowd: ranks that wait for one core."""
+        return replace(self, compute_s=crowd * (self.compute_s + byte_s * self.link_bytes))
 
     def step_s(self, parameters: int, bandwidth_bps: float, *, overlapped: bool) -> float:
         """Seconds that a step's communication takes over links of that many bits per second."""

@@ -48,6 +48,12 @@ def test_break_even_points_by_hand() -> None:
     assert break_even_bps(thc, Scheme("bf16", 3.0, 1e-9), overlapped=True) == pytest.approx(12 * GIGA)
 
 
+def test_what_sending_costs_by_hand() -> None:
+    # 3 bytes of 2 ns beside 1 ns, three ranks to a core.
+    scheme = Scheme("any", link_bytes=3.0, compute_s=1e-9).carried(2e-9, 3.0)
+    assert scheme == Scheme("any", 3.0, pytest.approx(21e-9))
+
+
 @pytest.mark.parametrize("overlapped", [False, True])
 def test_break_even_points_at_the_ends(overlapped: bool) -> None:
     thc = Scheme("THC", 2.0, 1e-9)

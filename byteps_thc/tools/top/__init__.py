@@ -1,0 +1,1 @@
+"""The `thc top` command: what a thc-ps does at this moment."""

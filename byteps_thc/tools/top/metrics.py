@@ -1,0 +1,65 @@
+"""Counters of a thc-ps, read from its metrics (thc-ps --metrics-port)."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from byteps_thc.errors import ConfigurationError, TransportError
+
+_LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+#: Of packets that no job claims.
+NO_JOB = "none"
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """Values by metric and job, summed over all other labels. seconds: of a clock that only moves forward."""
+
+    seconds: float
+    values: dict[tuple[str, str], float]
+
+    @property
+    def jobs(self) -> list[str]:
+        """Those that exist at this moment, by number."""
+        return sorted((job for metric, job in self.values if metric == "thc_ps_workers"), key=int)
+
+    def get(self, metric: str, job: str = "") -> float:
+        """0 for what is not there: a job that has just begun has no counters yet."""
+        return self.values.get((metric, job), 0.0)
+
+
+def url_of(address: str) -> str:
+    """Read HOST:PORT, HOST or :PORT; ConfigurationError for anything else."""
+    match = re.fullmatch(r"([\w.-]*|\[[0-9a-fA-F:.]+\])(?::(\d{1,5}))?", address)
+    if not address or not match:
+        raise ConfigurationError(f"a server's metrics are at HOST:PORT, such as 127.0.0.1:9464, not {address!r}")
+    return f"http://{match[1] or '127.0.0.1'}:{match[2] or 9464}/metrics"
+
+
+def scrape(url: str, timeout_s: float) -> Scrape:
+    """Ask a server. TransportError when it does not answer in time, or something else does."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+            text = answer.read().decode()
+    except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise TransportError(f"{url} does not answer: {reason}; does thc-ps run there with --metrics-port?") from None
+    values: dict[tuple[str, str], float] = {}
+    for metric, job, value in _samples(text):
+        values[metric, job] = values.get((metric, job), 0.0) + value
+    if ("thc_ps_uptime_seconds", "") not in values:
+        raise TransportError(f"{url} answers, but is no thc-ps")
+    return Scrape(time.monotonic(), values)
+
+
+def _samples(text: str) -> Iterator[tuple[str, str, float]]:
+    for line in text.splitlines():
+        if match := _LINE.match(line):
+            yield match[1], dict(_LABEL.findall(match[2] or "")).get("job", ""), float(match[3])

@@ -1,0 +1,154 @@
+"""thc top, beside a thc-ps that serves a job."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.cli import app
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.tools.top.metrics import NO_JOB, Scrape, scrape, url_of
+from byteps_thc.tools.top.rates import lines
+
+JOB, WORKERS, COORDINATES = 7, 2, 100_000
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def words(output: str) -> str:
+    return " ".join(output.split())
+
+
+@pytest.fixture
+def busy_server() -> Iterator[str]:
+    """Address of the metrics of a thc-ps through which two workers average all the time."""
+    port, stop = free_port(), threading.Event()
+
+    def work(worker: int, server: str) -> None:
+        config = ThcConfig()
+        with Session([server], job=JOB, worker=worker, workers=WORKERS, config=config) as session:
+            averager = GradientAverager(session, Compressor(config, workers=WORKERS, worker=worker, threads=1))
+            # Both stop after the same number of averages: that which worker 0 was at.
+            for round in range(100_000):
+                flag = np.full(COORDINATES, float(stop.is_set() and worker == 0), np.float32)
+                averager.average({"stop": flag})
+                if flag[0] > 0.2:
+                    break
+                time.sleep(0.005 if round else 0)
+
+    with ParameterServer(["--metrics-port", str(port)]) as server, ThreadPoolExecutor(WORKERS) as pool:
+        running = [pool.submit(work, worker, server.address) for worker in range(WORKERS)]
+        try:
+            deadline = time.monotonic() + 10
+            while not scrape(url_of(f":{port}"), 5).get("thc_ps_completed_total", str(JOB)):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield f"127.0.0.1:{port}"
+        finally:
+            stop.set()
+            for one in running:
+                one.result(timeout=30)
+
+
+def test_busy_server(busy_server: str) -> None:
+    """What it shows is what the server counts: every sum has a packet of each worker."""
+    before = scrape(url_of(busy_server), 5)
+    time.sleep(0.5)
+    [line] = [found for found in lines("here", before, scrape(url_of(busy_server), 5)) if found.job != NO_JOB]
+    assert (line.job, line.workers) == (str(JOB), WORKERS)
+    assert line.sums > 0
+    assert line.packets - line.repeated - line.stale == pytest.approx(WORKERS * line.sums, rel=0.3)
+    assert line.received_bits > 8 * line.packets * 30
+    assert line.slots >= line.slots_in_use
+    assert line.memory_bytes > 0
+    result = CliRunner().invoke(app, ["top", busy_server, "--interval", "0.2", "--count", "2"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("sums/s") == 2
+    assert f"│ {busy_server} │ {JOB} " in words(result.stdout)
+
+
+def test_server_without_jobs() -> None:
+    port = free_port()
+    with ParameterServer(["--metrics-port", str(port)]):
+        result = CliRunner().invoke(app, ["top", f":{port}", "--interval", "0.1", "--count", "1"])
+    assert "no jobs on 1 server(s)" in words(result.stdout)
+
+
+def test_rates() -> None:
+    """Of 2 seconds; a server that was started again counts from 0, which is no negative rate."""
+
+    def at(seconds: float, packets: float, duplicates: float, dropped: float) -> Scrape:
+        counters = {"packets": packets, "duplicates": duplicates, "dropped_packets": dropped}
+        values = {(f"thc_ps_{name}_total", "3"): value for name, value in counters.items()}
+        return Scrape(seconds, {**values, ("thc_ps_workers", "3"): 4.0, ("thc_ps_packets_total", NO_JOB): 0.0})
+
+    [line] = lines("a", at(1, 100, 0, 10), at(3, 300, 20, 10))
+    assert (line.packets, line.repeated, line.dropped, line.workers) == (100, 10, 0, 4)
+    assert "10.00%" in line.cells()
+    [line] = lines("a", at(1, 1000, 50, 0), at(3, 10, 0, 0))
+    assert (line.packets, line.repeated) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("10.0.0.1", "http://10.0.0.1:9464/metrics"),
+        (":80", "http://127.0.0.1:80/metrics"),
+        ("ps-1.local:9000", "http://ps-1.local:9000/metrics"),
+        ("[::1]:9000", "http://[::1]:9000/metrics"),
+    ],
+)
+def test_addresses(address: str, url: str) -> None:
+    assert url_of(address) == url
+
+
+@pytest.mark.parametrize("address", ["", "http://a:1", "a:b", "a:1:2", "a b"])
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="HOST:PORT"):
+        url_of(address)
+
+
+def refusal(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["top", *arguments])
+    assert result.exit_code == 1, result.output
+    return words(result.output)
+
+
+def test_nobody_answers() -> None:
+    assert "does not answer: [Errno 111] Connection refused; does thc-ps run there" in refusal(f":{free_port()}")
+
+
+def test_something_else_answers() -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"some_metric 1\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert "answers, but is no thc-ps" in refusal(f":{server.server_port}")
+        thread.join(10)
+
+
+def test_options_that_do_not_fit() -> None:
+    assert "--interval must be in 0.1 .. 3600" in refusal("--interval", "0")
+    assert "--count must be at least 1" in refusal("--count", "0")
