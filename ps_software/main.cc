@@ -1,6 +1,5 @@
 // thc-ps, the software parameter server.
 #include <fmt/core.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <csignal>
@@ -10,8 +9,10 @@
 #include <string>
 
 #include "io/address.h"
+#include "log_format.h"
 #include "options.h"
 #include "server.h"
+#include "service_manager.h"
 #include "thc/errors.h"
 
 namespace {
@@ -45,10 +46,16 @@ void announce(const std::string& address, const std::string& ready_file) {
 void serve(const thc::ps::Options& options) {
   const sigset_t signals = block_stop_signals();
   outlive_the_log();
+  const thc::ps::ServiceManager manager;
   thc::ps::Server server(options);
   announce(thc::io::to_string(server.local()), options.ready_file);
+  manager.say("READY=1");
   constexpr timespec kLogInterval{.tv_sec = 1, .tv_nsec = 0};
-  while (sigtimedwait(&signals, nullptr, &kLogInterval) < 0) server.log_jobs();
+  while (sigtimedwait(&signals, nullptr, &kLogInterval) < 0) {
+    server.log_jobs();
+    if (server.all_threads_ran()) manager.say("WATCHDOG=1");
+  }
+  manager.say("STOPPING=1");
   spdlog::info("draining");
   server.drain();
 }
@@ -58,8 +65,7 @@ void serve(const thc::ps::Options& options) {
 int main(int argc, char** argv) {
   thc::ps::Options options;
   if (const auto exit_code = thc::ps::parse_options(argc, argv, options)) return *exit_code;
-  spdlog::set_default_logger(spdlog::stderr_color_mt("thc-ps"));
-  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  thc::ps::open_log(options.log_format, options.log_level);
   try {
     serve(options);
   } catch (const std::exception& error) {

@@ -161,6 +161,9 @@ void add_observation(CLI::App& app, Options& o) {
   app.add_option("--log-level", o.log_level, "What to log on standard error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->group(group);
+  app.add_option("--log-format", o.log_format, "json: an object in each line: time, level, message")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->group(group);
 }
 
 void add_dpdk(CLI::App& app, DpdkOptions& o) {

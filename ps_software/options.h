@@ -50,6 +50,7 @@ struct Options {
   std::string ready_file;
   std::string key_file;  ///< empty: jobs without keys
   std::string log_level = "info";
+  std::string log_format = "text";
   std::optional<LeafConfig> leaf;  ///< of --upstream, --rack and --racks
   FaultOptions faults;
   DpdkOptions dpdk;

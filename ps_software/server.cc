@@ -67,7 +67,7 @@ void log_limits(const Options& options, const JobLimits& limits) {
 }  // namespace
 
 Server::Server(const Options& options)
-    : ios_(open_front_end(options)), drain_timeout_(seconds(options.drain_timeout_s)) {
+    : ios_(open_front_end(options)), drain_timeout_(seconds(options.drain_timeout_s)), ran_(ios_.size()) {
   for (std::size_t i = 0; i < ios_.size(); ++i) {
     shards_.push_back(std::make_unique<Shard>(limits_of(options, i, ios_.size()), *ios_[i]));
   }
@@ -89,7 +89,7 @@ Server::~Server() { stop(); }
 
 void Server::start_threads() {
   for (std::size_t i = 0; i < ios_.size(); ++i) {
-    threads_.emplace_back([this, i] { run_shard(*shards_[i], *ios_[i]); });
+    threads_.emplace_back([this, i] { run_shard(i); });
   }
 }
 
@@ -116,7 +116,15 @@ void Server::start_metrics(const Options& options) {
   spdlog::info("metrics on http://{}/metrics", address);
 }
 
-void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
+bool Server::all_threads_ran() noexcept {
+  bool all = true;
+  for (std::atomic<bool>& ran : ran_) all &= ran.exchange(false, std::memory_order_relaxed);
+  return all;
+}
+
+void Server::run_shard(std::size_t index) noexcept {
+  Shard& shard = *shards_[index];
+  io::PacketIo& packet_io = *ios_[index];
   auto next_timer = steady_clock::now();
   auto drain_deadline = steady_clock::time_point::max();
   bool quiet = false;
@@ -125,6 +133,7 @@ void Server::run_shard(Shard& shard, io::PacketIo& packet_io) noexcept {
     if (shard.poll(now) == 0) packet_io.wait(kTimerInterval);
     if (now >= next_timer) {
       shard.run_timers(now);
+      ran_[index].store(true, std::memory_order_relaxed);
       next_timer = now + kTimerInterval;
     }
     if (!draining_.load(std::memory_order_acquire)) continue;

@@ -33,6 +33,9 @@ class Server {
   /// the log.
   void drain();
 
+  /// Whether each packet thread has gone round its loop since the last call; of one that is called each second.
+  bool all_threads_ran() noexcept;
+
   /// Writes jobs that started and ended since the last call to the log.
   void log_jobs() { job_log_->update(JobLog::Clock::now()); }
 
@@ -40,7 +43,7 @@ class Server {
   void start_threads();
   void stop();
   void end_threads();
-  void run_shard(Shard& shard, io::PacketIo& packet_io) noexcept;
+  void run_shard(std::size_t index) noexcept;
   void start_metrics(const Options& options);
 
   std::vector<std::unique_ptr<io::PacketIo>> ios_;
@@ -50,6 +53,7 @@ class Server {
   std::chrono::steady_clock::duration drain_timeout_;
   std::atomic<bool> draining_{false};
   std::atomic<std::ptrdiff_t> quiet_shards_{0};  // of a server that drains; a shard may be active again
+  std::vector<std::atomic<bool>> ran_;           // by thread, since all_threads_ran()
   std::optional<JobLog> job_log_;                // of shard 0, which has all jobs
   std::vector<std::jthread> threads_;            // last: they end before what they use
 };

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Build the Debian package of thc-ps into build/deb: scripts/deb.sh
+#
+# It needs the compiler and headers that the README names. What it was linked with becomes its dependencies.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+cmake -S . -B build/deb -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr \
+  -DTHC_BUILD_PYTHON=OFF -DTHC_BUILD_TESTS=OFF -DTHC_WITH_DPDK=OFF --log-level=WARNING
+cmake --build build/deb --target thc-ps thc-ps-manual
+cd build/deb
+cpack
+ls "$PWD"/thc-ps_*.deb
