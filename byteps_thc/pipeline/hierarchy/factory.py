@@ -18,8 +18,8 @@ from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import by_rank, gather_texts, host_identity, require_equal, with_rank
-from byteps_thc.transport.mesh import MeshGroups, gather_over_mesh
+from byteps_thc.transport.handshake import host_identity, require_equal
+from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
 
 #: Makes the engine of the slow dimension.
 MakeEngine = Callable[[dist.ProcessGroup, CompressionPolicy], Engine]
@@ -64,12 +64,8 @@ def hierarchical_engine(
 
 def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:
     """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
-    mine = with_rank(dist.get_rank(), json.dumps([host_identity().decode(), settings]))
-    texts = gather_over_mesh(
-        lambda text: gather_texts(fast, groups.fast.size(), text),
-        lambda text: gather_texts(slow, groups.slow.size(), text),
-        mine,
-    )
-    everyone = {rank: json.loads(text) for rank, text in by_rank(texts).items()}
+    mine = json.dumps([host_identity().decode(), settings])
+    texts = gather_by_rank_over_mesh(fast, slow, groups, mine)
+    everyone = {rank: json.loads(text) for rank, text in texts.items()}
     require_equal({rank: theirs for rank, (_, theirs) in everyone.items()})
     return [host for host, _ in everyone.values()]
