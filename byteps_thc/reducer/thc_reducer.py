@@ -40,6 +40,7 @@ from byteps_thc.pipeline.steps import Steps
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.averaging import Place
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
+from byteps_thc.transport.groups import refusals_told
 from byteps_thc.transport.nodes import Nodes
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
@@ -93,9 +94,12 @@ class ThcReducer:
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
-        policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
-        scheme = choose_scheme(config, settings)
-        averaging = Place(where, mesh, dim, nodes, worker, workers).open(scheme, policy)
+        place = Place(where, mesh, dim, nodes, worker, workers)
+        with refusals_told(place.group):
+            place.check()
+            policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
+            scheme = choose_scheme(config, settings)
+        averaging = place.open(scheme, policy)
         self._engine, self._agreement, self._levels = averaging.engine, averaging.agreement, averaging.levels
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = averaging.replicas
