@@ -30,7 +30,7 @@ from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import choose_process_group, refusals_told
-from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_mesh, require_ranks_of
+from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, counted, mesh_groups, require_mesh, require_ranks_of
 from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig
@@ -105,11 +105,13 @@ class ThcState(Averager):
         )
         #: for average_gradient
         self.number = register_averager(self)
+        self._closed = False
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
 
     def __repr__(self) -> str:
-        """Say in which levels the ranks average."""
-        return f"ThcState({self._mesh or f'flat, {self.replicas.size} ranks'})"
+        """Say in which levels the ranks average, and whether they do no longer."""
+        levels = self._mesh or f"flat, {counted(self.replicas.size, 'rank')}"
+        return f"ThcState({levels}{', closed' if self._closed else ''})"
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
@@ -173,6 +175,7 @@ class ThcState(Averager):
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        self._closed = True
         self._steps.log()
         self.engine.close()
 

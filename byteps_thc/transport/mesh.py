@@ -60,7 +60,12 @@ class MeshGroups:
 
     def __str__(self) -> str:
         """As users see it."""
-        return f"{self.slow.size()} nodes of {self.fast.size()} ranks"
+        return f"{counted(self.slow.size(), 'node')} of {counted(self.fast.size(), 'rank')}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: 1 node, 2 nodes."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def require_mesh(mesh: object, dim: str | None) -> None:
