@@ -29,8 +29,8 @@ from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_v
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe
-from byteps_thc.transport.groups import choose_process_group
-from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_mesh, require_ranks_of
+from byteps_thc.transport.groups import choose_process_group, refusals_told
+from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, counted, mesh_groups, require_mesh, require_ranks_of
 from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 from byteps_thc.transport.servers import NetworkConfig
@@ -73,21 +73,23 @@ class ThcState(Averager):
         grad_scaler: LossScale | None = None,
         log_every: int = 0,
     ) -> None:
-        policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-        scheme = choose_scheme(config, {})
-        require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
-        self._mesh = _mesh_groups(process_group, dim, model)
+        group = None if isinstance(process_group, DeviceMesh) else choose_process_group(process_group, "ThcState")
+        with refusals_told(group):
+            policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
+            scheme = choose_scheme(config, {})
+            require_nodes(nodes, mesh_is_given=group is None)
+            self._mesh = _mesh_groups(process_group, dim, model)
         self.engine: Engine
         #: the ranks that average their gradients
         self.replicas: Replicas
-        if self._mesh is None:
-            group = choose_process_group(process_group, "ThcState")
+        if group is not None:
             self._mesh = find_levels(group, nodes, scheme, policy, network)
         if self._mesh is not None:
             self.engine = make_hierarchical_engine(self._mesh, scheme, policy, network, _device_of(model))
             self.replicas = MeshReplicas(self._mesh, policy.deadline_s)
             workers = self._mesh.slow.size()
         else:
+            assert group is not None
             self.engine = make_engine(group, scheme, policy, network, _device_of(model))
             self.replicas = RankReplicas(group, policy.deadline_s)
             workers = group.size()
@@ -103,11 +105,13 @@ class ThcState(Averager):
         )
         #: for average_gradient
         self.number = register_averager(self)
+        self._closed = False
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
 
     def __repr__(self) -> str:
-        """Say in which levels the ranks average."""
-        return f"ThcState({self._mesh or f'flat, {self.replicas.size} ranks'})"
+        """Say in which levels the ranks average, and whether they do no longer."""
+        levels = self._mesh or f"flat, {counted(self.replicas.size, 'rank')}"
+        return f"ThcState({levels}{', closed' if self._closed else ''})"
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
@@ -171,6 +175,7 @@ class ThcState(Averager):
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        self._closed = True
         self._steps.log()
         self.engine.close()
 
