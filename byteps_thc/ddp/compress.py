@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.state import ThcState, thc_hook
-from byteps_thc.engines import choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -48,7 +47,6 @@ def compress(
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("between", "within"))
         state = compress(ddp, mesh=mesh, dim="between", bits=4)
     """
-    scheme = choose_scheme(config, settings)
     wrapped = getattr(ddp, "_orig_mod", ddp)
     if not isinstance(wrapped, DistributedDataParallel):
         raise ConfigurationError(
@@ -60,7 +58,7 @@ def compress(
     require_mesh(mesh, dim)
     state = ThcState(
         wrapped.process_group if mesh is None else mesh,
-        scheme,
+        config,
         dim=dim,
         nodes=nodes,
         policy=policy,
@@ -68,6 +66,7 @@ def compress(
         model=wrapped,
         grad_scaler=grad_scaler,
         log_every=log_every,
+        **settings,
     )
     try:
         wrapped.register_comm_hook(state, thc_hook)

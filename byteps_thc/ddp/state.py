@@ -4,7 +4,7 @@ Annotations are not postponed here: DDP compares the hook's with types.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.baselines import BaselineConfig
-from byteps_thc.config import ThcConfig
+from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.bucket_buffers import BucketBuffers, ddp_of
 from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
 from byteps_thc.engines import choose_policy, choose_scheme, find_levels, make_engine, make_hierarchical_engine
@@ -44,10 +44,10 @@ class ThcState(Averager):
     have equal numbers of ranks, more than one, and there are several; "flat": they are not, and all ranks average
     compressed. With a mesh, or nodes that were found, averages are exact within a node, where each rank gets a shard of
     every parameter, and compressed between the nodes; residuals, figures and checkpoints are those of the shard. A
-    baseline, or `network`, takes nodes of a mesh only. config: a
-    ThcConfig, or one of byteps_thc.baselines; None: ThcConfig(). policy: warm-up, bypass of small parameters,
-    deadline; None: CompressionPolicy(). network: servers or a switch that sum; None: the ranks do. With a mesh, shard
-    s of a node has the job network.job + s. model: names the residuals in checkpoints after the model's parameters
+    baseline, or `network`, takes nodes of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give
+    settings of ThcConfig as keywords. policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy().
+    network: servers or a switch that sum; None: the ranks do. With a mesh, shard s of a node has the job network.job +
+    s. model: names the residuals in checkpoints after the model's parameters
     (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's first iteration,
     which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of
     the scaled gradients when its scale changes, and all ranks must have the same (but those of a quorum or with
@@ -72,9 +72,10 @@ class ThcState(Averager):
         model: nn.Module | None = None,
         grad_scaler: LossScale | None = None,
         log_every: int = 0,
+        **settings: Unpack[ThcSettings],
     ) -> None:
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-        scheme = choose_scheme(config, {})
+        scheme = choose_scheme(config, settings)
         require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
         self._mesh = _mesh_groups(process_group, dim, model)
         self.engine: Engine
