@@ -145,8 +145,8 @@ def _from_torch(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
     return (tensor.view(torch.uint16) if bfloat16 else tensor).numpy(), bfloat16
 
 
-def energy_of(array: F32) -> float:
-    """Return the sum of squares, also where it is beyond float32's range: norms near 1e38 are finite."""
+def energy_of(array: npt.NDArray[Any]) -> float:
+    """Return the sum of squares of float32s, also where it is beyond float32's range: norms near 1e38 are finite."""
     with np.errstate(over="ignore"):
         energy = float(np.dot(array, array))
     if math.isfinite(energy):

@@ -74,7 +74,7 @@ def auto(
     engine: Annotated[
         Literal["collective", "network"] | None,
         typer.Option(
-            help="Who sums. collective: the ranks, in the bits that sums need; network: servers or a switch, in 8 or 16.",
+            help="Who sums. collective: the ranks, in the bits that sums need; network: servers or a switch, 8 or 16.",
             show_default=f"network for up to {MAX_WORKERS} workers, collective above",
         ),
     ] = None,

@@ -127,4 +127,4 @@ def test_bad_input_is_a_usage_error(arguments):
 def test_who_sums_has_the_same_names_in_all_commands():
     for command in (["tables", "auto"], ["break-even"]):
         text = CliRunner().invoke(thc, [*command, "--help"], env={"COLUMNS": "300"}).output
-        assert re.search(r"--engine\s+\[collective\|network\]", text), text
+        assert re.search(r"--engine\s+[\[<]collective\|network[\]>]", text), text
