@@ -14,6 +14,7 @@ from byteps_thc.ddp.state import ThcState, thc_hook
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.groups import refusals_told
 from byteps_thc.transport.mesh import require_mesh
 from byteps_thc.transport.nodes import Nodes
 from byteps_thc.transport.servers import NetworkConfig
@@ -53,9 +54,10 @@ def compress(
             f"compress() needs the DistributedDataParallel that wraps the model, not a {type(wrapped).__name__}: "
             "compress(DistributedDataParallel(model)). byteps_thc.fsdp has the same for fully_shard"
         )
-    if wrapped._comm_hooks:
-        raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
-    require_mesh(mesh, dim)
+    with refusals_told(wrapped.process_group if mesh is None else None):
+        if wrapped._comm_hooks:
+            raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
+        require_mesh(mesh, dim)
     state = ThcState(
         wrapped.process_group if mesh is None else mesh,
         config,

@@ -29,7 +29,8 @@ from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.settings import describe
-from byteps_thc.transport.mesh import require_mesh
+from byteps_thc.transport.groups import choose_process_group, refusals_told
+from byteps_thc.transport.mesh import counted, require_mesh
 from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
@@ -75,29 +76,34 @@ class ThcState(Averager):
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
-        policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-        scheme = choose_scheme(config, settings)
-        require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
-        if not isinstance(process_group, DeviceMesh):
-            require_mesh(None, dim)
+        group = None
+        if not isinstance(process_group, DeviceMesh) and (process_group is not None or dist.group.WORLD is not None):
+            group = choose_process_group(process_group, "ThcState")
+        with refusals_told(group):
+            policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
+            scheme = choose_scheme(config, settings)
+            require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
+            if not isinstance(process_group, DeviceMesh):
+                require_mesh(None, dim)
+            self._buckets = BucketBuffers(model)
+            self._buckets.require_dtypes(policy.bypass_elements)
         self._plan = Plan(process_group, dim, nodes, scheme, policy, network, model, grad_scaler, log_every)
-        self._buckets = BucketBuffers(model)
-        self._buckets.require_dtypes(policy.bypass_elements)
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:
             self._opened()
         #: for average_gradient
         self.number = register_averager(self)
+        self._closed = False
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
 
     def __repr__(self) -> str:
-        """Say in which levels the ranks average, and with which settings."""
+        """Say in which levels the ranks average, with which settings, and whether they do no longer."""
         scheme = self._plan.scheme
         given = ", ".join(f"{name}={getattr(scheme, name)!r}" for name in sorted(scheme.model_fields_set))
         levels = "not used yet"
         if self._averaging is not None:
-            levels = str(self._averaging.mesh or f"flat, {self.replicas.size} ranks")
-        return f"ThcState({levels}, {type(scheme).__name__}({given}))"
+            levels = str(self._averaging.mesh or f"flat, {counted(self.replicas.size, 'rank')}")
+        return f"ThcState({levels}, {type(scheme).__name__}({given}){', closed' if self._closed else ''})"
 
     @property
     def engine(self) -> Engine:
@@ -175,6 +181,7 @@ class ThcState(Averager):
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        self._closed = True
         if self._averaging is not None:
             self._averaging.steps.log()
             self._averaging.engine.close()

@@ -28,6 +28,7 @@ from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.transport.groups import refusals_told
 
 
 def compress_reduce_scatter(
@@ -54,13 +55,14 @@ def compress_reduce_scatter(
     Raises ConfigurationError when the model is sharded in a way that cannot be compressed, when it is compressed
     already, or when ranks have different settings. Errors of the network come out of backward().
     """
-    policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
-    scheme = choose_scheme(config, settings)
     groups = parameter_groups(model)
-    require_group_dtypes(groups, policy.bypass_elements)
-    if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
-        raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     process_group = groups[0].process_group
+    with refusals_told(process_group):
+        policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
+        scheme = choose_scheme(config, settings)
+        require_group_dtypes(groups, policy.bypass_elements)
+        if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
+            raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
     pending = PendingGradients()
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), settle=pending.settle)

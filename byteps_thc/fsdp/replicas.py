@@ -21,6 +21,7 @@ from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
+from byteps_thc.transport.groups import refusals_told
 from byteps_thc.transport.mesh import compressed_group
 from byteps_thc.transport.replicas import RankReplicas, require_same_lines
 from byteps_thc.transport.servers import NetworkConfig
@@ -54,15 +55,15 @@ def compress_replicas(
     parameters, and then stay bit-identical; where `network` is loss-tolerant or has a quorum, a ParameterSynchronizer
     makes them so. Other arguments and errors: as compress_reduce_scatter.
     """
-    policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-    scheme = choose_scheme(config, settings)
     groups = parameter_groups(model)
-    require_group_dtypes(groups, policy.bypass_elements)
-    replicas = _process_group(mesh, dim)
-    _require_crossing(groups[0].process_group, replicas)
-    if any(group.source._all_reduce_hook is not None for group in groups):
-        raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
-    shard = groups[0].process_group
+    replicas, shard = _process_group(mesh, dim), groups[0].process_group
+    with refusals_told(replicas):
+        policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
+        scheme = choose_scheme(config, settings)
+        require_group_dtypes(groups, policy.bypass_elements)
+        _require_crossing(shard, replicas)
+        if any(group.source._all_reduce_hook is not None for group in groups):
+            raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
     network = network_of_shard(network, shard)
     engine = make_engine(replicas, scheme, policy, network, groups[0].source.device)
     same_shards = RankReplicas(replicas, policy.deadline_s)

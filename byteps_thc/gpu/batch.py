@@ -254,7 +254,7 @@ class DeviceBatch:
         self._require("aggregate", shards, (torch.uint8,))
         codes = requantized_shard(self.padded, compressor.workers)
         needed = codes * down.bits // 8 + 2 * scale_groups(codes)
-        if shards.dim() != 2 or len(shards) != compressor.workers or shards.shape[1] < needed:
+        if shards.dim() != 2 or shards.shape[0] != compressor.workers or shards.shape[1] < needed:
             raise InputError(
                 f"requantized sums must be uint8[{compressor.workers}, {needed} or more], not {list(shards.shape)}"
             )

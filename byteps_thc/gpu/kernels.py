@@ -87,7 +87,7 @@ def block_norms(
     if begin is not None:
         number, _, largest, complement = begin.header
         words, keys = begin.message.words, begin.keys
-        header = (len(keys), number, signed_word(begin.round), largest, complement)
+        header = (keys.shape[0], number, signed_word(begin.round), largest, complement)
         sent = words[HEADER_WORDS:]
     arguments = (gradient, carried, norms, sent, words, keys, *header)
     constants = (residual is not None, send, begin is not None)
@@ -293,9 +293,9 @@ def requantize(
         looked_up, bits = (words, received_table.integers, stride // 4, shards), received_table.bits
     scalars = (workers, float(most), float(table.granularity))
     arguments = (sums, codes, scales, table.entries, table.values, *keys, places, *looked_up, *scalars)
-    if len(places):
+    if programs := places.shape[0]:
         constants = (table.bits, table.wide, known is not None, bits)
-        _requantize(len(places), arguments, constants, requantizing.TILE // WARP_COORDINATES)
+        _requantize(programs, arguments, constants, requantizing.TILE // WARP_COORDINATES)
 
 
 def keep_loss(
@@ -389,7 +389,7 @@ def _for_tiles(
         padded = -(-coordinates // MIN_ROTATION_BLOCK) * MIN_ROTATION_BLOCK
         place = (arguments[0], arguments[0], 0, coordinates, padded)
     else:
-        programs, kind = len(tiles.words), tiles.kind
+        programs, kind = tiles.words.shape[0], tiles.kind
         place = (tiles.words, tiles.holes, tiles.stride, 0, tiles.codes)
     of_tiles = programs
     if beside is not None:

@@ -9,7 +9,7 @@ piece. A Transfer moves what is in brackets. Needs no torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -26,6 +26,8 @@ from byteps_thc.transport.transport import Transport
 if TYPE_CHECKING:  # they have tensors
     from byteps_thc.device_message import Beside
     from byteps_thc.transport.communicator import ExactSum, Waitable
+
+_UNTIMED = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class PlacedPiece:
 class PieceTools:
     """What the pieces of an engine share. clock: entering clock.working() may wait for a turn on the CPU.
 
-    rollback: of residuals where the rows have them. exact: sums what rows take out (Rows.takes_exact).
+    rollback: of residuals where the rows have them. exact: sums what rows take out (Rows.takes_exact). timed: False:
+    what a stage takes is not the CPU's time, so neither clock nor figures are told of it.
     """
 
     rows: Rows
@@ -85,10 +88,14 @@ class PieceTools:
     clock: WorkClock
     rollback: Rollback[Any]
     exact: ExactSum | None = None
+    timed: bool = True
+
+    def working(self, figure: Literal["encode_ms", "decode_ms"]) -> AbstractContextManager[None]:
+        """Count the block as work, and its time as that figure."""
+        return self._timed(figure) if self.timed else _UNTIMED
 
     @contextmanager
-    def working(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
-        """Count the block as work, and its time as that figure."""
+    def _timed(self, figure: Literal["encode_ms", "decode_ms"]) -> Iterator[None]:
         with self.clock.working():
             start = perf_counter()
             yield

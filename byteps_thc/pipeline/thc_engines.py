@@ -119,6 +119,7 @@ def device_engine(
         clock,
         rollback,
         exact=communicator.sum_,
+        timed=False,
     )
 
     def staging(gradient: Tensor) -> Staging | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import NoReturn, Protocol
 
 import numpy as np
-import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 from typing_extensions import override
@@ -15,15 +14,8 @@ from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD
 from byteps_thc.reducer.tensor_packing import Packing
 from byteps_thc.transport.gloo import GlooCommunicator
-from byteps_thc.transport.handshake import (
-    all_have_same,
-    by_rank,
-    first_difference,
-    gather_by_rank,
-    gather_texts,
-    with_rank,
-)
-from byteps_thc.transport.mesh import MeshGroups, gather_over_mesh
+from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank
+from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
 from byteps_thc.transport.transport import Transfer, Transport
 
 _HINT = "all ranks must pass the same names, sizes and dtypes in the same order"
@@ -84,12 +76,8 @@ class LevelsAgreement(Agreement):
         """Raise InputError naming the first tensor that differs."""
         if all_have_same(self._fast, packing.fingerprint, self._slow):
             return
-        texts = gather_over_mesh(
-            lambda text: gather_texts(self._fast, self._levels.fast.size(), text),
-            lambda text: gather_texts(self._slow, self._levels.slow.size(), text),
-            with_rank(dist.get_rank(), "\n".join(packing.description)),
-        )
-        _refuse(by_rank(texts))
+        described = "\n".join(packing.description)
+        _refuse(gather_by_rank_over_mesh(self._fast, self._slow, self._levels, described))
 
 
 class ServersAgreement(Agreement):

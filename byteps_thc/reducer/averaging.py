@@ -47,23 +47,40 @@ class Place:
     worker: int | None
     workers: int | None
 
-    def open(self, config: ThcConfig | BaselineConfig, policy: CompressionPolicy) -> Averaging:
-        """Return what averages there; collective. Raises what ThcReducer raises."""
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        """The process group whose ranks are asked; None: they are a mesh's, or there is none.
+
+        ConfigurationError that says what to write when it is not one.
+        """
+        if self.mesh is not None or (self._network is not None and dist.group.WORLD is None):
+            return None
+        return choose_process_group(None if self._network is not None else self.where, "ThcReducer")
+
+    @property
+    def _network(self) -> NetworkConfig | None:
+        return self.where if isinstance(self.where, NetworkConfig) else None
+
+    def check(self) -> None:
+        """ConfigurationError for arguments that contradict each other; asks nobody."""
         require_mesh(self.mesh, self.dim)
         require_nodes(self.nodes, mesh_is_given=self.mesh is not None)
-        network = self.where if isinstance(self.where, NetworkConfig) else None
-        if network is not None and dist.group.WORLD is None:
-            return self._of_servers(network, config, policy)
+        if self.mesh is not None and self._network is None and self.where is not None:
+            raise ConfigurationError(
+                "a process group and a mesh contradict each other: leave one of them out, ThcReducer(None, "
+                "mesh=..., dim=...)"
+            )
+        if dist.group.WORLD is not None and (self.worker is not None or self.workers is not None):
+            raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
+
+    def open(self, config: ThcConfig | BaselineConfig, policy: CompressionPolicy) -> Averaging:
+        """Return what averages there, once it is checked; collective. Raises what ThcReducer raises."""
+        network, group = self._network, self.group
         if self.mesh is not None:
-            if network is None and self.where is not None:
-                raise ConfigurationError(
-                    "a process group and a mesh contradict each other: leave one of them out, ThcReducer(None, "
-                    "mesh=..., dim=...)"
-                )
-            self._require_no_worker()
             return _in_levels(mesh_groups(self.mesh, self.dim, "ThcReducer"), config, policy, network)
-        group = choose_process_group(None if network is not None else self.where, "ThcReducer")
-        self._require_no_worker()
+        if group is None:
+            assert network is not None
+            return self._of_servers(network, config, policy)
         levels = find_levels(group, self.nodes, config, policy, network)
         if levels is not None:
             return _in_levels(levels, config, policy, None)
@@ -83,10 +100,6 @@ class Place:
             )
         engine, transport = make_server_engine(network, config, policy, self.worker, self.workers)
         return Averaging(engine, ServersAgreement(transport), None, None, engine.workers)
-
-    def _require_no_worker(self) -> None:
-        if self.worker is not None or self.workers is not None:
-            raise ConfigurationError("the process group says which worker this is: leave worker and workers out")
 
 
 def _in_levels(

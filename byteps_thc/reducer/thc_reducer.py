@@ -40,6 +40,8 @@ from byteps_thc.pipeline.steps import Steps
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.averaging import Place
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
+from byteps_thc.transport.groups import refusals_told
+from byteps_thc.transport.mesh import counted
 from byteps_thc.transport.nodes import Nodes
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
@@ -93,9 +95,12 @@ class ThcReducer:
         log_every: int = 0,
         **settings: Unpack[ThcSettings],
     ) -> None:
-        policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
-        scheme = choose_scheme(config, settings)
-        averaging = Place(where, mesh, dim, nodes, worker, workers).open(scheme, policy)
+        place = Place(where, mesh, dim, nodes, worker, workers)
+        with refusals_told(place.group):
+            place.check()
+            policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
+            scheme = choose_scheme(config, settings)
+        averaging = place.open(scheme, policy)
         self._engine, self._agreement, self._levels = averaging.engine, averaging.agreement, averaging.levels
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = averaging.replicas
@@ -115,6 +120,7 @@ class ThcReducer:
         # What all ranks have agreed on; written by the agree thread.
         self._packings: dict[tuple[Signature, ...], Packing] = {}
         self._known: dict[str, Signature] = {}
+        self._closed = False
         self._submitted: list[Future[Tensor]] = []  # by the agree thread, of the calls that may be in flight
         self._lock = threading.Lock()  # guards the next two
         self._in_flight: list[_Call] = []
@@ -123,8 +129,9 @@ class ThcReducer:
         atexit.register(self.close)
 
     def __repr__(self) -> str:
-        """Say in which levels the tensors are averaged."""
-        return f"ThcReducer({self._levels or f'flat, {self._engine.workers} workers'})"
+        """Say in which levels the tensors are averaged, and whether they are no longer."""
+        levels = self._levels or f"flat, {counted(self._engine.workers, 'worker')}"
+        return f"ThcReducer({levels}{', closed' if self._closed else ''})"
 
     def __enter__(self) -> Self:
         return self
@@ -226,6 +233,7 @@ class ThcReducer:
     def close(self) -> None:
         """End the threads, and leave the servers; what is in flight fails. At the latest, Python's end does it."""
         atexit.unregister(self.close)
+        self._closed = True
         self._threads.end()
         self._fail(TransportError("the reducer was closed"))
         self._engine.close()

@@ -125,6 +125,7 @@ class _GlooWork(Waitable):
                 work.wait(timedelta(seconds=left_s))
             except RuntimeError as error:
                 raise translate(error) from error
-        self._group = None  # whoever keeps this does not keep that
+        # Whoever keeps this keeps neither the group nor its connections and threads, which its works have, too.
+        self._group, self._works = None, []
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(self))
         self._then()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -47,6 +48,22 @@ def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
     raise ConfigurationError(f"the first argument of {caller} is a process group, not {describe(group)}: {right}")
 
 
+@contextmanager
+def refusals_told(process_group: dist.ProcessGroup | None) -> Iterator[None]:
+    """Be around what a front end does before the ranks of a process group ask each other anything.
+
+    An error is what this rank answers their first question with: so they raise it, too, instead of waiting for this
+    rank until the deadline, and what is asked later is asked of all. None: nobody is told.
+    """
+    try:
+        yield
+    except Exception as error:
+        if process_group is not None and process_group.size() > 1:
+            with suppress(ThcError):  # of a store that is gone: the others see that, too
+                _questions(process_group, 0.0).refuse(f"rank {dist.get_rank()} could not begin: {error}")
+        raise
+
+
 class Communicators:
     """Those of one engine over the ranks of a process group (gloo or NCCL), which end with it.
 
@@ -63,8 +80,7 @@ class Communicators:
 
     def for_questions(self) -> Communicator:
         """Return one of few, small host tensors, which needs no connections: for what is asked once."""
-        store, group = _new_store(self._process_group), self._process_group
-        return StoreCommunicator(store, group.rank(), group.size(), self._timeout_s)
+        return _questions(self._process_group, self._timeout_s)
 
     def of_host(self) -> Communicator:
         """Return one of host tensors. TransportError or DeadlineError when the ranks cannot connect."""
@@ -101,6 +117,10 @@ def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Glo
     except RuntimeError as error:
         raise _how_to_connect(translate(error)) from error
     return GlooCommunicator(group, timeout_s)
+
+
+def _questions(group: dist.ProcessGroup, timeout_s: float) -> StoreCommunicator:
+    return StoreCommunicator(_new_store(group), group.rank(), group.size(), timeout_s)
 
 
 def _require_known(process_group: dist.ProcessGroup) -> None:

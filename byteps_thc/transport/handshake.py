@@ -131,6 +131,11 @@ def node_identity() -> str:
     return f"{host_identity().decode()} {network.st_dev}:{network.st_ino}"
 
 
+def host_of(node: str) -> str:
+    """Return the host of what node_identity() gave."""
+    return node.partition(" ")[0]
+
+
 def gather_by_rank(communicator: Communicator, ranks: int, text: str) -> dict[int, str]:
     """Return the texts of a group's ranks by their numbers in the world, which are those that users know."""
     return by_rank(gather_texts(communicator, ranks, with_rank(dist.get_rank(), text)))

@@ -16,6 +16,8 @@ from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.settings import describe
+from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.handshake import by_rank, gather_texts, with_rank
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 
 #: Any bytes are text in it, and the text is those bytes again.
@@ -58,7 +60,12 @@ class MeshGroups:
 
     def __str__(self) -> str:
         """As users see it."""
-        return f"{self.slow.size()} nodes of {self.fast.size()} ranks"
+        return f"{counted(self.slow.size(), 'node')} of {counted(self.fast.size(), 'rank')}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: 1 node, 2 nodes."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def require_mesh(mesh: object, dim: str | None) -> None:
@@ -105,6 +112,16 @@ def gather_over_mesh(
     """Return the texts of all ranks of a mesh in the order of MeshGroups.rank; fast, slow: gather in its groups."""
     node = json.dumps([theirs.decode(_ANY_BYTES) for theirs in fast(text)]).encode()
     return [theirs.encode(_ANY_BYTES) for texts in slow(node) for theirs in json.loads(texts)]
+
+
+def gather_by_rank_over_mesh(fast: Communicator, slow: Communicator, groups: MeshGroups, text: str) -> dict[int, str]:
+    """As handshake.gather_by_rank, of all ranks of a mesh; fast, slow: communicators of its groups."""
+    texts = gather_over_mesh(
+        lambda own: gather_texts(fast, groups.fast.size(), own),
+        lambda node: gather_texts(slow, groups.slow.size(), node),
+        with_rank(dist.get_rank(), text),
+    )
+    return by_rank(texts)
 
 
 class MeshReplicas(Replicas):

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.groups import Communicators, backends, cut_group
-from byteps_thc.transport.handshake import gather_by_rank, node_identity, require_equal
+from byteps_thc.transport.handshake import gather_by_rank, host_of, node_identity, require_equal
 from byteps_thc.transport.link_bytes import link_bytes
-from byteps_thc.transport.mesh import MeshGroups
+from byteps_thc.transport.mesh import MeshGroups, counted
 from byteps_thc.transport.transport import Collective
 from byteps_thc.transport.warn_once import warn_once
 
@@ -35,8 +35,8 @@ def require_nodes(nodes: object, *, mesh_is_given: bool = False) -> None:
     """Raise ConfigurationError unless `nodes` is one of Nodes, and "auto" beside a mesh, which says where nodes are."""
     if nodes not in ("auto", "flat"):
         raise ConfigurationError(
-            f'nodes is {nodes!r}: give "auto" or "flat", or a 2-D DeviceMesh and the name of its slow dimension '
-            '(compress(ddp, mesh=..., dim="..."))'
+            f'nodes is {nodes!r}: give "auto" or "flat", or leave it out and give a 2-D DeviceMesh and the name of its '
+            "slow dimension (dim=...)"
         )
     if mesh_is_given and nodes != "auto":
         raise ConfigurationError(f"nodes={nodes!r} and a mesh contradict each other: leave one of them out")
@@ -51,8 +51,8 @@ def find_nodes(
 ) -> MeshGroups | None:
     """Return the two levels in which the ranks of a process group average, None for one; collective over them.
 
-    config: what compresses; None: something that has one level only. Rank 0 logs what was chosen among several nodes,
-    and warns where one level is dear. ConfigurationError when ranks have different `nodes`, TransportError or
+    config: what compresses; None: something that has one level only. Rank 0 logs which nodes there are and what was
+    chosen, and warns where one level is dear. ConfigurationError when ranks have different `nodes`, TransportError or
     DeadlineError when ranks do not answer.
     """
     ranks = process_group.size()
@@ -64,10 +64,11 @@ def find_nodes(
     require_equal({rank: settings for rank, (settings, _, _) in everyone.items()})
     if config is None or not all(has_levels for _, has_levels, _ in everyone.values()):
         return None  # where they differ, so do settings that will be compared
-    found = group_by_node([node for _, _, node in everyone.values()])
+    names = [node for _, _, node in everyone.values()]
+    found = group_by_node(names)
     takes_two = nodes == "auto" and has_two_levels(found)
-    if process_group.rank() == 0 and len(found) > 1:
-        _logger.info("%s", _choice(found, two=takes_two))
+    if process_group.rank() == 0:
+        _logger.info("%s", chosen_levels(names, two=takes_two))
         ring = "nccl" in backends(process_group)
         if not takes_two and (warning := cost_of_one_level(nodes, found, config, collective, ring=ring)):
             warn_once(warning)
@@ -94,6 +95,21 @@ def has_two_levels(nodes: Sequence[Sequence[int]]) -> bool:
     return len(nodes) > 1 and len(sizes) == 1 and sizes != {1}
 
 
+def chosen_levels(names: Sequence[str], *, two: bool) -> str:
+    """Return in which levels ranks average, in words. names: as group_by_node's. two: there are two."""
+    nodes = group_by_node(names)
+    if two:
+        return f"averages are exact within each of {len(nodes)} nodes of {len(nodes[0])} ranks, compressed between them"
+    hosts = {host_of(name) for name in names}
+    one = f"averages are compressed over {len(names)} ranks on {counted(len(nodes), 'node')}, in one level"
+    if len(hosts) == len(nodes) or len(nodes) < len(names):
+        return one
+    return (
+        f"{one}; they are on {counted(len(hosts), 'host')}, where containers have networks of their own: start all "
+        "ranks of a host in one, or let them share a network (--net=host), or give a mesh"
+    )
+
+
 def cost_of_one_level(
     asked: Nodes, found: Sequence[Sequence[int]], config: ThcConfig, collective: Collective, *, ring: bool
 ) -> str | None:
@@ -116,12 +132,6 @@ def cost_of_one_level(
             f"it would be {sent.two_levels:.1f} with two levels, and is {sent.bf16:.1f} with bf16: {advice}"
         )
     return None
-
-
-def _choice(nodes: Sequence[Sequence[int]], *, two: bool) -> str:
-    if two:
-        return f"averages are exact within each of {len(nodes)} nodes of {len(nodes[0])} ranks, compressed between them"
-    return f"averages are compressed over {sum(map(len, nodes))} ranks on {len(nodes)} nodes, in one level"
 
 
 def _numbers(sizes: Sequence[int]) -> str:

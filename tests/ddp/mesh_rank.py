@@ -24,10 +24,12 @@ from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import CompressionPolicy, NetworkConfig, ThcState, compress, thc_hook
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.factory import collective_engine
+from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
+from byteps_thc.pipeline.hierarchy.factory import hierarchical_engine
 from byteps_thc.pipeline.staging import CopyStaging
 from byteps_thc.transport.groups import open_communicator
 from byteps_thc.transport.mesh import mesh_groups
@@ -287,6 +289,25 @@ def different(rank: Rank, mesh: DeviceMesh) -> dict[str, str]:
     return result
 
 
+def other_kernels(_: Rank, mesh: DeviceMesh) -> dict[str, str]:
+    """What ranks are told when those of a node have engines of other kinds, and when some have none."""
+    groups = mesh_groups(mesh, "between", "test")
+    first = groups.fast.rank() == 0
+
+    def on_device(slow: dist.ProcessGroup, policy: CompressionPolicy) -> FlatEngine:
+        return (collective_engine if first else make_host_device_engine)(slow, CONFIG, policy)
+
+    def broken(slow: dist.ProcessGroup, policy: CompressionPolicy) -> FlatEngine:
+        if not first:
+            raise OSError("no registers")
+        return collective_engine(slow, CONFIG, policy)
+
+    return {
+        make.__name__: said(lambda make=make: hierarchical_engine(groups, {}, SMALL, make, waits_for_all=True))  # type: ignore[misc]
+        for make in (on_device, broken)
+    }
+
+
 def empty_shard(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
     """Buffers of one element, of which the second rank of a node has nothing, and of none."""
     engine = ThcState(mesh, CONFIG, dim="between").engine
@@ -355,7 +376,7 @@ def staged(rank: Rank, mesh: DeviceMesh) -> dict[str, bool]:
 def said(call: Callable[[], Any]) -> str:
     try:
         call()
-    except (ThcError, RuntimeError) as error:
+    except (ThcError, RuntimeError, OSError) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
 
@@ -377,6 +398,7 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     empty_shard,
     gaps,
     staged,
+    other_kernels,
     different,
     refusals,
 ]

@@ -50,6 +50,7 @@ def averages(rank: Rank, steps: int = 2, config: Any = CONFIG, **options: Any) -
     result |= {"lines": lines, "said": repr(state), "sizes": dict(state.parameter_sizes or {})}
     result["sent"] = state.compression_stats().sent_bytes
     state.close()
+    result["closed"] = repr(state)
     return result
 
 

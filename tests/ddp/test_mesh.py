@@ -184,6 +184,14 @@ def test_differences_between_ranks_are_named_on_all_of_them(reports: Reports) ->
         assert f"in round {0 if rank == 3 else 2}. Names" in said["round"]
 
 
+def test_ranks_of_a_node_that_compress_elsewhere_are_named(reports: Reports) -> None:
+    for rank, report in enumerate(reports):
+        said, same = report["other_kernels"], "ConfigurationError: ranks have different settings: kernels is "
+        everyone = "'host' on rank 0, {0} on rank 1, 'host' on rank 2, {0} on rank 3"
+        assert said["on_device"] == same + everyone.format("'device'")
+        assert said["broken"] == ("OSError: no registers" if rank % 2 else same + everyone.format("'no registers'"))
+
+
 REFUSALS = {
     "1-D": "ThcState needs a mesh of two dimensions, between the nodes and within them, and this one has 1",
     "1-D state": "and this one has 1: make it with init_device_mesh",

@@ -13,7 +13,7 @@ from ranks import run_ranks
 
 from byteps_thc import ThcConfig
 from byteps_thc.transport.link_bytes import link_bytes
-from byteps_thc.transport.nodes import Nodes, cost_of_one_level, group_by_node, has_two_levels
+from byteps_thc.transport.nodes import Nodes, chosen_levels, cost_of_one_level, group_by_node, has_two_levels
 
 PROGRAM = Path(__file__).with_name("nodes_rank.py")
 SIZES = {"0.weight": 8000, "0.bias": 80, "1.weight": 4000, "1.bias": 50}
@@ -54,6 +54,8 @@ def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run)
         place = nodes[:rank].count(nodes[rank])
         assert found["scope"] == mesh["scope"] == f"shard{place}of2"
         assert flat["said"].startswith("ThcState(flat, 4 ranks, ")
+        for state in (found, flat):
+            assert state["closed"] == state["said"].removesuffix(")") + ", closed)"
         assert flat["scope"] is None
         assert flat["sizes"] == SIZES
         assert flat["sent"] > found["sent"]  # by a rank: of codes and sums of all coordinates
@@ -99,6 +101,18 @@ def test_one_level_that_loses_to_bf16_is_warned_of() -> None:
     assert said(4, 8) is None
     assert said(8, 1, "auto") is None
     assert said(1, 8, "auto") is None
+
+
+def test_the_log_says_how_many_nodes_there_are() -> None:
+    assert chosen_levels(["boot 4:1"] * 4, two=False) == "averages are compressed over 4 ranks on 1 node, in one level"
+    hosts = [f"boot{host} 4:1" for host in range(4)]
+    assert chosen_levels(hosts, two=False) == "averages are compressed over 4 ranks on 4 nodes, in one level"
+    containers = [f"boot{number // 2} 4:{number}" for number in range(4)]
+    assert chosen_levels(containers, two=False) == (
+        "averages are compressed over 4 ranks on 4 nodes, in one level; they are on 2 hosts, where containers have "
+        "networks of their own: start all ranks of a host in one, or let them share a network (--net=host), or give a "
+        "mesh"
+    )
 
 
 def test_states_of_other_levels_are_refused_with_what_to_do(run: Run) -> None:

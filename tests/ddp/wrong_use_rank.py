@@ -127,10 +127,10 @@ def main() -> None:
             "compress: grad_scaler": lambda: compress(model(), grad_scaler=True),
             "compress: log_every": lambda: compress(model(), log_every="often"),
             "reducer: policy": lambda: ThcReducer(policy=5),
-            "fsdp: policy": lambda: compress_reduce_scatter(nn.Linear(2, 2), policy={}),
+            "fsdp: policy": lambda: compress_reduce_scatter(fully_shard(nn.Linear(2, 2)), policy={}),
             "fsdp: model": lambda: compress_reduce_scatter(None),
             "hsdp: mesh": lambda: compress_replicas(fully_shard(nn.Linear(2, 2)), ThcConfig()),
-            "fsdp: config and settings": lambda: compress_reduce_scatter(nn.Linear(2, 2), TopK(), bits=2),
+            "fsdp: config and settings": lambda: compress_reduce_scatter(fully_shard(nn.Linear(2, 2)), TopK(), bits=2),
         }
         rank.report({"same": the_same(), "said": {name: said(call) for name, call in calls.items()}})
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ranks import run_ranks
 
 # The optimizer imports much of torch, with functions whose default argument is the default group.
 CODE = """
@@ -82,3 +83,10 @@ def test_groups_of_ours_end_with_their_engine_or_before_python_does(tmp_path: Pa
         assert ours > 0
         assert closed == theirs
         assert left == theirs
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, id="two nodes")])
+def test_neither_threads_nor_files_stay_of_what_is_closed(tmp_path: Path, ranks: int) -> None:
+    for reported in run_ranks(Path(__file__).with_name("cycles_rank.py"), ranks, tmp_path):
+        for more in reported:  # threads, files
+            assert more == [(0, 0)] * len(more)

@@ -49,10 +49,11 @@ def averages(rank: Rank, **where: Any) -> dict[str, Any]:
             tensors = tensors_of(rank.rank, step)
             reducer.all_reduce(tensors)
         state, stats = reducer.state_dict(), reducer.compression_stats()
-        sizes = reducer.parameter_sizes
+        sizes, said = reducer.parameter_sizes, repr(reducer)
     kept = {name: state.get(name) for name in ("residuals", "scope", "workers")}
-    said = {"said": repr(reducer), "nmse": nmse(tensors, 1), "sent": stats.sent_bytes, "sizes": dict(sizes or {})}
-    return {"averages": {name: t.clone() for name, t in tensors.items()}} | kept | said
+    kept |= {"said": said, "closed": repr(reducer), "sent": stats.sent_bytes, "sizes": dict(sizes or {})}
+    averaged = {name: tensor.clone() for name, tensor in tensors.items()}
+    return {"averages": averaged, "nmse": nmse(tensors, 1)} | kept
 
 
 def found(rank: Rank) -> dict[str, Any]:

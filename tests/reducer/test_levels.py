@@ -34,6 +34,8 @@ def test_found_nodes_and_a_mesh_are_the_same(reports: Reports) -> None:
         found, mesh = report["found"], report["mesh"]
         assert found["said"] == mesh["said"] == "ThcReducer(2 nodes of 2 ranks)"
         assert report["flat"]["said"] == "ThcReducer(flat, 4 workers)"
+        assert found["closed"] == "ThcReducer(2 nodes of 2 ranks, closed)"
+        assert report["flat"]["closed"] == "ThcReducer(flat, 4 workers, closed)"
         for kind in ("averages", "residuals"):
             assert found[kind].keys() == mesh[kind].keys()
             assert all(torch.equal(tensor, mesh[kind][name]) for name, tensor in found[kind].items())
@@ -79,7 +81,7 @@ REFUSALS = {
     "no mesh": "dim='between' names a dimension of a mesh",
     "not a mesh": "mesh is a str: give a 2-D DeviceMesh",
     "no dim": "the mesh has dimensions ('between', 'within'): say which one to compress (dim=...)",
-    "unknown": "nodes is 'racks'",
+    "unknown": 'nodes is \'racks\': give "auto" or "flat", or leave it out and give a 2-D DeviceMesh',
     "worker": "leave worker and workers out",
     "differ": "ranks have different settings: nodes is 'auto' on rank 0, 'flat' on rank 1",
     "servers": "the mesh has no dimension 'no'",

@@ -147,7 +147,9 @@ def test_policy_and_log(reports: Reports) -> None:
         for step, (large, small) in enumerate(report["errors"]):
             assert small < 1e-6
             assert (large < 1e-6) == (step < 2)  # of warm-up
-    assert [line.split(":")[0] for line in everyone[0]["lines"]] == ["step 2", "step 4"]
+    nodes, *steps = everyone[0]["lines"]
+    assert nodes == f"averages are compressed over {len(everyone)} ranks on 1 node, in one level"
+    assert [line.split(":")[0] for line in steps] == ["step 2", "step 4"]
     assert everyone[1]["lines"] == []
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
@@ -18,8 +20,8 @@ from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import by_rank, gather_texts, host_identity, require_equal, with_rank
-from byteps_thc.transport.mesh import MeshGroups, gather_over_mesh
+from byteps_thc.transport.handshake import host_identity, require_equal
+from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
 
 #: Makes the engine of the slow dimension.
 MakeEngine = Callable[[dist.ProcessGroup, CompressionPolicy], Engine]
@@ -37,24 +39,27 @@ def hierarchical_engine(
 
     settings: plain values, which all ranks must have; the policy's are compared, too. waits_for_all: False: an average
     may be complete without some nodes, which are not asked then what they average. ConfigurationError that names what
-    differs, or what make_inner raises.
+    differs, or what make_inner raises, here or on another rank.
     """
     fast, slow = (Communicators(group, policy.deadline_s) for group in (groups.fast, groups.slow))
     shared = dict(settings) | policy.shared_settings()
-    hosts = _compare(fast.for_questions(), slow.for_questions(), groups, shared)
+    compare = partial(_compare, fast.for_questions(), slow.for_questions(), groups)
+    hosts = compare(shared)
     # The inner engine knows the ranks of its shard only, and would take the whole host for them.
     threads = policy.thread_count(hosts.count(host_identity().decode()))
-    inner = make_inner(groups.slow, policy.model_copy(update={"threads": threads}))
+    inner_policy = policy.model_copy(update={"threads": threads})
+    inner = _agreed_inner(lambda: make_inner(groups.slow, inner_policy), compare)
 
     def leave() -> None:
         fast.close()
         slow.close()
 
-    if isinstance(inner, FlatEngine) and inner.in_stream:
+    device = _stream_device(inner)
+    if device is not None:
         # Asked once for a layout, in the caller's thread: no connections of gloo's are needed.
         agreement = MeshAgreement(fast.for_questions(), slow.for_questions() if waits_for_all else None)
         scatter, gather = fast.of_device(), fast.of_device()
-        exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
+        exchange = ShardExchange(groups, scatter, gather, agreement, device, asks_once=True)
     else:
         asked = fast.of_host()
         agreement = MeshAgreement(asked, slow.of_host() if waits_for_all else None)
@@ -62,14 +67,40 @@ def hierarchical_engine(
     return NodeEngine(inner, exchange, leave=leave)
 
 
+def _agreed_inner(make: Callable[[], Engine], compare: Callable[[Mapping[str, Any]], object]) -> Engine:
+    """Return what `make` gives, once all ranks are known to have one that compresses in the same memory.
+
+    There a node will exchange shards, and `make` asks only the ranks that have the same shard. Raises what `make`
+    raises, or what `compare` does, with the settings of this rank, where another rank has not what this one has.
+    """
+    inner, refusal, difference = None, None, None
+    try:
+        inner = make()
+        kernels = "host" if _stream_device(inner) is None else "device"
+    except Exception as error:  # Triton's have no other base
+        refusal, kernels = error, str(error)  # which the others, waiting for this rank, get too
+    try:
+        compare({"kernels": kernels})
+    except ThcError as error:
+        difference = error
+    if inner is None:
+        assert refusal is not None
+        raise refusal
+    if difference is not None:
+        inner.close()  # all have theirs by now: nobody waits for the end of a connection
+        raise difference
+    return inner
+
+
+def _stream_device(inner: Engine) -> torch.device | None:
+    """Return the device on whose stream an engine works; None: threads compress in host memory."""
+    return inner.device if isinstance(inner, FlatEngine) and inner.in_stream else None
+
+
 def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:
     """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
-    mine = with_rank(dist.get_rank(), json.dumps([host_identity().decode(), settings]))
-    texts = gather_over_mesh(
-        lambda text: gather_texts(fast, groups.fast.size(), text),
-        lambda text: gather_texts(slow, groups.slow.size(), text),
-        mine,
-    )
-    everyone = {rank: json.loads(text) for rank, text in by_rank(texts).items()}
+    mine = json.dumps([host_identity().decode(), settings])
+    texts = gather_by_rank_over_mesh(fast, slow, groups, mine)
+    everyone = {rank: json.loads(text) for rank, text in texts.items()}
     require_equal({rank: theirs for rank, (_, theirs) in everyone.items()})
     return [host for host, _ in everyone.values()]

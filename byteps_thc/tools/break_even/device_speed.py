@@ -24,6 +24,7 @@ _DEADLINE = timedelta(seconds=60)
 _SMALL = 1 << 14
 #: Of one whose kernels take longer than the host's part; less where a GPU has not 16 times as many bytes free.
 _LARGE = 1 << 28
+_LEAST_BUCKET_MB = 1e-3
 _BYTES_OF_LARGE = 16
 
 
@@ -78,10 +79,10 @@ RECORDED = DeviceSpeed(
 
 
 def buckets_of(parameters: int, bucket_mb: float) -> int:
-    """DDP's buckets of a model's fp32 gradients, at most; ConfigurationError for buckets of no size."""
-    if not 0 < bucket_mb < float("inf"):
-        raise ConfigurationError(f"--bucket-mb must be above 0, not {bucket_mb:g}")
-    return max(1, -(-parameters * _FP32_BYTES // max(1, int(bucket_mb * (1 << 20)))))
+    """DDP's buckets of a model's fp32 gradients, at most; ConfigurationError for buckets of next to no size."""
+    if not _LEAST_BUCKET_MB <= bucket_mb < float("inf"):
+        raise ConfigurationError(f"--bucket-mb must be {_LEAST_BUCKET_MB:g} or more (MiB), not {bucket_mb:g}")
+    return max(1, -(-parameters * _FP32_BYTES // int(bucket_mb * (1 << 20))))
 
 
 def device_speed(bucket_mb: float, seconds: float) -> DeviceSpeed:

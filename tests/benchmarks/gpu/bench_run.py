@@ -223,6 +223,8 @@ def main() -> int:
     parser.add_argument("--budget-s", type=float, default=600)
     parser.add_argument("--stand-in", action="store_true")
     arguments = parser.parse_args()
+    if not 0 < arguments.budget_s < float("inf"):
+        parser.error(f"--budget-s are the seconds that all parts may take, more than 0, not {arguments.budget_s:g}")
     parts = [part for part in PARTS if arguments.only in part.name]
     if not parts:
         parser.error(f"no part has {arguments.only!r} in its name: {', '.join(part.name for part in PARTS)}")

@@ -46,6 +46,9 @@ def test_buckets() -> None:
     assert buckets_of(25 * (1 << 18) + 1, 25) == 2
     assert buckets_of(1, 25) == 1
     assert buckets_of(100 << 18, 12.5) == 8
+    for none in (0, -1, 1e-9, float("inf"), float("nan")):
+        with pytest.raises(ConfigurationError, match=r"--bucket-mb must be 0\.001 or more"):
+            buckets_of(1, none)
 
 
 def test_the_recorded_numbers_are_those_of_the_docs() -> None:
@@ -126,7 +129,7 @@ def test_what_a_gpu_measures_is_a_time_each() -> None:
         (["--device", "--host-ms", "-1"], "--host-ms must be a time"),
         (["--device", "--kernel-ps", "nan"], "--kernel-ps must be a time"),
         (["--device", "--bf16-ms", "inf"], "--bf16-ms must be a time"),
-        (["--device", "--bucket-mb", "0"], "--bucket-mb must be above 0"),
+        (["--device", "--bucket-mb", "0"], "--bucket-mb must be 0.001 or more"),
     ],
 )
 def test_refuses_what_cannot_work(arguments: list[str], message: str) -> None:

@@ -1,0 +1,54 @@
+"""A rank of two, of which one in turn cannot begin; then both can. Reports what was said, both times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from ranks import joined_rank
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ThcConfig, ThcError, ThcReducer
+from byteps_thc.ddp import ThcState, compress
+from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
+
+
+def reduced(**wrong: Any) -> None:
+    with ThcReducer(**wrong) as reducer:
+        reducer.all_reduce({"weight": torch.ones(2000)})
+
+
+def said(call: Callable[..., Any], **arguments: Any) -> str:
+    try:
+        made = call(**arguments)
+    except ThcError as error:
+        return f"{type(error).__name__}: {error}"
+    if made is not None:
+        made.close()
+    return "nothing"
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        ddp, sharded = DistributedDataParallel(nn.Linear(40, 40)), fully_shard(nn.Linear(40, 40))
+        mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+        hybrid = fully_shard(nn.Linear(40, 40), mesh=mesh["shard"])
+        calls: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+            "state": (lambda **wrong: ThcState(None, ThcConfig(), **wrong), {"nodes": "racks"}),
+            "reducer": (reduced, {"workers": 2}),
+            "fsdp": (lambda **wrong: compress_reduce_scatter(sharded, **wrong), {"policy": 5}),
+            "hsdp": (lambda **wrong: compress_replicas(hybrid, mesh, dim="replicate", **wrong), {"log_every": -1}),
+            "compress": (lambda **wrong: compress(ddp, **wrong), {"bits": 99}),
+        }
+        result = {}
+        for number, (name, (call, wrong)) in enumerate(calls.items()):
+            result[name] = [said(call, **(wrong if rank.rank == number % 2 else {})), said(call)]
+        rank.report(result)
+
+
+if __name__ == "__main__":
+    main()

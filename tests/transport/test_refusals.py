@@ -1,0 +1,28 @@
+"""A rank that cannot begin is no rank to wait for: the others raise at once, and what comes next is in step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ranks import run_ranks
+
+WORDS = {
+    "state": "nodes is 'racks'",
+    "reducer": "leave worker and workers out",
+    "fsdp": "policy is an int",
+    "hsdp": "log_every",
+    "compress": "bits",
+}
+
+
+def test_others_are_told_who_cannot_begin_and_why(tmp_path: Path) -> None:
+    # Less than the deadline, which is ten minutes.
+    results = run_ranks(Path(__file__).with_name("refusal_rank.py"), 2, tmp_path, timeout_s=120)
+    for number, (name, words) in enumerate(WORDS.items()):
+        refuses = number % 2
+        refused, told = results[refuses][name], results[1 - refuses][name]
+        assert refused[0].startswith("ConfigurationError: ")
+        assert words in refused[0]
+        reason = refused[0].removeprefix("ConfigurationError: ")
+        assert told[0] == f"ConfigurationError: rank {refuses} could not begin: {reason}"
+        assert refused[1] == told[1] == "nothing"
