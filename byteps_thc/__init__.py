@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from byteps_thc.transport.servers import NetworkConfig
     from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, Timeouts, UdpConfig
 
+    #: of the installed distribution
+    __version__: str
+
 #: Where the names below are, in the order in which they are looked for; only the last two need torch.
 _HOMES = (
     "errors",
@@ -54,6 +57,9 @@ _HOMES = (
 
 def __getattr__(name: str) -> object:
     """Import what is asked for, and no more: `thc doctor` has to run where the compiled modules do not load."""
+    if name == "__version__":
+        globals()[name] = importlib.import_module("importlib.metadata").version(__name__)
+        return globals()[name]
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for home in _HOMES:
@@ -68,7 +74,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +26,9 @@ Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.ui
 Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 #: What residuals are kept in, by the name that NumPy, which has no bfloat16, and ThcConfig.residual_dtype give it.
 ResidualDtype = Literal["float32", "bfloat16"]
+
+#: coordinates that are widened together
+_CHUNK = 1 << 15
 
 #: Makes a flat array of so many zeros of a dtype, in host memory of some kind; np.zeros is one.
 HostZeros = Callable[[int, npt.DTypeLike], npt.NDArray[Any]]
@@ -139,3 +143,13 @@ def _from_torch(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
     if not (bfloat16 or tensor.dtype in (torch.float32, torch.float16)):
         raise InputError(f"gradient has dtype {tensor.dtype}, not float32, float16 or bfloat16")
     return (tensor.view(torch.uint16) if bfloat16 else tensor).numpy(), bfloat16
+
+
+def energy_of(array: npt.NDArray[Any]) -> float:
+    """Return the sum of squares of float32s, also where it is beyond float32's range: norms near 1e38 are finite."""
+    with np.errstate(over="ignore"):
+        energy = float(np.dot(array, array))
+    if math.isfinite(energy):
+        return energy
+    chunks = (array[start : start + _CHUNK].astype(np.float64) for start in range(0, len(array), _CHUNK))
+    return sum(float(np.dot(chunk, chunk)) for chunk in chunks)

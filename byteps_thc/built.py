@@ -28,7 +28,7 @@ def check_built(package: Path) -> None:
 def explain(error: ImportError) -> ImportError:
     """Return what to raise for an ImportError: it says what to do if torch or a compiled module of ours is missing."""
     if error.name == "torch":
-        return ImportError(f"{error}: this part of byteps_thc needs PyTorch, pip install 'byteps_thc[torch]'")
+        return ImportError(f"{error}: this part of byteps_thc needs PyTorch, pip install 'torch>=2.6'")
     name = Path(error.path or "").name.partition(".")[0]
     if name not in COMPILED_MODULES:
         return error

@@ -30,6 +30,7 @@ from byteps_thc.arrays import (
     U64,
     Gradient,
     Residual,
+    energy_of,
     everybody,
     gradient_view,
     residual_array_dtype,
@@ -118,7 +119,7 @@ class Partition:
     @property
     def energy(self) -> float:
         """|gradient + residual|^2 of this round."""
-        return float(np.dot(self.norms, self.norms)) if self.clamp is None else self.clamp.energy
+        return energy_of(self.norms) if self.clamp is None else self.clamp.energy
 
     def require(self, stage: _Stage) -> None:
         """Raise InputError unless the partition is in this stage."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field, model_validator
 
 from byteps_thc.arrays import ResidualDtype
-from byteps_thc.environment import settings_from_environment
+from byteps_thc.environment import say_unused, thc_settings
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.rounding import RoundingMode
 from byteps_thc.settings import Settings, describe
@@ -154,16 +156,46 @@ class ThcConfig(Settings):
     def from_environment(cls, **settings: Unpack[ThcSettings]) -> Self:
         """Return the settings of $THC_CONFIG (environment.py) with those given here, which go first.
 
-        What all front ends use when they are given no ThcConfig.
+        What all front ends use when they are given no ThcConfig. Settings of the variable that are given here, too, or
+        that cannot be beside those given here, are not used, and a warning says so. ConfigurationError for settings
+        that are not valid, in the variable also where they are not used.
         """
-        environment = settings_from_environment()
-        merged: dict[str, Any] = environment | settings
+        environment = thc_settings(cls.model_fields)
+        beside: dict[str, Any] = {name: value for name, value in environment.items() if name not in settings}
         try:
-            return cls(**merged)
+            config = cls(**beside, **settings)
+        except ConfigurationError:
+            beside = cls._fitting(beside, settings)
+            config = cls(**beside, **settings)
+        given: dict[str, Any] = {**settings}
+        say_unused(environment, beside | given, ", ".join(f"{name}={value}" for name, value in given.items()))
+        return config
+
+    @classmethod
+    def check_environment(cls, instead: ThcConfig | None, name: str) -> None:
+        """Warn of all of $THC_CONFIG that is not used because a program gives a config of its own, called `name`.
+
+        instead: that config, where it is a ThcConfig. ConfigurationError for settings that no ThcConfig has.
+        """
+        say_unused(thc_settings(cls.model_fields), {} if instead is None else instead.model_dump(), name)
+
+    @classmethod
+    def _fitting(cls, environment: Mapping[str, Any], settings: ThcSettings) -> dict[str, Any]:
+        """Return those of the variable's settings, in its order, that can be beside `settings`.
+
+        ConfigurationError where either are not valid by themselves.
+        """
+        cls(**settings)
+        try:
+            cls(**environment)
         except ConfigurationError as error:
-            if not environment.keys() - settings.keys():
-                raise
-            raise ConfigurationError(f"{error} (THC_CONFIG says {', '.join(environment)})") from error
+            raise ConfigurationError(f"{error} (THC_CONFIG says {', '.join(environment)})") from None
+        fitting: dict[str, Any] = {}
+        for name, value in environment.items():
+            with suppress(ConfigurationError):
+                cls(**fitting, **{name: value}, **settings)
+                fitting[name] = value
+        return fitting
 
     @model_validator(mode="after")
     def _check(self) -> ThcConfig:

@@ -42,6 +42,7 @@ def choose_scheme(config: object, settings: ThcSettings) -> ThcConfig | Baseline
     if settings:
         name = type(config).__name__
         raise ConfigurationError(f"{', '.join(settings)}: write settings into the {name}(...) that is given")
+    ThcConfig.check_environment(config if isinstance(config, ThcConfig) else None, f"a {type(config).__name__}")
     return config
 
 

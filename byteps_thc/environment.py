@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.settings import similar_to
+from byteps_thc.transport.warn_once import warn_once
 
 VARIABLE = "THC_CONFIG"
 
@@ -28,6 +31,26 @@ def settings_from_environment(
         raise ConfigurationError(
             f"{variable}={text!r}: {error}; write {variable}={example} or the path of a TOML file"
         ) from error
+
+
+def thc_settings(names: Collection[str]) -> dict[str, Any]:
+    """Return what THC_CONFIG says; ConfigurationError for a setting that is none of `names`, those of ThcConfig."""
+    settings = settings_from_environment()
+    for name in settings:
+        if name not in names:
+            raise ConfigurationError(f"{VARIABLE}: {name}: there is no such setting{similar_to(name, names)}")
+    return settings
+
+
+def say_unused(settings: Mapping[str, Any], used: Mapping[str, Any], instead: str) -> None:
+    """Warn once of what THC_CONFIG says (`settings`) and nobody uses. instead: what is used, in words.
+
+    Of several ranks, which mostly have the same variable, the first one does.
+    """
+    unused = {name: value for name, value in settings.items() if name not in used or used[name] != value}
+    if unused and os.environ.get("RANK", "0") == "0":
+        text = ", ".join(f"{name}={value}" for name, value in unused.items())
+        warn_once(f"{VARIABLE}: not used: {text}; the program gives {instead}, which goes first")
 
 
 def _parse(text: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,7 +24,9 @@ class Settings(BaseModel, frozen=True):
             try:
                 super().__init__(**settings)
             except ValidationError as error:
-                raise ConfigurationError(explain(error, type(self))) from error
+                raise ConfigurationError(
+                    explain(error, type(self))
+                ) from None  # pydantic's own words tell users nothing
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
@@ -36,7 +38,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         message = detail["msg"].removeprefix("Value error, ")
         if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
             elsewhere = getattr(model, "elsewhere", {}).get(setting)
-            message = f"{model.__name__} has no such setting{elsewhere or _similar(setting, model.model_fields)}"
+            message = f"{model.__name__} has no such setting{elsewhere or similar_to(setting, model.model_fields)}"
         given = f" (given: {detail['input']!r})" if setting else ""
         first = message if message.startswith(model.__name__) else message[:1].lower() + message[1:]
         lines.setdefault((setting, given), []).append(first)
@@ -54,7 +56,8 @@ def describe(value: object) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-def _similar(name: str, names: Mapping[str, object]) -> str:
-    if similar := difflib.get_close_matches(name, names, n=1):
-        return f", did you mean {similar[0]}?"
+def similar_to(name: str, names: Collection[str]) -> str:
+    """Return the end of a message about a name that is none of `names`: those that are like it, else all."""
+    if similar := difflib.get_close_matches(name, names, n=3):
+        return f", did you mean {' or '.join(similar)}?"
     return f", only {', '.join(names)}" if names else ""

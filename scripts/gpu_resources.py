@@ -1,4 +1,4 @@
-"""Print what the GPU kernels take of a GPU, compiled ahead of time on any machine, with byteps_thc[gpu] installed.
+"""Print what the GPU kernels take of a GPU, compiled ahead of time on any machine, with Triton installed.
 
 Registers and stack are a thread's, shared memory a program's; instructions are those of the machine code over the
 coordinates of a thread, loops counted once. --arch: sm_80, sm_90, sm_100, sm_120, or gfx942 (which takes

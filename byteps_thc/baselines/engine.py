@@ -21,6 +21,7 @@ from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import require_same_settings
+from byteps_thc.transport.recorder import PlainCollective
 
 _CPU = torch.device("cpu")
 
@@ -54,7 +55,8 @@ def baseline_engine(
         # One per thread: the operations of a communicator start in the order of its thread, the same on all ranks.
         asked, sent, flags = (communicators.of_host() for _ in range(3))
         questions = RankAgreement(asked, workers, SAME_ROWS) if sharded else RankAgreement(asked, workers)
-    recorder, clock = StatsRecorder(), WorkClock()
+    plain = PlainCollective.reduce_scatter(workers) if sharded else PlainCollective.all_reduce(workers)
+    recorder, clock = StatsRecorder(plain), WorkClock()
     figures = BaselineFigures(recorder, clock)
     scheme = BaselineScheme(
         config,

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-import warnings
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.state_dict_loader import load as load_entries
 from torch.distributed.checkpoint.storage import StorageReader
 
-from byteps_thc.arrays import residual_torch_dtype
-from byteps_thc.checkpoint.entries import CompressionState, Header, checksum, own_state, rank_prefix, scoped_state
+from byteps_thc.checkpoint.entries import CompressionState, Header, own_state, scoped_state
 from byteps_thc.checkpoint.rescale import Share, shares
+from byteps_thc.checkpoint.saved_states import SavedInFolder, SavedStates
 from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc.pipeline.saved_state import sealed, shards_of
 
@@ -65,12 +58,23 @@ def load(
     changed; but for a state whose load_state_dict() refuses on some ranks what has the right parameters and sizes,
     which the error says.
     """
+    take_over(state, lambda: SavedInFolder(checkpoint, key), scope, parameters, strict, process_group)
+
+
+def take_over(
+    state: CompressionState,
+    saved: Callable[[], SavedStates],
+    scope: str | None,
+    parameters: Iterable[tuple[str, Tensor]] | None,
+    strict: bool,
+    process_group: dist.ProcessGroup | None,
+) -> None:
+    """Load what `saved` opens; arguments and errors as load()'s."""
     loaded: dict[str, Any] | None = None
     error: ThcError | None = None
     try:
-        reader = _SavedStates(checkpoint, key)
         mine = scoped_state(state, scope)
-        loaded = own_state(_redistributed(reader, mine, _sizes(state, parameters), strict), scope)
+        loaded = own_state(_redistributed(saved(), mine, _sizes(state, parameters), strict), scope)
     except ThcError as raised:
         error = raised
     _agree(error, "load, so no rank has", process_group)
@@ -82,84 +86,8 @@ def load(
     _agree(error, "take over the state, others have", process_group)
 
 
-class _SavedStates:
-    """The entries under one key of a checkpoint. All methods raise CheckpointError when it cannot be read."""
-
-    def __init__(self, checkpoint: str | os.PathLike[str] | StorageReader, key: str) -> None:
-        self._key = key
-        self._name = str(getattr(checkpoint, "path", checkpoint))
-        self._reader = checkpoint if isinstance(checkpoint, StorageReader) else FileSystemReader(Path(checkpoint))
-        try:
-            self._entries = self._reader.read_metadata().state_dict_metadata
-        except Exception as error:
-            raise CheckpointError(
-                f"{self._name} is not a checkpoint, or an unfinished one: its metadata cannot be read ({error!r})"
-            ) from error
-
-    def of_other_levels(self, state: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return "scope" and "worker" of a state that was saved by the ranks of this one, but averaging in other
-        levels; None when one was saved in the same levels, or in none.
-        """
-        mine = str(state.get("scope") or "")
-        outer = mine if shards_of(mine) is None else mine.rpartition(".")[0]
-        ranks = re.escape(f"{self._key}.") + (re.escape(outer) + r"\." if outer else "")
-        entry = re.compile(ranks + r"(?:(shard\d+of\d+)\.)?rank0\.header")
-        saved = sorted(found[1] or "" for name in self._entries if (found := entry.fullmatch(name)))
-        if not saved or any(shards_of(theirs) == shards_of(mine) for theirs in saved):
-            return None
-        return {"scope": ".".join(filter(None, (outer, saved[0]))), "worker": 0}
-
-    def header(self, state: Mapping[str, Any], worker: int) -> Header:
-        """Return what worker `worker` of the state's scope saved."""
-        entry = f"{self._key}.{rank_prefix(state, worker)}header"
-        if entry not in self._entries:
-            found = sorted(name.removesuffix(".header") for name in self._entries if name.endswith(".header"))
-            raise CheckpointError(
-                f"{self._name} has no entry {entry!r}; states of compression in it: {', '.join(found) or 'none'}. "
-                "Give the key it was saved under (key=...), and the same sharding for replicas"
-            )
-        return Header.from_json(self._read({entry: ""})[entry], entry)
-
-    def tensors(self, state: Mapping[str, Any], worker: int, header: Header, kind: str) -> dict[str, Tensor]:
-        """Return that worker's tensors of one kind ("residuals") by parameter name as float32, checksums verified."""
-        saved = header.tensors.get(kind, {})
-        prefix = f"{self._key}.{rank_prefix(state, worker)}{kind}."
-        templates = {}
-        for name, tensor in saved.items():
-            stored = getattr(self._entries.get(prefix + name), "size", None)
-            if stored != torch.Size([tensor.elements]):
-                raise CheckpointError(
-                    f"{self._name} is damaged: {prefix + name} has size {stored}, not {tensor.elements}"
-                )
-            templates[prefix + name] = torch.empty(tensor.elements, dtype=residual_torch_dtype(tensor.dtype))
-        read = self._read(templates)
-        for name, tensor in saved.items():
-            if checksum(read[prefix + name]) != tensor.crc32:
-                raise CheckpointError(
-                    f"{self._name} is damaged: {prefix + name} has another checksum than it was saved with"
-                )
-        return {name: read[prefix + name].float() for name in saved}
-
-    def _read(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Read entries, tensors in place. Every rank reads for itself: the ranks' entries differ."""
-        if not wanted:
-            return {}
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "torch.distributed is disabled")  # meant: no_dist
-                load_entries(wanted, storage_reader=self._reader, no_dist=True)
-        except (Exception, CheckpointException) as error:  # DCP's is a BaseException
-            causes = (
-                [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
-            )
-            raise CheckpointError(
-                f"{self._name} is damaged or incomplete: {next(iter(wanted))} cannot be read ({causes[0]!r})"
-            ) from error
-        return wanted
-
-
 def _redistributed(
-    reader: _SavedStates, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
+    reader: SavedStates, mine: Mapping[str, Any], sizes: Mapping[str, int] | None, strict: bool
 ) -> dict[str, Any]:
     """Return the state_dict() for this rank. Holds one saved rank's tensors at a time."""
     if (others := reader.of_other_levels(mine)) is not None:

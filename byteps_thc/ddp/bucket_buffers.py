@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.dtypes import require_dtypes
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class BucketBuffers:
     def sizes(self) -> Mapping[str, int] | None:
         """Return elements by name of the model's parameters; None without model."""
         return None if self._names is None else {name: tensor.numel() for tensor, name in self._names.items()}
+
+    def require_dtypes(self, bypass_elements: int) -> None:
+        """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged."""
+        trained = ((name, tensor) for tensor, name in (self._names or {}).items() if tensor.requires_grad)
+        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), bypass_elements)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
         slices, position = [], 0

@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.state import ThcState, thc_hook
-from byteps_thc.engines import choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -56,13 +55,12 @@ def compress(
             "compress(DistributedDataParallel(model)). byteps_thc.fsdp has the same for fully_shard"
         )
     with refusals_told(wrapped.process_group if mesh is None else None):
-        scheme = choose_scheme(config, settings)
         if wrapped._comm_hooks:
             raise ConfigurationError("the model has a communication hook already, and DDP takes one only: make it anew")
         require_mesh(mesh, dim)
     state = ThcState(
         wrapped.process_group if mesh is None else mesh,
-        scheme,
+        config,
         dim=dim,
         nodes=nodes,
         policy=policy,
@@ -70,6 +68,7 @@ def compress(
         model=wrapped,
         grad_scaler=grad_scaler,
         log_every=log_every,
+        **settings,
     )
     try:
         wrapped.register_comm_hook(state, thc_hook)

@@ -4,7 +4,8 @@ Annotations are not postponed here: DDP compares the hook's with types.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 import torch
 import torch.distributed as dist
@@ -14,25 +15,24 @@ from torch.futures import Future
 from typing_extensions import override
 
 from byteps_thc.baselines import BaselineConfig
-from byteps_thc.config import ThcConfig
-from byteps_thc.ddp.bucket_buffers import BucketBuffers, ddp_of
+from byteps_thc.config import ThcConfig, ThcSettings
+from byteps_thc.ddp.bucket_buffers import BucketBuffers
+from byteps_thc.ddp.opening import Averaging, Plan
 from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
-from byteps_thc.engines import choose_policy, choose_scheme, find_levels, make_engine, make_hierarchical_engine
+from byteps_thc.engines import choose_policy, choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
-from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import choose_process_group, refusals_told
-from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, counted, mesh_groups, require_mesh, require_ranks_of
+from byteps_thc.transport.mesh import counted, require_mesh
 from byteps_thc.transport.nodes import Nodes, require_nodes
-from byteps_thc.transport.replicas import RankReplicas, Replicas
+from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -44,10 +44,10 @@ class ThcState(Averager):
     have equal numbers of ranks, more than one, and there are several; "flat": they are not, and all ranks average
     compressed. With a mesh, or nodes that were found, averages are exact within a node, where each rank gets a shard of
     every parameter, and compressed between the nodes; residuals, figures and checkpoints are those of the shard. A
-    baseline, or `network`, takes nodes of a mesh only. config: a
-    ThcConfig, or one of byteps_thc.baselines; None: ThcConfig(). policy: warm-up, bypass of small parameters,
-    deadline; None: CompressionPolicy(). network: servers or a switch that sum; None: the ranks do. With a mesh, shard
-    s of a node has the job network.job + s. model: names the residuals in checkpoints after the model's parameters
+    baseline, or `network`, takes nodes of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give
+    settings of ThcConfig as keywords. policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy().
+    network: servers or a switch that sum; None: the ranks do. With a mesh, shard s of a node has the job network.job +
+    s. model: names the residuals in checkpoints after the model's parameters
     (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's first iteration,
     which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of
     the scaled gradients when its scale changes, and all ranks must have the same (but those of a quorum or with
@@ -55,7 +55,9 @@ class ThcState(Averager):
     residuals stay as they were before, at the cost of a copy of them per step. Without it only those
     of that partition do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
-    All ranks of the group must make it, in the same order as their other collectives and with the same settings.
+    All ranks of the group must make it, in the same order as their other collectives and with the same settings. It may
+    be made before there is a default process group, for a framework that initialises torch.distributed later: settings
+    are compared, and servers joined, when all ranks first use it, in the first backward pass or for a checkpoint.
     Raises ConfigurationError that names the settings which differ or cannot work, TransportError or DeadlineError when
     ranks or servers do not answer.
     """
@@ -72,52 +74,53 @@ class ThcState(Averager):
         model: nn.Module | None = None,
         grad_scaler: LossScale | None = None,
         log_every: int = 0,
+        **settings: Unpack[ThcSettings],
     ) -> None:
-        group = None if isinstance(process_group, DeviceMesh) else choose_process_group(process_group, "ThcState")
+        group = None
+        if not isinstance(process_group, DeviceMesh) and (process_group is not None or dist.group.WORLD is not None):
+            group = choose_process_group(process_group, "ThcState")
         with refusals_told(group):
             policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
-            scheme = choose_scheme(config, {})
-            require_nodes(nodes, mesh_is_given=group is None)
-            self._mesh = _mesh_groups(process_group, dim, model)
-        self.engine: Engine
-        #: the ranks that average their gradients
-        self.replicas: Replicas
-        if group is not None:
-            self._mesh = find_levels(group, nodes, scheme, policy, network)
-        if self._mesh is not None:
-            self.engine = make_hierarchical_engine(self._mesh, scheme, policy, network, _device_of(model))
-            self.replicas = MeshReplicas(self._mesh, policy.deadline_s)
-            workers = self._mesh.slow.size()
-        else:
-            assert group is not None
-            self.engine = make_engine(group, scheme, policy, network, _device_of(model))
-            self.replicas = RankReplicas(group, policy.deadline_s)
-            workers = group.size()
-        self._buckets = BucketBuffers(model)
-        self._steps = Steps(
-            [self.engine],
-            grad_scaler,
-            sees_all=self._mesh is None,  # an average that is not finite may be that of another shard
-            compared=not may_drift(network, workers),
-            log_every=log_every,
-            rank=self.replicas.rank,
-            drift_warning=DriftWarning(network, workers, self.replicas),
-        )
+            scheme = choose_scheme(config, settings)
+            require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
+            if not isinstance(process_group, DeviceMesh):
+                require_mesh(None, dim)
+            self._buckets = BucketBuffers(model)
+            self._buckets.require_dtypes(policy.bypass_elements)
+        self._plan = Plan(process_group, dim, nodes, scheme, policy, network, model, grad_scaler, log_every)
+        self._averaging: Averaging | None = None
+        if self._plan.has_ranks:
+            self._opened()
         #: for average_gradient
         self.number = register_averager(self)
         self._closed = False
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
 
     def __repr__(self) -> str:
-        """Say in which levels the ranks average, and whether they do no longer."""
-        levels = self._mesh or f"flat, {counted(self.replicas.size, 'rank')}"
-        return f"ThcState({levels}{', closed' if self._closed else ''})"
+        """Say in which levels the ranks average, with which settings, and whether they do no longer."""
+        scheme = self._plan.scheme
+        given = ", ".join(f"{name}={getattr(scheme, name)!r}" for name in sorted(scheme.model_fields_set))
+        levels = "not used yet"
+        if self._averaging is not None:
+            levels = str(self._averaging.mesh or f"flat, {counted(self.replicas.size, 'rank')}")
+        return f"ThcState({levels}, {type(scheme).__name__}({given}){', closed' if self._closed else ''})"
+
+    @property
+    def engine(self) -> Engine:
+        """What averages; made now where the state was made before there was a process group, by all ranks."""
+        return self._opened().engine
+
+    @property
+    def replicas(self) -> Replicas:
+        """The ranks that average their gradients."""
+        return self._opened().replicas
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
+        averaging = self._opened(bucket.buffer().device)
         if bucket.index() == 0:
-            self._steps.begin()
-        return _unwrapped(self.engine.all_reduce(self._buckets.buffer(bucket)))
+            averaging.steps.begin()
+        return _unwrapped(averaging.engine.all_reduce(self._buckets.buffer(bucket)))
 
     @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
@@ -125,14 +128,15 @@ class ThcState(Averager):
 
         A parameter that comes again begins the next step.
         """
+        averaging = self._opened(gradient.device)
         name = self._buckets.name(parameter)
         if not self._averaged or name in self._averaged:
-            self._steps.begin()
+            averaging.steps.begin()
             self._averaged.clear()
         self._averaged.add(name)
         flat = gradient.reshape(-1)
         buffer = GradientBuffer(f"parameter {name}", flat, (ParameterSlice(name, 0, flat.numel()),))
-        self.engine.all_reduce(buffer).wait()
+        averaging.engine.all_reduce(buffer).wait()
         if flat.data_ptr() != gradient.data_ptr():  # it was not contiguous
             gradient.copy_(flat.view_as(gradient))
 
@@ -142,9 +146,9 @@ class ThcState(Averager):
         was made without model.
         """
         sizes = self._buckets.sizes()
-        if self._mesh is None or sizes is None:
+        if sizes is None or (mesh := self._opened().mesh) is None:
             return sizes
-        rank, ranks = self._mesh.fast.rank(), self._mesh.fast.size()
+        rank, ranks = mesh.fast.rank(), mesh.fast.size()
         return {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
 
     def compression_stats(self) -> CompressionStats:
@@ -156,28 +160,38 @@ class ThcState(Averager):
 
         Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). Call it between steps.
         """
-        self._steps.scaling.undo_skipped_step()
-        scope = {} if self._mesh is None else {"scope": self._mesh.shard}
-        return with_values(self.engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
+        averaging = self._opened()
+        averaging.steps.scaling.undo_skipped_step()
+        scope = {} if averaging.mesh is None else {"scope": averaging.mesh.shard}
+        return with_values(averaging.engine.state_dict(), loss_scale=averaging.steps.scaling.scale, **scope)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over a state_dict() of the same rank, number of ranks and settings, averaged in the same levels.
 
         ConfigurationError when it does not fit or is damaged; then nothing has changed.
         """
-        require_scope(state, None if self._mesh is None else self._mesh.shard)
+        averaging = self._opened()
+        require_scope(state, None if averaging.mesh is None else averaging.mesh.shard)
         require_sound(state, self.parameter_sizes)
         if "loss_scale" not in state:
             raise ConfigurationError("not the state of a ThcState: loss_scale missing")
         scale = saved_scale(state["loss_scale"])
-        self.engine.load_state_dict(state)
-        self._steps.scaling.scale = scale
+        averaging.engine.load_state_dict(state)
+        averaging.steps.scaling.scale = scale
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
         self._closed = True
-        self._steps.log()
-        self.engine.close()
+        if self._averaging is not None:
+            self._averaging.steps.log()
+            self._averaging.engine.close()
+
+    def _opened(self, gradients_on: torch.device | None = None) -> Averaging:
+        """Return what averages; the first call makes it, where there was no process group before."""
+        if self._averaging is None:
+            self._averaging = self._plan.begin(gradients_on)
+            self._plan = replace(self._plan, model=None)  # which has this state, in C++, and would never go
+        return self._averaging
 
 
 def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
@@ -197,22 +211,6 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
         average_gradient(gradient, parameter, state.number)
         return None  # type: ignore[return-value]
     return state.average(bucket)
-
-
-def _mesh_groups(given: object, dim: str | None, model: nn.Module | None) -> MeshGroups | None:
-    """Return the groups of a mesh; None when a process group is given."""
-    if not isinstance(given, DeviceMesh):
-        require_mesh(None, dim)
-        return None
-    groups = mesh_groups(given, dim, "ThcState")
-    if (ddp := ddp_of(model)) is not None:
-        require_ranks_of(given, ddp.process_group)
-    return groups
-
-
-def _device_of(model: nn.Module | None) -> torch.device | None:
-    first = None if model is None else next(model.parameters(), None)
-    return None if first is None else first.device
 
 
 def _unwrapped(future: Future[Tensor]) -> Future[Tensor]:

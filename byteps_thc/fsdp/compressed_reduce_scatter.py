@@ -14,7 +14,13 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_row_engine
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp.compression import FsdpCompression
-from byteps_thc.fsdp.parameters import ParameterGroup, ShardedParameter, parameter_groups, shard_matrix
+from byteps_thc.fsdp.parameters import (
+    ParameterGroup,
+    ShardedParameter,
+    parameter_groups,
+    require_group_dtypes,
+    shard_matrix,
+)
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
@@ -54,6 +60,7 @@ def compress_reduce_scatter(
     with refusals_told(process_group):
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
+        require_group_dtypes(groups, policy.bypass_elements)
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)

@@ -7,7 +7,7 @@ sizes are in private structures of torch; all that is read from there is read he
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.dtypes import require_dtypes
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.settings import describe
 
@@ -92,6 +93,13 @@ class ParameterGroup:
     def trained(self) -> tuple[ShardedParameter, ...]:
         """Return the parameters that get gradients now."""
         return tuple(parameter for parameter in self.parameters if parameter.trained)
+
+    @property
+    def gradient_dtype(self) -> torch.dtype:
+        """What gradients are reduced in."""
+        mixed = self.source.mp_policy
+        dtype: torch.dtype = mixed.reduce_dtype or mixed.param_dtype or self.parameters[0].source.sharded_param.dtype
+        return dtype
 
     @property
     def gradients_are_awaited(self) -> bool:
@@ -220,6 +228,12 @@ def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], b
     in_order = tuple(sorted(compressed, key=lambda part: part.start))
     lines = tuple(map(str, trained))
     return ShardMatrix(_group_key(group, trained), ranks, columns, in_order, tuple(exact), lines)
+
+
+def require_group_dtypes(groups: Iterable[ParameterGroup], bypass_elements: int) -> None:
+    """Raise ConfigurationError that names trained parameters whose gradients cannot be averaged."""
+    each = ((parameter, group.gradient_dtype) for group in groups for parameter in group.trained())
+    require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), bypass_elements)
 
 
 def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor) -> GradientBuffer:

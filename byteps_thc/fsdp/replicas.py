@@ -13,7 +13,7 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine, network_of_shard
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.fsdp.compression import FsdpCompression
-from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, total_columns
+from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, require_group_dtypes, total_columns
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
@@ -60,6 +60,7 @@ def compress_replicas(
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
+        require_group_dtypes(groups, policy.bypass_elements)
         _require_crossing(shard, replicas)
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")

@@ -123,7 +123,8 @@ class EngineState:
             if key == "config":
                 theirs, value = _compared(_completed(theirs, value)), _compared(value)
             if theirs != value and not (key == "version" and theirs in VERSIONS):
-                raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}")
+                remedy = _OF_ONE_RANK if key == "worker" else ""
+                raise ConfigurationError(f"state does not fit: {_difference(key, theirs, value)}{remedy}")
         for key in _COUNTERS:
             if type(state[key]) is not int or not 0 <= state[key] < _END:
                 raise ConfigurationError(f"state is damaged: its {key} is {state[key]!r}, not a count")
@@ -134,6 +135,12 @@ class EngineState:
                 )
         require_sound(state)
         require_as_saved(state)
+
+
+_OF_ONE_RANK = (
+    ". Every rank has a state of its own; where a framework saves that of one rank only, give it "
+    "byteps_thc.checkpoint.gathered(state)"
+)
 
 
 def _completed(saved: object, ours: Mapping[str, Any]) -> object:

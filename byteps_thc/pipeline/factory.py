@@ -25,6 +25,7 @@ from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
 from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.ranks import HostSums
+from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig, ServersTransport
 from byteps_thc.transport.transport import Transport
@@ -126,7 +127,8 @@ def _ranks_engine(
     threads = policy.thread_count(ranks_on_this_host(questions, workers))
     exact = communicators.of_host()
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
-    recorder, sums = StatsRecorder(), HostSums(resolved, compressor.pool)
+    plain = PlainCollective.reduce_scatter(workers) if sharded else PlainCollective.all_reduce(workers)
+    recorder, sums = StatsRecorder(plain), HostSums(resolved, compressor.pool)
     kernels = host_kernels(compressor)
 
     return host_engine(
@@ -167,7 +169,7 @@ def network_engine(
     if told_run(network.run) is None:  # on all ranks or none
         network = replace(network, run=agreed_run(questions, workers))
     threads = policy.thread_count(ranks_on_this_host(questions, workers))
-    recorder = StatsRecorder()
+    recorder = StatsRecorder(PlainCollective.servers(workers))
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     exact = communicators.of_host()
     session = network.open_session(config, worker, workers, policy.deadline_s)

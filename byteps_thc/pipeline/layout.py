@@ -15,12 +15,11 @@ from byteps_thc.block_ends import block_ends
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents, contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.dtypes import DTYPES
 from byteps_thc.pipeline.piece import Extent, PlacedPiece, Round
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.pipeline.staging import Staging
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Layout:
@@ -64,7 +63,7 @@ class Layout:
         cls, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device, staging: Staging | None
     ) -> Layout:
         """Return that of a buffer; InputError unless it is what GradientBuffer says."""
-        check_buffer(buffer)
+        check_buffer(buffer, policy.bypass_elements)
         size = buffer.gradient.numel()
         small = [(part.start, part.stop) for part in buffer.parameters if part.size < policy.bypass_elements]
         large = ((part.start, part.stop) for part in buffer.parameters if part.size >= policy.bypass_elements)
@@ -98,13 +97,22 @@ class Layout:
         )
 
 
-def check_buffer(buffer: GradientBuffer) -> None:
-    """Raise InputError unless the buffer is what GradientBuffer says."""
+def check_buffer(buffer: GradientBuffer, bypass_elements: int | None = None) -> None:
+    """Raise InputError unless the buffer is what GradientBuffer says.
+
+    bypass_elements: of the policy: larger parameters of float64 are refused; None: they are none of the caller's, who
+    converts them to float32.
+    """
     gradient = buffer.gradient
     if gradient.dim() != 1 or not gradient.is_contiguous():
         raise InputError(f"gradient of buffer {buffer.key!r} is not a contiguous 1-D tensor")
-    if gradient.dtype not in _DTYPES:
-        raise InputError(f"gradient of buffer {buffer.key!r} is {gradient.dtype}, not float32, float16 or bfloat16")
+    large = [part.name for part in buffer.parameters if bypass_elements is not None and part.size >= bypass_elements]
+    travels_exactly = gradient.dtype == torch.float64 and buffer.parameters and not large
+    if gradient.dtype not in DTYPES and not travels_exactly:
+        names = f" ({', '.join(large or [part.name for part in buffer.parameters])})" if buffer.parameters else ""
+        raise InputError(
+            f"gradient of buffer {buffer.key!r}{names} is {gradient.dtype}, not float32, float16 or bfloat16"
+        )
     position = 0
     for part in buffer.parameters:
         if not position <= part.start <= part.stop <= gradient.numel():
@@ -120,7 +128,7 @@ def check_rows(matrix: ShardMatrix, workers: int, gradient: Tensor, output: Tens
             f"a gradient of {gradient.numel()} and an output of {output.numel()} elements"
         )
     for tensor in (gradient, output):
-        if tensor.dtype not in _DTYPES or not tensor.is_contiguous():
+        if tensor.dtype not in DTYPES or not tensor.is_contiguous():
             raise InputError(f"gradient is {tensor.dtype}; float32, float16 or bfloat16, contiguous, is needed")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from typing_extensions import TypeVar, override
 
-from byteps_thc.arrays import Residual, ResidualDtype, residual_array_dtype, rounded, widened
+from byteps_thc.arrays import Residual, ResidualDtype, energy_of, residual_array_dtype, rounded, widened
 
 #: float32 or bfloat16 arrays: NumPy's, or tensors
 ArrayT = TypeVar("ArrayT", default=Residual, bound=Any)
@@ -78,8 +78,8 @@ class HostMemory(Memory[Residual]):
     @override
     def energy(self, array: Residual) -> float:
         if array.dtype == np.float32:
-            return float(np.dot(array, array))
-        return sum(float(np.dot(wide, wide)) for wide in map(widened, _chunks(array)))
+            return energy_of(array)
+        return sum(energy_of(wide) for wide in map(widened, _chunks(array)))
 
     @override
     def to_host(self, parts: Sequence[Residual]) -> Residual:

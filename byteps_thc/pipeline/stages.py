@@ -31,8 +31,8 @@ _EXACT_BYTES = 4
 
 @dataclass
 class ExactPart:
-    """What of a gradient travels exactly. values: float32[..., n], of this rank, then their sum over the ranks once
-    `sum` is waited for; None: not started yet. whole: it is all of the gradient.
+    """What of a gradient travels exactly. values: float32[..., n], float64 of such a gradient, of this rank, then their
+    sum over the ranks once `sum` is waited for; None: not started yet. whole: it is all of the gradient.
     """
 
     values: Tensor
@@ -219,7 +219,8 @@ class Stages:
 def _exact_part(layout: Layout, gradient: Tensor, compress: bool) -> ExactPart | None:
     """Take out what travels exactly, and make it and padding zero; None: there is nothing."""
     if not compress:
-        return ExactPart(gradient.float(), whole=True)  # the same tensor when it is float32 already
+        values = gradient if gradient.dtype == torch.float64 else gradient.float()  # the same one if it is float32
+        return ExactPart(values, whole=True)
     part = None
     if layout.exact_index is not None:
         rows = gradient.view(layout.rows, layout.columns) if layout.rows > 1 else gradient

@@ -30,6 +30,7 @@ from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.among_ranks import ranks_transport
 from byteps_thc.transport.communicator import Communicator, ExactSum
+from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.transport import Transport
 
 if TYPE_CHECKING:  # it needs Triton
@@ -100,7 +101,10 @@ def device_engine(
     reduce-scatter. compress_alone: compress also with one worker, which has nothing to average: for tests and
     measurements. leave: see FlatEngine.
     """
-    device, resolved, recorder = compressor.device, compressor.resolved, StatsRecorder()
+    device, resolved, workers = compressor.device, compressor.resolved, compressor.workers
+    recorder = StatsRecorder(
+        PlainCollective.reduce_scatter(workers) if sharded else PlainCollective.all_reduce(workers)
+    )
     stream, rollback, clock = SideStream(device), DeviceRollback(device), WorkClock()
     agreement = DeviceAgreement(resolved, compressor.worker, device, communicator)
     state = _state(compressor, recorder, rollback, Residuals(DeviceMemory(device, compressor.config.residual_dtype)))

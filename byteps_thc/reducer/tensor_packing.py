@@ -15,17 +15,20 @@ from byteps_thc.arrays import require_disjoint
 from byteps_thc.block_ends import END_MULTIPLE, OWN_BLOCKS_COORDINATES
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.dtypes import is_averaged
 
 #: Smaller tensors are copied into buffers of up to twice that: a collective of its own would cost more than the copy.
 _OWN_BUFFER_ELEMENTS = 1 << 20
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 #: What must not change of a tensor: name, elements, dtype, device.
 Signature = tuple[str, int, torch.dtype, torch.device]
 
 
-def signature_of(tensors: Mapping[str, Tensor]) -> tuple[Signature, ...]:
-    """Return what the tensors are; InputError naming the first that cannot be averaged."""
+def signature_of(tensors: Mapping[str, Tensor], bypass_elements: int) -> tuple[Signature, ...]:
+    """Return what the tensors are; InputError naming the first that cannot be averaged.
+
+    bypass_elements: smaller ones travel exactly.
+    """
     if not isinstance(tensors, Mapping):
         raise InputError(f"tensors are a {type(tensors).__name__}, not a mapping from names to tensors")
     signatures = []
@@ -39,10 +42,11 @@ def signature_of(tensors: Mapping[str, Tensor]) -> tuple[Signature, ...]:
             raise InputError(f"{name!r} is nested: pass its tensors")
         if tensor.layout != torch.strided:
             raise InputError(f"{name!r} is sparse: pass to_dense()")
-        if tensor.dtype not in _DTYPES or tensor.device.type not in ("cpu", "cuda"):
+        can_be = is_averaged(tensor.dtype, tensor.numel(), bypass_elements)
+        if not can_be or tensor.device.type not in ("cpu", "cuda"):
             raise InputError(
                 f"{name!r} is {tensor.dtype} on {tensor.device}; float32, float16 or bfloat16 on a CPU or CUDA device "
-                "is needed"
+                f"is needed, or float64 of fewer than {bypass_elements} elements"
             )
         signatures.append((name, tensor.numel(), tensor.dtype, tensor.device))
     return tuple(signatures)

@@ -105,6 +105,8 @@ class ThcReducer:
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = averaging.replicas
         network = where if isinstance(where, NetworkConfig) else None
+        # Without a process group nobody sums exactly.
+        self._bypass_elements = 0 if self.replicas is None else policy.bypass_elements
         self._grad_scaler = grad_scaler
         self._steps = Steps(
             [self._engine],
@@ -164,7 +166,7 @@ class ThcReducer:
         ranks or servers are late or gone, ConfigurationError when a tensor does not fit the loaded state: the reducer
         has ended then. Where only this rank raises at once, the others wait for its next call, or until the deadline.
         """
-        signature = signature_of(tensors)
+        signature = signature_of(tensors, self._bypass_elements)
         require_memory_of_its_own(tensors)
         packing = self._packings.get(signature) or self._new_packing(signature)
         own = [tensor.detach() for tensor in tensors.values()]

@@ -50,7 +50,7 @@ def save_png(table: LookupTable, path: Path) -> None:
     try:
         from matplotlib.figure import Figure  # optional dependency
     except ImportError as error:
-        raise ConfigurationError("PNG output needs matplotlib: pip install 'byteps_thc[demo]'") from error
+        raise ConfigurationError("PNG output needs matplotlib: pip install 'matplotlib>=3.8'") from error
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     axes = figure.subplots()
     x = [i / 100 - 4 for i in range(801)]

@@ -72,10 +72,10 @@ def auto(
     error_feedback: Annotated[bool, typer.Option(help="Whether lost parts are sent later.")] = False,
     rounding: Rounding = "stratified",
     engine: Annotated[
-        Literal["servers", "collective"] | None,
+        Literal["collective", "network"] | None,
         typer.Option(
-            help="Who sums: servers or a switch, with 8 or 16 bits; or the ranks, with as many as sums need.",
-            show_default=f"servers for up to {MAX_WORKERS} workers, collective above",
+            help="Who sums. collective: the ranks, in the bits that sums need; network: servers or a switch, 8 or 16.",
+            show_default=f"network for up to {MAX_WORKERS} workers, collective above",
         ),
     ] = None,
     json: AsJson = False,

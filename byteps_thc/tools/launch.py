@@ -27,7 +27,10 @@ def find_thc_ps() -> Path:
     for candidate in (os.environ.get("THC_PS"), str(beside), shutil.which("thc-ps")):
         if candidate and os.access(candidate, os.X_OK):
             return Path(candidate)
-    raise ConfigurationError("thc-ps is not installed here: run 'pip install .', or set THC_PS to the binary's path")
+    raise ConfigurationError(
+        "thc-ps is not installed here: run 'pip install .' in a clone of byteps_thc, install its "
+        "wheel, or set THC_PS to the binary's path"
+    )
 
 
 def wait_for_line(process: subprocess.Popen[bytes], prefix: str, name: str, timeout_s: float) -> str | None:

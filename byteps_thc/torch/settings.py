@@ -80,6 +80,8 @@ class ThcCompression(Settings, NetworkSettings):
             if config is not None:
                 settings["config"] = config
             _refuse_baseline(config)
+            if isinstance(settings.get("config"), ThcConfig):
+                ThcConfig.check_environment(settings["config"], "a ThcConfig")
             super().__init__(**_from_environment() | settings)
 
     @field_validator("quorum", mode="before")

@@ -8,8 +8,8 @@ fewer bytes, or finer codes for as many. All decode the same bytes: averages hav
 
 In a reduce-scatter the shards are the rows of the gradient, and nobody needs the sums of others: no all-gather.
 
-Norms, codes and sums are where the kernels are: in host memory, each transfer's own; or in that of a device, which
-transfers have in turn, because its stream does one after the other.
+Norms, codes and sums are where the kernels are. In memory of a device transfers have all of it in turn, because its
+stream does one after the other; in host memory codes are each transfer's own, and the rest is as much as is under way.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import _core
-from byteps_thc.arrays import everybody, value_dtype
+from byteps_thc.arrays import everybody
 from byteps_thc.compressor import scale_groups
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.gloo import max_volume_bytes
 from byteps_thc.transport.recorder import TrafficRecorder
-from byteps_thc.transport.shards import ShardLayout, SumRoom, Workspace, packs_sums
+from byteps_thc.transport.shards import ShardLayout, SumRoom, Turns, Workspace, packs_sums
 from byteps_thc.transport.transport import Requantize, Transfer, Transport
 
 _CPU = torch.device("cpu")
@@ -156,6 +156,8 @@ class RanksTransport(Transport):
         #: on a device
         self.workspace = None if isinstance(sums, HostSums) else Workspace(resolved, device)
         self.lends = sharded and self.workspace is None
+        #: of all-reduces in host memory
+        self.turns = None if sharded or self.workspace is not None else Turns(resolved)
         self._free: defaultdict[int, list[Transfer]] = defaultdict(list)  # by codes
 
     @override
@@ -163,11 +165,15 @@ class RanksTransport(Transport):
         if self.lends and self._free[codes]:
             return self._free[codes].pop()
         layout = (ShardLayout.of_rows if self.sharded else ShardLayout.of)(self.resolved, codes)
-        kind = HostRanksTransfer if self.workspace is None else RanksTransfer
+        if self.turns is not None:
+            return TurnsTransfer(self, self.turns, layout, norms)
+        kind = HostRowsTransfer if self.workspace is None else RanksTransfer
         return kind(self, layout, norms)
 
     @override
     def done(self, transfer: Transfer) -> None:
+        if isinstance(transfer, TurnsTransfer):
+            transfer.give_back()
         if self.lends:
             assert isinstance(transfer, RanksTransfer)
             self._free[transfer.layout.codes].append(transfer)
@@ -245,21 +251,13 @@ class RanksTransfer(Transfer):
         return self.room.aggregate, None
 
 
-class HostRanksTransfer(RanksTransfer):
-    """Of a piece in host memory: its kernels take NumPy arrays, and sums that are not packed."""
+class HostRowsTransfer(RanksTransfer):
+    """Of rows in host memory: its kernels take NumPy arrays, and each rank decodes the sums of its own row."""
 
     def __init__(self, transport: RanksTransport, layout: ShardLayout, norms: int) -> None:
         super().__init__(transport, layout, norms)
-        resolved = transport.resolved
         self.codes = self.room.codes.numpy()
-        self._contributions = everybody(resolved.workers)
-        expanded = layout.workers * layout.shard_codes if layout.scales_at else 0
-        self._values = torch.zeros(expanded, dtype=torch.uint8)
-        self._scales = torch.zeros(scale_groups(expanded), dtype=torch.uint16)
-        unpacks = packs_sums(resolved) and not layout.scales_at and not transport.sharded
-        self._unpacked = (
-            np.zeros(layout.workers * layout.shard_codes, value_dtype(resolved.value_bits)) if unpacks else None
-        )
+        self._contributions = everybody(transport.resolved.workers)
 
     @override
     def send_norms(self, norms: Any) -> None:
@@ -267,15 +265,63 @@ class HostRanksTransfer(RanksTransfer):
 
     @override
     def aggregate(self) -> tuple[Any, Any]:
-        assert isinstance(self._transport.sums, HostSums)
-        room, codes = self.room, self.layout.codes
+        return self.room.aggregate.numpy(), self._contributions
+
+
+class TurnsTransfer(RanksTransfer):
+    """Of a piece in host memory whose sums all ranks need: its kernels take NumPy arrays, and sums not packed.
+
+    It has codes of its own. What arrives has a place from when it is asked for until it is summed, or decoded.
+    """
+
+    def __init__(self, transport: RanksTransport, turns: Turns, layout: ShardLayout, norms: int) -> None:
+        self._transport, self._turns, self.layout = transport, turns, layout
+        resolved = transport.resolved
+        self._sent = torch.zeros(layout.workers * layout.shard_bytes, dtype=torch.uint8)
+        self.codes = self._sent[: layout.code_bytes].numpy()
+        self._norms = transport.norms(norms)
+        self._contributions = everybody(resolved.workers)
+        self._sums: Tensor | None = None  # that are decoded at last
+        self._unpacks = packs_sums(resolved) and not layout.scales_at
+
+    @override
+    def send_norms(self, norms: Any) -> None:
+        self._norms.send(norms)
+
+    @override
+    def send_codes(self) -> None:
+        self._received = self._turns.take(self._sent.numel())
+        self._code_work = self._transport.collectives.codes.all_to_all(self._received, self._sent)
+        self._transport.count(self._sent.numel())
+
+    @override
+    def sum(self, requantize: Requantize) -> None:
+        self.room, self._sums = self._turns.sums_room(self.layout, self._sent, self._received)
+        super().sum(requantize)
+        self._turns.give_back(self._received)
+
+    @override
+    def aggregate(self) -> tuple[Any, Any]:
+        sums, room, codes = self._transport.sums, self.room, self.layout.codes
+        assert isinstance(sums, HostSums)
+        expanded = self.layout.workers * self.layout.shard_codes
         if self.layout.scales_at:
-            self._transport.sums.expand(room.aggregate, self._values, self._scales)
-            return self._values[:codes].numpy(), self._scales[: scale_groups(codes)].numpy()
-        if self._unpacked is None:
+            values = self._turns.shared("values", expanded, torch.uint8)
+            scales = self._turns.shared("scales", scale_groups(expanded), torch.uint16)
+            sums.expand(room.aggregate, values, scales)
+            return values[:codes].numpy(), scales[: scale_groups(codes)].numpy()
+        if not self._unpacks:
             return room.aggregate.numpy(), self._contributions
-        self._transport.sums.unpack_sums(room.gathered, self._unpacked)
-        return self._unpacked[:codes], self._contributions
+        dtype = torch.uint8 if self._transport.resolved.value_bits == 8 else torch.uint16
+        unpacked = self._turns.shared("values", expanded, dtype).numpy()
+        sums.unpack_sums(room.gathered, unpacked)
+        return unpacked[:codes], self._contributions
+
+    def give_back(self) -> None:
+        """Let other pieces have the memory of the sums, which are decoded."""
+        if self._sums is not None:
+            self._turns.give_back(self._sums)
+            self._sums = None
 
     @override
     def _requantize(self, requantize: Requantize, room: SumRoom) -> None:

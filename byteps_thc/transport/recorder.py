@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 
 
 def moved_bytes(volume_bytes: int, ranks: int) -> int:
@@ -11,6 +12,33 @@ def moved_bytes(volume_bytes: int, ranks: int) -> int:
     All-to-all and all-gather: the whole of it; a ring all-reduce, as gloo and NCCL do it: twice the tensor.
     """
     return volume_bytes * (ranks - 1) // ranks
+
+
+@dataclass(frozen=True)
+class PlainCollective:
+    """What the same collective sends without compression: coordinates for each of a gradient's.
+
+    compressed: for those of gradients that travel compressed; exact: for others, which an engine of servers sums by an
+    all-reduce.
+    """
+
+    compressed: float = 1.0
+    exact: float = 1.0
+
+    @classmethod
+    def all_reduce(cls, ranks: int) -> Self:
+        """Return a ring's."""
+        return cls(2 * (ranks - 1) / ranks, 2 * (ranks - 1) / ranks)
+
+    @classmethod
+    def reduce_scatter(cls, ranks: int) -> Self:
+        """Return that of a gradient of which a rank gets a shard."""
+        return cls((ranks - 1) / ranks, (ranks - 1) / ranks)
+
+    @classmethod
+    def servers(cls, workers: int) -> Self:
+        """Return that of workers that push gradients to servers, and sum what these do not by an all-reduce."""
+        return cls(1.0, 2 * (workers - 1) / workers)
 
 
 class TrafficRecorder(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from dataclasses import dataclass
 
 import torch
@@ -131,18 +132,71 @@ class Workspace:
         sent, received, sums, packed, gathered = (
             self._memory[start : start + size] for start, size in zip(starts, sizes, strict=True)
         )
-        if layout.scales_at:
-            aggregate = gathered.view(workers, layout.sum_bytes)
-        elif packs:
-            aggregate = gathered[: layout.codes * resolved.sum_bits // 8]
-        else:
-            packed = sums
-            aggregate = self._numbers(gathered if layout.sum_bytes else sums)[: layout.codes]
-        received = received.view(workers, layout.shard_bytes)
-        return SumRoom(
-            sent, sent[: layout.code_bytes], received, self._numbers(sums), packed, gathered, aggregate,
-            layout.parts(packed),
-        )  # fmt: skip
+        return make_room(resolved, layout, sent, received, sums, packed, gathered)
 
-    def _numbers(self, memory: Tensor) -> Tensor:
-        return memory if self._resolved.value_bits == 8 else memory.view(torch.uint16)
+
+class Turns:
+    """Host memory that the pieces of all-reduces have in turn, for as long as something is on its way.
+
+    Codes are a piece's own. What others send is taken from here, and given back once it is summed or decoded, so that
+    there is as much of it as is under way at a time. What only one stage looks at, one piece at a time, all share.
+    """
+
+    def __init__(self, resolved: ResolvedConfig) -> None:
+        self._resolved = resolved
+        self._free: defaultdict[int, list[Tensor]] = defaultdict(list)  # by bytes; lists are safe between threads
+        self._shared: dict[str, Tensor] = {}
+
+    def take(self, size_bytes: int) -> Tensor:
+        """Return so many bytes, which nobody else has until they are given back."""
+        free = self._free[size_bytes]
+        return free.pop() if free else torch.zeros(size_bytes, dtype=torch.uint8)
+
+    def give_back(self, memory: Tensor) -> None:
+        """Let others have it."""
+        self._free[memory.numel()].append(memory)
+
+    def shared(self, purpose: str, elements: int, dtype: torch.dtype) -> Tensor:
+        """Return memory of all pieces, for a purpose of one thread; it lasts until the next call for that purpose."""
+        memory = self._shared.get(purpose)
+        if memory is None or memory.numel() < elements:
+            memory = self._shared[purpose] = torch.zeros(elements, dtype=dtype)
+        return memory[:elements]
+
+    def sums_room(self, layout: ShardLayout, sent: Tensor, received: Tensor) -> tuple[SumRoom, Tensor]:
+        """Return room for the sums of a piece, and the memory to give back when they are decoded."""
+        packs, sums_bytes = packs_sums(self._resolved), layout.shard_codes * self._resolved.value_bits // 8
+        all_sums = layout.workers * layout.sum_bytes
+        # Behind the gathered sums, as they travel; -(-a // b) * b: a rounded up.
+        own_at = -(-all_sums // _ALIGNED) * _ALIGNED
+        memory = self.take(own_at + (layout.sum_bytes if packs else sums_bytes))
+        own = memory[own_at:]
+        sums = self.shared("sums", sums_bytes, torch.uint8) if packs else own
+        return make_room(self._resolved, layout, sent, received, sums, own, memory[:all_sums]), memory
+
+
+def make_room(
+    resolved: ResolvedConfig,
+    layout: ShardLayout,
+    sent: Tensor,
+    received: Tensor,
+    sums: Tensor,
+    packed: Tensor,
+    gathered: Tensor,
+) -> SumRoom:
+    """Return room in these memories, uint8."""
+
+    def numbers(memory: Tensor) -> Tensor:
+        return memory if resolved.value_bits == 8 else memory.view(torch.uint16)
+
+    if layout.scales_at:
+        aggregate = gathered.view(layout.workers, layout.sum_bytes)
+    elif packs_sums(resolved) and layout.sum_bytes > 0:
+        aggregate = gathered[: layout.codes * resolved.sum_bits // 8]
+    else:
+        packed = sums
+        aggregate = numbers(gathered if layout.sum_bytes else sums)[: layout.codes]
+    received = received.view(layout.workers, layout.shard_bytes)
+    return SumRoom(
+        sent, sent[: layout.code_bytes], received, numbers(sums), packed, gathered, aggregate, layout.parts(packed)
+    )

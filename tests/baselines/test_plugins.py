@@ -79,7 +79,7 @@ def test_it_is_refused_by_name(reports: list[dict[str, Any]], plugin: str, schem
             assert re.search(r"use |leave|need a process group", text), text
 
 
-@pytest.mark.parametrize(("scheme", "least", "most"), [("NoCompression", 1, 3), ("TopK", 4, 10), ("SignSgd", 14, 60)])
+@pytest.mark.parametrize(("scheme", "least", "most"), [("NoCompression", 1, 1), ("TopK", 4, 5), ("SignSgd", 10, 30)])
 def test_a_reduce_scatter_sends_less(reports: list[dict[str, Any]], scheme: str, least: float, most: float) -> None:
     assert least <= reports[0]["reduce_scatter"][scheme]["ratio"] <= most
 

@@ -36,7 +36,7 @@ def bench_run() -> ModuleType:
 def rows(tmp_path: Path) -> Callable[..., dict[str, list[str]]]:
     """Run a part on its stand-in; its rows by their first cells."""
     if importlib.util.find_spec("triton") is None:
-        pytest.skip("Triton is not installed: pip install 'byteps_thc[gpu]'")
+        pytest.skip("Triton is not installed: pip install 'triton>=3.6'")
 
     def run(program: str, *options: str) -> dict[str, list[str]]:
         log, table = tmp_path / "output", tmp_path / "table.json"

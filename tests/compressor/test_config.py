@@ -1,8 +1,14 @@
+import logging
+import traceback
+
 import pytest
 
 from byteps_thc import Compressor, LookupTable, Session, ThcConfig, baselines
+from byteps_thc.baselines import Bf16, TopK
+from byteps_thc.engines import choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tables.selection import best_table
+from byteps_thc.torch.settings import ThcCompression
 
 
 def test_paper_and_uniform():
@@ -145,11 +151,45 @@ def test_settings_from_the_environment(monkeypatch, tmp_path):
     assert ThcConfig.from_environment() == ThcConfig(bits=2, error_feedback=False)
 
 
-def test_what_a_program_says_of_bits_is_not_taken_over_by_the_environment(monkeypatch):
-    monkeypatch.setenv("THC_CONFIG", "total_bits=11")
-    assert ThcConfig.from_environment().total_bits == 11
-    with pytest.raises(ConfigurationError, match=r"or total_bits \(THC_CONFIG says total_bits\)"):
-        ThcConfig.from_environment(bits=4)
+def test_keywords_win_and_one_line_says_what_of_the_variable_was_not_used(monkeypatch, caplog):
+    monkeypatch.setenv("THC_CONFIG", "bits=2,seed=7,p=1/64")
+    with caplog.at_level(logging.WARNING, logger="byteps_thc"):
+        assert ThcConfig.from_environment(bits=3, p=1 / 64) == ThcConfig(bits=3, seed=7, p=1 / 64)
+    assert caplog.messages == ["THC_CONFIG: not used: bits=2; the program gives bits=3, p=0.015625, which goes first"]
+
+
+def test_what_cannot_be_beside_keywords_is_not_used(monkeypatch, caplog):
+    monkeypatch.setenv("THC_CONFIG", "total_bits=11,seed=8")
+    with caplog.at_level(logging.WARNING, logger="byteps_thc"):
+        assert ThcConfig.from_environment().total_bits == 11
+        assert not caplog.messages
+        assert ThcConfig.from_environment(bits=4) == ThcConfig(bits=4, seed=8)
+    assert caplog.messages == ["THC_CONFIG: not used: total_bits=11; the program gives bits=4, which goes first"]
+    with pytest.raises(ConfigurationError, match=r"^p: ") as raised:
+        ThcConfig.from_environment(p=2)
+    assert "THC_CONFIG" not in str(raised.value)
+
+
+def test_a_config_that_a_program_gives_wins_over_the_variable(monkeypatch, caplog):
+    monkeypatch.setenv("THC_CONFIG", "bits=4,seed=9")
+    with caplog.at_level(logging.WARNING, logger="byteps_thc"):
+        choose_scheme(ThcConfig(bits=4), {})
+        choose_scheme(Bf16(), {})
+        ThcCompression(ThcConfig(bits=4, seed=9), route="servers")
+    assert caplog.messages == [
+        "THC_CONFIG: not used: seed=9; the program gives a ThcConfig, which goes first",
+        "THC_CONFIG: not used: bits=4, seed=9; the program gives a Bf16, which goes first",
+    ]
+    monkeypatch.setenv("THC_CONFIG", "sede=9")
+    for front_end in (lambda: choose_scheme(TopK(), {}), lambda: ThcCompression(ThcConfig(), route="servers")):
+        with pytest.raises(ConfigurationError, match="THC_CONFIG: sede: there is no such setting, did you mean seed"):
+            front_end()
+
+
+def test_a_wrong_setting_is_told_without_pydantics_traceback():
+    with pytest.raises(ConfigurationError) as raised:
+        ThcConfig(bit=4)
+    assert "ValidationError" not in "".join(traceback.format_exception(raised.value))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +198,8 @@ def test_what_a_program_says_of_bits_is_not_taken_over_by_the_environment(monkey
         ("bits", "'bits' is not setting=value; write THC_CONFIG=bits=4,granularity=30,p=1/32"),
         ("bits=4,bits=3", "bits is there twice"),
         ("p=1/0", "p: .*'1/0'"),
-        ("bit=4", "ThcConfig has no such setting, did you mean bits"),
+        ("bit=4", r"^THC_CONFIG: bit: there is no such setting, did you mean bits"),
+        ("totalbits=11", r"totalbits: there is no such setting, did you mean total_bits or .*\?$"),
         ("absent.toml", "No such file"),
         ("total_bits=11,bits=4", r"or total_bits \(THC_CONFIG says total_bits, bits\)"),
     ],

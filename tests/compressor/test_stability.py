@@ -7,6 +7,7 @@ import pytest
 
 from byteps_thc import Compressor, LookupTable, ThcConfig
 from byteps_thc.config import ResolvedConfig
+from byteps_thc.pipeline.memory import HostMemory
 from byteps_thc.pipeline.statistics import ResidualGuard
 from byteps_thc.tables import CODE_BITS
 
@@ -78,3 +79,16 @@ def test_the_guard_is_silent_about_healthy_residuals(caplog, bits, gradient):
     with caplog.at_level(logging.WARNING, logger="byteps_thc"):
         look_after(ThcConfig(bits=bits, error_feedback=True), 20, values)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("size", [1, 64, 4096])
+@pytest.mark.parametrize("value", [1e30, 1e38])
+def test_the_energy_of_large_gradients_is_no_overflow(size, value):
+    """Statistics ask for it in every step; NumPy's warnings are errors here."""
+    compressor = Compressor(ThcConfig(), workers=1, worker=0)
+    partition = compressor.partition("layer1.weight", size)
+    gradient = np.zeros(size, np.float32)
+    gradient[-1] = value
+    compressor.encode(partition, compressor.measure(partition, gradient, round=0))
+    assert partition.energy == pytest.approx(float(np.float32(value)) ** 2, rel=1e-6)
+    assert HostMemory().energy(gradient) == pytest.approx(float(np.float32(value)) ** 2, rel=1e-6)

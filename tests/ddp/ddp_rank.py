@@ -18,7 +18,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc import ThcConfig
-from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
+from byteps_thc.ddp import CompressionPolicy, ThcState, compress, thc_hook
+from byteps_thc.errors import ConfigurationError
 
 FEATURES = 64
 
@@ -100,6 +101,37 @@ def plain(rank: Rank) -> dict[str, Any]:
     stats = training.state.compression_stats()
     result = {"error": error, "sum_error": (sums[0] - sums[1]).square().sum() / sums[1].square().sum()}
     return training.report() | result | {"steps": stats.steps, "ratio": stats.ratio, "nmse": stats.nmse}
+
+
+class Scaled(nn.Module):
+    """A model whose output is multiplied by a float64 scalar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Model()
+        self.scale = nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.inner(x)
+
+
+def float64_scalar(rank: Rank) -> dict[str, Any]:
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(Scaled())
+    state = compress(ddp)
+    x = torch.randn(8, FEATURES, generator=torch.Generator().manual_seed(rank.rank))
+    own = copy.deepcopy(ddp.module)
+    for model in (ddp, own):
+        model(x).square().mean().backward()
+    exact = own.scale.grad.clone()
+    dist.all_reduce(exact)
+    state.close()
+    try:
+        refused = str(compress(DistributedDataParallel(Scaled().double())))
+    except ConfigurationError as error:
+        refused = f"ConfigurationError: {error}"
+    result = {"scale": ddp.module.scale.grad, "exact": exact / rank.ranks, "refused": refused}
+    return result | {"parameters": torch.cat([p.grad.flatten() for p in ddp.parameters()])}
 
 
 def without_names(rank: Rank) -> dict[str, Any]:
@@ -273,6 +305,7 @@ def warm_up(rank: Rank) -> dict[str, Any]:
 
 SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
     plain,
+    float64_scalar,
     without_names,
     accumulation,
     unused_parameters,

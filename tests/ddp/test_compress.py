@@ -28,6 +28,8 @@ WHAT_TO_WRITE = {
     "compress: twice": "has a communication hook already",
     "compress: config and settings": "bits: write settings into the ThcConfig(...) that is given",
     "compress: unknown setting": "bit: ThcConfig has no such setting, did you mean bits?",
+    "compress: variable beside keywords": "THC_CONFIG: bit: there is no such setting, did you mean bits",
+    "compress: variable beside a config": "THC_CONFIG: bit: there is no such setting, did you mean bits",
     "compress: policy's setting": "a setting of the policy: policy=CompressionPolicy(warmup_steps=...)",
     "compress: policy": "policy is a dict: give CompressionPolicy(warmup_steps=100)",
     "compress: network": 'network is a str: give NetworkConfig(["10.0.0.1"])',

@@ -24,6 +24,7 @@ ON_TWO = [
     "resumed",
     "compiled",
     "warm_up",
+    "float64_scalar",
 ]
 ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps", "skipped_steps_of_requantized_sums"]
 NAMES = {f"{layer}.{part}" for layer in ("first", "middle", "last") for part in ("weight", "bias")}
@@ -48,6 +49,13 @@ def test_ranks_stay_identical(two: list[dict[str, Any]], scenario: str) -> None:
     first, second = of(two, scenario)
     assert first["parameters"].isfinite().all()
     assert torch.equal(first["parameters"], second["parameters"])
+
+
+def test_a_float64_scalar_travels_exactly_and_a_large_one_is_named_when_compression_is_set_up(two) -> None:
+    for report in of(two, "float64_scalar"):
+        assert report["scale"].dtype == torch.float64
+        assert report["scale"].equal(report["exact"])
+        assert report["refused"].startswith("ConfigurationError: inner.first.weight is float64 (8192 elements), inner.")
 
 
 @pytest.mark.parametrize("reports", ["two", "four"])

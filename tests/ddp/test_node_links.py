@@ -32,8 +32,8 @@ def test_two_levels_by_default_send_what_is_computed_and_less_than_bf16(tmp_path
         reports = run_ranks(PROGRAM, 4, tmp_path / "ranks", settings=settings, environment=environment, timeout_s=200)
     computed = link_bytes([2, 2], ring=False)
     for report in reports:
-        assert report["default"]["said"] == "ThcState(2 nodes of 2 ranks)"
-        assert report["flat"]["said"] == "ThcState(flat, 4 ranks)"
+        assert report["default"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
+        assert report["flat"]["said"].startswith("ThcState(flat, 4 ranks, ")
         assert report["reducer"]["said"] == "ThcReducer(2 nodes of 2 ranks)"
         for scheme in ("default", "reducer"):
             assert torch.equal(report[scheme]["average"], reports[0][scheme]["average"])

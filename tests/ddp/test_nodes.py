@@ -41,7 +41,8 @@ def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run)
     """To the bit: averages and residuals."""
     for rank, report in enumerate(results := run("one_way", nodes)):
         found, mesh, flat = report["found"], report["mesh"], report["flat"]
-        assert found["said"] == mesh["said"] == "ThcState(2 nodes of 2 ranks)"
+        assert found["said"] == mesh["said"]
+        assert mesh["said"].startswith("ThcState(2 nodes of 2 ranks, ")
         assert torch.equal(found["averages"], results[0]["found"]["averages"])
         difference = found["averages"] - flat["averages"]
         assert difference.square().sum() < 0.03 * flat["averages"].square().sum()
@@ -52,16 +53,14 @@ def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run)
         assert found["sizes"] == {name: size // 2 for name, size in SIZES.items()}
         place = nodes[:rank].count(nodes[rank])
         assert found["scope"] == mesh["scope"] == f"shard{place}of2"
-        assert flat["said"] == "ThcState(flat, 4 ranks)"
-        assert (found["closed"], flat["closed"]) == (
-            "ThcState(2 nodes of 2 ranks, closed)",
-            "ThcState(flat, 4 ranks, closed)",
-        )
+        assert flat["said"].startswith("ThcState(flat, 4 ranks, ")
+        for state in (found, flat):
+            assert state["closed"] == state["said"].removesuffix(")") + ", closed)"
         assert flat["scope"] is None
         assert flat["sizes"] == SIZES
         assert flat["sent"] > found["sent"]  # by a rank: of codes and sums of all coordinates
         assert not torch.equal(flat["averages"], found["averages"])
-        assert report["baseline"]["said"] == "ThcState(flat, 4 ranks)"
+        assert report["baseline"]["said"].startswith("ThcState(flat, 4 ranks, ")
 
 
 def test_rank_0_logs_what_was_chosen(run: Run) -> None:
@@ -76,7 +75,7 @@ def test_rank_0_logs_what_was_chosen(run: Run) -> None:
 def test_uneven_nodes_are_flat_and_told_once_what_it_costs(run: Run) -> None:
     sent = link_bytes([2, 1], ring=False)
     for rank, report in enumerate(run("uneven", "aba")):
-        assert report["auto"]["said"] == "ThcState(flat, 3 ranks)"
+        assert report["auto"]["said"].startswith("ThcState(flat, 3 ranks, ")
         assert torch.equal(report["auto"]["averages"], report["flat"]["averages"])
         one = "averages are compressed over 3 ranks on 2 nodes, in one level"
         warning = (

@@ -7,6 +7,7 @@ step, too, and comes after some others of its layout.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from pathlib import Path
@@ -72,8 +73,9 @@ def averaged(rank: Rank) -> Walk:
         group = dist.group.WORLD
         assert group is not None
         state.engine.close()
-        state.engine = host_device_compressor.make_host_device_engine(group, ThcConfig(), CompressionPolicy())
-        state._steps._engines = [state.engine]
+        engine = host_device_compressor.make_host_device_engine(group, ThcConfig(), CompressionPolicy())
+        state._averaging = dataclasses.replace(state._averaging, engine=engine)
+        state._averaging.steps._engines = [engine]
 
     def hook(state: ThcState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
         if walk.steps == STEPS and bucket.index() == 1:

@@ -5,8 +5,10 @@ Reports what was said.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -74,6 +76,16 @@ def compressed_twice() -> None:
         state.close()
 
 
+def with_variable(text: str, call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call, with THC_CONFIG set."""
+
+    def called() -> None:
+        with patch.dict(os.environ, THC_CONFIG=text):
+            call()
+
+    return called
+
+
 def said(call: Callable[[], Any]) -> str:
     try:
         call()
@@ -107,6 +119,8 @@ def main() -> None:
             "compress: twice": compressed_twice,
             "compress: config and settings": lambda: compress(model(), ThcConfig(), bits=2),
             "compress: unknown setting": lambda: compress(model(), bit=2),
+            "compress: variable beside keywords": with_variable("bit=2", lambda: compress(model(), bits=4)),
+            "compress: variable beside a config": with_variable("bit=2", lambda: compress(model(), ThcConfig())),
             "compress: policy's setting": lambda: compress(model(), warmup_steps=3),
             "compress: policy": lambda: compress(model(), policy={"warmup_steps": 3}),
             "compress: network": lambda: compress(model(), network="10.0.0.1"),

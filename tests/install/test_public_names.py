@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, get_origin
 
@@ -28,3 +29,8 @@ def test_import_loads_nothing_that_is_not_asked_for() -> None:
     modules = result.stdout.split()
     assert "byteps_thc.errors" in modules
     assert not {"byteps_thc._core", "byteps_thc._comm", "numpy", "torch"} & set(modules)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert byteps_thc.__version__ == version("byteps_thc")
+    assert "__version__" in dir(byteps_thc)

@@ -36,4 +36,4 @@ def test_everything_else_is_there() -> None:
 def test_what_needs_torch_says_what_to_install(code: str) -> None:
     result = run(code)
     assert result.returncode == 1
-    assert "pip install 'byteps_thc[torch]'" in result.stderr.strip().splitlines()[-1]
+    assert "pip install 'torch>=2.6'" in result.stderr.strip().splitlines()[-1]

@@ -123,7 +123,7 @@ def test_with_servers_the_model_says_where_gradients_are(
         ({"triton": "3.6.0"}, None),
         ({"pytorch-triton": "3.10.0+git1234"}, None),
         ({"triton": "4.0"}, None),
-        ({"triton": "3.5.1"}, "Triton 3.5.1 is too old: pip install 'byteps_thc[gpu]'"),
+        ({"triton": "3.5.1"}, "Triton 3.5.1 is too old: pip install 'triton>=3.6'"),
         ({"pytorch-triton-rocm": "2.9"}, "Triton 2.9 is too old"),
         ({}, "Triton does not load"),
     ],

@@ -206,7 +206,7 @@ def refusals(rank: Rank) -> dict[str, Any]:
         wrong: dict[str, dict[str, Any]] = {
             "size": {"known": torch.zeros(2001)},
             "dtype": {"known": torch.zeros(2000).half()},
-            "double": {"x": torch.zeros(3, dtype=torch.float64)},
+            "double": {"x": torch.zeros(2000, dtype=torch.float64)},
             "sparse": {"x": torch.zeros(3).to_sparse()},
             "distributed": {"x": DTensor.from_local(torch.zeros(3), mesh)},
             "none": {"x": None},

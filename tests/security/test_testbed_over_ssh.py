@@ -21,7 +21,7 @@ from byteps_thc.tools.testbed.check import check
 from byteps_thc.tools.testbed.plan import plan
 from byteps_thc.tools.testbed.reading import read
 
-pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'byteps_thc[testbed]'")
+pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'asyncssh>=2.18'")
 
 DESCRIPTION = """
 reach = "ssh"

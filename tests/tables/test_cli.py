@@ -10,6 +10,7 @@ from byteps_thc.tables.chart import quantization_values, terminal_chart
 from byteps_thc.tables.cli import app
 from byteps_thc.tables.selection import best_table, expected_error
 from byteps_thc.tables.store import committed
+from byteps_thc.tools.cli import app as thc
 
 
 def run(*arguments: str, columns: int = 120) -> str:
@@ -48,7 +49,7 @@ def test_auto_shows_the_error_of_many_ranks(workers):
     assert shown == run("auto", "-n", str(workers), "-b", "4", "--engine", "collective")
     requantized = ThcConfig().resolve(workers, packed_sums=True)
     assert f"criterion {requantized.expected_error():.4e}; good for up to 1024" in run("auto", "-n", str(workers))
-    result = CliRunner().invoke(app, ["auto", "-n", str(workers), "--engine", "servers"], env={"COLUMNS": "300"})
+    result = CliRunner().invoke(app, ["auto", "-n", str(workers), "--engine", "network"], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert "thc-ps sums for at most 64 workers" in result.output
 
@@ -121,3 +122,9 @@ def test_bad_input_is_a_usage_error(arguments):
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+def test_who_sums_has_the_same_names_in_all_commands():
+    for command in (["tables", "auto"], ["break-even"]):
+        text = CliRunner().invoke(thc, [*command, "--help"], env={"COLUMNS": "300"}).output
+        assert re.search(r"--engine\s+[\[<]collective\|network[\]>]", text), text

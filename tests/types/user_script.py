@@ -73,6 +73,6 @@ def front_ends(model: nn.Module) -> None:
     compress_reduce_scatter(model, seeds=7)  # wrong
     compress_replicas(model, model, dimension="replicate")  # wrong
     ThcReducer(None, worker="0")  # wrong
-    ThcState(None, bits=4)  # wrong
+    ThcState(None, bit=4)  # wrong
     Compression.thc(TopK())  # wrong
     Compression.thc(server=["10.0.0.1"])  # wrong

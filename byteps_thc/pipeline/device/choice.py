@@ -70,17 +70,17 @@ def _why_not(names: list[str] | None, config: ThcConfig, gradients_on: torch.dev
 
 def _triton_lacks() -> str | None:
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed: pip install 'byteps_thc[gpu]'"
+        return "Triton is not installed: pip install 'triton>=3.6'"
     version = _triton_version()
     numbers = re.match(r"(\d+)\.(\d+)", version or "")
     if numbers is None:  # of no package that is known: see whether it has what is needed
         try:
             importlib.import_module("triton.experimental.gluon")
         except Exception as error:
-            return f"Triton does not load ({error}): pip install 'byteps_thc[gpu]'"
+            return f"Triton does not load ({error}): pip install 'triton>=3.6'"
         return None
     if (int(numbers[1]), int(numbers[2])) < _LEAST_TRITON:
-        return f"Triton {version} is too old: pip install 'byteps_thc[gpu]'"
+        return f"Triton {version} is too old: pip install 'triton>=3.6'"
     return None
 
 

@@ -6,19 +6,21 @@ import math
 import threading
 
 from byteps_thc.pipeline.statistics.stats import CompressionStats
-from byteps_thc.transport.recorder import TrafficRecorder, moved_bytes
+from byteps_thc.transport.recorder import PlainCollective, TrafficRecorder, moved_bytes
 
-_FP32_BYTES = 4
+_FP32_BYTES, _BF16_BYTES = 4, 2
 
 
 class StatsRecorder(TrafficRecorder):
     """Adds up what the stages of an engine report; any thread may call any method. A call takes about a microsecond.
 
     Figures "of the last step" start at zero with step_began(), so a snapshot taken before the next step_began(), when
-    all averages have arrived, has all of the step.
+    all averages have arrived, has all of the step. plain: what ratios compare with;
+    None: a push of the gradient.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, plain: PlainCollective | None = None) -> None:
+        self._plain = plain or PlainCollective()
         self._lock = threading.Lock()
         self._steps = 0
         self._compressed = 0
@@ -101,13 +103,15 @@ class StatsRecorder(TrafficRecorder):
     def snapshot(self) -> CompressionStats:
         """Return the figures as they are now."""
         with self._lock:
-            fp32_bytes = _FP32_BYTES * (self._compressed + self._uncompressed)
+            plain = self._plain.compressed * self._compressed + self._plain.exact * self._uncompressed
+            share = plain / self._sent_bytes if self._sent_bytes else math.nan
             return CompressionStats(
                 steps=self._steps,
                 coordinates=self._compressed,
                 sent_bytes=self._sent_bytes,
                 received_bytes=self._received_bytes,
-                ratio=fp32_bytes / self._sent_bytes if self._sent_bytes else math.nan,
+                ratio=_FP32_BYTES * share,
+                ratio_to_bf16=_BF16_BYTES * share,
                 nmse=self._lost_energy / self._energy if self._all_kept and self._energy else math.nan,
                 clamped_fraction=self._clamped / self._quantized if self._quantized else 0.0,
                 residual_norm=math.sqrt(self._lost_energy),

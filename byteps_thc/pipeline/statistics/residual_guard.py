@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
-import numpy as np
-
-from byteps_thc.arrays import F32
+from byteps_thc.arrays import F32, energy_of
 from byteps_thc.pipeline.memory import HOST, Memory
 
 #: Gradients of a partition between two looks at its residual. A look reads the residual once more, about a tenth of the
@@ -49,7 +47,7 @@ class ResidualGuard:
         if self._warned or partition.residual is None or not partition.residual_kept:
             return
         lost = self._memory.energy(partition.residual)
-        quantized = float(np.dot(partition.max_norms, partition.max_norms))
+        quantized = energy_of(partition.max_norms)
         before, self._outgrown = self._outgrown, lost > OUTGROWN * quantized
         if before and self._outgrown:
             self._warned = True

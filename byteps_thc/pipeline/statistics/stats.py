@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,11 @@ class CompressionStats:
     """payload of this rank: norms, codes, aggregates and tensors that travel uncompressed; no packet headers"""
     received_bytes: int = 0
     ratio: float = math.nan
-    """bytes of the same gradients in fp32 / sent_bytes; NaN before anything was sent"""
+    """bytes that the same collective sends without compression, in fp32, / sent_bytes: 1 without compression; NaN
+    before anything was sent. Among n ranks the collective is a ring all-reduce, 2 (n - 1) / n times a gradient, with
+    FSDP2 a reduce-scatter, half of that; to servers a push of the gradient"""
+    ratio_to_bf16: float = math.nan
+    """the same in bf16 / sent_bytes: half of ratio"""
     nmse: float = math.nan
     """last step: |lost|^2 / |gradient + residual|^2; NaN without error feedback, or if gradients are not finite"""
     clamped_fraction: float = 0.0
@@ -50,13 +54,17 @@ class CompressionStats:
     """those that are not in the sums which this rank has: lost on their way up, with the packet of sums, or too late
     for the quorum"""
 
+    def as_dict(self) -> dict[str, float]:
+        """Return all figures by name, for loggers: wandb.log(state.compression_stats().as_dict())."""
+        return asdict(self)
+
     def __str__(self) -> str:
         """One line for people."""
         with_residuals = not math.isnan(self.nmse)
         error = f"NMSE {self.nmse:.3g}, " if with_residuals else ""
         residual = f"residual norm {self.residual_norm:.3g}, " if with_residuals else ""
         return (
-            f"step {self.steps}: ratio {self.ratio:.2f}, {error}"
+            f"step {self.steps}: ratio {self.ratio:.2f} to fp32, {self.ratio_to_bf16:.2f} to bf16, {error}"
             f"clamped {100 * self.clamped_fraction:.2f}%, {residual}"
             f"encode {self.encode_ms:.1f} ms, communicate {self.communicate_ms:.1f} ms, "
             f"decode {self.decode_ms:.1f} ms, "

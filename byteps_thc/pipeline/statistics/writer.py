@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Protocol
 
@@ -30,6 +29,6 @@ class StatsWriter:
 
     def write(self, stats: CompressionStats, step: int) -> None:
         """Write the figures as those of `step`."""
-        for field, value in dataclasses.asdict(stats).items():
+        for field, value in stats.as_dict().items():
             if not math.isnan(value):
                 self._writer.add_scalar(self._prefix + field, value, step)

@@ -36,7 +36,7 @@ Engine = Literal["collective", "network"]
 def break_even(
     parameters: Annotated[str, typer.Option(help="Parameters of the model: 25M, 7B.")] = "25M",
     workers: Annotated[int, typer.Option(help="Ranks that average.")] = 4,
-    engine: Annotated[Engine, typer.Option(help="THC between the ranks, or with parameter servers or a switch.")] = (
+    engine: Annotated[Engine, typer.Option(help="Who sums. collective: the ranks; network: servers or a switch.")] = (
         "collective"
     ),
     bandwidth: Annotated[

@@ -76,7 +76,7 @@ class Comparison:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
         except ModuleNotFoundError as error:
-            raise ConfigurationError(f"--plot needs {error.name}: pip install matplotlib") from error
+            raise ConfigurationError(f"--plot needs {error.name}: pip install 'matplotlib>=3.8'") from error
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()

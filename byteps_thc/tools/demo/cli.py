@@ -86,9 +86,9 @@ class Show:
     """
 
     def __init__(self, out: Path, *, as_json: bool, check: bool) -> None:
-        for package in ("torch", "matplotlib"):
+        for package, version in (("torch", "2.6"), ("matplotlib", "3.8")):
             if importlib.util.find_spec(package) is None:
-                raise ConfigurationError(f"the demo needs {package}: pip install 'byteps_thc[demo]'")
+                raise ConfigurationError(f"the demo needs {package}: pip install '{package}>={version}'")
         report.make_folder(out)
         self._console = Console(stderr=as_json)
         self._out, self._as_json, self._check = out, as_json, check

@@ -60,7 +60,7 @@ class LiveProgress:
             self._bars.start_task(task)
             self._validation = ""
         if progress.validation_loss is not None:
-            self._validation = f", validation {progress.validation_loss:.3f}"
+            self._validation = f", validation {progress.validation_loss:.3f} (a part)"
         speed = self._bars.tasks[task].speed
         note = f"loss {progress.training_loss:.3f}{self._validation}" + (f", {speed:.1f} steps/s" if speed else "")
         self._bars.update(task, completed=progress.step, note=note)
@@ -81,7 +81,10 @@ def mean_nmse(result: RunResult) -> float | None:
 def results_table(results: list[RunResult]) -> Table:
     """One column per run."""
     reference = results[0]
-    table = Table(title="Result of training; cost of averaging the gradient, per step and worker")
+    table = Table(
+        title="Result of training; cost of averaging the gradient, per step and worker",
+        caption="Validation: of all held-out text here, of a part of it in progress and chart",
+    )
     table.add_column("", no_wrap=True)
     for result in results:
         table.add_column(result.scheme.label, justify="right", no_wrap=True)
@@ -93,7 +96,7 @@ def results_table(results: list[RunResult]) -> Table:
         fewer = f" ({reference_bytes / size_bytes:.2f}x)" if size_bytes < reference_bytes else ""
         return f"{size_bytes / 1024:,.1f}{fewer}"
 
-    row("validation loss (nats)", [f"{r.final_validation_loss:.4f}" for r in results])
+    row("validation loss, all (nats)", [f"{r.final_validation_loss:.4f}" for r in results])
     row("  against uncompressed", [f"{100 * excess_loss(r, reference):+.2f} %" for r in results])
     row("KiB up, payload", [kib(r.traffic.payload_up, reference.traffic.payload_up) for r in results])
     if reference.traffic.wire_up:
@@ -187,7 +190,11 @@ def plot_losses(path: Path, results: list[RunResult]) -> Path:
         steps = [step for step, _ in result.validation_loss]
         losses = [loss for _, loss in result.validation_loss]
         axes.plot(steps, losses, "o-", color=color, ms=3, label=f"{result.scheme.label}, validation")
-    axes.set(xlabel="step", ylabel="loss (nats per character)", title="Training (thin) and validation loss")
+    axes.set(
+        xlabel="step",
+        ylabel="loss (nats per character)",
+        title="Training (thin) and validation loss (of a part of the text)",
+    )
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=120)

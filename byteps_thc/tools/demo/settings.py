@@ -108,7 +108,7 @@ class Progress:
     step: int
     #: of rank 0's batch, nats per character
     training_loss: float
-    #: set every settings.validate_every steps
+    #: of a part of the held-out text, set every settings.validate_every steps
     validation_loss: float | None
 
 

@@ -24,7 +24,7 @@ def check_dpdk() -> Sequence[Finding]:
     """Whether this build has DPDK, its libraries are here, and EAL and a device start."""
     if not _LIBRARY.exists():
         meaning = "built without DPDK; kernel UDP works"
-        return [Finding("DPDK", State.OPTIONAL, meaning, "apt-get install libdpdk-dev && pip install .")]
+        return [Finding("DPDK", State.OPTIONAL, meaning, "apt-get install libdpdk-dev && pip install .  # in a clone")]
     missing = _missing_libraries()
     if missing:
         meaning = f"is built in, and its libraries are not installed ({', '.join(missing)}); kernel UDP works"

@@ -12,7 +12,7 @@ from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.tools.doctor.processes import run_command, why_not_loaded
 from byteps_thc.tools.launch import find_thc_ps
 
-_REINSTALL = "pip install --force-reinstall --no-deps ."
+_REINSTALL = "pip install --force-reinstall --no-deps .  # in a clone; else the wheel's file in place of the dot"
 _THC_PS_DEADLINE_S = 10.0
 
 

@@ -14,7 +14,7 @@ from byteps_thc.wire.layout import AUTO_CODES_PER_PACKET, MIN_CODES_PER_PACKET, 
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _IP_UDP_BYTES = 28
-_JUMBO_MTU_BYTES = 9000
+_ETHERNET_MTU_BYTES, _JUMBO_MTU_BYTES = 1500, 9000
 _NETWORK_CLASS = "0x02"
 #: Userspace drivers that DPDK takes devices over with. mlx4, mlx5 and mana devices stay with their kernel driver.
 _DPDK_DRIVERS = {"vfio-pci", "igb_uio", "uio_pci_generic"}
@@ -66,11 +66,11 @@ def _check_interface(interface: _Interface) -> Finding:
     if codes < SWITCH_CODES_PER_PACKET:
         about.append(f"the default, {SWITCH_CODES_PER_PACKET}, does not fit")
         return Finding(name, State.PROBLEM, ", ".join(about), f"ip link set {interface.name} mtu 1500")
-    command = ""
-    if interface.driver and interface.mtu_bytes < _JUMBO_MTU_BYTES:
-        about.append(f"{auto_codes_per_packet(_JUMBO_MTU_BYTES)} if all hosts and switches have jumbo frames")
-        command = f"ip link set {interface.name} mtu {_JUMBO_MTU_BYTES}"
-    return Finding(name, State.OK, ", ".join([*about, _about_dpdk(interface)]), command)
+    # No command: nothing here says what the rest of the path takes. An MTU below Ethernet's says that it is narrow.
+    if interface.driver and _ETHERNET_MTU_BYTES <= interface.mtu_bytes < _JUMBO_MTU_BYTES:
+        more = auto_codes_per_packet(_JUMBO_MTU_BYTES)
+        about.append(f"{more} with jumbo frames, where all hosts and switches on the path have them")
+    return Finding(name, State.OK, ", ".join([*about, _about_dpdk(interface)]))
 
 
 def _about_dpdk(interface: _Interface) -> str:

@@ -27,6 +27,7 @@ from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.byteps import process
 from byteps_thc.transport.byteps.shutdown import skip_shutdown_at_exit
+from byteps_thc.transport.recorder import PlainCollective
 
 #: Of gradients that THC takes.
 COMPRESSED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -39,7 +40,7 @@ class CompressedReducer(GradientReducer):
     """
 
     def __init__(self, parameters: Sequence[NamedParameter], settings: ThcCompression) -> None:
-        self._recorder = StatsRecorder()
+        self._recorder = StatsRecorder(PlainCollective.servers(process.workers()))
         compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
         others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
         self._plain = PlainReducer(others, NoneCompressor)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from byteps_thc.transport.byteps.deadline import default_deadline_s, run_with_de
 from byteps_thc.transport.byteps.library import byteps_operations
 from byteps_thc.transport.byteps.shutdown import shut_down_at_exit
 from byteps_thc.transport.byteps.tensor_names import TensorNames
+
+#: What BytePS aborts the process without. bpslaunch sets the first two, and is told the others.
+_LAUNCH_VARIABLES = ("BYTEPS_LOCAL_RANK", "BYTEPS_LOCAL_SIZE", "DMLC_WORKER_ID", "DMLC_NUM_WORKER")
 
 
 class _Process:
@@ -48,8 +52,10 @@ def init(lazy: bool = True) -> None:
     """Start BytePS in this process, with the environment as it is.
 
     lazy: connect to the servers with the first push_pull instead of now. Otherwise, and in shutdown, suspend and
-    resume, DeadlineError when others are not there within default_deadline_s().
+    resume, DeadlineError when others are not there within default_deadline_s(). ConfigurationError in a process that
+    bpslaunch has not started.
     """
+    _require_launched(os.environ)
     operations = byteps_operations()
     try:
         if lazy:  # in this thread, for which BytePS chooses the GPU
@@ -78,6 +84,14 @@ def resume(num_workers: int, num_servers: int, global_rank: int) -> None:
     operations = byteps_operations()
     _connect(lambda: operations.resume(num_workers, num_servers, global_rank))
     _process.started()
+
+
+def _require_launched(environment: Mapping[str, str]) -> None:
+    if missing := [name for name in _LAUNCH_VARIABLES if not environment.get(name)]:
+        raise ConfigurationError(
+            f"{', '.join(missing)} not set: start a BytePS training with bpslaunch, not with torchrun or python alone, "
+            "beside its scheduler and servers. docs/plugins.md, 'Starting a BytePS training', has the commands"
+        )
 
 
 def _connect(call: Callable[[], object]) -> None:

@@ -230,5 +230,6 @@ def load_client() -> Any:
     except ImportError as error:
         raise ConfigurationError(
             "bfrt_grpc is not importable: it comes with the SDE; add $SDE_INSTALL/lib/python3.*/site-packages/tofino "
-            f"to PYTHONPATH and install what it requires: pip install 'byteps_thc[switch]' ({error})"
+            "to PYTHONPATH and install what it requires: pip install grpcio protobuf googleapis-common-protos "
+            f"({error})"
         ) from error

@@ -14,7 +14,9 @@ import pytest
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.statistics import CompressionStats, RankZeroLog, StatsWriter
 
-STATS = CompressionStats(steps=1, coordinates=1000, sent_bytes=500, received_bytes=1000, ratio=8.0, nmse=0.01)
+STATS = CompressionStats(
+    steps=1, coordinates=1000, sent_bytes=500, received_bytes=1000, ratio=8.0, ratio_to_bf16=4.0, nmse=0.01
+)
 
 
 def test_log_every_third_step_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -29,7 +31,7 @@ def test_log_every_third_step_once(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_line_has_no_figures_of_residuals_that_nobody_keeps() -> None:
     assert "NMSE 0.01, clamped 0.00%, residual norm 0, encode" in str(STATS)
     without = str(dataclasses.replace(STATS, nmse=math.nan))
-    assert without.startswith("step 1: ratio 8.00, clamped 0.00%, encode")
+    assert without.startswith("step 1: ratio 8.00 to fp32, 4.00 to bf16, clamped 0.00%, encode")
 
 
 @pytest.mark.parametrize(("every", "rank"), [(1, 1), (0, 0)])

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
+from byteps_thc.transport.recorder import PlainCollective
 
 
 def test_nothing_recorded_yet() -> None:
@@ -26,6 +27,20 @@ def test_ratio_counts_all_gradients_and_all_bytes() -> None:
     assert stats.coordinates == 1000
     assert (stats.sent_bytes, stats.received_bytes) == (540, 1040)
     assert stats.ratio == pytest.approx(4 * 1010 / 540)
+
+
+@pytest.mark.parametrize(
+    ("plain", "volume_bytes"),
+    [(PlainCollective.all_reduce(4), 2 * 4000), (PlainCollective.reduce_scatter(4), 4000)],
+)
+def test_no_compression_is_1_and_bf16_is_2(plain: PlainCollective, volume_bytes: int) -> None:
+    for halves in (1, 2):
+        recorder = StatsRecorder(plain)
+        recorder.add_gradient(compressed=900, uncompressed=100)
+        recorder.add_collective(volume_bytes // halves, 4)
+        stats = recorder.snapshot()
+        assert (stats.ratio, stats.ratio_to_bf16) == (halves, halves / 2)
+        assert stats.as_dict()["ratio"] == halves
 
 
 def test_errors_are_weighted_by_energy_not_averaged() -> None:
@@ -98,6 +113,7 @@ def test_the_line_has_every_figure() -> None:
     stats = CompressionStats(
         steps=300,
         ratio=7.96,
+        ratio_to_bf16=3.98,
         nmse=0.01234,
         clamped_fraction=0.0039,
         residual_norm=1.5,
@@ -108,6 +124,6 @@ def test_the_line_has_every_figure() -> None:
         lost_chunks=2,
     )
     assert str(stats) == (
-        "step 300: ratio 7.96, NMSE 0.0123, clamped 0.39%, residual norm 1.5, encode 10.0 ms, communicate 20.0 ms, "
-        "decode 5.0 ms, 3 retransmissions, 2 lost chunks"
+        "step 300: ratio 7.96 to fp32, 3.98 to bf16, NMSE 0.0123, clamped 0.39%, residual norm 1.5, "
+        "encode 10.0 ms, communicate 20.0 ms, decode 5.0 ms, 3 retransmissions, 2 lost chunks"
     )

@@ -48,7 +48,14 @@ def runs_by_scheme(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_trains_three_ways_and_writes_everything(tmp_path: Path) -> None:
     finished, results = run_demo(tmp_path, "--steps", "12", "--no-check")
     assert finished.returncode == 0, finished.stderr
-    for title in ("uncompressed", "Uniform THC", "THC", "validation loss", "NMSE"):
+    for title in (
+        "uncompressed",
+        "Uniform THC",
+        "THC",
+        "validation loss, all (nats)",
+        "Validation: of all held-out text here",
+        "NMSE",
+    ):
         assert title in finished.stdout
     assert (tmp_path / "loss.png").read_bytes().startswith(PNG_SIGNATURE)
     assert (tmp_path / "bytes.png").read_bytes().startswith(PNG_SIGNATURE)

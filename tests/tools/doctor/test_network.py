@@ -19,7 +19,7 @@ import pytest
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.doctor.finding import State
 from byteps_thc.tools.doctor.hello import Answer, say_hello
-from byteps_thc.tools.doctor.interfaces import auto_codes_per_packet
+from byteps_thc.tools.doctor.interfaces import _check_interface, _Interface, auto_codes_per_packet
 from byteps_thc.tools.doctor.server import check_server, parse_server
 from byteps_thc.tools.doctor.sockets import check_port, check_socket_buffer, check_udp_offload
 from byteps_thc.tools.launch import ParameterServer
@@ -193,6 +193,13 @@ with socket.socket(fileno=int(sys.argv[1])) as echo:
 def test_server_addresses() -> None:
     assert parse_server("127.0.0.1") == ("127.0.0.1", 48865)
     assert parse_server("localhost:9") == ("127.0.0.1", 9)
+
+
+@pytest.mark.parametrize(("mtu_bytes", "says"), [(1400, False), (1500, True), (9000, False)])
+def test_nothing_is_suggested_that_the_path_may_not_take(mtu_bytes: int, says: bool) -> None:
+    finding = _check_interface(_Interface("eth0", mtu_bytes, "up", "mlx5_core", "0000:3b:00.0", "25000"))
+    assert (finding.state, finding.command) == (State.OK, "")
+    assert ("8192 with jumbo frames, where all hosts and switches on the path have them" in finding.meaning) == says
 
 
 @needs_namespaces

@@ -19,7 +19,7 @@ from byteps_thc.tools.testbed.check import check
 from byteps_thc.tools.testbed.hosts.ssh import SshHost
 from byteps_thc.tools.testbed.process import HostSetup, Plan, PlannedHost, SetupStep
 
-pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'byteps_thc[testbed]'")
+pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'asyncssh>=2.18'")
 
 SERVERS = {"asyncssh": asyncssh_server, "openssh": openssh_server}
 

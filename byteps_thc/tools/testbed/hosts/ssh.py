@@ -33,7 +33,7 @@ class SshHost(Host):
         try:
             import asyncssh  # only here: namespaces need no ssh
         except ImportError:
-            raise ConfigurationError("ssh needs asyncssh: pip install 'byteps_thc[testbed]'") from None
+            raise ConfigurationError("ssh needs asyncssh: pip install 'asyncssh>=2.18'") from None
         user, _, host = target.rpartition("@")
         try:
             connection = await asyncssh.connect(

@@ -1,0 +1,152 @@
+"""One state of all ranks, for frameworks that save on one rank only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from byteps_thc.arrays import residual_torch_dtype
+from byteps_thc.checkpoint.entries import CompressionState, Header, SavedTensor, scoped_state, to_entries
+from byteps_thc.checkpoint.loading import take_over
+from byteps_thc.checkpoint.saved_states import SavedInMemory
+from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
+from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.groups import choose_process_group, open_communicator
+from byteps_thc.transport.handshake import gather_texts
+from byteps_thc.transport.replicas import bytes_of
+
+_SLICE_BYTES = 16 << 20
+_HEADER = "header"
+
+
+class Gathered:
+    """State of all ranks with the interface that frameworks save and load; made by gathered()."""
+
+    def __init__(
+        self,
+        state: CompressionState,
+        scope: str | None,
+        process_group: dist.ProcessGroup | None,
+        *,
+        everywhere: bool,
+        deadline_s: float,
+    ) -> None:
+        self._state, self._scope, self._process_group = state, scope, process_group
+        self._everywhere, self._deadline_s = everywhere, deadline_s
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the entries of all ranks, on rank 0; on others nothing, unless all were asked for. Collective.
+
+        Plain values and host tensors. An error on one rank is an error on all of them. DeadlineError or TransportError
+        when a rank does not take part: a framework that calls this on one rank only cannot save it.
+        """
+        group = choose_process_group(self._process_group, "gathered")
+        entries: dict[str, Any] = {}
+        failed = None
+        try:
+            entries = to_entries(scoped_state(self._state, self._scope))
+        except ThcError as error:
+            failed = error
+        communicator = open_communicator(group, self._deadline_s)
+        try:
+            headers = _headers(communicator, group.size(), entries, failed)
+            kept = range(group.size()) if self._everywhere or group.rank() == 0 else ()
+            return _gather(communicator, headers, entries, kept)
+        finally:
+            communicator.close()
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over what rank 0's state_dict() has returned, of any number of ranks; by all ranks, as load()."""
+        if not any(name.endswith(_HEADER) for name in saved):
+            what = "the state of one rank" if "worker" in saved else "no state that gathered(...).state_dict() has made"
+            raise ConfigurationError(
+                f"this is {what}: save gathered(state) of byteps_thc.checkpoint, by rank 0, and load that on all ranks"
+            )
+        take_over(self._state, lambda: SavedInMemory(saved), self._scope, None, True, self._process_group)
+
+
+def gathered(
+    state: CompressionState,
+    *,
+    scope: str | None = None,
+    process_group: dist.ProcessGroup | None = None,
+    everywhere: bool = False,
+    deadline_s: float = 600.0,
+) -> Gathered:
+    """Return an object for frameworks that save on one rank, such as Accelerate and Lightning.
+
+        accelerator.register_for_checkpointing(gathered(state))
+
+    Its state_dict() brings the parts of all ranks to rank 0, into host memory: with error feedback 4 or 2 bytes a
+    parameter of each rank; to all ranks with everywhere=True, for frameworks that save a file on each host. The
+    framework must call it on all ranks. state, scope: as checkpointable()'s. process_group: those ranks; None: all.
+    deadline_s: of each wait for another rank.
+    """
+    return Gathered(state, scope, process_group, everywhere=everywhere, deadline_s=deadline_s)
+
+
+def _headers(
+    communicator: Communicator, ranks: int, entries: Mapping[str, Any], failed: ThcError | None
+) -> list[tuple[str, str]]:
+    """Return name and value of the header of every rank; raises the error of this rank, or names that of another."""
+    own = [(name, value) for name, value in entries.items() if not isinstance(value, Tensor)]
+    mine = {"error": str(failed)} if failed is not None else {"header": own[0]}
+    everyone = [json.loads(text) for text in gather_texts(communicator, ranks, json.dumps(mine).encode())]
+    if failed is not None:
+        raise failed
+    for rank, theirs in enumerate(everyone):
+        if "error" in theirs:
+            raise CheckpointError(f"rank {rank} could not save its state: {theirs['error']}")
+    return [(str(name), str(value)) for name, value in (theirs["header"] for theirs in everyone)]
+
+
+def _gather(
+    communicator: Communicator, headers: list[tuple[str, str]], entries: Mapping[str, Any], kept: range | tuple[()]
+) -> dict[str, Any]:
+    """Return the entries of the ranks `kept`: tensors travel one after another, as bytes, in slices."""
+    described = [list(_tensors(name, value)) for name, value in headers]
+    lengths = [sum(_bytes(saved) for _, saved in tensors) for tensors in described]
+    own = [bytes_of(value) for value in entries.values() if isinstance(value, Tensor)]
+    mine = torch.cat(own) if own else torch.empty(0, dtype=torch.uint8)
+    received = {rank: torch.empty(lengths[rank], dtype=torch.uint8) for rank in kept}
+    for first in range(0, max(lengths), _SLICE_BYTES):
+        size = min(_SLICE_BYTES, max(lengths) - first)
+        piece = torch.zeros(size, dtype=torch.uint8)
+        part = mine[first : first + size]
+        piece[: len(part)] = part
+        everyone = torch.empty(len(headers) * size, dtype=torch.uint8)
+        communicator.all_gather(everyone, piece).wait()
+        for rank, memory in received.items():
+            place = memory[first : first + size]
+            place.copy_(everyone.view(len(headers), size)[rank, : len(place)])
+    result: dict[str, Any] = {}
+    for rank in kept:
+        name, value = headers[rank]
+        if name in result:
+            raise ConfigurationError(
+                f"several ranks have an entry {name!r}: give scope=..., a name for the ranks of this state that no "
+                "others use"
+            )
+        result[name] = value
+        memory, start = received.pop(rank), 0
+        for entry, saved in described[rank]:
+            result[entry] = memory[start : start + _bytes(saved)].clone().view(residual_torch_dtype(saved.dtype))
+            start += _bytes(saved)
+    return result
+
+
+def _tensors(name: str, value: str) -> Iterator[tuple[str, SavedTensor]]:
+    """Give the entries of a rank's tensors, in the order of to_entries()."""
+    prefix = name.removesuffix(_HEADER)
+    for kind, by_name in Header.from_json(value, name).tensors.items():
+        for parameter, saved in by_name.items():
+            yield f"{prefix}{kind}.{parameter}", saved
+
+
+def _bytes(saved: SavedTensor) -> int:
+    return saved.elements * residual_torch_dtype(saved.dtype).itemsize

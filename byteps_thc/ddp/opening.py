@@ -1,0 +1,95 @@
+"""What a ThcState averages with: made with it, or later, where there is no process group yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from byteps_thc.baselines import BaselineConfig
+from byteps_thc.config import ThcConfig
+from byteps_thc.ddp.bucket_buffers import ddp_of
+from byteps_thc.engines import find_levels, make_engine, make_hierarchical_engine
+from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
+from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.loss_scaling import LossScale
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.pipeline.steps import Steps
+from byteps_thc.transport.groups import choose_process_group
+from byteps_thc.transport.mesh import MeshGroups, MeshReplicas, mesh_groups, require_ranks_of
+from byteps_thc.transport.nodes import Nodes
+from byteps_thc.transport.replicas import RankReplicas, Replicas
+from byteps_thc.transport.servers import NetworkConfig
+
+
+@dataclass
+class Averaging:
+    """mesh: the two levels; None: there is one. replicas: the ranks that average their gradients."""
+
+    mesh: MeshGroups | None
+    engine: Engine
+    replicas: Replicas
+    steps: Steps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The arguments of a ThcState, checked as far as that takes no process group."""
+
+    where: dist.ProcessGroup | DeviceMesh | None
+    dim: str | None
+    nodes: Nodes
+    scheme: ThcConfig | BaselineConfig
+    policy: CompressionPolicy
+    network: NetworkConfig | None
+    model: nn.Module | None
+    grad_scaler: LossScale | None
+    log_every: int
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether there are ranks to begin with."""
+        return self.where is not None or dist.group.WORLD is not None
+
+    def begin(self, gradients_on: torch.device | None) -> Averaging:
+        """Return what averages; collective over the ranks. gradients_on: if known; the model's device goes first.
+
+        Raises what ThcState raises, and ConfigurationError while there is no process group.
+        """
+        mesh, group = self._mesh(), None
+        if mesh is None:
+            group = choose_process_group(self.where, "ThcState")
+            mesh = find_levels(group, self.nodes, self.scheme, self.policy, self.network)
+        first = None if self.model is None else next(self.model.parameters(), None)
+        device = gradients_on if first is None else first.device
+        arguments = self.scheme, self.policy, self.network, device
+        replicas: Replicas
+        if mesh is not None:
+            engine = make_hierarchical_engine(mesh, *arguments)
+            replicas, workers = MeshReplicas(mesh, self.policy.deadline_s), mesh.slow.size()
+        else:
+            assert group is not None
+            engine = make_engine(group, *arguments)
+            replicas, workers = RankReplicas(group, self.policy.deadline_s), group.size()
+        steps = Steps(
+            [engine],
+            self.grad_scaler,
+            sees_all=mesh is None,  # an average that is not finite may be that of another shard
+            compared=not may_drift(self.network, workers),
+            log_every=self.log_every,
+            rank=replicas.rank,
+            drift_warning=DriftWarning(self.network, workers, replicas),
+        )
+        return Averaging(mesh, engine, replicas, steps)
+
+    def _mesh(self) -> MeshGroups | None:
+        """Return the groups of a mesh; None when a process group is given, or nothing."""
+        if not isinstance(self.where, DeviceMesh):
+            return None
+        groups = mesh_groups(self.where, self.dim, "ThcState")
+        if (ddp := ddp_of(self.model)) is not None:
+            require_ranks_of(self.where, ddp.process_group)
+        return groups

@@ -1,0 +1,58 @@
+"""Frameworks such as Accelerate and Lightning save what rank 0 has: gathered(state) has the parts of all ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import run_ranks
+
+PROGRAM = Path(__file__).with_name("frameworks_rank.py")
+RANKS = 2
+DTYPES = ("float32", "bfloat16")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("frameworks")
+
+
+@pytest.fixture(scope="module")
+def reports(folder: Path) -> list[dict[str, Any]]:
+    return run_ranks(PROGRAM, RANKS, folder / "saving", settings={"folder": str(folder), "save": True})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_rank_gets_its_own_residuals_back(reports: list[dict[str, Any]], dtype: str) -> None:
+    first, second = reports
+    assert not first[f"saved {dtype}"]["w"].equal(second[f"saved {dtype}"]["w"])
+    for report in reports:
+        saved, loaded = report[f"saved {dtype}"], report[f"loaded {dtype}"]
+        assert saved.keys() == loaded.keys() == {"w", "b", "round"}
+        assert all(saved[name].equal(loaded[name]) and saved[name].dtype == loaded[name].dtype for name in saved)
+
+
+def test_rank_0_has_all_parts_and_others_none_unless_they_ask(reports: list[dict[str, Any]]) -> None:
+    names = [f"rank{rank}.{entry}" for rank in range(RANKS) for entry in ("header", "residuals.b", "residuals.w")]
+    assert [report["everywhere"] for report in reports] == [names, names]
+    assert [report["elsewhere"] for report in reports] == [names, []]
+
+
+def test_another_number_of_ranks_gets_them_redistributed(reports: list[dict[str, Any]], folder: Path) -> None:
+    settings = {"folder": str(folder), "save": False}
+    (alone,) = run_ranks(PROGRAM, 1, folder / "alone", settings=settings)
+    for name in ("w", "b"):
+        mean = sum(report["saved float32"][name] for report in reports) / RANKS
+        assert alone["loaded float32"][name].allclose(mean, rtol=1e-6, atol=1e-7)
+
+
+def test_a_state_of_one_rank_is_refused_with_the_remedy(reports: list[dict[str, Any]]) -> None:
+    assert reports[0]["one"] == "nothing"  # it is its own
+    assert "its worker is 0, here it is 1. Every rank has a state of its own" in reports[1]["one"]
+    assert "byteps_thc.checkpoint.gathered(state)" in reports[1]["one"]
+    for report in reports:
+        assert report["one into gathered"].startswith(
+            "ConfigurationError: this is the state of one rank: save gathered"
+        )
+        assert report["untouched"]
