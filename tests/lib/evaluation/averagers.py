@@ -70,7 +70,7 @@ class Thc(Averager):
 class Baseline(Averager):
     """A codec, through a server that decodes all payloads and encodes their average anew (paper, section 2).
 
-    What that loses the server keeps and adds to its next average, where workers keep what they lose (DoubleSqueeze, Tang
+    What that loses the server keeps for its next average, where workers keep what they lose (DoubleSqueeze, Tang
     et al., ICML 2019).
     """
 
