@@ -267,22 +267,19 @@ def push_pull_section(title: str, name: str, *options: str) -> list[str]:
 
 
 def push_pull_sections() -> list[str]:
-    """All settings of it."""
+    """All settings of it; the first is what users get."""
+    cases = {
+        "largest packets that fit": (),
+        "largest packets that fit, with error feedback": ("--error-feedback",),
+        "largest packets that fit, 1024 slots": ("--slots", "1024"),
+        "1024 codes per packet as on Ethernet": ("--codes-per-packet", "1024"),
+        "1024 codes per packet, with error feedback": ("--codes-per-packet", "1024", "--error-feedback"),
+        "1024 codes per packet, 1024 slots": ("--codes-per-packet", "1024", "--slots", "1024"),
+    }
     return [
-        *push_pull_section(
-            "push_pull on loopback, largest packets that fit", "push_pull", "--codes-per-packet", "auto"
-        ),
-        *push_pull_section(
-            "push_pull on loopback, 1024 codes per packet as on Ethernet",
-            "push_pull_1024",
-            "--codes-per-packet",
-            "1024",
-        ),
-        *push_pull_section(
-            "push_pull on loopback, largest packets that fit, without error feedback",
-            "push_pull_no_feedback",
-            "--no-error-feedback",
-        ),
+        line
+        for i, (title, options) in enumerate(cases.items())
+        for line in push_pull_section(f"push_pull on loopback, {title}", f"push_pull_{i}", *options)
     ]
 
 

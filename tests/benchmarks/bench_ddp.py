@@ -50,6 +50,7 @@ BYTES_PER_PARAMETER = {
     "fp32": 2 * _OTHERS * 4,
     "bf16": 2 * _OTHERS * 2,
     "thc": _OTHERS * (5 + 6 + 16 / 256) / 8,
+    "thc_feedback": _OTHERS * (5 + 6 + 16 / 256) / 8,
     "thc_exact": _OTHERS * (0.5 + 0.875),
     "thc_6bit": _OTHERS * (0.5 + 0.75),
     "thc_all_reduce": 2 * _OTHERS,
@@ -60,6 +61,7 @@ TITLES = {
     "fp32": "DDP, fp32",
     "bf16": "DDP, bf16 hook",
     "thc": "THC collective, default (5 + 6 bits)",
+    "thc_feedback": "THC collective, default with error feedback",
     "thc_exact": "THC collective, 4 bits (7-bit sums)",
     "thc_6bit": "THC collective, g=15 (6-bit sums)",
     "thc_all_reduce": "THC all-reduce, 4 bits (8-bit sums)",
@@ -178,7 +180,7 @@ def target_rows(run: Run) -> list[Row]:
             peer_us = run.communication_us(peer)
             what = f"{TITLES[scheme]}, {run.gbit:g} Gb/s"
             rows.append(Row(what, own_us, TITLES[peer], peer_us, "", peer_us / own_us, None))
-    for scheme in ("thc", "thc_exact", "thc_6bit"):
+    for scheme in ("thc", "thc_feedback", "thc_exact", "thc_6bit"):
         own_us = run.communication_us(scheme)
         for peer, factor in (("fp32", FP32_TARGET), ("bf16", BF16_TARGET)):
             rows.append(

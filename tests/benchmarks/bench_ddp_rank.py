@@ -117,6 +117,7 @@ def make_schemes(server: str) -> dict[str, Scheme]:
         "fp32": Scheme(),
         "bf16": Bf16(),
         "thc": Thc(ThcState(None, ThcConfig())),
+        "thc_feedback": Thc(ThcState(None, ThcConfig(error_feedback=True))),
         "thc_exact": Thc(ThcState(None, ThcConfig(bits=4))),
         "thc_6bit": Thc(ThcState(None, SIX_BIT_SUMS)),
         "thc_all_reduce": Thc(ThcState(None, ThcConfig(), policy=ALL_REDUCE)),

@@ -65,7 +65,7 @@ def worker(rank: int, args: argparse.Namespace, server: str, port: int, results:
         dist.all_reduce(half)
         torch.div(half, args.workers, out=out)
 
-    config = ThcConfig(codes_per_packet=args.codes_per_packet, error_feedback=not args.no_error_feedback)
+    config = ThcConfig(codes_per_packet=args.codes_per_packet, error_feedback=args.error_feedback)
     compressor = Compressor(config, workers=args.workers, worker=rank, threads=default_threads(args.workers))
     with Session([server], job=1, worker=rank, workers=args.workers, config=config) as session:
         averager = GradientAverager(session, compressor)
@@ -94,13 +94,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--coordinates", type=int, default=4 << 20)
     parser.add_argument("--codes-per-packet", type=lambda s: s if s == "auto" else int(s), default="auto")
-    parser.add_argument("--no-error-feedback", action="store_true")
+    parser.add_argument("--error-feedback", action="store_true")
+    parser.add_argument("--slots", default="auto", help="of thc-ps")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     context = mp.get_context("spawn")
     results = context.SimpleQueue()
-    with ParameterServer() as server:
+    with ParameterServer(["--slots", args.slots]) as server:
         mp.spawn(worker, args=(args, server.address, free_port(), results), nprocs=args.workers)
     us = results.get()
     what = f"push_pull {args.coordinates * 4 >> 20} MiB, {args.workers} workers"
