@@ -29,9 +29,10 @@ class Placed:
         """Measured."""
         return statistics.median(one.ms[stage] for one in self.rounds[gbit][scheme])
 
-    def server_cpu_ms(self, gbit: float, scheme: str) -> float:
-        """Measured, of all servers together."""
-        return statistics.median(one.server_cpu_ms for one in self.rounds[gbit][scheme])
+    def server_ms(self, gbit: float, scheme: str, work: str = "cpu") -> float | None:
+        """Measured, of all servers together (Round.server_ms); None: not known."""
+        rounds = self.rounds[gbit][scheme]
+        return statistics.median(one.server_ms[work] for one in rounds) if work in rounds[0].server_ms else None
 
     def link(self, scheme: str) -> Link:
         """Bytes of a round at the rate where the fewest were sent twice."""
