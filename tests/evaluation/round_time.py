@@ -190,7 +190,7 @@ def plot(one: Placed) -> Plot:
     rates = [*SHAPED_GBIT, *COMPUTED_GBIT]
     return Plot(
         f"round_time_{one.name.replace(' ', '_')}",
-        f"Round of 4 MB, 4 workers, {one.name}: measured at 1 and 10 Gb/s, computed above",
+        f"Round of 4 MB, {one.name}: measured up to 10 Gb/s, computed above",
         "Gb/s of every link",
         "ms",
         [Series(scheme, list(rates), [one.either(scheme, gbit) for gbit in rates]) for scheme in NAMES],
