@@ -25,11 +25,12 @@ def draw(plot: Plot, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with plt.rc_context({**_SETTINGS, "axes.spines.right": False}):
         figure, axes = plt.subplots(figsize=SIZE_INCHES, layout="constrained")
+        # First: a scale makes its own ticks, and bars have labels.
+        axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y, xscale=plot.x_axis, yscale=plot.y_axis)
         if plot.bars:
             _bars(axes, plot)
         else:
             _lines(axes, plot.series)
-        axes.set(title=plot.title, xlabel=plot.x, ylabel=plot.y, xscale=plot.x_axis, yscale=plot.y_axis)
         axes.grid(visible=True, alpha=0.3)
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
         figure.savefig(path, metadata={"Date": None, "Creator": None})
