@@ -158,11 +158,11 @@ def order_checks(found: Measured) -> list[Check]:
             f"holds on {len(clamped) - len(fails)} of {len(clamped)}; "
             + "; ".join(f"{order.kind}: {order}" for order in fails[:3]),
             not fails,
-            f"on {first} of {len(clamped)} TernGrad is within {APART} x TopK: clamped to 2.5 standard deviations it errs "
-            f"by {most:.1f} at most, so that the paper's {PAPER_TERNGRAD} must be without the clamp. On {len(near)} TopK "
-            f"is within {APART} x THC: few coordinates have nearly all the energy there, and TopK loses only "
-            f"{min(near, default=0):.1%} to {max(near, default=0):.1%} of it. THC rotates first, so that it errs alike "
-            "on all vectors",
+            f"on {first} of {len(clamped)} TernGrad is within {APART} x TopK: clamped to 2.5 standard deviations it "
+            f"errs by {most:.1f} at most, so that the paper's {PAPER_TERNGRAD} must be without the clamp. On "
+            f"{len(near)} TopK is within {APART} x THC: few coordinates have nearly all the energy there, of which "
+            f"TopK loses only {min(near, default=0):.1%} to {max(near, default=0):.1%}. THC rotates first, and errs "
+            "alike on all",
         ),
     ]
 
@@ -210,7 +210,7 @@ def tables(found: Measured) -> list[Table]:
     return [
         Table(
             f"Least NMSE x 1e-3 within so many bits up and down (and {SCALES}, for scales). Bold: THC wins; else THC's "
-            "least error with that budget in brackets. All but THC need who sums to decode every worker's payload",
+            "least error with that budget in brackets. What a switch, which only adds, can do are THC's exact sums",
             frontier,
         ),
         Table("NMSE x 1e-3 with 4 workers, by gradients; bits up and down", by_kind),
@@ -279,10 +279,10 @@ CLAIM = Claim(
     title="Error of the average",
     figure="2b",
     paper=f"NMSE of 4 workers: TernGrad {PAPER_TERNGRAD}, TopK {PAPER_TOPK}, THC orders of magnitude less",
-    stand_in="The paper does not say of what gradients its errors are. In their place: five kinds of drawn vectors, and "
-    "gradients of a GPT (1 M parameters) and a CNN (0.7 M), the first quarter of each tensor. All is computed in one "
-    "process, by the package's compressors, sums and baselines, in a first step, so that DGC is TopK. A switch takes "
-    "codes of 4 bits and 32 workers; its other bits and 64 workers are of a server that adds in 8 bits, too.",
+    stand_in="The paper does not say of what gradients its errors are. In their place: five kinds of drawn vectors, "
+    "and gradients of a GPT (1 M parameters) and a CNN (0.7 M), the first quarter of each tensor. All is computed in "
+    "one process, by the package's compressors, sums and baselines, in a first step, so that DGC is TopK. A switch "
+    "takes codes of 4 bits and 32 workers; its other bits and 64 workers are of a server that adds in 8 bits, too.",
     minutes=12,
     measure=measure,
 )

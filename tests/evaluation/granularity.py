@@ -104,6 +104,7 @@ def monotone_check(errors: Errors) -> Check:
     """Whether a larger granularity ever errs more."""
     up = {bits: rises(errors[bits], bits) for bits in BITS}
     worst = {bits: max(found, key=lambda rise: rise.measured) for bits, found in up.items() if found}
+    all_up = [rise for found in up.values() for rise in found]
     steps = "; ".join(
         f"{bits} bits: {len(up[bits])} of {len(errors[bits]) - 1} steps rise, most to g = {rise.to}, "
         f"by {rise.measured - 1:.0%} (computed: {rise.computed - 1:.0%})"
@@ -114,9 +115,8 @@ def monotone_check(errors: Errors) -> Check:
         f"no step rises by more than {NOISE:.0%}, the noise",
         steps or "none rises",
         not worst,
-        "the values of a table lie on a grid of g steps, and a grid of one step more does not contain the one before. "
-        "Two in the middle of an odd g lie on both sides of 0, which an even g has no equal of. The exact costs of the "
-        "best tables rise at the same steps, so it is neither noise nor the search",
+        f"a grid of one step more does not contain the one before. The exact costs of the best tables rise, too, at "
+        f"{sum(rise.computed > 1 for rise in all_up)} of these {len(all_up)} steps: neither noise nor the search",
     )
 
 
@@ -143,8 +143,9 @@ def tenfold_check(errors: Errors) -> Check:
         f"by about {TENFOLD}, within a factor of {ABOUT}",
         " and ".join(f"by {gain:.1f} ({bits} bits)" for gain, bits in zip(gains, BITS[1:], strict=True)),
         all(TENFOLD / ABOUT <= gain <= TENFOLD * ABOUT for gain in gains),
-        "a bit halves the gaps between values, and squared errors are then a quarter; 2 bits at p = 1/1024 lose more "
-        "than that. Computed of the best tables: "
+        "there are 2^b - 1 gaps between values. Were they equal, a bit would divide squared errors by "
+        + " and ".join(f"{(((1 << b) - 1) / ((1 << (b - 1)) - 1)) ** 2:.1f}" for b in BITS[1:])
+        + "; computed of the best tables: "
         + " and ".join(f"{computed(b - 1, LARGEST) / computed(b, LARGEST):.1f}" for b in BITS[1:]),
     )
 
