@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from evaluation.cases import quarter
 from evaluation.schemes import Point, Way, best_scaled, nmse, points, thc_ways, undominated, ways, winner
 from evaluation.style import style_of
 from gradient_study.alternatives import gradients
+from gradient_study.comparisons import Window
 from gradient_study.quantizers import F64
 
 COORDINATES = 8192
@@ -81,3 +84,12 @@ def test_the_best_scale_is_the_best() -> None:
     (point,) = points([Way("signs", "SignSGD", best_scaled(signs))], own, [1])
     scales = np.linspace(0, 2, 2001)
     assert point.nmse == pytest.approx(min(nmse(scale * np.sign(own[0]), exact) for scale in scales), abs=1e-5)
+
+
+def test_a_quarter_of_each_tensor() -> None:
+    gradients = torch.arange(2 * 40_003.0).view(2, -1) + 1
+    own, tensors = quarter(Window("some", [gradients], [slice(0, 40_000), slice(40_000, 40_003)]))
+    assert tensors == [slice(0, 10_000), slice(10_000, 16_384)]
+    np.testing.assert_array_equal(own[:, :10_000], gradients[:, :10_000])
+    np.testing.assert_array_equal(own[:, 10_000], gradients[:, 40_000])
+    assert not own[:, 10_001:].any()
