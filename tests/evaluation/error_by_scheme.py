@@ -111,10 +111,10 @@ def order_checks(found: Measured) -> list[Check]:
             + "; ".join(f"{order.kind}: {order}" for order in fails[:3]),
             not fails,
             f"on {first} of {len(clamped)} TernGrad is within {APART} x TopK: clamped to 2.5 standard deviations it "
-            f"errs by {most:.1f} at most, so that the paper's {PAPER_TERNGRAD} must be without the clamp. On "
+            f"errs by {most:.1f} at most, so that the paper's {PAPER_TERNGRAD} seems to be without the clamp. On "
             f"{len(near)} TopK is within {APART} x THC: few coordinates have nearly all the energy there, of which "
-            f"TopK loses only {min(near, default=0):.1%} to {max(near, default=0):.1%}. THC rotates first, and errs "
-            "alike on all",
+            f"TopK loses only {min(near, default=0):.1%} to {max(near, default=0):.1%}. THC rotates first, which "
+            "makes all gradients alike",
         ),
     ]
 
