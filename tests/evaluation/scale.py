@@ -124,8 +124,8 @@ def growing_gap(measured: Measured, name: str) -> Check:
         met,
         ""
         if met
-        else f"from n={least} to {most} it changes by {mean_and_spread(growth, 2)} points. At THC's bytes TopK sends 9 to "
-        "13 % of the coordinates, more where workers are more, as sums take more bits then",
+        else f"from n={least} to {most} it changes by {mean_and_spread(growth, 2)} points. At THC's bytes TopK sends 9 "
+        "to 13 % of the coordinates, more where workers are more, as sums take more bits then",
     )
 
 
