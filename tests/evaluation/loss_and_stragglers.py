@@ -80,7 +80,7 @@ def train(case: Case, workers: int, steps: int, seed: int) -> Ending:
     """In one process."""
     if not case.losses.lost:
         return train_alike(case, workers, steps, seed)
-    replicas = Replicas("MLP", workers, steps, "SGD", seed)
+    replicas = Replicas.of("MLP", workers, steps, "SGD", seed)
     averager = averager_of(case, workers, replicas.all[0].training.tensors, seed)
     for step in range(1, steps + 1):
         replicas.update(averager.average(replicas.gradients()))

@@ -75,7 +75,7 @@ def test_the_missing_share_is_what_workers_did_not_get() -> None:
 
 
 def test_synchronised_replicas_go_on_alike() -> None:
-    replicas = Replicas("MLP", 2, 10, "SGD", 1)
+    replicas = Replicas.of("MLP", 2, 10, "SGD", 1)
     assert replicas.drift() == 0
     own = replicas.gradients()
     assert not torch.equal(*own), "each has its own batches"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import Self
 
 import torch
 from gradient_study.small_trainings import SmallTraining
@@ -19,10 +21,15 @@ def replica_of(name: str, workers: int, steps: int, optimizer: str, seed: int, w
 
 
 class Replicas:
-    """Of all workers."""
+    """Those of the workers that are in this process."""
 
-    def __init__(self, name: str, workers: int, steps: int, optimizer: str, seed: int) -> None:
-        self.all = [replica_of(name, workers, steps, optimizer, seed, worker) for worker in range(workers)]
+    def __init__(self, replicas: Sequence[SmallTraining]) -> None:
+        self.all = replicas
+
+    @classmethod
+    def of(cls, name: str, workers: int, steps: int, optimizer: str, seed: int) -> Self:
+        """All of them."""
+        return cls([replica_of(name, workers, steps, optimizer, seed, worker) for worker in range(workers)])
 
     def gradients(self) -> Tensor:
         """float32[workers, coordinates], each of the worker's own model."""
