@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from byteps_thc import ThcConfig
 from byteps_thc.baselines import Bf16, NoCompression
-from byteps_thc.baselines.codec import EncodeContext, VectorSpec
+from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
@@ -74,31 +74,35 @@ class Baseline(Averager):
     et al., ICML 2019).
     """
 
-    def __init__(self, config: CodecConfig, workers: int, tensors: Sequence[slice]) -> None:
-        self._codec = config.codec()
+    def __init__(
+        self, config: CodecConfig, workers: int, tensors: Sequence[slice], down: CodecConfig | None = None
+    ) -> None:
+        """down: what the server encodes the average with; None: config, too."""
+        self._codec, self._down = config.codec(), (down or config).codec()
         sizes = {f"tensor{i}": span.stop - span.start for i, span in enumerate(tensors)}
         self._spec = VectorSpec.of("gradient", sizes)
         self._memories = [config.memory(workers) for _ in range(workers)]
         forgets = isinstance(self._memories[0], NoMemory)
         self._server: Memory = NoMemory() if forgets else ErrorFeedback()
         self._step = 0
-        self.bytes_both_ways = 2.0 * self._codec.payload_bytes(self._spec, self._step)
+        up, back = (float(codec.payload_bytes(self._spec, self._step)) for codec in (self._codec, self._down))
+        self.bytes_both_ways = up + back
 
     @override
     def average(self, gradients: Tensor) -> Tensor:
         decoded = []
         for worker, (own, memory) in enumerate(zip(gradients, self._memories, strict=True)):
-            decoded.append(self._through(own, memory, worker))
-        average = self._through(self._codec.combine(decoded), self._server, len(gradients))
+            decoded.append(self._through(self._codec, own, memory, worker))
+        average = self._through(self._down, self._codec.combine(decoded), self._server, len(gradients))
         self._step += 1
         return average
 
-    def _through(self, vector: Tensor, memory: Memory, worker: int) -> Tensor:
+    def _through(self, codec: Codec, vector: Tensor, memory: Memory, worker: int) -> Tensor:
         """What comes out of it on the other side."""
         state = memory.compensate(vector, self._spec, compressed=True)
         context = EncodeContext(worker=worker, round=self._step, step=self._step)
-        payload = self._codec.encode(state.vector.contiguous(), self._spec, context)
-        sent = self._codec.decode(payload, self._spec, self._step)
+        payload = codec.encode(state.vector.contiguous(), self._spec, context)
+        sent = codec.decode(payload, self._spec, self._step)
         memory.keep(state, sent)
         return sent
 
