@@ -27,10 +27,14 @@ GPT_WINDOWS = 96
 
 @dataclass(frozen=True)
 class SmallTraining:
-    """A training, and its losses on what it is trained with and on what is held out."""
+    """A training, and its losses on what it is trained with and on what is held out.
+
+    accuracy: fraction of what is held out that is told right; None for a model that tells nothing apart.
+    """
 
     training: Training
     losses: Callable[[], tuple[float, float]]
+    accuracy: Callable[[], float] | None = None
 
 
 def mlp(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
@@ -91,8 +95,16 @@ def _digits(make: Callable[[], nn.Module], workers: int, steps: int, optimizer: 
         model.train()
         return trained, held
 
+    @torch.no_grad()
+    def accuracy() -> float:
+        inputs, labels = evaluated[1]
+        model.eval()
+        right = model(inputs).argmax(dim=1) == labels
+        model.train()
+        return float(right.float().mean())
+
     made = _optimizer(optimizer, model, sgd=0.05, adamw=3e-3)
-    return SmallTraining(Training(model, _classification_loss, batches, made, steps), losses)
+    return SmallTraining(Training(model, _classification_loss, batches, made, steps), losses, accuracy)
 
 
 def _optimizer(name: str, model: nn.Module, *, sgd: float, adamw: float) -> torch.optim.Optimizer:
