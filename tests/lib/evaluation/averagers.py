@@ -54,9 +54,11 @@ class Dense(Averager):
 class Thc(Averager):
     """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed."""
 
-    def __init__(self, config: ThcConfig, workers: int, coordinates: int, *, server: bool) -> None:
+    def __init__(
+        self, config: ThcConfig, workers: int, coordinates: int, *, server: bool, name: str, ends: Sequence[int]
+    ) -> None:
         resolved = config.resolve(workers, packed_sums=not server)
-        self._ranks = RanksAverager(resolved, coordinates)
+        self._ranks = RanksAverager(resolved, coordinates, name=name, ends=ends)
         scales = 0.0 if resolved.down is None else 16 / SCALE_GROUP
         down_bits = resolved.value_bits if server else resolved.sum_bits + scales
         padded = self._ranks.partitions[0].padded
@@ -103,11 +105,21 @@ class Baseline(Averager):
         return sent
 
 
-def make(scheme: Scheme, workers: int, tensors: Sequence[slice], *, server: bool = False) -> Averager:
-    """tensors: where each lies in a gradient, one after the other. server: for THC alone."""
+def make(
+    scheme: Scheme,
+    workers: int,
+    tensors: Sequence[slice],
+    *,
+    server: bool = False,
+    name: str = "gradient",
+    ends: Sequence[int] = (),
+) -> Averager:
+    """tensors: where each lies in a gradient, one after the other. For THC alone: server, and RanksAverager's name and
+    ends.
+    """
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
-        return Thc(scheme, workers, coordinates, server=server)
+        return Thc(scheme, workers, coordinates, server=server, name=name, ends=ends)
     if isinstance(scheme, CodecConfig):
         return Baseline(scheme, workers, tensors)
     return Dense(scheme, coordinates)
