@@ -21,6 +21,7 @@ PAPER_BITS, FEW_BITS = 4, 2
 CLEARLY = 2.0
 #: Points of accuracy that rotation brings Uniform THC: the paper's 5, and how far from it these small models may be.
 PAPER_POINTS, POINTS_APART = 5.0, 3.0
+ERROR = f"NMSE of a first step (GPT's gradients, n = {WORKERS})"
 #: Of random numbers, to see whether two implementations are the same.
 DRAWS = 5
 ROTATION_OFF, CLAMP_OFF = "no rotation", "no clamp"
@@ -84,6 +85,7 @@ def measure(quick: bool) -> Result:
         exact.run(which, effort)
     result = Result(checks=[], data={"fp32": as_data(exact)})
     bars: dict[str, Series] = {}
+    alone = [case.name for case in parts(PAPER_BITS)]
     for bits in (PAPER_BITS, FEW_BITS):
         found = [Measured(case, [nmse(case, of) for of in gradients]) for case in (*parts(bits), *of_figure_14(bits))]
         for one in found:
@@ -97,26 +99,21 @@ def measure(quick: bool) -> Result:
             {"case": "THC in the study", "nmse": [own for own, _ in study]}
         ]
         add_bars(bars, bits, found)
-    error = Plot(
-        "ablation-error",
-        "THC with one part changed",
-        "bits of a code",
-        "NMSE of a first step (GPT's gradients, n = 4)",
-        list(bars.values()),
-        y_axis="log",
-        bars=True,
-    )
-    result.plots.append(error)
+    for name, title in (
+        ("parts", "THC with one part changed"),
+        ("figure-14", "Uniform THC, as in the paper's Figure 14"),
+    ):
+        shown = [one for case, one in bars.items() if (case in alone) == (name == "parts")]
+        result.plots.append(Plot(f"ablation-{name}", title, "bits of a code", ERROR, shown, y_axis="log", bars=True))
     return result
 
 
 def add_bars(bars: dict[str, Series], bits: int, found: Iterable[Measured]) -> None:
-    """A bar of every case at these bits."""
-    names = {case.name for case in parts(bits)}
+    """A bar of every case at these bits, by the case's name."""
     for one in found:
         name = one.case.name
-        scheme = name if name not in names or name == "THC" else f"THC, {name}"
-        series = bars.setdefault(scheme, Series(scheme, [], []))
+        plain = name.startswith(("THC", UNIFORM, PRINTED))
+        series = bars.setdefault(name, Series(name if plain else f"THC, {name}", [], []))
         series.x.append(bits)
         series.y.append(one.nmse[1])
 

@@ -15,6 +15,8 @@ _STYLES = {
     "THC, paper": (SKY, "o", "-"),
     "THC, switch": (SKY, "^", "--"),
     "Uniform THC": (SKY, "v", ":"),
+    "Uniform THC, no rotation": (RED, "x", "-"),
+    "Uniform THC, neither": (ORANGE, "x", "-"),
     "THC, no rotation": (RED, "x", "-"),
     "THC, no clamp": (ORANGE, "v", "-"),
     "THC, independent rounding": (GREEN, "<", "-"),
