@@ -64,11 +64,11 @@ class Measured:
             results[which] = []
         for seed in effort.seeds:
             small = MODELS[name](WORKERS, effort.steps[name], optimizer, seed)
-            assert small.accuracy is not None
+            assert small.accuracies is not None
             average = average_of(self.case, small.training.tensors, seed)
             self.held_out[which].append(round(train(small, average).last, 5))
             self.trained[which].append(round(small.losses()[0], 5))
-            self.accuracy[which].append(round(100 * small.accuracy(), 3))
+            self.accuracy[which].append(round(small.accuracies()[1], 3))
 
 
 def differences(own: dict[Training, list[float]], base: dict[Training, list[float]]) -> list[float]:

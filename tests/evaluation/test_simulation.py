@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from evaluation.averagers import make
+from evaluation.averagers import Averager, Thc, make
 from evaluation.trainings import MODELS, train
 from ranks import run_ranks
 from torch import Tensor
@@ -52,14 +52,16 @@ def simulated(config: ThcConfig, steps: int, bucket: tuple[str, list[str]] | Non
     """Averages of all steps, and the held-out loss. bucket: DDP's, its key and parameters; None: as the claims do."""
     small = MODELS["MLP"](RANKS, steps, "SGD", SEED)
     training = small.training
-    order, place = torch.arange(training.tensors[-1].stop), {}
+    order = torch.arange(training.tensors[-1].stop)
+    averager: Averager = make(config, RANKS, training.tensors)
     if bucket is not None:
         names = {id(parameter): name for name, parameter in training.model.named_parameters()}
         spans = {names[id(p)]: span for p, span in zip(training.parameters, training.tensors, strict=True)}
         order = torch.cat([order[spans[name]] for name in bucket[1]])
         starts = list(itertools.accumulate((spans[n].stop - spans[n].start for n in bucket[1]), initial=0))
-        place = {"name": f"{bucket[0]}[0:{len(order)}]", "ends": block_ends(itertools.pairwise(starts))}
-    averager, averages = make(config, RANKS, training.tensors, **place), []
+        name, ends = f"{bucket[0]}[0:{len(order)}]", block_ends(itertools.pairwise(starts))
+        averager = Thc(config, RANKS, len(order), server=False, name=name, ends=ends)
+    averages = []
 
     def average(gradients: Tensor) -> Tensor:
         found = torch.empty_like(gradients[0])

@@ -52,10 +52,20 @@ class Dense(Averager):
 
 
 class Thc(Averager):
-    """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed."""
+    """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed.
+
+    name, ends: of RanksAverager.
+    """
 
     def __init__(
-        self, config: ThcConfig, workers: int, coordinates: int, *, server: bool, name: str, ends: Sequence[int]
+        self,
+        config: ThcConfig,
+        workers: int,
+        coordinates: int,
+        *,
+        server: bool,
+        name: str = "gradient",
+        ends: Sequence[int] = (),
     ) -> None:
         resolved = config.resolve(workers, packed_sums=not server)
         self._ranks = RanksAverager(resolved, coordinates, name=name, ends=ends)
@@ -105,21 +115,11 @@ class Baseline(Averager):
         return sent
 
 
-def make(
-    scheme: Scheme,
-    workers: int,
-    tensors: Sequence[slice],
-    *,
-    server: bool = False,
-    name: str = "gradient",
-    ends: Sequence[int] = (),
-) -> Averager:
-    """tensors: where each lies in a gradient, one after the other. For THC alone: server, and RanksAverager's name and
-    ends.
-    """
+def make(scheme: Scheme, workers: int, tensors: Sequence[slice], *, server: bool = False) -> Averager:
+    """tensors: where each lies in a gradient, one after the other. server: for THC alone."""
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
-        return Thc(scheme, workers, coordinates, server=server, name=name, ends=ends)
+        return Thc(scheme, workers, coordinates, server=server)
     if isinstance(scheme, CodecConfig):
         return Baseline(scheme, workers, tensors)
     return Dense(scheme, coordinates)
