@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from evaluation.averagers import FP32
 from evaluation.claim import Check, Claim, Plot, Result, Series, Table
-from evaluation.thc_parts import WORKERS, Case, average_of, lognormal, nmse, of_figure_14, of_gpt, parts, same_in_study
-from evaluation.trainings import MODELS, mean_and_spread, spread, train
+from evaluation.thc_parts import (
+    WORKERS,
+    Case,
+    Effort,
+    Measured,
+    Training,
+    differences,
+    lognormal,
+    nmse,
+    of_figure_14,
+    of_gpt,
+    parts,
+    same_in_study,
+)
+from evaluation.trainings import mean_and_spread, spread
 
-Training = tuple[str, str]
 ALL: tuple[Training, ...] = (("MLP", "SGD"), ("MLP", "AdamW"), ("CNN", "SGD"), ("CNN", "AdamW"))
 #: At 4 bits little shows on small models: two of them are enough to say so.
 SOME = (ALL[0], ALL[3])
@@ -33,48 +43,8 @@ UNIFORM, UNIFORM_NO_ROTATION, UNIFORM_NO_FEEDBACK = (
 )
 
 
-@dataclass(frozen=True)
-class Effort:
-    """What measuring costs. trainings: by bits of a code."""
-
-    trainings: dict[int, Sequence[Training]]
-    seeds: Sequence[int]
-    steps: dict[str, int]
-    repetitions: int
-
-
 FULL = Effort({FEW_BITS: ALL, PAPER_BITS: SOME}, range(5), {"MLP": 100, "CNN": 80}, 5)
 QUICK = Effort({FEW_BITS: SOME, PAPER_BITS: ()}, range(2), {"MLP": 40, "CNN": 30}, 2)
-
-
-@dataclass
-class Measured:
-    """Of one case. nmse: of lognormal gradients and of a GPT's. Others by training and seed."""
-
-    case: Case
-    nmse: list[float]
-    held_out: dict[Training, list[float]] = field(default_factory=dict)
-    trained: dict[Training, list[float]] = field(default_factory=dict)
-    accuracy: dict[Training, list[float]] = field(default_factory=dict)
-
-    def run(self, which: Training, effort: Effort) -> None:
-        """Train once for each seed, which chooses parameters, batches and rounding."""
-        name, optimizer = which
-        for results in (self.held_out, self.trained, self.accuracy):
-            results[which] = []
-        for seed in effort.seeds:
-            small = MODELS[name](WORKERS, effort.steps[name], optimizer, seed)
-            assert small.accuracies is not None
-            average = average_of(self.case, small.training.tensors, seed)
-            self.held_out[which].append(round(train(small, average).last, 5))
-            self.trained[which].append(round(small.losses()[0], 5))
-            self.accuracy[which].append(round(small.accuracies()[1], 3))
-
-
-def differences(own: dict[Training, list[float]], base: dict[Training, list[float]]) -> list[float]:
-    """Seed by seed, means of all trainings."""
-    rows = [[a - b for a, b in zip(own[which], base[which], strict=True)] for which in own]
-    return [statistics.mean(seeds) for seeds in zip(*rows, strict=True)]
 
 
 def measure(quick: bool) -> Result:
@@ -83,7 +53,7 @@ def measure(quick: bool) -> Result:
     exact = Measured(Case("fp32", FP32), [0.0, 0.0])
     for which in dict.fromkeys(which for those in effort.trainings.values() for which in those):
         exact.run(which, effort)
-    result = Result(checks=[], data={"fp32": as_data(exact)})
+    result = Result(checks=[], data={"fp32": exact.as_data()})
     bars: dict[str, Series] = {}
     alone = [case.name for case in parts(PAPER_BITS)]
     for bits in (PAPER_BITS, FEW_BITS):
@@ -95,7 +65,7 @@ def measure(quick: bool) -> Result:
         study = [(nmse(both[0], of, draws=DRAWS), nmse(both[1], of, draws=DRAWS)) for of in gradients]
         result.checks.extend(checks(bits, found, study))
         result.tables.append(table(bits, found, exact, len(effort.seeds)))
-        result.data[f"{bits} bits"] = [as_data(one) for one in found] + [
+        result.data[f"{bits} bits"] = [one.as_data() for one in found] + [
             {"case": "THC in the study", "nmse": [own for own, _ in study]}
         ]
         add_bars(bars, bits, found)
@@ -261,15 +231,6 @@ def of_paper(by_name: dict[str, Measured]) -> list[Check]:
             "" if all(best) else "not known",
         ),
     ]
-
-
-def as_data(one: Measured) -> dict[str, Any]:
-    """Losses by training; accuracies as means."""
-    held_out = {" ".join(which): losses for which, losses in one.held_out.items()}
-    trained = {" ".join(which): round(statistics.mean(losses), 5) for which, losses in one.trained.items()}
-    accuracy = {" ".join(which): round(statistics.mean(values), 3) for which, values in one.accuracy.items()}
-    found = {"case": one.case.name, "nmse": [float(f"{error:.5g}") for error in one.nmse]}
-    return found | {"held_out": held_out, "trained": trained, "accuracy": accuracy}
 
 
 CLAIM = Claim(

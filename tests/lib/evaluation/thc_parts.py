@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from byteps_thc import ThcConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.tables import LookupTable
 from evaluation.averagers import make
-from evaluation.trainings import MODELS, Average
+from evaluation.trainings import MODELS, Average, train
 
 WORKERS = 4
 #: So small that nothing is clamped: 4.9 times the norm.
 NO_CLAMP_P = 2.0**-20
 PAPER: dict[str, Any] = {"p": 1 / 32, "rounding": "independent"}
+Training = tuple[str, str]
 LOGNORMAL = "lognormal, cosine .1"
 #: Steps on exact averages before the GPT's gradients are taken.
 GPT_STEPS = 20
@@ -151,3 +153,51 @@ def nmse(case: Case, of: Sequence[Tensor], *, draws: int = 1) -> float:
             average = average_of(case, [slice(0, own.shape[1])], i + len(of) * draw)(own)
             errors.append(float((average - exact).square().sum() / exact.square().sum()))
     return float(np.mean(errors))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What measuring costs. trainings: by bits of a code."""
+
+    trainings: dict[int, Sequence[Training]]
+    seeds: Sequence[int]
+    steps: dict[str, int]
+    repetitions: int
+
+
+@dataclass
+class Measured:
+    """Of one case. nmse: of lognormal gradients and of a GPT's. Others by training and seed."""
+
+    case: Case
+    nmse: list[float]
+    held_out: dict[Training, list[float]] = field(default_factory=dict)
+    trained: dict[Training, list[float]] = field(default_factory=dict)
+    accuracy: dict[Training, list[float]] = field(default_factory=dict)
+
+    def run(self, which: Training, effort: Effort) -> None:
+        """Train once for each seed, which chooses parameters, batches and rounding."""
+        name, optimizer = which
+        for results in (self.held_out, self.trained, self.accuracy):
+            results[which] = []
+        for seed in effort.seeds:
+            small = MODELS[name](WORKERS, effort.steps[name], optimizer, seed)
+            assert small.accuracies is not None
+            average = average_of(self.case, small.training.tensors, seed)
+            self.held_out[which].append(round(train(small, average).last, 5))
+            self.trained[which].append(round(small.losses()[0], 5))
+            self.accuracy[which].append(round(small.accuracies()[1], 3))
+
+    def as_data(self) -> dict[str, Any]:
+        """Held-out losses by training and seed; the others as means."""
+        held_out = {" ".join(which): losses for which, losses in self.held_out.items()}
+        trained = {" ".join(which): round(statistics.mean(losses), 5) for which, losses in self.trained.items()}
+        accuracy = {" ".join(which): round(statistics.mean(values), 3) for which, values in self.accuracy.items()}
+        found = {"case": self.case.name, "nmse": [float(f"{error:.5g}") for error in self.nmse]}
+        return found | {"held_out": held_out, "trained": trained, "accuracy": accuracy}
+
+
+def differences(own: dict[Training, list[float]], base: dict[Training, list[float]]) -> list[float]:
+    """Seed by seed, means of all trainings."""
+    rows = [[a - b for a, b in zip(own[which], base[which], strict=True)] for which in own]
+    return [statistics.mean(seeds) for seeds in zip(*rows, strict=True)]
