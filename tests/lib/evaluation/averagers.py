@@ -52,11 +52,23 @@ class Dense(Averager):
 
 
 class Thc(Averager):
-    """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed."""
+    """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed.
 
-    def __init__(self, config: ThcConfig, workers: int, coordinates: int, *, server: bool) -> None:
+    name, ends: of RanksAverager.
+    """
+
+    def __init__(
+        self,
+        config: ThcConfig,
+        workers: int,
+        coordinates: int,
+        *,
+        server: bool,
+        name: str = "gradient",
+        ends: Sequence[int] = (),
+    ) -> None:
         resolved = config.resolve(workers, packed_sums=not server)
-        self._ranks = RanksAverager(resolved, coordinates)
+        self._ranks = RanksAverager(resolved, coordinates, name=name, ends=ends)
         scales = 0.0 if resolved.down is None else 16 / SCALE_GROUP
         down_bits = resolved.value_bits if server else resolved.sum_bits + scales
         padded = self._ranks.partitions[0].padded
