@@ -19,7 +19,7 @@ def test_averages_are_those_of_the_hook(tmp_path: Path) -> None:
     settings = {"shapes": SHAPES, "rank": 4, "steps": STEPS}
     hook = run_ranks(RANK_PROGRAM, WORKERS, tmp_path, settings=settings)[0]
     shapes = [torch.Size(shape) for shape in SHAPES]
-    averager = make(PowerSgd(rank=4), WORKERS, [slice(0, 0)], shapes=shapes)
+    averager = make(PowerSgd(rank=4, start=2), WORKERS, [slice(0, 0)], shapes=shapes)
     for step in range(STEPS):
         workers = []
         for worker in range(WORKERS):

@@ -17,10 +17,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_s
 
 @dataclass(frozen=True)
 class PowerSgd:
-    """rank: of what travels of a matrix. start: steps that are averaged in fp32 first, for which torch wants 2."""
+    """rank: of what travels of a matrix. start: steps that are averaged in fp32 first; DDP's buckets need 2."""
 
     rank: int = 4
-    start: int = 2
+    start: int = 0
     min_compression_rate: float = 2.0
 
 
