@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 import torch
 
@@ -67,7 +69,7 @@ def train_all(
     model: str, schemes: Mapping[str, Scheme], *, workers: int, steps: int, every: int, seeds: int
 ) -> dict[str, Curve]:
     """Train `model` once for each scheme and seed, two at a time; see trainings.train()."""
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         pending = {
             name: [pool.submit(_train, model, scheme, workers, steps, every, seed) for seed in range(1, seeds + 1)]
             for name, scheme in schemes.items()
@@ -76,9 +78,21 @@ def train_all(
     return {name: Curve(seeds[0][0], [losses for _, losses in seeds]) for name, seeds in found.items()}
 
 
+def _prepare() -> None:
+    """A process of the pool has one thread, and ends with its parent: which may be killed."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+    torch.set_num_threads(1)
+
+
 def _train(model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int) -> tuple[float, Losses]:
     """In a process of the pool: bytes of a worker and step, and the losses."""
-    torch.set_num_threads(1)
     small = MODELS[model](workers, steps, OPTIMIZERS[model], seed)
     shapes = [parameter.shape for parameter in small.training.parameters]
     averager = make(scheme, workers, small.training.tensors, shapes=shapes)

@@ -1,13 +1,13 @@
 """Time of a DDP step by scheme and bandwidth: four gloo ranks, each on a host of its own behind a shaped link.
 
-Models are those of gradient_study/models.py with 11 M parameters. A step is forward, backward with all buckets
+Models of step_times_rank.py have 11 M parameters. A step is forward, backward with all buckets
 averaged, and plain SGD; its time is the slowest rank's from a common barrier, the median over the repetitions.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +50,12 @@ class StepTimes:
         return self.step_ms[to] / self.step_ms[scheme]
 
 
-def measure(model: str, gbits: Sequence[float], repeats: Sequence[int]) -> list[StepTimes]:
-    """All schemes, in turn. model: of step_times_rank.MODELS. repeats: at each bandwidth. SystemExit where a rank
+def measure(model: str, repeats: Mapping[float, int]) -> list[StepTimes]:
+    """All schemes, in turn. model: of step_times_rank.MODELS. repeats: by bandwidth in Gb/s. SystemExit where a rank
     fails, ConfigurationError without root.
     """
     with ShapedNetwork(RANKS) as network:
-        return [_at(network, model, gbit, number) for gbit, number in zip(gbits, repeats, strict=True)]
+        return [_at(network, model, gbit, number) for gbit, number in repeats.items()]
 
 
 def _at(network: ShapedNetwork, model: str, gbit: float, repeats: int) -> StepTimes:

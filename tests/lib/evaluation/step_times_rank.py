@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 
 import torch
-from gradient_study.models import Batch, Training, cnn, gpt
+from gradient_study.models import CHARACTERS, PIXELS, Batch, Training, cnn, gpt
 from shaped_ddp.steps import Bf16, Compressed, Prepare, Scheme, rank_parser, run
 from shaped_ddp.steps import PowerSgd as PowerSgdScheme
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.baselines import BaselineConfig
@@ -23,10 +25,35 @@ from evaluation.power_sgd import PowerSgd
 from evaluation.step_times import SCHEMES
 
 LEARNING_RATE = 1e-3
-#: name -> (its training, what is kept of a batch): 64 characters, or 4 images.
+
+
+def vgg() -> Training:
+    """A CNN of VGG's kind: three convolutions, and nearly all parameters in three linear layers."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((1, 64), (64, 128), (128, 256)):
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    layers.append(nn.Flatten())
+    for inputs, outputs in ((256 * (PIXELS // 8) ** 2, 2048), (2048, 1024)):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    torch.manual_seed(1)
+    return replace(cnn(1, 1), model=nn.Sequential(*layers, nn.Linear(1024, len(CHARACTERS))))
+
+
+def few_characters(batch: Batch) -> Batch:
+    inputs, targets = batch
+    return inputs[:1, :64], targets[:1, :64]
+
+
+def few_images(batch: Batch) -> Batch:
+    images, labels = batch
+    return images[:4], labels[:4]
+
+
+#: name -> (its training, what is kept of a batch).
 MODELS: dict[str, tuple[Callable[[], Training], Callable[[Batch], Batch]]] = {
-    "GPT": (lambda: gpt(1, 1, large=True), lambda batch: (batch[0][:1, :64], batch[1][:1, :64])),
-    "CNN": (lambda: cnn(1, 1, large=True), lambda batch: (batch[0][:4], batch[1][:4])),
+    "GPT": (lambda: gpt(1, 1, large=True), few_characters),
+    "CNN": (vgg, few_images),
+    "ResNet": (lambda: cnn(1, 1, large=True), few_images),
 }
 
 
