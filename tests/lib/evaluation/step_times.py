@@ -28,9 +28,9 @@ SCHEMES: dict[str, Scheme] = {
     "fp32": FP32,
     "bf16": BF16,
     "PowerSGD, rank 4": PowerSgd(rank=4),
-    "THC, 2 bits": ThcConfig(bits=2),
-    "THC, 4 bits": ThcConfig(bits=4),
     DEFAULT: ThcConfig(),
+    "THC, 4 bits": ThcConfig(bits=4),
+    "THC, 2 bits": ThcConfig(bits=2),
     "TopK 10 %": TopK(ratio=0.1),
     "TernGrad": TernGrad(),
 }
