@@ -22,8 +22,9 @@ from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
 from byteps_thc.compressor import SCALE_GROUP
+from evaluation.power_sgd import PowerSgd, PowerSgdAverager
 
-Scheme = ThcConfig | DenseConfig | CodecConfig
+Scheme = ThcConfig | DenseConfig | CodecConfig | PowerSgd
 FP32, BF16 = NoCompression(), Bf16()
 
 
@@ -119,8 +120,19 @@ class Baseline(Averager):
         return sent
 
 
-def make(scheme: Scheme, workers: int, tensors: Sequence[slice], *, server: bool = False) -> Averager:
-    """tensors: where each lies in a gradient, one after the other. server: for THC alone."""
+def make(
+    scheme: Scheme,
+    workers: int,
+    tensors: Sequence[slice],
+    *,
+    server: bool = False,
+    shapes: Sequence[torch.Size] | None = None,
+) -> Averager:
+    """tensors: where each lies in a gradient, one after the other. server: for THC alone. shapes: for PowerSGD alone,
+    which needs them; without them a tensor is one row, and travels whole.
+    """
+    if isinstance(scheme, PowerSgd):
+        return PowerSgdAverager(scheme, shapes or [torch.Size([1, span.stop - span.start]) for span in tensors])
     coordinates = tensors[-1].stop
     if isinstance(scheme, ThcConfig):
         return Thc(scheme, workers, coordinates, server=server)
