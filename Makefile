@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-switch byteps test test-switch test-all model-check mutation-check soak lint format bench bench-gpu docs clean
+.PHONY: help setup demo demo-switch byteps test test-switch test-all model-check mutation-check soak lint format bench bench-gpu evaluate evaluate-quick docs clean
 
 JOBS ?= $(shell nproc)
 PRESETS ?= release asan-ubsan tsan
@@ -81,6 +81,14 @@ bench: ## benchmarks; writes docs/benchmarks.md
 bench-gpu: ## on a GPU, ten minutes: bits, then what everything costs; writes docs/benchmarks.md
 	@scripts/setup.sh all
 	@$(BIN)/python scripts/bench.py gpu
+
+evaluate: ## the paper's claims, about two hours; writes docs/evaluation.md (ARGS="scale" for one again)
+	@scripts/setup.sh all
+	@$(BIN)/python scripts/evaluate.py $(ARGS)
+
+evaluate-quick: ## the same on less data, ten minutes; what came of it into build/evaluation
+	@scripts/setup.sh all
+	@$(BIN)/python scripts/evaluate.py --quick $(ARGS)
 
 docs: ## API reference from the docstrings, into build/docs
 	@scripts/setup.sh all

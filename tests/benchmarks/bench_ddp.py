@@ -13,21 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ratio import Row, at_least
 from rich.console import Console
 from rich.table import Table
-from shaped_network import Host, ShapedNetwork, inside, tcp_rate
+from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
+from shaped_network import ShapedNetwork, inside, tcp_rate
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.launch import ParameterServer
@@ -35,10 +30,7 @@ from byteps_thc.tools.launch import ParameterServer
 RANK_PROGRAM = Path(__file__).with_name("bench_ddp_rank.py")
 RANKS = 4
 PARAMETERS = 24 * (1024 * 1024 + 1024)
-DEADLINE_S = 300.0
 RATE_S = 1.5
-#: glibc would give the gradients' memory back every step; faulting it in again takes longer than the backward itself.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 #: Gb/s and factors at which there are targets
 TARGET_GBIT, FP32_TARGET, BF16_TARGET, HOOK_TARGET_US = 1.0, 4, 2.2, 200.0
 
@@ -68,7 +60,6 @@ TITLES = {
     "thc_all_reduce_6bit": "THC all-reduce, 6-bit codes",
     "thc_ps": "THC network, thc-ps",
 }
-Ranks = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -103,40 +94,6 @@ class Run:
         return next(m.communication_ms for m in self.measurements if m.scheme == scheme) * 1e3
 
 
-def run_ranks(program: Path, hosts: Sequence[Host], folder: Path, options: list[str]) -> Ranks:
-    """Run a rank on each of the hosts; what each rank measured. SystemExit when one fails."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | KEEP_MEMORY
-    processes = [
-        subprocess.Popen(
-            [*host.command(), sys.executable, str(program), "--rank", str(rank), "--ranks", str(len(hosts)),
-             "--folder", str(folder), *options],
-            env=environment,
-        )
-        for rank, host in enumerate(hosts)
-    ]  # fmt: skip
-    deadline = time.monotonic() + DEADLINE_S
-    try:
-        while None in (codes := [process.poll() for process in processes]):
-            if any(codes) or time.monotonic() > deadline:
-                sys.exit(f"exit codes of the ranks {codes} within {DEADLINE_S:g} s: see above")
-            time.sleep(0.1)
-    finally:
-        for process in processes:
-            process.kill()
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(len(hosts))]
-
-
-def median_ms(ranks: Ranks, scheme: str) -> float:
-    """Median over the repetitions of the slowest rank's step."""
-    slowest = [max(seconds) for seconds in zip(*(rank[scheme]["step_s"] for rank in ranks), strict=True)]
-    return statistics.median(slowest) * 1e3
-
-
-def cpu_ms(ranks: Ranks, scheme: str) -> float:
-    """Mean over the ranks of the median over the repetitions."""
-    return statistics.mean(statistics.median(rank[scheme]["cpu_s"]) for rank in ranks) * 1e3
-
-
 def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
     """All schemes at one rate."""
     *hosts, server_host = network.hosts
@@ -152,7 +109,7 @@ def measure(network: ShapedNetwork, gbit: float, repeats: int) -> Run:
             options = ["--repeats", str(repeats), "--server", server.address]
             ranks = run_ranks(RANK_PROGRAM, hosts, Path(folder), options)
     measurements = [measurement(ranks, scheme) for scheme in TITLES]
-    return Run(gbit, tcp / 1e9, together / 1e9, median_ms(ranks, "backward"), measurements)
+    return Run(gbit, tcp / 1e9, together / 1e9, median_ms(ranks, ALONE), measurements)
 
 
 def measurement(ranks: Ranks, scheme: str) -> Measurement:
@@ -160,8 +117,8 @@ def measurement(ranks: Ranks, scheme: str) -> Measurement:
     stats = ranks[0][scheme]["stats"]
     return Measurement(
         scheme=scheme,
-        communication_ms=median_ms(ranks, scheme) - median_ms(ranks, "backward"),
-        cpu_ms=cpu_ms(ranks, scheme) - cpu_ms(ranks, "backward"),
+        communication_ms=median_ms(ranks, scheme) - median_ms(ranks, ALONE),
+        cpu_ms=cpu_ms(ranks, scheme) - cpu_ms(ranks, ALONE),
         sent_mb=max(rank[scheme]["sent_bytes"] for rank in ranks) / 1e6,
         expected_mb=BYTES_PER_PARAMETER[scheme] * PARAMETERS / 1e6,
         encode_ms=stats.get("encode_ms"),

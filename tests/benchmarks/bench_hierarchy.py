@@ -18,10 +18,11 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench_ddp import PARAMETERS, RATE_S, Ranks, cpu_ms, median_ms, run_ranks
+from bench_ddp import PARAMETERS, RATE_S
 from ratio import Row, at_least, report
 from rich.console import Console
 from rich.table import Table
+from shaped_ddp.ranks import ALONE, Ranks, cpu_ms, median_ms, run_ranks
 from shaped_network import ShapedNetwork, tcp_rate
 
 from byteps_thc.errors import ConfigurationError
@@ -47,7 +48,7 @@ def link_ms(ranks: Ranks, scheme: str, gbit: float) -> float:
 
 
 def communication_ms(ranks: Ranks, scheme: str) -> float:
-    return median_ms(ranks, scheme) - median_ms(ranks, "backward")
+    return median_ms(ranks, scheme) - median_ms(ranks, ALONE)
 
 
 def rows_of(ranks: Ranks, gbit: float) -> list[Row]:
@@ -75,7 +76,7 @@ def table_of(ranks: Ranks, gbit: float) -> list[list[str]]:
         cells.append(
             [title, f"{communication_ms(ranks, scheme):.0f} ms", f"{link_ms(ranks, scheme, gbit):.0f} ms",
              f"{sent_mb:.1f} MB", "" if payload is None else f"{payload * PARAMETERS / 1e6:.1f} MB",
-             f"{cpu_ms(ranks, scheme) - cpu_ms(ranks, 'backward'):.0f} ms", *stages]
+             f"{cpu_ms(ranks, scheme) - cpu_ms(ranks, ALONE):.0f} ms", *stages]
         )  # fmt: skip
     return cells
 
@@ -115,7 +116,7 @@ def main() -> None:
             tcp, ranks = measure(network, gbit, args.repeats)
             heading = (
                 f"{gbit:g} Gb/s between the nodes: one TCP stream carries {tcp / 1e9:.2f} Gb/s; backward alone takes "
-                f"{median_ms(ranks, 'backward'):.0f} ms"
+                f"{median_ms(ranks, ALONE):.0f} ms"
             )
             rows += rows_of(ranks, gbit)
             tables.append({"heading": heading, "cells": table_of(ranks, gbit)})

@@ -5,20 +5,21 @@ As bench_ddp_rank.py, whose programs it runs; the ranks of a node are on one hos
 
 from __future__ import annotations
 
-from bench_ddp_rank import Bf16, Scheme, Thc, rank_parser, run
+from bench_ddp_rank import Thc, backward_of, make_model
+from shaped_ddp.steps import Bf16, Prepare, Scheme, rank_parser, run
 from torch.distributed.device_mesh import init_device_mesh
 
 from byteps_thc import ThcConfig
 from byteps_thc.ddp import ThcState
 
 
-def make_schemes(nodes: int, ranks: int) -> dict[str, Scheme]:
+def make_schemes(prepare: Prepare, nodes: int, ranks: int) -> dict[str, Scheme]:
     """What is compared, by name."""
     mesh = init_device_mesh("cpu", (nodes, ranks // nodes), mesh_dim_names=("between", "within"))
     return {
-        "bf16": Bf16(),
-        "flat": Thc(ThcState(None, ThcConfig(), nodes="flat")),
-        "mesh": Thc(ThcState(mesh, ThcConfig(), dim="between")),
+        "bf16": Bf16(make_model(), prepare),
+        "flat": Thc(prepare, ThcState(None, ThcConfig(), nodes="flat")),
+        "mesh": Thc(prepare, ThcState(mesh, ThcConfig(), dim="between")),
     }
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser = rank_parser(__doc__)
     parser.add_argument("--nodes", type=int, required=True)
     args = parser.parse_args()
-    run(args, lambda: make_schemes(args.nodes, args.ranks))
+    run(args, lambda: make_schemes(backward_of(args.rank), args.nodes, args.ranks))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 import torch
 from gradient_study.alternatives import COORDINATES, KINDS, TwoHops, alternatives, gradients, nmse, requantized
-from gradient_study.quantizers import E2M1, E4M3, Eden, Integers, Microscaling, Nvfp4, Quantizer, lloyd_max, round_to
+from gradient_study.quantizers import (
+    E2M1,
+    E4M3,
+    Eden,
+    Integers,
+    Microscaling,
+    Nvfp4,
+    Quantizer,
+    Smoothed,
+    lloyd_max,
+    round_to,
+)
 
 QSGD = Integers(4, 512, scale=np.float32)
 BITS = {
@@ -20,6 +31,7 @@ BITS = {
     Microscaling("e4m3"): 8.25,
     Nvfp4(): 4.5,
     Nvfp4(nearest=True): 4.5,
+    Smoothed(Integers(4, 128)): 4.125,
     Eden(1): 1 + 32 / 8192,
     Eden(4): 4 + 32 / 8192,
 }

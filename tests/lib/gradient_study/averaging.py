@@ -63,6 +63,12 @@ class Scheme:
     interleaved: bool = False
     #: Coordinates of a rotated block that share a scale of 8 bits, their largest magnitude on any worker; 0: none.
     scale_group: int = 0
+    #: Off: coordinates are quantized as they are, in units of their block's root mean square.
+    rotation: bool = True
+    #: Off: the range of a block is up to its largest magnitude on any worker.
+    clamp: bool = True
+    #: Averages are divided by what clamping leaves of normal coordinates (ResolvedConfig.decode_threshold).
+    unbiased: bool = False
 
     @property
     def bits_up(self) -> float:
@@ -123,6 +129,7 @@ def average_partition(
     worker i of n then adds i/n of a turn, in an order in which neighbours are far apart. ends: of blocks.
     """
     workers, coordinates = x.shape
+    signs = signs if scheme.rotation else torch.ones_like(signs)
     x = torch.nn.functional.pad(x, (0, len(signs) - coordinates)) * signs
     if len(bits) == 1:
         bits = (bits + _phases(workers).to(bits.device)) % _ROUNDING
@@ -144,8 +151,9 @@ def _average_blocks(x: Tensor, scheme: Scheme, bits: Tensor) -> tuple[Tensor, Te
     """Average of [workers, blocks, size], [blocks, size], and what each worker lost."""
     table, size = scheme.table, x.shape[-1]
     max_norm = x.norm(dim=2, keepdim=True).amax(dim=0, keepdim=True)
-    limit = max_norm * table.threshold
-    rotated = hadamard(x)
+    rotate = hadamard if scheme.rotation else functools.partial(torch.mul, other=math.sqrt(size))
+    rotated = rotate(x)
+    limit = max_norm * table.threshold if scheme.clamp else rotated.abs().amax(dim=(0, 2), keepdim=True)
     if scheme.scale_group:
         group = min(scheme.scale_group, size)
         groups = rotated.view(*rotated.shape[:2], -1, group)
@@ -161,7 +169,8 @@ def _average_blocks(x: Tensor, scheme: Scheme, bits: Tensor) -> tuple[Tensor, Te
     gap = (values[1:] - values[:-1])[cell]
     u = low + gap * ((bits + 0.5) * (1 / _ROUNDING) < (u - low) / gap)
     sent = (u * (2 / table.granularity) - 1) * limit
-    return hadamard(sent.mean(dim=0)) / size, hadamard(rotated - sent) / size
+    left = 1 - table.p if scheme.unbiased else 1.0
+    return rotate(sent.mean(dim=0)) / (size * left), rotate(rotated - sent) / size
 
 
 def _runs(padded: int, rotation_block: int, ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:

@@ -72,6 +72,32 @@ class Integers:
 
 
 @dataclass(frozen=True)
+class Smoothed:
+    """A quantizer behind a Hadamard rotation of small blocks, without random signs.
+
+    With integers of 4 bits in groups of 128, what SDP4Bit sends of gradients (Jia et al., NeurIPS 2024).
+    """
+
+    inner: Quantizer
+    block: int = 32
+
+    @property
+    def bits(self) -> float:
+        return self.inner.bits
+
+    @property
+    def unbiased(self) -> bool:
+        return self.inner.unbiased
+
+    def __call__(self, x: F64, uniform: F64) -> F64:
+        return self._rotate(self.inner(self._rotate(x), uniform))
+
+    def _rotate(self, x: F64) -> F64:
+        rotated = hadamard(torch.from_numpy(x.reshape(-1, self.block)).float())
+        return rotated.double().numpy().reshape(-1) / math.sqrt(self.block)
+
+
+@dataclass(frozen=True)
 class Eden:
     """EDEN (Vargaftik et al., ICML 2022; with one bit: DRIVE, NeurIPS 2021).
 

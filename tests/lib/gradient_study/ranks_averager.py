@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,15 +15,20 @@ from byteps_thc.config import ResolvedConfig
 
 
 class RanksAverager:
-    """Averages gradients of all ranks, the whole of them as one partition."""
+    """Averages gradients of all ranks, the whole of them as one partition.
 
-    def __init__(self, resolved: ResolvedConfig, coordinates: int) -> None:
+    name, ends: of the partition: what chooses its random numbers, and where rotation blocks end (Compressor.partition).
+    """
+
+    def __init__(
+        self, resolved: ResolvedConfig, coordinates: int, *, name: str = "gradient", ends: Sequence[int] = ()
+    ) -> None:
         self._resolved = resolved
         self._compressors = [
             Compressor(resolved, workers=resolved.workers, worker=worker, threads=1)
             for worker in range(resolved.workers)
         ]
-        self.partitions: list[Partition] = [rank.partition("gradient", coordinates) for rank in self._compressors]
+        self.partitions: list[Partition] = [rank.partition(name, coordinates, ends=ends) for rank in self._compressors]
         self._round = 0
 
     def average(self, gradients: Tensor) -> Tensor:

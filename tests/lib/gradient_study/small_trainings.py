@@ -27,10 +27,14 @@ GPT_WINDOWS = 96
 
 @dataclass(frozen=True)
 class SmallTraining:
-    """A training, and its losses on what it is trained with and on what is held out."""
+    """A training, and its losses on what it is trained with and on what is held out.
+
+    accuracies: of a classifier, likewise, in per cent; None: it is none.
+    """
 
     training: Training
     losses: Callable[[], tuple[float, float]]
+    accuracies: Callable[[], tuple[float, float]] | None = None
 
 
 def mlp(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
@@ -80,19 +84,19 @@ def gpt(workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
 def _digits(make: Callable[[], nn.Module], workers: int, steps: int, optimizer: str, seed: int) -> SmallTraining:
     torch.manual_seed(seed)
     model = make()
-    training, held_out = _digit_images()
-    batches = [_batches(training, 16, seed * 1_000_003 + worker) for worker in range(workers)]
-    evaluated = [next(_batches(part, 2000, 1)) for part in (training, held_out)]
+    images, held_out = _digit_images()
+    batches = [_batches(images, 16, seed * 1_000_003 + worker) for worker in range(workers)]
+    evaluated = [next(_batches(part, 2000, 1)) for part in (images, held_out)]
 
     @torch.no_grad()
-    def losses() -> tuple[float, float]:
+    def on_both(figure: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> tuple[float, float]:
         model.eval()
-        trained, held = (float(_classification_loss(model, *batch)) for batch in evaluated)
+        trained, held = (float(figure(model, *batch)) for batch in evaluated)
         model.train()
         return trained, held
 
-    made = _optimizer(optimizer, model, sgd=0.05, adamw=3e-3)
-    return SmallTraining(Training(model, _classification_loss, batches, made, steps), losses)
+    training = Training(model, _classification_loss, batches, _optimizer(optimizer, model, sgd=0.05, adamw=3e-3), steps)
+    return SmallTraining(training, lambda: on_both(_classification_loss), lambda: on_both(_accuracy))
 
 
 def _optimizer(name: str, model: nn.Module, *, sgd: float, adamw: float) -> torch.optim.Optimizer:
@@ -103,6 +107,11 @@ def _optimizer(name: str, model: nn.Module, *, sgd: float, adamw: float) -> torc
 
 def _classification_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(model(inputs), targets)
+
+
+def _accuracy(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Per cent."""
+    return 100 * (model(inputs).argmax(dim=1) == targets).float().mean()
 
 
 @cache

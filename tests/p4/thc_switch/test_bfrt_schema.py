@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tofino_compiler import COMPILER
 
 from thc_switch import Deployment, allocate, plan
 from thc_switch.controls import JobCheck, Leaf, SlotCheck
@@ -16,7 +16,6 @@ from thc_switch.plan import ClearRegister, ClearTable, DefaultAction, Exact, Lpm
 from thc_switch.programs import program_path
 from thc_switch.targets.bfrt_names import register_fields
 
-COMPILER = shutil.which("bf-p4c") or shutil.which("p4c-barefoot")
 COMPILE_S = 600
 MATCH_TYPES = {Exact: "Exact", Ternary: "Ternary", Lpm: "LPM", Range: "Range"}
 

@@ -1,0 +1,45 @@
+"""A rank that trains the evaluation's perceptron with DDP and compress(), as a user does.
+
+settings: {"seed": ..., "cases": {name: {"thc": ThcConfig's settings, "policy": CompressionPolicy's, "steps": ...}}}.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from evaluation.trainings import MODELS
+from ranks import Rank, joined_rank
+from torch.nn.parallel import DistributedDataParallel
+
+from byteps_thc import ThcConfig
+from byteps_thc.ddp import CompressionPolicy, compress
+
+
+def trained(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
+    """Return the average of every step, the last held-out loss, and what DDP's bucket was."""
+    small = MODELS["MLP"](rank.ranks, case["steps"], "SGD", rank.settings["seed"])
+    training = small.training
+    # With it DDP does not make its bucket anew after the first step, in another order.
+    ddp = DistributedDataParallel(training.model, find_unused_parameters=True)
+    state = compress(ddp, ThcConfig(**case["thc"]), policy=CompressionPolicy(**case["policy"]))
+    buckets, all_reduce = [], state.engine.all_reduce
+
+    def noted(buffer: Any) -> Any:
+        buckets.append([buffer.key, [part.name for part in buffer.parameters]])
+        return all_reduce(buffer)
+
+    state.engine.all_reduce = noted  # type: ignore[method-assign]
+    averages = []
+    for _ in range(training.steps):
+        ddp.zero_grad()
+        training.loss(ddp, *next(training.batches[rank.rank])).backward()
+        averages.append(torch.cat([parameter.grad.flatten() for parameter in training.parameters]))
+        training.update(averages[-1])
+    state.close()
+    return {"averages": torch.stack(averages), "loss": small.losses()[1], "buckets": buckets}
+
+
+if __name__ == "__main__":
+    with joined_rank() as me:
+        me.report({name: trained(me, case) for name, case in me.settings["cases"].items()})

@@ -1,0 +1,131 @@
+"""The page says what was measured, and what is measured can be measured again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from evaluation import page
+from evaluation.claim import NAMES, Check, Claim, Plot, Result, Series, Table
+from evaluation.plots import draw
+from evaluation.record import Record, measured
+from evaluation.style import style_of
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+EVALUATE = ROOT / "scripts/evaluate.py"
+
+
+@pytest.fixture
+def claims(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
+    monkeypatch.syspath_prepend(str(HERE))
+    from evaluation.claim import claim_of
+
+    return [claim_of(name) for name in NAMES]
+
+
+def test_every_claim_was_measured(claims: list[Claim]) -> None:
+    assert [claim.name for claim in claims] == list(NAMES)
+    assert {path.stem for path in (HERE / "results").glob("*.json")} == set(NAMES)
+    for claim in claims:
+        record = Record.read(HERE / f"results/{claim.name}.json")
+        assert record.claim == claim.name
+        assert not record.quick
+        assert record.result.checks
+        assert all(check.met or check.why for check in record.result.checks), claim.name
+        assert record.minutes <= 4 * claim.minutes
+
+
+def test_page_is_of_the_results(claims: list[Claim], tmp_path: Path) -> None:
+    """Written anew it is the same, plots included."""
+    for document in (page.PAGE, page.README):
+        (tmp_path / document).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / document).write_text((ROOT / document).read_text())
+    page.write(tmp_path, [(claim, Record.read(HERE / f"results/{claim.name}.json")) for claim in claims])
+    for document in (page.PAGE, page.README):
+        assert (tmp_path / document).read_text() == (ROOT / document).read_text(), "run: make evaluate ARGS=--page"
+    plots = {path.name for path in (tmp_path / "docs/evaluation").iterdir()}
+    assert plots == {path.name for path in (ROOT / "docs/evaluation").iterdir()}
+    shown = re.findall(r"\(evaluation/([\w.]+)\)", (ROOT / page.PAGE).read_text())
+    assert plots == set(shown)
+
+
+def result() -> Result:
+    checks = [Check("a", "<= 1", ".5", met=True), Check("b", "<= 1", "2", met=False, why="it is | so")]
+    series = [Series("THC, 4 bits", [1, 2], [3, 4], [0.1, 0.1]), Series("bf16", [1, 2], [5, 6])]
+    plots = [Plot("lines", "A title", "x [MB]", "y", series), Plot("bars", "A title", "x", "y", series, bars=True)]
+    return Result(checks, [Table("Step", [["a", "b"], ["1", "2"]])], plots, {"some": [1, 2]})
+
+
+def test_record_is_kept_and_read_again(tmp_path: Path) -> None:
+    claim = Claim("some", "Some claim", "2b", "so", "not here", 1, lambda _: result())
+    record = measured(claim, True, "a machine")
+    record.write(tmp_path / "folder/some.json")
+    assert Record.read(tmp_path / "folder/some.json") == record
+    assert not list(tmp_path.glob("folder/*.partial"))
+
+
+def test_result_that_is_not_finite_is_no_result(tmp_path: Path) -> None:
+    record = Record("some", False, "a machine", 1.0, Result([], data=float("nan")))
+    with pytest.raises(ValueError, match="JSON"):
+        record.write(tmp_path / "some.json")
+    assert not (tmp_path / "some.json").exists()
+
+
+def test_lines_of_the_page() -> None:
+    claim = Claim("some", "Some claim (n = 4)", "2b", "so", "not here", 1, lambda _: result())
+    record = Record("some", False, "a machine", 0.5, result())
+    head, _, first, second = page.summary([(claim, record)])
+    assert head.count("|") == first.count("|") == second.count("|")
+    assert first.startswith("| [Some claim (n = 4)](#some-claim-n--4) | 2b | `make evaluate ARGS=some` | 0.5 | so |")
+    assert "**not met** | it is &#124; so |" in second
+    assert "## Some claim (n = 4)" in page.sections([(claim, record)])
+
+
+def test_document_without_markers_is_named(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("nothing")
+    with pytest.raises(ValueError, match=r"page.md has no <!-- summary: make evaluate -->"):
+        page.replace(tmp_path / "page.md", "summary", [])
+    assert (tmp_path / "page.md").read_text() == "nothing"
+
+
+def test_same_figures_give_the_same_plot(tmp_path: Path) -> None:
+    for plot in result().plots:
+        first, again = (draw(plot, tmp_path / name).read_bytes() for name in ("a", "b"))
+        assert first == again
+        for text in (b"A title", b"THC, 4 bits", b"bf16"):
+            assert text in first
+
+
+def test_a_scheme_has_one_color() -> None:
+    first, second = style_of("THC, 4 bits", []), style_of("THC, 2 bits", ["THC, 4 bits"])
+    assert first["color"] == second["color"]
+    assert first["linestyle"] != second["linestyle"]
+    assert style_of("bf16", [])["color"] != first["color"]
+    with pytest.raises(KeyError, match="unheard of"):
+        style_of("unheard of", [])
+
+
+def test_unknown_claim_is_refused() -> None:
+    run = subprocess.run([sys.executable, str(EVALUATE), "no_such"], capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "unknown claims: no_such; there are error_by_scheme, " in run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", NAMES)
+def test_quick(name: str) -> None:
+    """As make evaluate-quick measures it. What the full result meets, and a minute can show, is met."""
+    run = subprocess.run([sys.executable, str(EVALUATE), "--quick", name], capture_output=True, text=True, check=False)
+    if "needs root" in run.stderr and os.geteuid() != 0:
+        pytest.skip(run.stderr.strip())
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads((ROOT / f"build/evaluation/{name}.json").read_text())
+    assert found["quick"]
+    assert found["result"]["checks"]

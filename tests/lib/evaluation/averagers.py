@@ -1,0 +1,141 @@
+"""Averages of n workers in one process, on the package's own compressors and sums: what simulations train with.
+
+averager = make(ThcConfig(), workers=4, tensors=training.tensors)
+average = averager.average(gradients)              # float32[workers, coordinates] -> float32[coordinates]
+averager.bytes_both_ways                           # of a worker and step: sent and received, headers apart
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from gradient_study.ranks_averager import RanksAverager
+from torch import Tensor
+from typing_extensions import override
+
+from byteps_thc import ThcConfig
+from byteps_thc.baselines import Bf16, NoCompression
+from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec
+from byteps_thc.baselines.config import CodecConfig
+from byteps_thc.baselines.dense import DenseConfig
+from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
+from byteps_thc.compressor import SCALE_GROUP
+from evaluation.power_sgd import PowerSgd, PowerSgdAverager
+
+Scheme = ThcConfig | DenseConfig | CodecConfig | PowerSgd
+FP32, BF16 = NoCompression(), Bf16()
+
+
+class Averager(Protocol):
+    """Keeps residuals and momenta from step to step. bytes_both_ways: see the module."""
+
+    bytes_both_ways: float
+
+    def average(self, gradients: Tensor) -> Tensor: ...
+
+
+class Dense(Averager):
+    """In fp32, or numbers of another type, each worker's rounded before they are added."""
+
+    def __init__(self, config: DenseConfig, coordinates: int) -> None:
+        self._dtype = config.dtype or torch.float32
+        self.bytes_both_ways = 2.0 * coordinates * self._dtype.itemsize
+
+    @override
+    def average(self, gradients: Tensor) -> Tensor:
+        narrow = (gradients / len(gradients)).to(self._dtype)
+        total = narrow[0]
+        for own in narrow[1:]:
+            total = total + own
+        return total.float()
+
+
+class Thc(Averager):
+    """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed.
+
+    name, ends: of RanksAverager.
+    """
+
+    def __init__(
+        self,
+        config: ThcConfig,
+        workers: int,
+        coordinates: int,
+        *,
+        server: bool,
+        name: str = "gradient",
+        ends: Sequence[int] = (),
+    ) -> None:
+        resolved = config.resolve(workers, packed_sums=not server)
+        self._ranks = RanksAverager(resolved, coordinates, name=name, ends=ends)
+        scales = 0.0 if resolved.down is None else 16 / SCALE_GROUP
+        down_bits = resolved.value_bits if server else resolved.sum_bits + scales
+        padded = self._ranks.partitions[0].padded
+        self.bytes_both_ways = padded * (resolved.table.bits + down_bits + 2 * 32 / config.rotation_block) / 8
+
+    @override
+    def average(self, gradients: Tensor) -> Tensor:
+        return self._ranks.average(gradients).clone()
+
+
+class Baseline(Averager):
+    """A codec, through a server that decodes all payloads and encodes their average anew (paper, section 2).
+
+    What that loses the server keeps for its next average, where workers keep what they lose (DoubleSqueeze, Tang
+    et al., ICML 2019).
+    """
+
+    def __init__(
+        self, config: CodecConfig, workers: int, tensors: Sequence[slice], down: CodecConfig | None = None
+    ) -> None:
+        """down: what the server encodes the average with; None: config, too."""
+        self._codec, self._down = config.codec(), (down or config).codec()
+        sizes = {f"tensor{i}": span.stop - span.start for i, span in enumerate(tensors)}
+        self._spec = VectorSpec.of("gradient", sizes)
+        self._memories = [config.memory(workers) for _ in range(workers)]
+        forgets = isinstance(self._memories[0], NoMemory)
+        self._server: Memory = NoMemory() if forgets else ErrorFeedback()
+        self._step = 0
+        up, back = (float(codec.payload_bytes(self._spec, self._step)) for codec in (self._codec, self._down))
+        self.bytes_both_ways = up + back
+
+    @override
+    def average(self, gradients: Tensor) -> Tensor:
+        decoded = []
+        for worker, (own, memory) in enumerate(zip(gradients, self._memories, strict=True)):
+            decoded.append(self._through(self._codec, own, memory, worker))
+        average = self._through(self._down, self._codec.combine(decoded), self._server, len(gradients))
+        self._step += 1
+        return average
+
+    def _through(self, codec: Codec, vector: Tensor, memory: Memory, worker: int) -> Tensor:
+        """What comes out of it on the other side."""
+        state = memory.compensate(vector, self._spec, compressed=True)
+        context = EncodeContext(worker=worker, round=self._step, step=self._step)
+        payload = codec.encode(state.vector.contiguous(), self._spec, context)
+        sent = codec.decode(payload, self._spec, self._step)
+        memory.keep(state, sent)
+        return sent
+
+
+def make(
+    scheme: Scheme,
+    workers: int,
+    tensors: Sequence[slice],
+    *,
+    server: bool = False,
+    shapes: Sequence[torch.Size] | None = None,
+) -> Averager:
+    """tensors: where each lies in a gradient, one after the other. server: for THC alone. shapes: for PowerSGD alone,
+    which needs them; without them a tensor is one row, and travels whole.
+    """
+    if isinstance(scheme, PowerSgd):
+        return PowerSgdAverager(scheme, shapes or [torch.Size([1, span.stop - span.start]) for span in tensors])
+    coordinates = tensors[-1].stop
+    if isinstance(scheme, ThcConfig):
+        return Thc(scheme, workers, coordinates, server=server)
+    if isinstance(scheme, CodecConfig):
+        return Baseline(scheme, workers, tensors)
+    return Dense(scheme, coordinates)

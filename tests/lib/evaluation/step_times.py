@@ -1,0 +1,72 @@
+"""Time of a DDP step by scheme and bandwidth: four gloo ranks, each on a host of its own behind a shaped link.
+
+Models of step_times_rank.py have 11 M parameters. A step is forward, backward with all buckets
+averaged, and plain SGD; its time is the slowest rank's from a common barrier, the median over the repetitions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shaped_ddp.ranks import ALONE, median_ms, run_ranks
+from shaped_network import ShapedNetwork
+
+from byteps_thc import ThcConfig
+from byteps_thc.baselines import TernGrad, TopK
+from evaluation.averagers import BF16, FP32, Scheme
+from evaluation.power_sgd import PowerSgd
+
+RANK_PROGRAM = Path(__file__).with_name("step_times_rank.py")
+RANKS = 4
+DEADLINE_S = 900.0
+DEFAULT = "THC, default"
+#: What is compared, here and where losses are.
+SCHEMES: dict[str, Scheme] = {
+    "fp32": FP32,
+    "bf16": BF16,
+    "PowerSGD, rank 4": PowerSgd(rank=4),
+    DEFAULT: ThcConfig(),
+    "THC, 4 bits": ThcConfig(bits=4),
+    "THC, 2 bits": ThcConfig(bits=2),
+    "TopK 10 %": TopK(ratio=0.1),
+    "TernGrad": TernGrad(),
+}
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """At one bandwidth. alone_ms: of a step without averaging. sent_mb: by scheme, what a rank sends in a step."""
+
+    gbit: float
+    alone_ms: float
+    step_ms: dict[str, float]
+    sent_mb: dict[str, float]
+
+    def ratio(self, scheme: str, to: str) -> float:
+        """How many steps a scheme takes while another takes one."""
+        return self.step_ms[to] / self.step_ms[scheme]
+
+
+def measure(model: str, repeats: Mapping[float, int]) -> list[StepTimes]:
+    """All schemes, in turn. model: of step_times_rank.MODELS. repeats: by bandwidth in Gb/s. SystemExit where a rank
+    fails, ConfigurationError without root.
+    """
+    with ShapedNetwork(RANKS) as network:
+        return [_at(network, model, gbit, number) for gbit, number in repeats.items()]
+
+
+def _at(network: ShapedNetwork, model: str, gbit: float, repeats: int) -> StepTimes:
+    for host in network.hosts:
+        host.shape(gbit * 1e9)
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--repeats", str(repeats), "--model", model]
+        ranks = run_ranks(RANK_PROGRAM, network.hosts, Path(folder), options, deadline_s=DEADLINE_S)
+    return StepTimes(
+        gbit,
+        median_ms(ranks, ALONE),
+        {scheme: median_ms(ranks, scheme) for scheme in SCHEMES},
+        {scheme: max(rank[scheme]["sent_bytes"] for rank in ranks) / 1e6 for scheme in SCHEMES},
+    )
