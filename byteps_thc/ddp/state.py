@@ -28,6 +28,7 @@ from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.saved_state import require_scope, require_sound, with_values
 from byteps_thc.pipeline.statistics import CompressionStats
+from byteps_thc.pipeline.steps import Steps
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import choose_process_group, refusals_told
 from byteps_thc.transport.mesh import counted, require_mesh
@@ -114,6 +115,10 @@ class ThcState(Averager):
     def replicas(self) -> Replicas:
         """The ranks that average their gradients."""
         return self._opened().replicas
+
+    @property
+    def _steps(self) -> Steps:
+        return self._opened().steps
 
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
