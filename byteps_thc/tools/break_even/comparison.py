@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.table import Table
 
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.break_even.model import FLAT, Scheme, break_even_bps
 from byteps_thc.tools.break_even.quantities import show_bandwidth, show_seconds
+from byteps_thc.tools.plots import new_plot, save_plot
 
 #: overlapped, serial: from the best case to the worst
 _CASES = (True, False)
@@ -72,14 +72,7 @@ class Comparison:
 
     def save_plot(self, path: Path) -> None:
         """Draw step times over bandwidths, a band from best to worst case; ConfigurationError without matplotlib."""
-        try:
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(f"--plot needs {error.name}: pip install 'matplotlib>=3.8'") from error
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
+        figure, axes = new_plot()
         gbps = [bps / 1e9 for bps in self.bandwidths_bps]
         for scheme in (*self.others, self.thc):
             best, worst = zip(*(self._times_s(scheme, bps) for bps in self.bandwidths_bps), strict=True)
@@ -88,10 +81,7 @@ class Comparison:
         axes.set(xscale="log", yscale="log", xlabel="link bandwidth [Gb/s]", ylabel="communication of a step [s]")
         axes.grid(visible=True, which="both", alpha=0.3)
         axes.legend(title="best .. worst case")
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"--plot cannot write {path}: {error}") from error
+        save_plot(figure, path)
 
     def _times_s(self, scheme: Scheme, bandwidth_bps: float) -> tuple[float, float]:
         best, worst = (scheme.step_s(self.parameters, bandwidth_bps, overlapped=case) for case in _CASES)

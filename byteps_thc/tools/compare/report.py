@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.table import Table
 
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.break_even.quantities import show_bandwidth, show_parameters, show_seconds
 from byteps_thc.tools.compare.measure import SMALL_NMSE, Measured
+from byteps_thc.tools.plots import new_plot, save_plot
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,7 @@ class Report:
 
     def save_plot(self, path: Path) -> None:
         """Draw errors over bits; ConfigurationError without matplotlib, or where it cannot write."""
-        try:
-            from matplotlib.backends.backend_agg import FigureCanvasAgg
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(f"--plot needs {error.name}: pip install matplotlib") from error
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
+        figure, axes = new_plot()
         for row in self.rows[1:]:
             axes.plot(
                 row.bits_both_ways, max(row.nmse, 1e-12), marker="x" if row.returns_loss else "o", color="#0072B2"
@@ -83,10 +76,7 @@ class Report:
         axes.axhline(SMALL_NMSE, color="#999999", linestyle=":")
         axes.set(xscale="log", yscale="log", xlabel="bits of a parameter, sent and received", ylabel="error (NMSE)")
         axes.grid(visible=True, which="both", alpha=0.3)
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            raise ConfigurationError(f"--plot cannot write {path}: {error}") from error
+        save_plot(figure, path)
 
     def _step_s(self, row: Measured, bandwidth_bps: float) -> float:
         return row.model.step_s(self.parameters, bandwidth_bps, overlapped=False)
