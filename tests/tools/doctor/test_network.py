@@ -260,7 +260,10 @@ def interfaces_after(setup: str) -> dict[str, dict[str, str]]:
         "import json; from byteps_thc.tools.doctor.interfaces import check_interfaces; "
         "print(json.dumps({f.check: {'state': f.state.value, 'meaning': f.meaning} for f in check_interfaces()}))"
     )
-    command = ["unshare", "--net", "sh", "-c", f'{setup} && exec "$@"', "sh", sys.executable, "-P", "-c", code]
+    # The kernel says a moment later that a link is up.
+    settled = "for i in $(seq 500); do ip link show | grep -q 'state LOWERLAYERDOWN' || break; sleep 0.01; done"
+    program = f'{setup} && {settled} && exec "$@"'
+    command = ["unshare", "--net", "sh", "-c", program, "sh", sys.executable, "-P", "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     findings: dict[str, dict[str, str]] = json.loads(result.stdout)
     return findings
