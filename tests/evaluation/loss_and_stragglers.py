@@ -246,8 +246,9 @@ CLAIM = Claim(
     stand_in=(
         "ResNet50 on CIFAR100, batches of 128: a perceptron of 42 thousand parameters that reads digits, batches of "
         "16, 1,000 steps and three seeds for want of time, synchronised every 40 steps, which is an epoch of the "
-        "paper's. Packets of 1024 codes; a sum needs nine of ten. Ten workers are simulated on the package's kernels; four also run as DDP ranks through "
-        "a thc-ps on loopback, which without a quorum needs all for a sum, and with one leaves out whoever comes last."
+        "paper's. Packets of 1024 codes; a sum needs nine of ten. Ten workers are simulated on the package's kernels; "
+        "four also run as DDP ranks through a thc-ps on loopback, which without a quorum needs all for a sum, and with "
+        "one leaves out whoever comes last."
     ),
     minutes=20,
     measure=measure,
