@@ -23,7 +23,8 @@ EVALUATE = ROOT / "scripts/evaluate.py"
 
 @pytest.fixture
 def claims(monkeypatch: pytest.MonkeyPatch) -> list[Claim]:
-    monkeypatch.syspath_prepend(str(HERE))
+    for folder in (HERE, ROOT / "scripts"):
+        monkeypatch.syspath_prepend(str(folder))
     from evaluation.claim import claim_of
 
     return [claim_of(name) for name in NAMES]
@@ -51,7 +52,7 @@ def test_page_is_of_the_results(claims: list[Claim], tmp_path: Path) -> None:
         assert (tmp_path / document).read_text() == (ROOT / document).read_text(), "run: make evaluate ARGS=--page"
     plots = {path.name for path in (tmp_path / "docs/evaluation").iterdir()}
     assert plots == {path.name for path in (ROOT / "docs/evaluation").iterdir()}
-    shown = re.findall(r"\(evaluation/([\w.]+)\)", (ROOT / page.PAGE).read_text())
+    shown = re.findall(r"\(evaluation/([\w.-]+)\)", (ROOT / page.PAGE).read_text())
     assert plots == set(shown)
 
 
