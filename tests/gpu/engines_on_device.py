@@ -238,7 +238,8 @@ def check_no_wait(group: dist.ProcessGroup) -> None:
 def check_ddp_without_synchronisation(group: dist.ProcessGroup) -> None:
     ddp, inputs = small_ddp(group, 0)
     state = compress(ddp, bits=4)
-    state.engine = nccl_engine(group)
+    assert state._averaging is not None
+    state._averaging.engine = nccl_engine(group)
     error = error_of_ddp(ddp, inputs)
     assert 0 < error < 0.1, error
     for number in range(8):

@@ -86,7 +86,8 @@ def wrapped(
     elif hook.name == "THC":
         state = ThcState(place.group, model=ddp)
         state.engine.close()
-        state.engine = place.engine(hook.config, hook.policy)
+        assert state._averaging is not None
+        state._averaging.engine = place.engine(hook.config, hook.policy)
         ddp.register_comm_hook(state, _timed(hook))
     else:
         assert hook.name == "fp32", hook.name
