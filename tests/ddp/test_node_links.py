@@ -34,7 +34,7 @@ def test_two_levels_by_default_send_what_is_computed_and_less_than_bf16(tmp_path
     for report in reports:
         assert report["default"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
         assert report["flat"]["said"].startswith("ThcState(flat, 4 ranks, ")
-        assert report["reducer"]["said"] == "ThcReducer(2 nodes of 2 ranks)"
+        assert report["reducer"]["said"] == "ThcReducer(2 nodes of 2 ranks, closed)"
         for scheme in ("default", "reducer"):
             assert torch.equal(report[scheme]["average"], reports[0][scheme]["average"])
         for scheme, payload in (

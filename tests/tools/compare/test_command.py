@@ -35,7 +35,7 @@ print("went on")
 
 
 def compare(*arguments: str | Path) -> Any:
-    result = CliRunner().invoke(app, ["compare", "--seconds", "0.05", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["compare", "--seconds", "0.05", *map(str, arguments)], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout) if "--json" in arguments else result.stdout
 

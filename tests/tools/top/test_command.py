@@ -75,7 +75,8 @@ def test_busy_server(busy_server: str) -> None:
     assert line.received_bits > 8 * line.packets * 30
     assert line.slots >= line.slots_in_use
     assert line.memory_bytes > 0
-    result = CliRunner().invoke(app, ["top", busy_server, "--interval", "0.2", "--count", "2"])
+    looks = ["--interval", "0.2", "--count", "2"]
+    result = CliRunner().invoke(app, ["top", busy_server, *looks], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert result.stdout.count("sums/s") == 2
     assert f"│ {busy_server} │ {JOB} " in words(result.stdout)
