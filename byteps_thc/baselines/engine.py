@@ -55,8 +55,7 @@ def baseline_engine(
         # One per thread: the operations of a communicator start in the order of its thread, the same on all ranks.
         asked, sent, flags = (communicators.of_host() for _ in range(3))
         questions = RankAgreement(asked, workers, SAME_ROWS) if sharded else RankAgreement(asked, workers)
-    plain = PlainCollective.reduce_scatter(workers) if sharded else PlainCollective.all_reduce(workers)
-    recorder, clock = StatsRecorder(plain), WorkClock()
+    recorder, clock = StatsRecorder(PlainCollective.among_ranks(workers, sharded=sharded)), WorkClock()
     figures = BaselineFigures(recorder, clock)
     scheme = BaselineScheme(
         config,

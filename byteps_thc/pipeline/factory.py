@@ -127,8 +127,8 @@ def _ranks_engine(
     threads = policy.thread_count(ranks_on_this_host(questions, workers))
     exact = communicators.of_host()
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
-    plain = PlainCollective.reduce_scatter(workers) if sharded else PlainCollective.all_reduce(workers)
-    recorder, sums = StatsRecorder(plain), HostSums(resolved, compressor.pool)
+    recorder = StatsRecorder(PlainCollective.among_ranks(workers, sharded=sharded))
+    sums = HostSums(resolved, compressor.pool)
     kernels = host_kernels(compressor)
 
     return host_engine(

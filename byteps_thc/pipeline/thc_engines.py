@@ -101,10 +101,8 @@ def device_engine(
     reduce-scatter. compress_alone: compress also with one worker, which has nothing to average: for tests and
     measurements. leave: see FlatEngine.
     """
-    device, resolved, workers = compressor.device, compressor.resolved, compressor.workers
-    recorder = StatsRecorder(
-        PlainCollective.reduce_scatter(workers) if sharded else PlainCollective.all_reduce(workers)
-    )
+    device, resolved = compressor.device, compressor.resolved
+    recorder = StatsRecorder(PlainCollective.among_ranks(compressor.workers, sharded=sharded))
     stream, rollback, clock = SideStream(device), DeviceRollback(device), WorkClock()
     agreement = DeviceAgreement(resolved, compressor.worker, device, communicator)
     state = _state(compressor, recorder, rollback, Residuals(DeviceMemory(device, compressor.config.residual_dtype)))

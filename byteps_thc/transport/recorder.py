@@ -26,6 +26,11 @@ class PlainCollective:
     exact: float = 1.0
 
     @classmethod
+    def among_ranks(cls, ranks: int, *, sharded: bool) -> Self:
+        """Return that of an engine without servers. sharded: a rank gets a shard only."""
+        return cls.reduce_scatter(ranks) if sharded else cls.all_reduce(ranks)
+
+    @classmethod
     def all_reduce(cls, ranks: int) -> Self:
         """Return a ring's."""
         return cls(2 * (ranks - 1) / ranks, 2 * (ranks - 1) / ranks)

@@ -54,7 +54,7 @@ def measure(resolved: ResolvedConfig, *, packed_sums: bool, threads: int, parame
     encode_s = _time([bench.encode for bench in benches], size, share_s)
     sum_s = _time([bench.sum for bench in benches], size, share_s)
     decode_s = _time([bench.decode for bench in benches], size, share_s)
-    return HostSpeed(threads, encode_s, sum_s, decode_s, _time_bf16(threads, size, share_s))
+    return HostSpeed(threads, encode_s, sum_s, decode_s, time_bf16(threads, size, share_s))
 
 
 class _Bench:
@@ -131,7 +131,7 @@ def _time(works: Sequence[Callable[[], None]], size: int, seconds: float) -> flo
         return min(repetition(pool) for _ in range(_REPETITIONS))
 
 
-def _time_bf16(threads: int, size: int, seconds: float) -> float | None:
+def time_bf16(threads: int, size: int, seconds: float) -> float | None:
     """What DDP's bf16 hook computes; None without torch."""
     try:
         import torch

@@ -79,12 +79,12 @@ def _speed(
     """encode_s and decode_s."""
     if isinstance(config, CodecConfig):
         return _codec_speed(config, vector, workers, seconds)
-    resolved = (config if isinstance(config, ThcConfig) else ThcConfig()).resolve(workers, packed_sums=True)
+    if isinstance(config, DenseConfig):
+        both_s = 0.0 if config.dtype is None else speed.time_bf16(1, vector.numel(), seconds) or 0.0
+        return both_s / 2, both_s / 2
+    resolved = config.resolve(workers, packed_sums=True)
     host = speed.measure(resolved, packed_sums=True, threads=1, parameters=vector.numel(), seconds=seconds)
-    if isinstance(config, ThcConfig):
-        return host.encode_s, host.sum_s + host.decode_s
-    both_s = host.bf16_s if config.dtype is not None and host.bf16_s is not None else 0.0
-    return both_s / 2, both_s / 2
+    return host.encode_s, host.sum_s + host.decode_s
 
 
 def _codec_speed(config: CodecConfig, vector: Tensor, workers: int, seconds: float) -> tuple[float, float]:
