@@ -12,25 +12,19 @@ barrier, and medians over the repetitions.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from ratio import Row, report
+from shaped_ddp.ranks import run_ranks
 from shaped_network import ShapedNetwork
 
 from byteps_thc.errors import ConfigurationError
 
 RANK_PROGRAM = Path(__file__).with_name("bench_fsdp_rank.py")
 RANKS = 2
-DEADLINE_S = 300.0
-#: glibc would give the gradients' memory back every step; faulting it in again takes long.
-KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)}
 PEERS = {
     "waits": "THC, waited for group by group",
     "fp32": "FSDP2, fp32",
@@ -39,27 +33,9 @@ PEERS = {
 }
 
 
-def run_ranks(network: ShapedNetwork, folder: Path, options: list[str]) -> dict[str, float]:
+def backward_ms(network: ShapedNetwork, folder: Path, options: list[str]) -> dict[str, float]:
     """Return the milliseconds of a backward pass of each scheme. SystemExit when a rank fails."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"} | KEEP_MEMORY
-    processes = [
-        subprocess.Popen(
-            [*host.command(), sys.executable, str(RANK_PROGRAM), "--rank", str(rank), "--ranks", str(RANKS),
-             "--folder", str(folder), *options],
-            env=environment,
-        )
-        for rank, host in enumerate(network.hosts)
-    ]  # fmt: skip
-    deadline = time.monotonic() + DEADLINE_S
-    try:
-        while None in (codes := [process.poll() for process in processes]):
-            if any(codes) or time.monotonic() > deadline:
-                sys.exit(f"exit codes of the ranks {codes} within {DEADLINE_S:g} s: see above")
-            time.sleep(0.1)
-    finally:
-        for process in processes:
-            process.kill()
-    ranks = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+    ranks = run_ranks(RANK_PROGRAM, network.hosts, folder, options)
     return {
         name: statistics.median(max(seconds) for seconds in zip(*(rank[name] for rank in ranks), strict=True)) * 1e3
         for name in ranks[0]
@@ -84,7 +60,7 @@ def main() -> None:
                 host.shape(gbit * 1e9)
             with tempfile.TemporaryDirectory() as folder:
                 options = ["--repeats", str(args.repeats), "--rows", str(args.rows)]
-                times_ms = run_ranks(network, Path(folder), options)
+                times_ms = backward_ms(network, Path(folder), options)
             what, own_us = f"FSDP2 backward with THC, {gbit:g} Gb/s", times_ms["thc"] * 1e3
             for scheme, name in PEERS.items():
                 peer_us = times_ms[scheme] * 1e3

@@ -5,15 +5,12 @@ Writes <folder>/rank<r>.json. Ranks meet through a file in the folder and talk o
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
-import os
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from shaped_ddp.steps import join, rank_parser
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -74,22 +71,10 @@ def make_schemes() -> dict[str, Scheme]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--ranks", type=int, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--repeats", type=int, required=True)
+    parser = rank_parser(__doc__)
     parser.add_argument("--rows", type=int, required=True)
     args = parser.parse_args()
-    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=(args.folder / "rendezvous").as_uri(),
-        rank=args.rank,
-        world_size=args.ranks,
-        timeout=datetime.timedelta(seconds=TIMEOUT_S),
-    )
+    join(args, TIMEOUT_S)
     rows = torch.randn(args.rows, WIDTH, generator=torch.Generator().manual_seed(args.rank))
     schemes = make_schemes()
     for repeat in range(WARM_UP_STEPS + args.repeats):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from free_ports import free_tcp_port
 
 from byteps_thc.tools.launch import ParameterServer, find_thc_ps
 
@@ -66,12 +67,6 @@ tests:
         alertname: ThcPsDown
         exp_alerts: []
 """  # noqa: E501 (texts of the rules)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def needs(program: str) -> str:
@@ -124,7 +119,7 @@ def test_a_manager_that_is_not_there_is_no_matter(path: str) -> None:
 
 def test_log_as_json() -> None:
     command = [str(find_thc_ps()), "--listen", "127.0.0.1", "--port", "0", "--log-format", "json"]
-    with running(*command, "--metrics-port", str(free_port())) as server:
+    with running(*command, "--metrics-port", str(free_tcp_port())) as server:
         assert server.stdout is not None
         server.stdout.readline()
         server.send_signal(signal.SIGTERM)
@@ -143,7 +138,7 @@ def test_other_log_format_is_refused() -> None:
 
 
 def test_settings_of_the_package_are_settings() -> None:
-    flags = ["--config", str(DEPLOYMENT / "thc-ps.toml"), "--metrics-port", str(free_port())]
+    flags = ["--config", str(DEPLOYMENT / "thc-ps.toml"), "--metrics-port", str(free_tcp_port())]
     with ParameterServer(flags) as server:
         assert server.address.startswith("127.0.0.1:")  # what ParameterServer asks for wins
 
@@ -155,7 +150,7 @@ def metrics(port: int) -> set[str]:
 
 @pytest.mark.parametrize("path", [RULES, DASHBOARD], ids=lambda path: path.stem)
 def test_metrics_of_rules_and_dashboard_exist(path: Path, make_worker: MakeWorker) -> None:
-    port = free_port()
+    port = free_tcp_port()
     with ParameterServer(["--metrics-port", str(port)]) as server:
         make_worker(server.address, 0).join()
         there = metrics(port)
@@ -178,7 +173,7 @@ def test_alerts_are_raised(tmp_path: Path) -> None:
 
 def test_prometheus_scrapes(tmp_path: Path, make_worker: MakeWorker) -> None:
     """A real one: it takes the rules, and knows a job under the labels that rules and dashboard name."""
-    program, port, own = needs("prometheus"), free_port(), free_port()
+    program, port, own = needs("prometheus"), free_tcp_port(), free_tcp_port()
     settings = {
         "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
         "rule_files": [str(RULES)],
@@ -241,7 +236,7 @@ def test_package(tmp_path: Path) -> None:
     assert f"_{version.split()[1]}_" in package
     manual = (tmp_path / "usr/share/man/man1/thc-ps.1").read_text()
     assert "\\-\\-metrics\\-port" in manual
-    flags = ["--config", str(tmp_path / "etc/thc-ps.toml"), "--port", "0", "--metrics-port", str(free_port())]
+    flags = ["--config", str(tmp_path / "etc/thc-ps.toml"), "--port", "0", "--metrics-port", str(free_tcp_port())]
     with running(str(program), *flags) as server:
         assert server.stdout is not None
         assert server.stdout.readline().startswith("thc-ps ready on 0.0.0.0:")

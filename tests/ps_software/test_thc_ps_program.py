@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from free_ports import free_tcp_port
 
 from byteps_thc.tools.launch import ParameterServer, find_thc_ps
 from byteps_thc.wire.layout import ConfigField, ErrorReason, Header, MessageType
@@ -31,13 +32,6 @@ ENDLESS_DRAIN = ["--drain-timeout", "3600"]
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(find_thc_ps()), *arguments], capture_output=True, text=True, timeout=SOON_S, check=False)
-
-
-def free_tcp_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_help_and_version() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from datagram_tags import HEADER_BYTES, TAG_BYTES, tag
+from free_ports import free_tcp_port
 from on_path import OnPath
 from pushed_codes import push_codes
 
@@ -52,13 +53,6 @@ def write_keys(tmp_path: Path) -> Callable[[str], str]:
         return str(path)
 
     return write
-
-
-def free_tcp_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class KeyedServer(ParameterServer):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 #: In the order of the page; each is a module of tests/evaluation.
@@ -86,13 +86,10 @@ class Result:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Result:
-        """From what as_json() returned."""
+        """From what dataclasses.asdict() gives."""
         plots = [Plot(**{**plot, "series": [Series(**one) for one in plot["series"]]}) for plot in found["plots"]]
         checks = [Check(**check) for check in found["checks"]]
         return cls(checks, [Table(**table) for table in found["tables"]], plots, found["data"])
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -143,10 +143,8 @@ def rank_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def run(args: argparse.Namespace, make: Callable[[], dict[str, Scheme]]) -> None:
-    """Join the other ranks, measure the schemes in turn, and write the results. make: collective; the first one's
-    step is timed without averaging, too.
-    """
+def join(args: argparse.Namespace, timeout_s: float) -> None:
+    """Meet the other ranks through a file in the folder; over eth0, with one thread. args: of rank_parser()."""
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -154,8 +152,15 @@ def run(args: argparse.Namespace, make: Callable[[], dict[str, Scheme]]) -> None
         init_method=(args.folder / "rendezvous").as_uri(),
         rank=args.rank,
         world_size=args.ranks,
-        timeout=datetime.timedelta(seconds=TIMEOUT_S),
+        timeout=datetime.timedelta(seconds=timeout_s),
     )
+
+
+def run(args: argparse.Namespace, make: Callable[[], dict[str, Scheme]]) -> None:
+    """Join the other ranks, measure the schemes in turn, and write the results. make: collective; the first one's
+    step is timed without averaging, too.
+    """
+    join(args, TIMEOUT_S)
     schemes = make()
     for _ in range(WARM_UP_STEPS):
         for scheme in schemes.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
+from free_ports import free_tcp_port
 from typer.testing import CliRunner
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
@@ -23,12 +23,6 @@ from byteps_thc.tools.top.rates import lines
 JOB, WORKERS, COORDINATES = 7, 2, 100_000
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def words(output: str) -> str:
     return " ".join(output.split())
 
@@ -36,7 +30,7 @@ def words(output: str) -> str:
 @pytest.fixture
 def busy_server() -> Iterator[str]:
     """Address of the metrics of a thc-ps through which two workers average all the time."""
-    port, stop = free_port(), threading.Event()
+    port, stop = free_tcp_port(), threading.Event()
 
     def work(worker: int, server: str) -> None:
         config = ThcConfig()
@@ -83,7 +77,7 @@ def test_busy_server(busy_server: str) -> None:
 
 
 def test_server_without_jobs() -> None:
-    port = free_port()
+    port = free_tcp_port()
     with ParameterServer(["--metrics-port", str(port)]):
         result = CliRunner().invoke(app, ["top", f":{port}", "--interval", "0.1", "--count", "1"])
     assert "no jobs on 1 server(s)" in words(result.stdout)
@@ -130,7 +124,7 @@ def refusal(*arguments: str) -> str:
 
 
 def test_nobody_answers() -> None:
-    assert "does not answer: [Errno 111] Connection refused; does thc-ps run there" in refusal(f":{free_port()}")
+    assert "does not answer: [Errno 111] Connection refused; does thc-ps run there" in refusal(f":{free_tcp_port()}")
 
 
 def test_something_else_answers() -> None:
