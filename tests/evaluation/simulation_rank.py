@@ -17,27 +17,33 @@ from byteps_thc.ddp import CompressionPolicy, compress
 
 
 def trained(rank: Rank, case: dict[str, Any]) -> dict[str, Any]:
-    """Return the average of every step, the last held-out loss, and what DDP's bucket was."""
+    """Return this rank's gradient and the average of every step as DDP's bucket has them, the bucket and the loss."""
     small = MODELS["MLP"](rank.ranks, case["steps"], "SGD", rank.settings["seed"])
     training = small.training
     # With it DDP does not make its bucket anew after the first step, in another order.
     ddp = DistributedDataParallel(training.model, find_unused_parameters=True)
     state = compress(ddp, ThcConfig(**case["thc"]), policy=CompressionPolicy(**case["policy"]))
-    buckets, all_reduce = [], state.engine.all_reduce
+    buckets, gradients, averages, all_reduce = [], [], [], state.engine.all_reduce
 
     def noted(buffer: Any) -> Any:
         buckets.append([buffer.key, [part.name for part in buffer.parameters]])
+        gradients.append(buffer.gradient.clone())
         return all_reduce(buffer)
 
     state.engine.all_reduce = noted  # type: ignore[method-assign]
-    averages = []
+    parameters = dict(training.model.named_parameters())
     for _ in range(training.steps):
         ddp.zero_grad()
         training.loss(ddp, *next(training.batches[rank.rank])).backward()
-        averages.append(torch.cat([parameter.grad.flatten() for parameter in training.parameters]))
-        training.update(averages[-1])
+        averages.append(torch.cat([parameters[name].grad.flatten() for name in buckets[-1][1]]))
+        training.update(torch.cat([parameter.grad.flatten() for parameter in training.parameters]))
     state.close()
-    return {"averages": torch.stack(averages), "loss": small.losses()[1], "buckets": buckets}
+    return {
+        "gradients": torch.stack(gradients),
+        "averages": torch.stack(averages),
+        "buckets": buckets,
+        "loss": small.losses()[1],
+    }
 
 
 if __name__ == "__main__":
