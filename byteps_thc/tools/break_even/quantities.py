@@ -8,6 +8,8 @@ import re
 from byteps_thc.errors import ConfigurationError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+#: The units in which times are shown, and how many of them are a second.
+_SECONDS = (("s", 1.0), ("ms", 1e3), ("us", 1e6))
 
 
 def parse_parameters(text: str) -> int:
@@ -43,6 +45,6 @@ def show_parameters(count: int) -> str:
 
 def show_seconds(seconds: float) -> str:
     """12.3 ms."""
-    if seconds >= 1:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    # Just below the next unit it would be shown as 1e+03 of this one.
+    unit, per_s = next(((unit, per_s) for unit, per_s in _SECONDS if seconds * per_s >= 0.9995), _SECONDS[-1])
+    return f"{seconds * per_s:.3g} {unit}"

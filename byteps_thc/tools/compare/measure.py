@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from byteps_thc.tools.compare.gradients import Gradients, flat
 from byteps_thc.tools.compare.power_sgd import power_sgd
 from byteps_thc.transport.recorder import moved_bytes
 
+_Result = TypeVar("_Result")
 POWER_SGD_RANK = 4
 SCHEMES: dict[str, ThcConfig | DenseConfig | CodecConfig] = {
     "fp32": NoCompression(),
@@ -70,7 +72,7 @@ def measure(gradients: Gradients, seconds: float) -> Iterator[Measured]:
         encode_s, decode_s = _speed(config, vectors[0], workers, share_s)
         returns_loss = isinstance(config, TopK)
         yield Measured(row.scheme, 2 * row.sent_bits, row.nmse, encode_s, decode_s, returns_loss)
-    yield _power_sgd(gradients, vectors)
+    yield _power_sgd(gradients, vectors, share_s)
 
 
 def _speed(
@@ -102,22 +104,31 @@ def _codec_speed(config: CodecConfig, vector: Tensor, workers: int, seconds: flo
 
 def _time_s(work: Callable[[], object], seconds: float) -> float:
     """The fastest call, in processor time of one thread."""
+
+    def timed_s() -> float:
+        start = time.thread_time()
+        work()
+        return time.thread_time() - start
+
+    return min(_repeated(timed_s, seconds))
+
+
+def _repeated(work: Callable[[], _Result], seconds: float) -> Iterator[_Result]:
+    """Call it with one thread until the time is over, at least twice: the first call warms up."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        best, end = float("inf"), time.monotonic() + seconds
-        while best == float("inf") or time.monotonic() < end:
-            start = time.thread_time()
-            work()
-            best = min(best, time.thread_time() - start)
-        return best
+        end, calls = time.monotonic() + seconds, 0
+        while calls < 2 or time.monotonic() < end:
+            yield work()
+            calls += 1
     finally:
         torch.set_num_threads(threads)
 
 
-def _power_sgd(gradients: Gradients, vectors: list[Tensor]) -> Measured:
+def _power_sgd(gradients: Gradients, vectors: list[Tensor], seconds: float) -> Measured:
     workers, coordinates = len(gradients), vectors[0].numel()
-    low = power_sgd(gradients, POWER_SGD_RANK)
+    low = min(_repeated(lambda: power_sgd(gradients, POWER_SGD_RANK), seconds), key=lambda low: low.compute_s)
     exact = torch.stack(vectors).double().mean(dim=0)
     nmse = float((low.average.double() - exact).square().sum() / exact.square().sum())
     bits = 2 * 8 * moved_bytes(2 * 4 * low.numbers, workers) / coordinates

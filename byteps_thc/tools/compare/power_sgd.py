@@ -19,7 +19,7 @@ _LEAST_RATE = 2
 
 @dataclass(frozen=True)
 class LowRank:
-    """average: in the order of the names. numbers: float32 that a worker hands to all-reduces. compute_s: its time."""
+    """average: in the order of the names. numbers: float32 of a worker for all-reduces. compute_s: of its processor."""
 
     average: Tensor
     numbers: int
@@ -41,17 +41,17 @@ def power_sgd(gradients: Gradients, rank: int, seed: int = 0) -> LowRank:
             continue
         numbers += (rows + columns) * low
         q = torch.linalg.qr(torch.randn(columns, low, generator=random)).Q
-        start = time.perf_counter()
+        start = time.thread_time()
         mine = matrices[0] @ q
-        seconds += time.perf_counter() - start
+        seconds += time.thread_time() - start
         p_sum = mine + sum(matrix @ q for matrix in matrices[1:])
-        start = time.perf_counter()
+        start = time.thread_time()
         p = torch.linalg.qr(p_sum / len(own)).Q
         mine = matrices[0].T @ p
-        seconds += time.perf_counter() - start
+        seconds += time.thread_time() - start
         q_mean = (mine + sum(matrix.T @ p for matrix in matrices[1:])) / len(own)
-        start = time.perf_counter()
+        start = time.thread_time()
         product = p @ q_mean.T
-        seconds += time.perf_counter() - start
+        seconds += time.thread_time() - start
         parts.append(product.flatten())
     return LowRank(torch.cat(parts), numbers, seconds)
