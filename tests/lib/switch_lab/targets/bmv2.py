@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
+
+from free_ports import free_tcp_port
 
 from byteps_thc.errors import TransportError
 from switch_lab.targets.model import V1MODEL_PROGRAM
@@ -64,7 +65,7 @@ class Bmv2Target(WiredTarget):
             check=True,
             timeout=300,
         )
-        thrift_port = _free_port()
+        thrift_port = free_tcp_port()
         interfaces = [f"-i{port}@{self._cables.switch_end(port)}" for port in self._cables.ports]
         command = [
             "simple_switch",
@@ -93,9 +94,3 @@ class Bmv2Target(WiredTarget):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
