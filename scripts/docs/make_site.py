@@ -1,0 +1,47 @@
+"""Build the site, guide and API reference, into build/docs (make docs), and check its links. Needs no network."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from link_check import check_repository, check_site
+from sphinx.cmd.build import build_main
+
+HERE = Path(__file__).resolve().parent
+#: Where visitors start: README.md is the first page, but servers look for another name.
+_FIRST_PAGE = '<!doctype html><title>byteps_thc</title><meta http-equiv="refresh" content="0; url=README.html">\n'
+
+
+def main() -> int:
+    """Return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, default=HERE.parents[1], help="folder of README.md and docs/")
+    parser.add_argument("--output", type=Path, default=HERE.parents[1] / "build/docs")
+    parser.add_argument("--external", action="store_true", help="ask whether links to other sites work, too")
+    args = parser.parse_args()
+    source, output = args.source.resolve(), args.output.resolve()
+    shutil.rmtree(output, ignore_errors=True)  # else pages that are gone stay, and warnings come once only
+    if status := _sphinx(source, output, "html"):
+        return status
+    (output / "index.html").write_text(_FIRST_PAGE, encoding="utf-8")
+    problems, external = check_site(output)
+    problems += check_repository(source)
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    if problems:
+        return 1
+    print(f"wrote {output / 'index.html'}; {len(external)} links to other sites")
+    return _sphinx(source, output / ".external", "linkcheck") if args.external else 0
+
+
+def _sphinx(source: Path, output: Path, builder: str) -> int:
+    """All warnings are errors. -E: a page that has not changed may link to one that has."""
+    options = ["--builder", builder, "--conf-dir", str(HERE), "--quiet", "--fresh-env", "--fail-on-warning"]
+    return build_main([*options, "--doctree-dir", f"{output}.doctrees", str(source), str(output)])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
