@@ -23,6 +23,8 @@ def main() -> int:
     parser.add_argument("--external", action="store_true", help="ask whether links to other sites work, too")
     args = parser.parse_args()
     source, output = args.source.resolve(), args.output.resolve()
+    if source.is_relative_to(output):
+        parser.error(f"--output {args.output}: what is there is deleted, and the sources are in it; name another")
     shutil.rmtree(output, ignore_errors=True)  # else pages that are gone stay, and warnings come once only
     if status := _sphinx(source, output, "html"):
         return status
