@@ -53,6 +53,7 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 # Docstrings name code in single backticks; what is public becomes a link.
 default_role = "py:obj"
+smartquotes = False
 highlight_language = "text"
 python_maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
