@@ -36,7 +36,7 @@ GROUPS = {
     ],
 }
 #: Pages below others: page -> glob, relative to it.
-BELOW = {"byteps_thc/README": "*/README", "docs/api/byteps_thc": "byteps_thc.*"}
+BELOW = {"byteps_thc/README": "**/README", "docs/api/byteps_thc": "byteps_thc.*"}
 
 project = "byteps_thc"
 author = "the authors of byteps_thc"
