@@ -13,6 +13,8 @@ from sphinx.cmd.build import build_main
 HERE = Path(__file__).resolve().parent
 #: Where visitors start: README.md is the first page, but servers look for another name.
 _FIRST_PAGE = '<!doctype html><title>byteps_thc</title><meta http-equiv="refresh" content="0; url=README.html">\n'
+#: Warnings are errors; all of them are shown.
+_STRICT = ["--quiet", "--fail-on-warning"]
 
 
 def main() -> int:
@@ -26,7 +28,9 @@ def main() -> int:
     if source.is_relative_to(output):
         parser.error(f"--output {args.output}: what is there is deleted, and the sources are in it; name another")
     shutil.rmtree(output, ignore_errors=True)  # else pages that are gone stay, and warnings come once only
-    if status := _sphinx(source, output, "html"):
+    pages = ["--conf-dir", str(HERE), "--doctree-dir", f"{output}.doctrees"]
+    # All afresh: a page that has not changed may link to one that has.
+    if status := build_main([*pages, *_STRICT, "--fresh-env", "--builder", "html", str(source), str(output)]):
         return status
     (output / "index.html").write_text(_FIRST_PAGE, encoding="utf-8")
     problems, external = check_site(output)
@@ -36,13 +40,9 @@ def main() -> int:
     if problems:
         return 1
     print(f"wrote {output / 'index.html'}; {len(external)} links to other sites")
-    return _sphinx(source, output / ".external", "linkcheck") if args.external else 0
-
-
-def _sphinx(source: Path, output: Path, builder: str) -> int:
-    """All warnings are errors. -E: a page that has not changed may link to one that has."""
-    options = ["--builder", builder, "--conf-dir", str(HERE), "--quiet", "--fresh-env", "--fail-on-warning"]
-    return build_main([*options, "--doctree-dir", f"{output}.doctrees", str(source), str(output)])
+    if not args.external:
+        return 0
+    return build_main([*pages, *_STRICT, "--builder", "linkcheck", str(source), f"{output}.external"])
 
 
 if __name__ == "__main__":
