@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from pydantic import BaseModel
 from pygments.lexers.c_cpp import CLexer
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -141,10 +142,21 @@ def _arguments(value: object) -> re.Pattern[str]:
     return re.compile(rf"(?:^|(?<=[.;)] ))({choices}): ")
 
 
+def without_types(
+    _app: Sphinx, _what: str, _name: str, value: object, _options: object, arguments: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Shorten signatures of settings, which show what pydantic checks; the types are with the settings below them."""
+    if isinstance(value, type) and issubclass(value, BaseModel):
+        parameters = signature(value).parameters.values()
+        arguments = str(Signature([parameter.replace(annotation=Parameter.empty) for parameter in parameters]))
+    return arguments, returns
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", read_as_markdown)
+    app.connect("autodoc-process-signature", without_types)
     app.add_transform(FolderLinks)
     app.add_lexer("p4", CLexer)  # near enough
     return {"parallel_read_safe": True, "parallel_write_safe": True}
