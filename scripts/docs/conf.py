@@ -19,21 +19,26 @@ from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-#: Of the site's navigation, after README.md, which is its first page.
+#: The site's navigation: pages, with a short title where their own is long. `self` is README.md, the first page.
 GROUPS = {
-    "Start": ["docs/migration", "docs/status", "CHANGELOG"],
+    "Start": ["Overview <self>", "docs/migration", "docs/status", "CHANGELOG"],
     "Frameworks": ["docs/plugins", "docs/gpu"],
-    "Servers and switches": ["ps_software/README", "p4/README", "worker_dpdk/README"],
-    "Algorithm and accuracy": ["docs/algorithm", "docs/evaluation", "docs/benchmarks", "tables/README"],
-    "Operations": ["docs/testbed", "docs/security"],
+    "Servers and switches": ["thc-ps <ps_software/README>", "Switch <p4/README>", "Packets <worker_dpdk/README>"],
+    "Algorithm and accuracy": [
+        "Algorithm <docs/algorithm>",
+        "docs/evaluation",
+        "docs/benchmarks",
+        "tables/README",
+    ],
+    "Operations": ["Testbed <docs/testbed>", "docs/security"],
     "Reference": ["docs/api/byteps_thc", "docs/protocol"],
     "Contributing": [
-        "CONTRIBUTING",
-        "byteps_thc/README",
+        "How to <CONTRIBUTING>",
+        "Source code <byteps_thc/README>",
         "docs/mutation_check",
         "tests/model/README",
-        "p4/thc_p4_model/README",
-        "scripts/byteps/README",
+        "P4 model <p4/thc_p4_model/README>",
+        "Build of BytePS <scripts/byteps/README>",
     ],
 }
 #: Pages below others: page -> glob, relative to it.
