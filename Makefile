@@ -90,9 +90,9 @@ evaluate-quick: ## the same on less data, ten minutes; what came of it into buil
 	@scripts/setup.sh all
 	@$(BIN)/python scripts/evaluate.py --quick $(ARGS)
 
-docs: ## API reference from the docstrings, into build/docs
+docs: ## guide and API reference as a site, with a search, into build/docs; checks links (ARGS=--external: to other sites)
 	@scripts/setup.sh all
-	@$(BIN)/python scripts/docs.py
+	@$(BIN)/python scripts/docs/make_site.py $(ARGS)
 
 clean: ## remove build outputs and .venv
 	@rm -rf byteps_thc/*.so build .venv demo-out demo-switch-out .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

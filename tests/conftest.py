@@ -30,6 +30,7 @@ LONGEST = (
     "p4/e2e/test_front_ends.py",
     "examples/test_examples.py",
     "docs/test_snippets.py",
+    "docs/test_site.py",
     "security/test_trainings.py",
     "tools/demo/test_demo.py",
     "ddp/test_failures.py",

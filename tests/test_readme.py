@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,11 +57,3 @@ def test_two_workers_print_the_same_average(place: str, thc_ps: ParameterServer,
     averages = [output[: output.index("]")] for output in outputs]
     assert averages[0] == averages[1]
     assert averages[0].startswith("[")
-
-
-def test_links_lead_to_files() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8"))
-    local = [link for link in links if not link.startswith("http")]
-    assert local
-    missing = [link for link in local if not (README.parent / link).exists()]
-    assert not missing

@@ -44,6 +44,10 @@ def test_what_a_document_shows_is_public(document: Path) -> None:
     assert names - public - FOREIGN <= set(dir(builtins))
 
 
+def test_the_reference_has_all_modules() -> None:
+    assert sorted(path.stem for path in (ROOT / "docs/api").glob("*.md")) == sorted(FRONT_ENDS)
+
+
 @pytest.mark.parametrize("module", FRONT_ENDS)
 def test_all_names_exist(module: str) -> None:
     names = importlib.import_module(module).__all__

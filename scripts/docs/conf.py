@@ -1,0 +1,167 @@
+"""Sphinx's settings of the site that make_site.py builds: the project's Markdown files as they are, in groups.
+
+The source folder is the project's: README.md is the first page, and links between files lead the same way in the
+repository and on the site. Pages that no group names, and links that lead nowhere, are warnings, and so errors.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pydantic import BaseModel
+from pygments.lexers.c_cpp import CLexer
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+
+#: The site's navigation: pages, with a short title where their own is long. `self` is README.md, the first page.
+GROUPS = {
+    "Start": ["Overview <self>", "docs/migration", "docs/status", "CHANGELOG"],
+    "Frameworks": ["docs/plugins", "docs/gpu"],
+    "Servers and switches": ["thc-ps <ps_software/README>", "Switch <p4/README>", "Packets <worker_dpdk/README>"],
+    "Algorithm and accuracy": [
+        "Algorithm <docs/algorithm>",
+        "docs/evaluation",
+        "docs/benchmarks",
+        "tables/README",
+    ],
+    "Operations": ["Testbed <docs/testbed>", "docs/security"],
+    "Reference": ["docs/api/byteps_thc", "docs/protocol"],
+    "Contributing": [
+        "How to <CONTRIBUTING>",
+        "Source code <byteps_thc/README>",
+        "docs/mutation_check",
+        "tests/model/README",
+        "P4 model <p4/thc_p4_model/README>",
+        "Build of BytePS <scripts/byteps/README>",
+    ],
+}
+#: Pages below others: page -> glob, relative to it.
+BELOW = {"byteps_thc/README": "**/README", "docs/api/byteps_thc": "byteps_thc.*"}
+
+project = "byteps_thc"
+author = "the authors of byteps_thc"
+release = importlib.metadata.version("byteps_thc")
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+root_doc = "README"
+include_patterns = ["*.md", "docs/**.md", "**/README.md"]
+exclude_patterns = [".*", "build*", "dist", "**/node_modules", "**/__pycache__"]
+
+myst_heading_anchors = 6  # of headings that links may name, as everywhere else
+suppress_warnings = ["myst.header"]  # a page may begin at ### and is not less readable
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+# Docstrings name code in single backticks; what is public becomes a link.
+default_role = "py:obj"
+smartquotes = False
+highlight_language = "text"
+python_maximum_signature_line_length = 88
+python_use_unqualified_type_names = True
+add_module_names = False
+
+html_theme = "furo"
+html_title = f"byteps_thc {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+
+def add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Append what is for the site alone, where Markdown has no word for it."""
+    if page == root_doc:
+        for caption, pages in GROUPS.items():
+            source[0] += _contents(f":caption: {caption}", pages)
+    elif page in BELOW:
+        source[0] += _contents(":glob:", [BELOW[page]])
+
+
+def _contents(option: str, pages: list[str]) -> str:
+    return "\n".join(["", "", "```{toctree}", ":hidden:", option, "", *pages, "```", ""])
+
+
+class FolderLinks(SphinxTransform):
+    """A link to a folder of the repository leads to its README.md, if it has one, and is its name in code otherwise."""
+
+    default_priority = 500
+
+    def apply(self, **_: Any) -> None:
+        """Change the page's links in place."""
+        for link in list(self.document.findall(pending_xref)):
+            folder = self._folder(link) if link.get("reftype") == "myst" and not link.get("refdomain") else None
+            if folder is None:
+                continue
+            page = self.env.path2doc(folder / "README.md")
+            if page in self.env.found_docs:
+                link.attributes |= {"refdomain": "doc", "reftarget": page, "reftargetid": None}
+            else:
+                link.replace_self(nodes.literal("", link.astext()))
+
+    def _folder(self, link: pending_xref) -> Path | None:
+        path = Path(self.env.relfn2path(link["reftarget"], self.env.docname)[1])
+        return path if path.is_dir() and not link["reftarget"].startswith("#") else None
+
+
+def read_as_markdown(
+    _app: Sphinx, _what: str, _name: str, value: object, _options: object, docstring: list[str]
+) -> None:
+    """Make reStructuredText of a docstring, of whose marks ours use those of Markdown: `code` and indented blocks.
+
+    Arguments, which they describe as in "bits: of a code", become bold.
+    """
+    arguments = _arguments(value)
+    lines: list[str] = []
+    in_code = False
+    for line in docstring:
+        if line.startswith("    ") and not any(lines[-1:]) and not in_code:
+            in_code = True
+            lines += [".. code-block:: python", ""]
+        in_code = in_code and line[:1] in {"", " "}
+        lines.append(line if in_code else _text(line, arguments))
+    docstring[:] = lines
+
+
+def _text(line: str, arguments: re.Pattern[str]) -> str:
+    parts = line.split("`")
+    # Outside of code, which every second part is, these mean themselves.
+    parts[::2] = [arguments.sub(r"**\1**: ", re.sub(r"([|*_\\])", r"\\\1", part)) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _arguments(value: object) -> re.Pattern[str]:
+    """Where a docstring begins to say what an argument is, its underscores escaped."""
+    try:
+        names = list(signature(value).parameters) if callable(value) else []
+    except (TypeError, ValueError):
+        names = []
+    choices = "|".join(re.escape(name.replace("_", r"\_")) for name in names) or "(?!)"
+    return re.compile(rf"(?:^|(?<=[.;)] ))({choices}): ")
+
+
+def without_types(
+    _app: Sphinx, _what: str, _name: str, value: object, _options: object, arguments: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Shorten signatures of settings, which show what pydantic checks; the types are with the settings below them."""
+    if isinstance(value, type) and issubclass(value, BaseModel):
+        parameters = signature(value).parameters.values()
+        arguments = str(Signature([parameter.replace(annotation=Parameter.empty) for parameter in parameters]))
+    return arguments, returns
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("source-read", add_navigation)
+    app.connect("autodoc-process-docstring", read_as_markdown)
+    app.connect("autodoc-process-signature", without_types)
+    app.add_transform(FolderLinks)
+    app.add_lexer("p4", CLexer)  # near enough
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
