@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 from byteps_thc.checkpoint import gathered
 from byteps_thc.ddp import compress
@@ -70,7 +70,10 @@ def main() -> None:
     args = parser.parse_args()
 
     lightning.seed_everything(0)
-    windows = DataLoader(load_corpus().training.unfold(0, 129, 128), args.batch_size, shuffle=True, drop_last=True)
+    windows = load_corpus().training.unfold(0, 129, 128)
+    sampler = DistributedSampler(windows, int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]))
+    if args.resume:  # Lightning asks for the first data of a resumed run before it tells the sampler which epoch it is
+        sampler.set_epoch(int(args.resume.stem.removeprefix("step=")) // args.save_every)
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),  # as torchrun has started them
@@ -79,10 +82,11 @@ def main() -> None:
         callbacks=[Compression(), ModelCheckpoint(args.checkpoints, filename="{step}", save_top_k=-1)],
         max_steps=args.steps,
         limit_train_batches=args.save_every,
+        use_distributed_sampler=False,  # in place of the one above
         logger=False,
         enable_progress_bar=False,
     )
-    trainer.fit(Model(), windows, ckpt_path=args.resume)
+    trainer.fit(Model(), DataLoader(windows, args.batch_size, sampler=sampler), ckpt_path=args.resume)
 
 
 if __name__ == "__main__":
