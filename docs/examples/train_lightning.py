@@ -6,6 +6,7 @@ torchrun --standalone --nproc-per-node 4 train_lightning.py --resume checkpoints
 
 import argparse
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,27 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, IterableDataset
 
 from byteps_thc.checkpoint import gathered
 from byteps_thc.ddp import compress
-from byteps_thc.tools.demo.data import load_corpus
+from byteps_thc.tools.demo.data import BatchSampler, load_corpus
 from byteps_thc.tools.demo.model import Gpt, GptShape, loss_of
+
+
+class Batches(IterableDataset[tuple[Tensor, Tensor]]):
+    """Those of this process, from a step on: a trainer that goes on from within an epoch does not skip data."""
+
+    def __init__(self, batch_size: int, step: int) -> None:
+        self.batch_size, self.step = batch_size, step
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        rank = int(os.environ["RANK"])
+        batches = BatchSampler(load_corpus().training, batch_size=self.batch_size, context=128, seed=0, worker=rank)
+        for _ in range(self.step):
+            batches.next_batch()
+        while True:
+            yield batches.next_batch()
 
 
 class Model(lightning.LightningModule):
@@ -27,8 +43,8 @@ class Model(lightning.LightningModule):
         super().__init__()
         self.gpt = Gpt(GptShape())
 
-    def training_step(self, batch: Tensor, _: int) -> Tensor:
-        return loss_of(self.gpt, batch[:, :-1], batch[:, 1:])
+    def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
+        return loss_of(self.gpt, *batch)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=2e-3)
@@ -64,29 +80,28 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=8, help="windows of 128 characters, per process")
-    parser.add_argument("--save-every", type=int, default=20, help="steps of an epoch; a checkpoint follows it")
+    parser.add_argument("--save-every", type=int, default=20, help="steps from one checkpoint to the next")
     parser.add_argument("--checkpoints", type=Path, default=Path("checkpoints"), help="a folder for them")
     parser.add_argument("--resume", type=Path, help="one of them")
     args = parser.parse_args()
 
     lightning.seed_everything(0)
-    windows = load_corpus().training.unfold(0, 129, 128)
-    sampler = DistributedSampler(windows, int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"]))
-    if args.resume:  # Lightning asks for the first data of a resumed run before it tells the sampler which epoch it is
-        sampler.set_epoch(int(args.resume.stem.removeprefix("step=")) // args.save_every)
+    step = int(args.resume.stem.removeprefix("step=")) if args.resume else 0
+    batches = DataLoader(Batches(args.batch_size, step), batch_size=None)
+    checkpoints = ModelCheckpoint(
+        args.checkpoints, filename="{step}", every_n_train_steps=args.save_every, save_top_k=-1
+    )
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),  # as torchrun has started them
         # DDP keeps the buckets of its first step then, so that a resumed run repeats the other one bit for bit.
         strategy=DDPStrategy(find_unused_parameters=True),
-        callbacks=[Compression(), ModelCheckpoint(args.checkpoints, filename="{step}", save_top_k=-1)],
+        callbacks=[Compression(), checkpoints],
         max_steps=args.steps,
-        limit_train_batches=args.save_every,
-        use_distributed_sampler=False,  # in place of the one above
         logger=False,
         enable_progress_bar=False,
     )
-    trainer.fit(Model(), DataLoader(windows, args.batch_size, sampler=sampler), ckpt_path=args.resume)
+    trainer.fit(Model(), batches, ckpt_path=args.resume)
 
 
 if __name__ == "__main__":
