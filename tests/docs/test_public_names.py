@@ -17,14 +17,19 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs/plugins.md", ROOT / "docs/migration.md"]
 MODULES = ("ddp", "fsdp", "torch", "checkpoint", "baselines", "ops")
 FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in MODULES)]
-#: torch's, and others'
+#: torch's, and others', and what the examples for frameworks define
 FOREIGN = {
+    "Compression",
+    "DDPStrategy",
     "DistributedDataParallel",
     "DistributedOptimizer",
     "Embedding",
     "GradScaler",
+    "ModelWrapper",
     "PowerSGDState",
     "SummaryWriter",
+    "ThcProcessGroup",
+    "Trainer",
 }
 
 

@@ -42,6 +42,16 @@ SCRIPTS = {
     "fragments": [REDUCER, FRAGMENTS],
     "operators": PLUGINS["Operators"],
 }
+#: Lines of examples, which tests/examples/test_frameworks.py runs.
+IN_EXAMPLES = {
+    "Accelerate": "train_accelerate.py",
+    "Lightning": "train_lightning.py",
+    "Trainer of transformers": "train_trainer.py",
+    "torchft": "diloco_torchft.py",
+    "torchtitan": "train_torchtitan.py",
+    "Elastic training": "train_elastic.py",
+}
+OF_EXAMPLES = [snippet for heading in IN_EXAMPLES for snippet in PLUGINS[heading]]
 #: test_byteps_snippets.py runs them.
 WITH_BYTEPS = [README_BYTEPS, *PLUGINS["BytePS"], *(snippet for snippets in MIGRATION.values() for snippet in snippets)]
 #: tests/test_readme.py, and below
@@ -64,6 +74,7 @@ def imports_from_the_clone() -> dict[str, str]:
 
 def test_no_snippet_is_left_out() -> None:
     run = {snippet for parts in SCRIPTS.values() for snippet in parts} | {*WITH_BYTEPS, *WITH_SERVER, *WITH_TESTBED}
+    run |= set(OF_EXAMPLES)
     snippets = {snippet for file in DOCUMENTS for parts in python_snippets(file).values() for snippet in parts}
     assert snippets == run
 
@@ -72,9 +83,21 @@ def test_no_snippet_is_left_out() -> None:
 def test_what_is_appended_is_said_to_be(document: Path) -> None:
     """A script makes its process group; anything else is appended to one, and the text says so."""
     for snippets in python_snippets(document).values():
-        for snippet in snippets:
+        for snippet in set(snippets) - set(OF_EXAMPLES):
             whole = any(word in snippet for word in ("init_process_group", "bps.init()", "sys.argv"))
             assert whole != ("appended to" in text_before(document, snippet)), snippet
+
+
+@pytest.mark.parametrize(("heading", "example"), IN_EXAMPLES.items())
+def test_what_is_shown_of_an_example_stands_in_it(heading: str, example: str) -> None:
+    """Its lines, in their order, whatever is between them or before them on the line."""
+    text = (ROOT / "docs/examples" / example).read_text(encoding="utf-8")
+    in_order = [line.strip() for line in text.splitlines()]
+    for snippet in PLUGINS[heading]:
+        place = 0
+        for line in filter(None, map(str.strip, snippet.splitlines())):
+            assert line in in_order[place:], line
+            place = in_order.index(line, place) + 1
 
 
 @pytest.mark.parametrize("place", ["elsewhere", pytest.param("in the clone", marks=pytest.mark.slow)])

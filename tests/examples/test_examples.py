@@ -29,6 +29,15 @@ TORCHRUN = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone",
 MOST_LINES = {"train_ddp.py": 10, "train_fsdp.py": 13, "train_byteps.py": 8}
 #: another algorithm, with more lines of its own
 OTHERS = ["diloco.py"]
+#: those for frameworks: test_frameworks.py
+FRAMEWORKS = [
+    "train_accelerate.py",
+    "train_lightning.py",
+    "train_trainer.py",
+    "train_torchtitan.py",
+    "train_elastic.py",
+    "diloco_torchft.py",
+]
 
 
 def code_lines(name: str) -> list[str]:
@@ -79,7 +88,7 @@ def test_example_differs_from_the_one_process_script_in_few_lines(name: str) -> 
 
 
 def test_every_example_is_known_here() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_single.py", *MOST_LINES, *OTHERS}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"train_single.py", *MOST_LINES, *OTHERS, *FRAMEWORKS}
 
 
 def test_single_process() -> None:

@@ -113,6 +113,16 @@ def divide_factor(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"scaled": backward(model, gradients(rank.rank, 0, all_shapes()))}
 
 
+def modules_in_one_group(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """As torchtitan shards the last norm with the output layer."""
+    model = KnownGradients()
+    fully_shard([model.first, model.second], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    handle = compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    averages = backward(model, gradients(rank.rank, 0, all_shapes()))
+    return {"averages": averages, "residuals": set(handle.state_dict()["residuals"])}
+
+
 def other_dimension(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Shards of columns instead of rows."""
     model = nn.Sequential(nn.Linear(96, 40, bias=False))
@@ -357,6 +367,6 @@ def _error_of_backward(model: nn.Module, wanted: dict[str, Tensor]) -> str:
 
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
-    no_error_feedback, not_finite, not_finite_bfloat16, refusals, closing, checkpointing, pipeline,
-    names, float64, different_parameters, training,
+    modules_in_one_group, no_error_feedback, not_finite, not_finite_bfloat16, refusals, closing, checkpointing,
+    pipeline, names, float64, different_parameters, training,
 ]  # fmt: skip

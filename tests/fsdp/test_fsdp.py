@@ -146,6 +146,12 @@ def test_gradient_divide_factor(reports: Reports) -> None:
     assert_close(reports[0]["divide_factor"]["scaled"], wanted, len(reports))
 
 
+def test_modules_that_are_one_group(reports: Reports) -> None:
+    result = reports[0]["modules_in_one_group"]
+    assert_close(result["averages"], mean(own_gradients(reports)), len(reports))
+    assert result["residuals"] == {"first.weight", "second.weight", "second.bias", "head"}
+
+
 def test_shards_of_another_dimension(reports: Reports) -> None:
     """What a rank's residual lacks is what the average has: in the parameter's own order."""
     results = [report["other_dimension"] for report in reports]

@@ -1,4 +1,4 @@
-"""Figures as TensorBoard scalars."""
+"""Figures as curves of TensorBoard, or of Weights & Biases."""
 
 from __future__ import annotations
 
@@ -15,20 +15,31 @@ class ScalarWriter(Protocol):
         """Write one point of a curve."""
 
 
+class RunLog(Protocol):
+    """What of a run of wandb is needed, which wandb.init() returns."""
+
+    def log(self, data: dict[str, float], step: int) -> object:
+        """Write a point of each curve."""
+
+
 class StatsWriter:
-    """Writes each field of CompressionStats as a scalar "thc/<field>".
+    """Writes each field of CompressionStats as a curve "thc/<field>".
 
         StatsWriter(SummaryWriter("runs/1")).write(state.compression_stats(), step)
+        StatsWriter(wandb.init(project="gpt")).write(state.compression_stats(), step)
 
     NaN (nmse without error feedback, ratio before the first step) is left out: TensorBoard draws it as a gap.
     """
 
-    def __init__(self, summary_writer: ScalarWriter, prefix: str = "thc/") -> None:
-        self._writer = summary_writer
+    def __init__(self, writer: ScalarWriter | RunLog, prefix: str = "thc/") -> None:
+        self._writer = writer
         self._prefix = prefix
 
     def write(self, stats: CompressionStats, step: int) -> None:
         """Write the figures as those of `step`."""
-        for field, value in stats.as_dict().items():
-            if not math.isnan(value):
-                self._writer.add_scalar(self._prefix + field, value, step)
+        figures = {self._prefix + field: value for field, value in stats.as_dict().items() if not math.isnan(value)}
+        if hasattr(self._writer, "log"):
+            self._writer.log(figures, step=step)
+            return
+        for tag, value in figures.items():
+            self._writer.add_scalar(tag, value, step)

@@ -1,4 +1,4 @@
-"""The rank-0 log line and TensorBoard scalars."""
+"""The rank-0 log line, TensorBoard's scalars and the figures that wandb gets."""
 
 from __future__ import annotations
 
@@ -64,6 +64,23 @@ def test_tensorboard_reads_back_what_was_written(tmp_path: Path) -> None:
     assert curves["thc/ratio"] == [(10, 8.0), (20, 8.0)]
     assert curves["thc/nmse"] == [(10, pytest.approx(0.01))]  # NaN is left out
     assert curves["thc/sent_bytes"] == [(10, 500), (20, pytest.approx(123_456_789_012, rel=1e-6))]
+
+
+def test_a_run_of_wandb_gets_all_figures_of_a_step_at_once() -> None:
+    """tests/examples/test_frameworks.py logs to the real one."""
+    logged: list[tuple[dict[str, float], int]] = []
+
+    class Run:
+        def log(self, data: dict[str, float], step: int) -> None:
+            logged.append((data, step))
+
+    writer = StatsWriter(Run())
+    writer.write(STATS, 10)
+    writer.write(dataclasses.replace(STATS, steps=2, nmse=math.nan), 20)
+    (first, first_step), (second, second_step) = logged
+    assert (first_step, second_step) == (10, 20)
+    assert first == {f"thc/{field}": value for field, value in STATS.as_dict().items()}
+    assert first.keys() - second.keys() == {"thc/nmse"}
 
 
 def test_statistics_do_not_need_torch() -> None:
