@@ -70,6 +70,8 @@ class Shard {
   void handle_contribution(const Packet& packet, TimePoint now) noexcept;
   /// Whether a contribution is of a worker and of this incarnation; otherwise it was dropped or refused.
   bool check_sender(const Packet& packet, const Job& job) noexcept;
+  /// Whether a HELLO is of nobody who is in the job.
+  bool is_stranger(const Packet& packet) const noexcept;
   bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
   void contribute(const Packet& packet, TimePoint now) noexcept;
 
