@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds kBudgetRefill{100};
 
 // A worker that lacks a result asks again every 200 ms at least: time for two attempts to get lost, and for five when
 // it is known that someone could be waiting.
+constexpr std::chrono::milliseconds kNoticeTime{1700};  // workers ask each second, some wait half of one for an answer
 constexpr std::chrono::milliseconds kQuietTime{500};
 constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
 
@@ -73,7 +74,13 @@ void Shard::run_timers(TimePoint now) noexcept {
   publish_io_totals();
 }
 
+void Shard::drain(TimePoint now) noexcept {
+  draining_ = true;
+  told_at_ = now + kNoticeTime;
+}
+
 bool Shard::is_quiet(TimePoint now) const noexcept {
+  if (now < told_at_ && jobs_.size() != 0) return false;
   return now - last_active_ > (jobs_.slots_in_use() == 0 ? kQuietTime : kQuietTimeIncomplete);
 }
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from typing_extensions import override
 
-from byteps_thc import _comm, _core
+from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -42,6 +42,10 @@ class NetworkConfig(NetworkSettings):
 
     servers: Sequence[str]
     job: int = 1
+    failover: bool | None = None
+    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/plugins.md); None:
+    where there are several servers, on kernel UDP, without a quorum or loss_tolerant. True: also with one, which may be
+    restarted then"""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -85,6 +89,7 @@ class NetworkConfig(NetworkSettings):
             "loss_tolerant": self.loss_tolerant,
             "authenticated": has_key(self.key),
             "run": told_run(self.run),
+            "failover": self.failover,
         }
 
     def may_drift(self, workers: int) -> bool:
@@ -97,6 +102,44 @@ class NetworkConfig(NetworkSettings):
         return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
 
 
+class PushSession(Protocol):
+    """A Session, or one that goes on with other servers (failover/). Stages are what it returns."""
+
+    @property
+    def codes_per_packet(self) -> int:
+        """See Session."""
+
+    @property
+    def code_bits(self) -> int:
+        """See Session."""
+
+    @property
+    def value_bits(self) -> int:
+        """See Session."""
+
+    @property
+    def workers(self) -> int:
+        """See Session."""
+
+    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> Any:
+        """See Session."""
+
+    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Any:
+        """See Session."""
+
+    def wait(self, stage: Any) -> None:
+        """See Session."""
+
+    def chunks(self, count: int) -> int:
+        """See Session."""
+
+    def counters(self) -> dict[str, int]:
+        """See Session."""
+
+    def close(self) -> None:
+        """See Session."""
+
+
 class ServersTransport(Transport):
     """Norms and codes are numbered in separate streams, so a thread each keeps their order.
 
@@ -107,7 +150,7 @@ class ServersTransport(Transport):
     zeros: what makes the arrays that codes and sums travel in; packets leave from and arrive in them.
     """
 
-    def __init__(self, session: Session, recorder: TrafficRecorder, zeros: HostZeros = np.zeros) -> None:
+    def __init__(self, session: PushSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros) -> None:
         self.session = session
         self.recorder = recorder
         self.zeros = zeros
@@ -147,8 +190,8 @@ class ServersTransfer(Transfer):
         self._aggregate: U8 | U16 = zeros(codes, value_dtype(session.value_bits))
         self._contributions: U8 = zeros(session.chunks(codes), np.uint8)
         self.codes: U8 = zeros(_core.code_bytes(codes, session.code_bits), np.uint8)
-        self._norm_stage: _comm.Operation
-        self._code_stage: _comm.Operation
+        self._norm_stage: Any
+        self._code_stage: Any
 
     @override
     def send_norms(self, norms: F32) -> None:

@@ -702,7 +702,7 @@ TEST_F(Joining, IdleJobsExpire) {
 
 TEST_F(Joining, DrainingServerTakesNobodyNew) {
   join(0);
-  shard->drain();
+  shard->drain(now);
   EXPECT_EQ(answer_to(1, make_hello(1)).reason(), ErrorReason::kDraining);
   EXPECT_EQ(answer_to(0, make_hello(0, 8)).reason(), ErrorReason::kDraining);
   join(0);
