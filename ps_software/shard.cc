@@ -21,9 +21,10 @@ constexpr std::chrono::milliseconds kBudgetRefill{100};
 
 // A worker that lacks a result asks again every 200 ms at least: time for two attempts to get lost, and for five when
 // it is known that someone could be waiting.
-constexpr std::chrono::milliseconds kNoticeTime{1700};  // workers ask each second, some wait half of one for an answer
 constexpr std::chrono::milliseconds kQuietTime{500};
 constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
+// Workers ask each second whether a server is there, and some wait for half a second for the answer of another one.
+constexpr std::chrono::milliseconds kNoticeTime{1700};
 
 /// The slot waits for others than `seen`, perhaps for one that was not let in.
 Refusal incomplete(const Job& job, std::uint64_t seen) noexcept {

@@ -12,7 +12,7 @@ from byteps_thc.transport.failover.moves import THERE
 
 _logger = logging.getLogger("byteps_thc")
 
-#: From one look to the next; every fourth one asks the servers.
+#: From one look to the next; every fourth one asks the servers, and each one while a server has not answered.
 TICK_S = 0.25
 _TICKS_PER_QUESTION = 4
 #: A server answers within a round trip; what is lost is asked again five times meanwhile.
@@ -45,6 +45,10 @@ class Presences:
             pause_s = min(_FIRST_PAUSE_S * 2.0 ** self._losses[number], _LONGEST_PAUSE_S)
             self._losses[number] += 1
             self._out_until[number] = now_s + pause_s
+
+    def doubtful(self) -> bool:
+        """Whether a server has not answered, and may be gone or not."""
+        return any(0 < unanswered < _QUESTIONS for unanswered in self._unanswered)
 
     def gone(self, used: Sequence[int]) -> list[int]:
         """Return those that do not answer any more."""
@@ -88,7 +92,7 @@ class Watch:
         try:
             while not self._closing.wait(TICK_S):
                 tick += 1
-                if tick % _TICKS_PER_QUESTION == 0:
+                if tick % _TICKS_PER_QUESTION == 0 or self._presences.doubtful():
                     self._presences.take(self._ask())
                 self._look()
         except ThcError as error:
