@@ -21,7 +21,7 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import device_engine, host_engine
 from byteps_thc.transport.among_ranks import ranks_transport, resolve_among_ranks
 from byteps_thc.transport.communicator import Communicator, Waitable
-from byteps_thc.transport.failover.opening import goes_on, open_failover_session
+from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
 from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
@@ -174,7 +174,7 @@ def network_engine(
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     exact = communicators.of_host()
     session: PushSession
-    if goes_on(network, workers):
+    if network.goes_on(workers):
         store, moved = communicators.new_store(), recorder.add_server_move
         session = open_failover_session(network, config, store, worker, workers, policy.deadline_s, moved)
     else:

@@ -22,7 +22,7 @@ from byteps_thc.transport.environment import (
     timeouts_from_environment,
     variables,
 )
-from byteps_thc.transport.network_settings import NetworkSettings, Timeouts, has_key, settings_of
+from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, settings_of
 from byteps_thc.transport.quorum import resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.run import told_run
@@ -89,12 +89,27 @@ class NetworkConfig(NetworkSettings):
             "loss_tolerant": self.loss_tolerant,
             "authenticated": has_key(self.key),
             "run": told_run(self.run),
-            "failover": self.failover,
+            "failover": self.goes_on(workers),
         }
 
     def may_drift(self, workers: int) -> bool:
         """Whether workers may get different sums."""
         return self.loss_tolerant or resolve_quorum(self.quorum, workers) < workers
+
+    def goes_on(self, workers: int) -> bool:
+        """Return whether workers with a process group go on when a server is gone; see failover.
+
+        ConfigurationError where that is asked for and does not work.
+        """
+        reason = None
+        if self.may_drift(workers):
+            reason = "a quorum or loss_tolerant, where a sum that is computed again may be another one"
+        elif isinstance(self.backend, DpdkConfig):
+            reason = "DPDK, whose devices a process opens once"
+        if self.failover and reason is not None:
+            raise ConfigurationError(f"failover=True does not work with {reason}: leave it out")
+        wanted = len(self.servers) > 1 if self.failover is None else self.failover
+        return wanted and reason is None and workers > 1
 
     def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
         """Join the servers' job; raises what Session raises."""

@@ -1,4 +1,4 @@
-"""Who has a session that goes on without a server, and how it is opened."""
+"""How a session that goes on without a server is opened."""
 
 from __future__ import annotations
 
@@ -8,31 +8,14 @@ from dataclasses import replace
 from torch._C._distributed_c10d import Store
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.failover.session import FailoverSession, Road
-from byteps_thc.transport.network_settings import DpdkConfig, Timeouts
+from byteps_thc.transport.network_settings import Timeouts
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import Session
 
 #: Servers have answered just before: what is longer is a fault, after which ranks ask again.
 _LONGEST_CONNECT_S = 5.0
-
-
-def goes_on(network: NetworkConfig, workers: int) -> bool:
-    """Return whether these workers go on when a server is gone; ConfigurationError where that is asked for in vain."""
-    reason = _why_not(network, workers)
-    if network.failover and reason is not None:
-        raise ConfigurationError(f"failover=True does not work {reason}: leave it out")
-    return reason is None and (network.failover is not False) and (bool(network.failover) or len(network.servers) > 1)
-
-
-def _why_not(network: NetworkConfig, workers: int) -> str | None:
-    if network.may_drift(workers):
-        return "with a quorum or loss_tolerant, where a sum that is computed again may be another one"
-    if isinstance(network.backend, DpdkConfig):
-        return "with DPDK, whose devices a process opens once"
-    return None
 
 
 def open_failover_session(

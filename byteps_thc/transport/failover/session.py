@@ -26,6 +26,8 @@ _logger = logging.getLogger("byteps_thc")
 _SLICE_S = 0.5
 #: From one attempt to the next, where no server is there.
 _PAUSE_S = 0.5
+#: How long others may take to begin with a move, and to join, after the deadline: so that all give up together.
+_GRACE_S = 5.0
 #: A server that does not answer for so long is left out of a move.
 _LONG_QUESTION_S = 1.0
 #: Looks at the same stage without a result, a quarter of a second each, after which a session that had to join again
@@ -153,19 +155,20 @@ class FailoverSession:
 
     def _look(self) -> None:
         """Find out, a few times a second, whether to move now or later."""
+        generation = self._generation
+        # Asked before the lock is held: pushes do not wait for the store.
+        asked, later = self._agreement.asked(generation + 1), self._why_later()
         with self._lock:
-            if self._failure is not None or self._closing.is_set():
+            if self._failure is not None or self._closing.is_set() or generation != self._generation:
                 return
-            why = self._why_now()
+            why = asked or self._why_now()
             if why is None:
-                self._wanted = self._wanted or self._why_later()
+                self._wanted = self._wanted or later
                 return
             with suppress(ThcError):  # who pushes or waits gets it
                 self._move(why)
 
     def _why_now(self) -> str | None:
-        if (asked := self._agreement.asked(self._generation + 1)) is not None:
-            return asked
         looks = self._looks_without_a_result()
         if looks and (gone := self._presences.gone(self._used)):
             return f"{self._names(gone)} does not answer"
@@ -230,9 +233,11 @@ class FailoverSession:
         while True:
             self._generation += 1
             self._agreement.ask(self._generation, why)
-            everyone = self._tell(Statement(self._stages.missing(), self._ask(), time.monotonic() > deadline))
+            statement = Statement(self._stages.missing(), self._ask(), time.monotonic() > deadline)
+            texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), deadline + _GRACE_S)
+            everyone = [Statement.from_text(text) for text in texts]
             plan = Plan.of(everyone)
-            session, errors = self._open_together(plan)
+            session, errors = self._open_together(plan, deadline + _GRACE_S)
             if session is not None:
                 break
             if plan.given_up:
@@ -250,16 +255,10 @@ class FailoverSession:
         self._presences.take(answers)
         return answers
 
-    def _tell(self, statement: Statement) -> list[Statement]:
-        deadline = time.monotonic() + self._road.deadline_s
-        texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), deadline)
-        return [Statement.from_text(text) for text in texts]
-
-    def _open_together(self, plan: Plan) -> tuple[Session | None, list[str]]:
+    def _open_together(self, plan: Plan, deadline: float) -> tuple[Session | None, list[str]]:
         """Return a session with the servers of a plan, None unless all ranks have one, and each rank's error or ""."""
         session, error = self._open(plan)
         try:
-            deadline = time.monotonic() + self._road.deadline_s
             errors = self._agreement.exchange(f"{self._generation}/joined", error, deadline)
             self._forget(self._generation - 2)
         except ThcError:

@@ -13,7 +13,6 @@ from udp_relay import UdpRelay
 
 from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
 from byteps_thc.transport.failover import watch
-from byteps_thc.transport.failover.opening import goes_on
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import DpdkConfig, FaultConfig
 
@@ -172,13 +171,14 @@ def test_a_rank_that_has_ended_is_named(stack: ExitStack) -> None:
 
 def test_who_goes_on() -> None:
     two = ["127.0.0.1:1", "127.0.0.1:2"]
-    assert goes_on(NetworkConfig(two), 4)
-    assert not goes_on(NetworkConfig(two[:1]), 4)
-    assert goes_on(NetworkConfig(two[:1], failover=True), 4)
-    assert not goes_on(NetworkConfig(two, failover=False), 4)
-    assert not goes_on(NetworkConfig(two, quorum=3), 4)
-    assert not goes_on(NetworkConfig(two, loss_tolerant=True), 4)
-    assert not goes_on(NetworkConfig(two, backend=DpdkConfig("10.0.0.1")), 4)
+    assert NetworkConfig(two).goes_on(4)
+    assert not NetworkConfig(two).goes_on(1)
+    assert not NetworkConfig(two[:1]).goes_on(4)
+    assert NetworkConfig(two[:1], failover=True).goes_on(4)
+    assert not NetworkConfig(two, failover=False).goes_on(4)
+    assert not NetworkConfig(two, quorum=3).goes_on(4)
+    assert not NetworkConfig(two, loss_tolerant=True).goes_on(4)
+    assert not NetworkConfig(two, backend=DpdkConfig("10.0.0.1")).goes_on(4)
     for refused in ({"quorum": 3}, {"loss_tolerant": True}, {"backend": DpdkConfig("10.0.0.1")}):
         with pytest.raises(ConfigurationError, match="failover=True does not work with"):
-            goes_on(NetworkConfig(two, failover=True, **refused), 4)  # type: ignore[arg-type]
+            NetworkConfig(two, failover=True, **refused).goes_on(4)  # type: ignore[arg-type]

@@ -160,8 +160,8 @@ def test_no_round_is_lost_and_no_sum_is_wrong_wherever_workers_are(seed: int) ->
 def test_what_is_forgotten_is_an_error_and_no_other_stage() -> None:
     worker = Worker(0)
     worker.measure()
+    worker.kept._norms.clear()
     with pytest.raises(TransportError, match="another rank lacks stage 0, which this rank has no more"):
-        worker.kept._norms.clear()
         worker.kept.push_again(FakeSession(), Missing((0,), ()))
 
 
