@@ -205,6 +205,8 @@ def make_server_engine(
             f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: baselines "
             "need a process group and no NetworkConfig"
         )
+    if network.failover:
+        raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: leave it out")
     policy = policy or CompressionPolicy()
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import HashStore, PrefixStore
 
 from byteps_thc import _core
 from byteps_thc.config import ThcConfig
@@ -41,7 +40,7 @@ class Workers:
     ) -> None:
         self.workers, self.pieces, self.deadline_s = workers, pieces, deadline_s
         self._network, self._before_step = network, before_step
-        self._store = dist.HashStore()
+        self._store = HashStore()
         self._together = threading.Barrier(workers)
         self._last_step = 1 << 30
         self.steps = [0] * workers

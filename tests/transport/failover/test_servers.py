@@ -181,4 +181,4 @@ def test_who_goes_on() -> None:
     assert not NetworkConfig(two, backend=DpdkConfig("10.0.0.1")).goes_on(4)
     for refused in ({"quorum": 3}, {"loss_tolerant": True}, {"backend": DpdkConfig("10.0.0.1")}):
         with pytest.raises(ConfigurationError, match="failover=True does not work with"):
-            NetworkConfig(two, failover=True, **refused).goes_on(4)  # type: ignore[arg-type]
+            NetworkConfig(two, failover=True, **refused).goes_on(4)
