@@ -121,7 +121,7 @@ class Shard {
   std::array<io::RxPacket, kBurst> burst_;
   std::uint64_t flush_number_ = 1;  // 0 marks results that were never queued
   bool draining_ = false;
-  TimePoint told_at_{};  // when workers have asked whether it drains, which they do each second
+  TimePoint told_at_{};      // when workers have asked whether it drains, which they do each second
   TimePoint last_active_{};  // when a contribution last came
   // What anybody can ask for is limited: so many until the next refill. Packets of unknown jobs (a server that came
   // back gets many) must not use up what HELLOs need.

@@ -155,11 +155,13 @@ class FailoverSession:
 
     def _look(self) -> None:
         """Find out, a few times a second, whether to move now or later."""
-        generation = self._generation
+        generation, used = self._generation, self._used
         # Asked before the lock is held: pushes do not wait for the store.
-        asked, later = self._agreement.asked(generation + 1), self._why_later()
+        asked, later = self._agreement.asked(generation + 1), self._why_later(used)
         with self._lock:
-            if self._failure is not None or self._closing.is_set() or generation != self._generation:
+            if self._failure is not None or self._closing.is_set():
+                return
+            if generation != self._generation or used is not self._used:  # there was a move meanwhile
                 return
             why = asked or self._why_now()
             if why is None:
@@ -176,12 +178,12 @@ class FailoverSession:
             return "a server was restarted"
         return None
 
-    def _why_later(self) -> str | None:
-        if going := self._presences.gone(self._used):
+    def _why_later(self, used: Sequence[int]) -> str | None:
+        if going := self._presences.gone(used):
             return f"{self._names(going)} does not answer"
-        if going := self._presences.leaving(self._used):
+        if going := self._presences.leaving(used):
             return f"{self._names(going)} is about to end"
-        return "a server is there again" if self._all_are_back() else None
+        return "a server is there again" if self._all_are_back(used) else None
 
     def _looks_without_a_result(self) -> int:
         """Return how often in a row the stage that lacks a result for longest was the same, this time included."""
@@ -190,9 +192,9 @@ class FailoverSession:
         self._stuck = oldest, looks
         return looks
 
-    def _all_are_back(self) -> bool:
+    def _all_are_back(self, used: Sequence[int]) -> bool:
         """Tell which servers are there again; on rank 0, return whether all ranks say so of one."""
-        back = self._presences.back(self._used, now_s())
+        back = self._presences.back(used, now_s())
         for number in back:
             self._agreement.tell(self._back(number), "")
         return self._agreement.rank == 0 and any(self._agreement.told(self._back(number)) for number in back)

@@ -97,7 +97,7 @@ class Watch:
                 self._look()
         except ThcError as error:
             if not self._closing.is_set():
-                _logger.warning("servers are not watched any more: %s", error)
+                _logger.info("servers are not watched any more: %s", error)
 
 
 def now_s() -> float:
