@@ -78,6 +78,12 @@ class IoConfig:
     def add_faults(self, *, drop: float, duplicate: float, reorder: float, seed: int) -> None:
         """See byteps_thc.transport.session.FaultConfig."""
 
+def ask_servers(config: SessionConfig, io: IoConfig, *, timeout_s: float) -> list[str]:
+    """Return "there", "leaving" or "silent" for each server, without joining.
+
+    config: with nothing left to choose. Takes until all have answered, or the time is over.
+    """
+
 class Operation:
     """A stage in flight."""
 

@@ -138,7 +138,7 @@ void Server::run_shard(std::size_t index) noexcept {
     }
     if (!draining_.load(std::memory_order_acquire)) continue;
     if (drain_deadline == steady_clock::time_point::max()) {
-      shard.drain();
+      shard.drain(now);
       drain_deadline = now + drain_timeout_;
       continue;  // what came while this thread waited, GOODBYE perhaps, is taken before it is called quiet
     }

@@ -23,6 +23,8 @@ constexpr std::chrono::milliseconds kBudgetRefill{100};
 // it is known that someone could be waiting.
 constexpr std::chrono::milliseconds kQuietTime{500};
 constexpr std::chrono::milliseconds kQuietTimeIncomplete{1000};
+// Workers ask each second whether a server is there, and some wait for half a second for the answer of another one.
+constexpr std::chrono::milliseconds kNoticeTime{1700};
 
 /// The slot waits for others than `seen`, perhaps for one that was not let in.
 Refusal incomplete(const Job& job, std::uint64_t seen) noexcept {
@@ -73,7 +75,13 @@ void Shard::run_timers(TimePoint now) noexcept {
   publish_io_totals();
 }
 
+void Shard::drain(TimePoint now) noexcept {
+  draining_ = true;
+  told_at_ = now + kNoticeTime;
+}
+
 bool Shard::is_quiet(TimePoint now) const noexcept {
+  if (now < told_at_ && jobs_.size() != 0) return false;
   return now - last_active_ > (jobs_.slots_in_use() == 0 ? kQuietTime : kQuietTimeIncomplete);
 }
 

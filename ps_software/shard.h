@@ -35,9 +35,10 @@ class Shard {
   void run_timers(TimePoint now) noexcept;
 
   /// From now on refuses new jobs and new workers.
-  void drain() noexcept { draining_ = true; }
+  void drain(TimePoint now) noexcept;
   /// Whether no worker waits for anything, by all appearances: none has sent a contribution for half a second (a
-  /// second while rounds are incomplete).
+  /// second while rounds are incomplete), and those of a server that drains have had the time to hear of it, so that
+  /// they may go on without it.
   bool is_quiet(TimePoint now) const noexcept;
 
   /// Jobs that started and ended; for one reader, on any thread.
@@ -70,6 +71,8 @@ class Shard {
   void handle_contribution(const Packet& packet, TimePoint now) noexcept;
   /// Whether a contribution is of a worker and of this incarnation; otherwise it was dropped or refused.
   bool check_sender(const Packet& packet, const Job& job) noexcept;
+  /// Whether a HELLO is of nobody who is in the job.
+  bool is_stranger(const Packet& packet) const noexcept;
   bool has_cookie(const Packet& packet, TimePoint now) const noexcept;
   void contribute(const Packet& packet, TimePoint now) noexcept;
 
@@ -118,6 +121,7 @@ class Shard {
   std::array<io::RxPacket, kBurst> burst_;
   std::uint64_t flush_number_ = 1;  // 0 marks results that were never queued
   bool draining_ = false;
+  TimePoint told_at_{};      // when workers have asked whether it drains, which they do each second
   TimePoint last_active_{};  // when a contribution last came
   // What anybody can ask for is limited: so many until the next refill. Packets of unknown jobs (a server that came
   // back gets many) must not use up what HELLOs need.

@@ -45,6 +45,8 @@ void Shard::handle_hello(const Packet& packet, TimePoint now) noexcept {
   --budget;
   const ParsedHello parsed = parse_hello(packet.datagram, io_.max_datagram_bytes(packet.from));
   if (std::holds_alternative<std::monostate>(parsed)) return packet.counters.count(Drop::kLength);
+  // Told at once to whoever asks whether this server is there: it is no longer than a HELLO either.
+  if (!proven && draining_ && is_stranger(packet)) return send_error(packet, {ErrorReason::kDraining});
   if (!proven) return send_challenge(packet, now);
   if (const auto* refusal = std::get_if<Refusal>(&parsed)) return send_error(packet, *refusal);
   take_hello(packet, std::get<Hello>(parsed), now);
@@ -56,13 +58,16 @@ bool Shard::has_cookie(const Packet& packet, TimePoint now) const noexcept {
   return cookies_.accepts(payload.cookie, packet.header, payload.nonce, packet.from, now);
 }
 
+bool Shard::is_stranger(const Packet& packet) const noexcept {
+  if (packet.job == nullptr || packet.header.worker_id >= packet.job->config().num_workers) return true;
+  return !packet.job->roster().is_registered(packet.header.worker_id, packet.from);
+}
+
 void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
   if (upstream_) {
     if (const auto refusal = upstream_->refuse(hello)) return send_error(packet, *refusal);
   }
-  if (draining_ && (packet.job == nullptr || !packet.job->roster().is_registered(hello.worker_id, packet.from))) {
-    return send_error(packet, {ErrorReason::kDraining});
-  }
+  if (draining_ && is_stranger(packet)) return send_error(packet, {ErrorReason::kDraining});
   if (packet.job != nullptr) {
     if (!make_way(packet, hello, *packet.job, now)) return;
     if (const auto field = difference(hello.config, packet.job->config())) {

@@ -21,13 +21,14 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import device_engine, host_engine
 from byteps_thc.transport.among_ranks import ranks_transport, resolve_among_ranks
 from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
 from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.ranks import HostSums
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.run import told_run
-from byteps_thc.transport.servers import NetworkConfig, ServersTransport
+from byteps_thc.transport.servers import NetworkConfig, PushSession, ServersTransport
 from byteps_thc.transport.transport import Transport
 from byteps_thc.worker_limits import require_packet_workers
 
@@ -172,7 +173,12 @@ def network_engine(
     recorder = StatsRecorder(PlainCollective.servers(workers))
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     exact = communicators.of_host()
-    session = network.open_session(config, worker, workers, policy.deadline_s)
+    session: PushSession
+    if network.goes_on(workers):
+        store, moved = communicators.new_store(), recorder.add_server_move
+        session = open_failover_session(network, config, store, worker, workers, policy.deadline_s, moved)
+    else:
+        session = network.open_session(config, worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)
     return host_engine(
         kernels,
@@ -199,6 +205,8 @@ def make_server_engine(
             f"{type(config).__name__} does not work with servers or switches, which sum THC's codes only: baselines "
             "need a process group and no NetworkConfig"
         )
+    if network.failover:
+        raise ConfigurationError("failover=True needs a process group, whose ranks agree on the servers: leave it out")
     policy = policy or CompressionPolicy()
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})

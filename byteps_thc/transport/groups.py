@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
@@ -93,6 +93,10 @@ class Communicators:
             return self._keep(DeviceCommunicator(_new_store(group), group.rank(), group.size(), timeout))
         except RuntimeError as error:
             raise translate(error) from error
+
+    def new_store(self) -> Store:
+        """Return a store of the ranks for nothing else."""
+        return _new_store(self._process_group)
 
     def close(self) -> None:
         """End all of them, in the order in which they were opened: the same on all ranks. May be called again."""

@@ -161,3 +161,12 @@ def io_config(network: NetworkSettings) -> _comm.IoConfig:
     io.polling_threads = network.polling_threads
     _use_key(io, network.key)
     return io
+
+
+def inquiry_io_config(network: NetworkSettings) -> _comm.IoConfig:
+    """Return what asks whether servers are there: kernel UDP from a port of its own, without faults, with the key."""
+    backend = network.backend if isinstance(network.backend, UdpConfig) else UdpConfig()
+    io = _comm.IoConfig()
+    io.use_udp(local=backend.local.partition(":")[0] + ":0", gso=False, gro=False)
+    _use_key(io, network.key)
+    return io

@@ -63,3 +63,6 @@ class TrafficRecorder(Protocol):
 
     def add_contributions(self, *, expected: int, arrived: int) -> None:
         """Count contributions of workers to packets of sums: what would be in them without losses, and what is."""
+
+    def add_server_move(self) -> None:
+        """Count a move of all ranks to other servers."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from typing_extensions import override
 
-from byteps_thc import _comm, _core
+from byteps_thc import _core
 from byteps_thc.arrays import F32, U8, U16, HostZeros, value_dtype
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -22,7 +22,7 @@ from byteps_thc.transport.environment import (
     timeouts_from_environment,
     variables,
 )
-from byteps_thc.transport.network_settings import NetworkSettings, Timeouts, has_key, settings_of
+from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, Timeouts, has_key, settings_of
 from byteps_thc.transport.quorum import resolve_quorum
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.run import told_run
@@ -42,6 +42,10 @@ class NetworkConfig(NetworkSettings):
 
     servers: Sequence[str]
     job: int = 1
+    failover: bool | None = None
+    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/plugins.md); None:
+    where there are several servers, on kernel UDP, without a quorum or loss_tolerant, but not in ThcReducer. True: also
+    with one, which may be restarted then"""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -85,16 +89,70 @@ class NetworkConfig(NetworkSettings):
             "loss_tolerant": self.loss_tolerant,
             "authenticated": has_key(self.key),
             "run": told_run(self.run),
+            "failover": self.goes_on(workers),
         }
 
     def may_drift(self, workers: int) -> bool:
         """Whether workers may get different sums."""
         return self.loss_tolerant or resolve_quorum(self.quorum, workers) < workers
 
+    def goes_on(self, workers: int) -> bool:
+        """Return whether workers with a process group go on when a server is gone; see failover.
+
+        ConfigurationError where that is asked for and does not work.
+        """
+        reason = None
+        if self.may_drift(workers):
+            reason = "a quorum or loss_tolerant, where a sum that is computed again may be another one"
+        elif isinstance(self.backend, DpdkConfig):
+            reason = "DPDK, whose devices a process opens once"
+        if self.failover and reason is not None:
+            raise ConfigurationError(f"failover=True does not work with {reason}: leave it out")
+        wanted = len(self.servers) > 1 if self.failover is None else self.failover
+        return wanted and reason is None and workers > 1
+
     def open_session(self, config: ThcConfig, worker: int, workers: int, deadline_s: float) -> Session:
         """Join the servers' job; raises what Session raises."""
         settings = settings_of(self) | {"timeouts": self.timeouts or Timeouts(operation_s=deadline_s)}
         return Session(self.servers, job=self.job, worker=worker, workers=workers, config=config, **settings)
+
+
+class PushSession(Protocol):
+    """A Session, or one that goes on with other servers (failover/). Stages are what it returns."""
+
+    @property
+    def codes_per_packet(self) -> int:
+        """See Session."""
+
+    @property
+    def code_bits(self) -> int:
+        """See Session."""
+
+    @property
+    def value_bits(self) -> int:
+        """See Session."""
+
+    @property
+    def workers(self) -> int:
+        """See Session."""
+
+    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> Any:
+        """See Session."""
+
+    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> Any:
+        """See Session."""
+
+    def wait(self, stage: Any) -> None:
+        """See Session."""
+
+    def chunks(self, count: int) -> int:
+        """See Session."""
+
+    def counters(self) -> dict[str, int]:
+        """See Session."""
+
+    def close(self) -> None:
+        """See Session."""
 
 
 class ServersTransport(Transport):
@@ -107,7 +165,7 @@ class ServersTransport(Transport):
     zeros: what makes the arrays that codes and sums travel in; packets leave from and arrive in them.
     """
 
-    def __init__(self, session: Session, recorder: TrafficRecorder, zeros: HostZeros = np.zeros) -> None:
+    def __init__(self, session: PushSession, recorder: TrafficRecorder, zeros: HostZeros = np.zeros) -> None:
         self.session = session
         self.recorder = recorder
         self.zeros = zeros
@@ -147,8 +205,8 @@ class ServersTransfer(Transfer):
         self._aggregate: U8 | U16 = zeros(codes, value_dtype(session.value_bits))
         self._contributions: U8 = zeros(session.chunks(codes), np.uint8)
         self.codes: U8 = zeros(_core.code_bytes(codes, session.code_bits), np.uint8)
-        self._norm_stage: _comm.Operation
-        self._code_stage: _comm.Operation
+        self._norm_stage: Any
+        self._code_stage: Any
 
     @override
     def send_norms(self, norms: F32) -> None:

@@ -12,7 +12,7 @@ methods may be called from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
@@ -33,6 +33,7 @@ from byteps_thc.transport.network_settings import (
     NetworkSettings,
     Timeouts,
     UdpConfig,
+    inquiry_io_config,
     io_config,
 )
 from byteps_thc.transport.quorum import resolve_quorum
@@ -143,8 +144,12 @@ class Session(NetworkSettings):
     def wait(self, stage: _comm.Operation, timeout: float | None = None) -> None:
         """Wait for push_norms() or push_codes(). Raises why it failed, or DeadlineError after `timeout` seconds; the
         stage is still in flight then, and fails itself after timeouts.operation_s."""
-        if not self._session.wait(stage, timeout):
+        if not self.is_done(stage, timeout):
             raise DeadlineError(f"not done after {timeout} s; still in flight")
+
+    def is_done(self, stage: _comm.Operation, timeout: float | None) -> bool:
+        """As wait(), but False when it is still in flight after `timeout` seconds."""
+        return self._session.wait(stage, timeout)
 
     def chunks(self, count: int) -> int:
         """Packets, and elements of `contributions`, of a partition of `count` codes."""
@@ -161,6 +166,16 @@ class Session(NetworkSettings):
     def thread_counters(self) -> list[dict[str, int]]:
         """The same of each polling thread."""
         return self._session.thread_counters()
+
+    def inquiry(self) -> Callable[[float], list[str]]:
+        """Return what asks all servers, within so many seconds, whether they are there, also when this has ended.
+
+        It gives "there", "leaving" (a thc-ps that drains) or "silent" for each. Kernel UDP, with a socket of its own.
+        """
+        settings = _session_config(self)
+        settings.codes_per_packet = self.codes_per_packet
+        io = inquiry_io_config(self)
+        return lambda timeout_s: _comm.ask_servers(settings, io, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Leave the job; what is in flight fails with TransportError. May be called again."""

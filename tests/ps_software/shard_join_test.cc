@@ -702,11 +702,33 @@ TEST_F(Joining, IdleJobsExpire) {
 
 TEST_F(Joining, DrainingServerTakesNobodyNew) {
   join(0);
-  shard->drain();
+  shard->drain(now);
   EXPECT_EQ(answer_to(1, make_hello(1)).reason(), ErrorReason::kDraining);
   EXPECT_EQ(answer_to(0, make_hello(0, 8)).reason(), ErrorReason::kDraining);
   join(0);
   EXPECT_TRUE(from_worker(0, make_codes(0)).empty()) << "what is in flight goes on";
+}
+
+TEST_F(Joining, DrainingServerSaysSoToWhoAsks) {
+  join(0);
+  EXPECT_EQ(single(exchange({{address(9), make_hello(1).bytes()}})).type(), MessageType::kChallenge);
+  shard->drain(now);
+  const auto asked = make_hello(1).bytes();
+  const Reply told = single(exchange({{address(9), asked}}));
+  EXPECT_EQ(told.reason(), ErrorReason::kDraining) << "without a cookie";
+  EXPECT_LE(sizeof(told.header) + told.payload.size(), asked.size()) << "whose address may be another one's";
+  EXPECT_EQ(single(exchange({{address(0), make_hello(0).bytes()}})).type(), MessageType::kChallenge)
+      << "who is in the job may come back";
+}
+
+TEST_F(Joining, DrainingServerStaysUntilWorkersHaveHeardOfIt) {
+  join_all();
+  now += 10s;
+  shard->drain(now);
+  EXPECT_FALSE(shard->is_quiet(now + 1650ms)) << "they ask each second";
+  EXPECT_TRUE(shard->is_quiet(now + 1750ms));
+  for (unsigned worker = 0; worker < kWorkers; ++worker) from_worker(worker, make_goodbye(worker));
+  EXPECT_TRUE(shard->is_quiet(now)) << "nobody is left";
 }
 
 TEST_F(Joining, QuietOnlyWhenNobodyCanWaitForAResult) {

@@ -1,11 +1,16 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "python/bound_session.h"
 #include "python/packet_io_factory.h"
 #include "python/register_comm.h"
+#include "session/inquiry.h"
+#include "thc/kernel_random.h"
 
 namespace thc::python {
 namespace {
@@ -34,9 +39,35 @@ std::unique_ptr<BoundSession> connect(SessionConfig config, const IoConfig& io_c
   }
 }
 
+const char* name_of(Presence presence) noexcept {
+  switch (presence) {
+    case Presence::kThere:
+      return "there";
+    case Presence::kLeaving:
+      return "leaving";
+    case Presence::kSilent:
+      break;
+  }
+  return "silent";
+}
+
+/// With a socket of its own, beside a session's.
+std::vector<std::string> ask(const SessionConfig& config, IoConfig io_config, double timeout_s) {
+  io_config.polling_threads = 1;
+  const Session::PacketIos packet_ios = open_packet_ios(io_config);
+  const py::gil_scoped_release release;
+  const auto timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
+  std::vector<std::string> names;
+  for (const Presence presence : ask_servers(config, *packet_ios.front(), random_uint64(), timeout)) {
+    names.emplace_back(name_of(presence));
+  }
+  return names;
+}
+
 }  // namespace
 
 void register_session(py::module_& module) {
+  module.def("ask_servers", &ask, py::arg("config"), py::arg("io"), py::kw_only(), py::arg("timeout_s"));
   py::class_<BoundOperation>(module, "Operation").def_property_readonly("done", &BoundOperation::done);
   py::class_<BoundSession>(module, "Session")
       .def(py::init(&connect), py::arg("config"), py::arg("io"))

@@ -33,6 +33,7 @@ class StatsRecorder(TrafficRecorder):
         self._lost_chunks = 0
         self._expected_contributions = 0
         self._missing_contributions = 0
+        self._server_moves = 0
         self._clear_step()
 
     def step_began(self) -> None:
@@ -100,6 +101,11 @@ class StatsRecorder(TrafficRecorder):
             self._expected_contributions += expected
             self._missing_contributions += expected - arrived
 
+    def add_server_move(self) -> None:
+        """Count a move of all ranks to other servers."""
+        with self._lock:
+            self._server_moves += 1
+
     def snapshot(self) -> CompressionStats:
         """Return the figures as they are now."""
         with self._lock:
@@ -124,6 +130,7 @@ class StatsRecorder(TrafficRecorder):
                 lost_chunks=self._lost_chunks,
                 expected_contributions=self._expected_contributions,
                 missing_contributions=self._missing_contributions,
+                server_moves=self._server_moves,
             )
 
     def _clear_step(self) -> None:

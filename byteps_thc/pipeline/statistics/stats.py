@@ -53,6 +53,8 @@ class CompressionStats:
     missing_contributions: int = 0
     """those that are not in the sums which this rank has: lost on their way up, with the packet of sums, or too late
     for the quorum"""
+    server_moves: int = 0
+    """times that all ranks went on with other servers, as one was gone or came back (network engine)"""
 
     def as_dict(self) -> dict[str, float]:
         """Return all figures by name, for loggers: wandb.log(state.compression_stats().as_dict())."""

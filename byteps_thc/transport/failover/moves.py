@@ -1,0 +1,66 @@
+"""A move to other servers: what ranks tell each other, and what follows from it for all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from byteps_thc.transport.failover.stages import Missing
+
+#: What ask_servers() says of a server that workers may come to.
+THERE = "there"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a rank says when it has left its session. presences: of each configured server, as ask_servers() has them.
+
+    tired: it has tried for as long as it waits for anything.
+    """
+
+    missing: Missing
+    presences: tuple[str, ...]
+    tired: bool
+
+    def as_text(self) -> str:
+        """Return it as from_text() takes it."""
+        return json.dumps([self.missing.norms, self.missing.codes, self.presences, self.tired])
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return what as_text() was called on."""
+        norms, codes, presences, tired = json.loads(text)
+        return cls(Missing(tuple(norms), tuple(codes)), tuple(presences), bool(tired))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all ranks do, the same on all of them. servers: numbers of those that all reach. missing: what any lacks."""
+
+    servers: tuple[int, ...]
+    missing: Missing
+    given_up: bool
+
+    @classmethod
+    def of(cls, everyone: Sequence[Statement]) -> Self:
+        """Return what follows from what all ranks have said."""
+        by_server = zip(*(each.presences for each in everyone), strict=True)
+        return cls(
+            tuple(number for number, seen in enumerate(by_server) if all(each == THERE for each in seen)),
+            Missing.of_any(each.missing for each in everyone),
+            any(each.tired for each in everyone),
+        )
+
+
+def why_none(servers: Sequence[str], everyone: Sequence[Statement]) -> str:
+    """Return which server is what for which ranks, of servers that not all ranks reach."""
+    words = []
+    for number, server in enumerate(servers):
+        ranks: dict[str, list[int]] = {}
+        for rank, each in enumerate(everyone):
+            ranks.setdefault(each.presences[number], []).append(rank)
+        ranks.pop(THERE, None)
+        words += [f"{server} is {what} for rank {', '.join(map(str, who))}" for what, who in sorted(ranks.items())]
+    return "; ".join(words)

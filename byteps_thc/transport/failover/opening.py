@@ -1,0 +1,46 @@
+"""How a session that goes on without a server is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from torch._C._distributed_c10d import Store
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.transport.failover.session import FailoverSession, Road
+from byteps_thc.transport.network_settings import Timeouts
+from byteps_thc.transport.run import told_run
+from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.session import Session
+
+#: Servers have answered just before: what is longer is a fault, after which ranks ask again.
+_LONGEST_CONNECT_S = 5.0
+
+
+def open_failover_session(
+    network: NetworkConfig,
+    config: ThcConfig,
+    store: Store,
+    worker: int,
+    workers: int,
+    deadline_s: float,
+    moved: Callable[[], None],
+) -> FailoverSession:
+    """Join the servers' job as one of the ranks that share `store`, which is for nothing else.
+
+    network: with a run. deadline_s, moved: see FailoverSession. Raises what Session raises.
+    """
+    first = network.open_session(config, worker, workers, deadline_s)
+    again = config.model_copy(update={"codes_per_packet": first.codes_per_packet})
+    timeouts = network.timeouts or Timeouts(operation_s=deadline_s)
+    timeouts = replace(timeouts, connect_s=min(timeouts.connect_s, _LONGEST_CONNECT_S))
+
+    def open_again(servers: Sequence[str], generation: int) -> Session:
+        # A server keeps workers of another run out: those of another generation, or with other servers.
+        run = f"{told_run(network.run)} generation {generation} {' '.join(servers)}"
+        moved_network = replace(network, servers=tuple(servers), run=run, timeouts=timeouts)
+        return moved_network.open_session(again, worker, workers, deadline_s)
+
+    road = Road(tuple(network.servers), open_again, first.inquiry(), deadline_s)
+    return FailoverSession(first, road, store, worker, workers, moved=moved)

@@ -1,0 +1,292 @@
+"""A session with other servers after each move, for what pushes to one without knowing; docs/protocol.md says how."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from torch._C._distributed_c10d import Store
+
+from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.errors import RestartError, ServerRefusedError, ThcError, TransportError
+from byteps_thc.transport.at_exit import close_at_exit
+from byteps_thc.transport.failover.agreement import Agreement
+from byteps_thc.transport.failover.moves import Plan, Statement, why_none
+from byteps_thc.transport.failover.stages import CodeStage, KeptStages, NormStage, Stage
+from byteps_thc.transport.failover.watch import QUESTION_S, Presences, Watch, now_s
+from byteps_thc.transport.session import Session
+
+_logger = logging.getLogger("byteps_thc")
+
+#: How long a wait lasts before it looks whether the session is still the one to wait for.
+_SLICE_S = 0.5
+#: From one attempt to the next, where no server is there.
+_PAUSE_S = 0.5
+#: How long others may take to begin with a move, and to join, after the deadline: so that all give up together.
+_GRACE_S = 5.0
+#: A server that does not answer for so long is left out of a move.
+_LONG_QUESTION_S = 1.0
+#: Looks at the same stage without a result, a quarter of a second each, after which a session that had to join again
+#: is given up.
+_STUCK_LOOKS = 4
+
+
+@dataclass(frozen=True)
+class Road:
+    """How a rank gets to servers.
+
+    servers: all that are configured. open: returns a session with some of them, of that generation. ask: what each of
+    all says, within so many seconds (ask_servers()). deadline_s: how long ranks wait for each other, or for a server.
+    """
+
+    servers: Sequence[str]
+    open: Callable[[Sequence[str], int], Session]
+    ask: Callable[[float], Sequence[str]]
+    deadline_s: float
+
+
+class FailoverSession:
+    """As a Session to those who push and wait. Made by all ranks of a group; any thread may call anything.
+
+    first: the session of generation 0, with all servers. store: of these ranks and nothing else. moved: told of every
+    move. What Session raises, and TransportError when no server is left within the deadline, DeadlineError when a rank
+    does not take part in a move.
+    """
+
+    def __init__(
+        self, first: Session, road: Road, store: Store, rank: int, ranks: int, *, moved: Callable[[], None]
+    ) -> None:
+        self._road, self._moved = road, moved
+        self._session = first
+        self.workers, self.code_bits, self.value_bits = first.workers, first.code_bits, first.value_bits
+        self.codes_per_packet = first.codes_per_packet
+        self._used = tuple(range(len(road.servers)))
+        self._generation = 0
+        self._stages = KeptStages()
+        self._lock = threading.RLock()  # of all that is above
+        self._failure: ThcError | None = None
+        self._counted: dict[str, int] = {}  # of sessions that are over
+        self._closing = threading.Event()
+        self._agreement = Agreement(store, rank, ranks, self._closing)
+        self._presences = Presences(road.servers)
+        self._wanted: str | None = None  # why to move when the next norms are pushed
+        self._stuck: tuple[Stage | None, int] = (None, 0)
+        self._watch = Watch(self._presences, lambda: road.ask(QUESTION_S), self._look)
+        close_at_exit(self)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Those that are used now."""
+        return tuple(self._road.servers[number] for number in self._used)
+
+    def push_norms(self, partition: int, norms: F32, max_norms: F32, *, compared: int = 0) -> NormStage:
+        """As Session.push_norms(). A worker pushes norms into the same max_norms again only when it has the average."""
+        with self._lock:
+            if self._wanted is not None:
+                self._move(self._wanted)
+            stage = self._stages.new_norms(partition, norms, max_norms, compared)
+            self._push(stage)
+        return stage
+
+    def push_codes(self, partition: int, codes: U8, aggregate: U8 | U16, contributions: U8) -> CodeStage:
+        """As Session.push_codes(); after the norms of the same number. The arrays are the session's until the next
+        norms have their maximum."""
+        with self._lock:
+            stage = self._stages.new_codes(partition, codes, aggregate, contributions)
+            self._push(stage)
+        return stage
+
+    def wait(self, stage: Stage) -> None:
+        """As Session.wait(), without an end of its own: the session's deadline is that."""
+        while not stage.done:
+            with self._lock:
+                session, operation = self._current(), stage.operation
+            assert operation is not None
+            try:
+                if session.is_done(operation, _SLICE_S):
+                    with self._lock:
+                        self._stages.finish(stage)
+                    return
+            except ThcError as error:
+                with self._lock:
+                    if self._current() is session:
+                        self._move_on(error)
+
+    def chunks(self, count: int) -> int:
+        """See Session."""
+        return -(-count // self.codes_per_packet)
+
+    def counters(self) -> dict[str, int]:
+        """See Session; of all sessions together."""
+        with self._lock:
+            return _sum(self._counted, self._session.counters())
+
+    def close(self) -> None:
+        """See Session."""
+        self._closing.set()
+        self._watch.close()
+        with self._lock:
+            self._failure = self._failure or TransportError("the session is closed")
+            self._session.close()
+
+    def _current(self) -> Session:
+        if self._failure is not None:
+            raise self._failure
+        return self._session
+
+    def _push(self, stage: Stage) -> None:
+        session = self._current()
+        try:
+            stage.push(session)
+        except ThcError as error:
+            self._move_on(error)  # with this stage, which lacks a result
+
+    def _move_on(self, error: ThcError) -> None:
+        """Move, if the session has ended because of a server; else raise why it has."""
+        lost_round = isinstance(error, RestartError | ServerRefusedError) and self._session.counters()["rejoins"] > 0
+        if not lost_round or self._closing.is_set():
+            self._failure = self._failure or error
+            raise error
+        self._move("a server was restarted")
+
+    def _look(self) -> None:
+        """Find out, a few times a second, whether to move now or later."""
+        generation, used = self._generation, self._used
+        # Asked before the lock is held: pushes do not wait for the store.
+        asked, later = self._agreement.asked(generation + 1), self._why_later(used)
+        with self._lock:
+            if self._failure is not None or self._closing.is_set():
+                return
+            if generation != self._generation or used is not self._used:  # there was a move meanwhile
+                return
+            why = asked or self._why_now()
+            if why is None:
+                self._wanted = self._wanted or later
+                return
+            with suppress(ThcError):  # who pushes or waits gets it
+                self._move(why)
+
+    def _why_now(self) -> str | None:
+        looks = self._looks_without_a_result()
+        if looks and (gone := self._presences.gone(self._used)):
+            return f"{self._names(gone)} does not answer"
+        if looks >= _STUCK_LOOKS and self._session.counters()["rejoins"] > 0:
+            return "a server was restarted"
+        return None
+
+    def _why_later(self, used: Sequence[int]) -> str | None:
+        if going := self._presences.gone(used):
+            return f"{self._names(going)} does not answer"
+        if going := self._presences.leaving(used):
+            return f"{self._names(going)} is about to end"
+        return "a server is there again" if self._all_are_back(used) else None
+
+    def _looks_without_a_result(self) -> int:
+        """Return how often in a row the stage that lacks a result for longest was the same, this time included."""
+        oldest, (before, looks) = self._stages.oldest_unfinished(), self._stuck
+        looks = 0 if oldest is None else looks + 1 if oldest is before else 1
+        self._stuck = oldest, looks
+        return looks
+
+    def _all_are_back(self, used: Sequence[int]) -> bool:
+        """Tell which servers are there again; on rank 0, return whether all ranks say so of one."""
+        back = self._presences.back(used, now_s())
+        for number in back:
+            self._agreement.tell(self._back(number), "")
+        return self._agreement.rank == 0 and any(self._agreement.told(self._back(number)) for number in back)
+
+    def _back(self, number: int) -> str:
+        return f"{self._generation}/back{number}"
+
+    def _names(self, numbers: Sequence[int]) -> str:
+        return ", ".join(self._road.servers[number] for number in numbers)
+
+    def _move(self, why: str) -> None:
+        """Go on with the servers that all ranks reach; the lock is held."""
+        self._current()
+        began_s = time.monotonic()
+        self._session.close()
+        self._counted = _sum(self._counted, self._session.counters())
+        self._stages.settle(self._session)
+        try:
+            repeated = self._arrive(why, began_s + self._road.deadline_s)
+        except ThcError as error:
+            self._failure = error
+            raise
+        self._wanted, self._stuck = None, (None, 0)
+        self._moved()
+        if self._agreement.rank == 0:
+            _logger.warning(
+                "moved to %s of %d servers (%s): %s; %.1f s, %d stages sent again",
+                len(self._used),
+                len(self._road.servers),
+                self._names(self._used),
+                why,
+                time.monotonic() - began_s,
+                repeated,
+            )
+
+    def _arrive(self, why: str, deadline: float) -> int:
+        """Join servers together with all ranks, and return how many stages were pushed again."""
+        while True:
+            self._generation += 1
+            self._agreement.ask(self._generation, why)
+            statement = Statement(self._stages.missing(), self._ask(), time.monotonic() > deadline)
+            texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), deadline + _GRACE_S)
+            everyone = [Statement.from_text(text) for text in texts]
+            plan = Plan.of(everyone)
+            session, errors = self._open_together(plan, deadline + _GRACE_S)
+            if session is not None:
+                break
+            if plan.given_up:
+                raise TransportError(
+                    f"no server serves all ranks, for {self._road.deadline_s:g} s: "
+                    + (why_none(self._road.servers, everyone) or next(filter(None, errors)))
+                )
+            self._closing.wait(_PAUSE_S)
+        self._presences.left_out([number for number in self._used if number not in plan.servers], now_s())
+        self._session, self._used = session, plan.servers
+        return self._stages.push_again(session, plan.missing)
+
+    def _ask(self) -> tuple[str, ...]:
+        answers = tuple(self._road.ask(_LONG_QUESTION_S))
+        self._presences.take(answers)
+        return answers
+
+    def _open_together(self, plan: Plan, deadline: float) -> tuple[Session | None, list[str]]:
+        """Return a session with the servers of a plan, None unless all ranks have one, and each rank's error or ""."""
+        session, error = self._open(plan)
+        try:
+            errors = self._agreement.exchange(f"{self._generation}/joined", error, deadline)
+            self._forget(self._generation - 2)
+        except ThcError:
+            if session is not None:
+                session.close()
+            raise
+        if session is not None and any(errors):
+            session.close()
+            session = None
+        return session, errors
+
+    def _open(self, plan: Plan) -> tuple[Session | None, str]:
+        if not plan.servers:
+            return None, "no server is there for all ranks"
+        try:
+            return self._road.open([self._road.servers[number] for number in plan.servers], self._generation), ""
+        except ThcError as error:
+            return None, str(error) or type(error).__name__
+
+    def _forget(self, generation: int) -> None:
+        """Take back words of a generation that all ranks have left behind them."""
+        if generation > 0:
+            self._agreement.forget(f"{generation}/left", f"{generation}/joined")
+
+
+def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    """Return counters of two sessions, one after the other."""
+    latest = {"smoothed_rtt_us": second["smoothed_rtt_us"]}
+    return {name: first.get(name, 0) + value for name, value in second.items()} | latest

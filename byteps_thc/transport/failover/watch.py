@@ -1,0 +1,105 @@
+"""Which servers are there, as one rank sees it: asked all the time, by a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from byteps_thc.errors import ThcError
+from byteps_thc.transport.failover.moves import THERE
+
+_logger = logging.getLogger("byteps_thc")
+
+#: From one look to the next; every fourth one asks the servers, and each one while a server has not answered.
+TICK_S = 0.25
+_TICKS_PER_QUESTION = 4
+#: A server answers within a round trip; what is lost is asked again five times meanwhile.
+QUESTION_S = 0.5
+#: So many questions in a row without an answer, and a server is gone.
+_QUESTIONS = 4
+#: How long a server that was lost stays out at least: doubled each time, so that one that comes and goes costs little.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
+
+
+class Presences:
+    """What a rank knows of the servers. Written by one thread; any may read."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        self.servers = tuple(servers)
+        self._last = [THERE] * len(servers)
+        self._unanswered = [0] * len(servers)
+        self._losses = [0] * len(servers)
+        self._out_until = [0.0] * len(servers)
+
+    def take(self, answers: Sequence[str]) -> None:
+        """Take in what ask_servers() has returned."""
+        for number, answer in enumerate(answers):
+            self._unanswered[number] = self._unanswered[number] + 1 if answer == "silent" else 0
+            self._last[number] = answer
+
+    def left_out(self, numbers: Sequence[int], now_s: float) -> None:
+        """Take in that these are not used any more."""
+        for number in numbers:
+            pause_s = min(_FIRST_PAUSE_S * 2.0 ** self._losses[number], _LONGEST_PAUSE_S)
+            self._losses[number] += 1
+            self._out_until[number] = now_s + pause_s
+
+    def doubtful(self) -> bool:
+        """Whether a server has not answered, and may be gone or not."""
+        return any(0 < unanswered < _QUESTIONS for unanswered in self._unanswered)
+
+    def gone(self, used: Sequence[int]) -> list[int]:
+        """Return those that do not answer any more."""
+        return [number for number in used if self._unanswered[number] >= _QUESTIONS]
+
+    def leaving(self, used: Sequence[int]) -> list[int]:
+        """Return those that have said that they drain."""
+        return [number for number in used if self._last[number] == "leaving"]
+
+    def back(self, used: Sequence[int], now_s: float) -> list[int]:
+        """Return those that are not used, but may be again."""
+        return [
+            number
+            for number, last in enumerate(self._last)
+            if number not in used and last == THERE and now_s >= self._out_until[number]
+        ]
+
+
+class Watch:
+    """Asks, and looks after each question and between them, until it is closed.
+
+    ask: what the servers say, as ask_servers() has it. look: what to do a few times a second. An error of either ends
+    it: a rank whose store is gone cannot agree with others on anything.
+    """
+
+    def __init__(self, presences: Presences, ask: Callable[[], Sequence[str]], look: Callable[[], None]) -> None:
+        self._presences, self._ask, self._look = presences, ask, look
+        self._closing = threading.Event()
+        # A daemon: it must not keep a process from ending that has forgotten it.
+        self._thread = threading.Thread(target=self._run, name="thc-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, unless it is what calls. May be called again."""
+        self._closing.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(2 * QUESTION_S + 1.0)
+
+    def _run(self) -> None:
+        tick = 0
+        try:
+            while not self._closing.wait(TICK_S):
+                tick += 1
+                if tick % _TICKS_PER_QUESTION == 0 or self._presences.doubtful():
+                    self._presences.take(self._ask())
+                self._look()
+        except ThcError as error:
+            if not self._closing.is_set():
+                _logger.info("servers are not watched any more: %s", error)
+
+
+def now_s() -> float:
+    """Return the time that pauses are counted in."""
+    return time.monotonic()

@@ -1,0 +1,184 @@
+"""Several thc-ps that are killed, drained and restarted under workers that go on: all sums and maxima are checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from failover_workers import Workers
+from restarted_servers import RestartedServers
+from udp_relay import UdpRelay
+
+from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
+from byteps_thc.transport.failover import watch
+from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.session import DpdkConfig, FaultConfig
+
+WORKER_ID_OFFSET = 5  # of a header
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server is given up, and taken back, sooner."""
+    monkeypatch.setattr(watch, "TICK_S", 0.05)
+    monkeypatch.setattr(watch, "_FIRST_PAUSE_S", 0.2)
+
+
+class WorkerRelay(UdpRelay):
+    """Loses what one worker sends, while it is told to."""
+
+    lost_worker = -1
+
+    def _relay(self, is_up: bool, datagram: bytes, *way: object) -> None:
+        if datagram[WORKER_ID_OFFSET] != self.lost_worker:
+            super()._relay(is_up, datagram, *way)  # type: ignore[arg-type]
+
+
+def start(servers: list[str], workers: int = 2, **options: object) -> Workers:
+    return Workers(lambda _: NetworkConfig(servers, run="test"), workers, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_killed_server_is_left_out_and_comes_back(stack: ExitStack) -> None:
+    servers = RestartedServers(2, stack)
+    running = start(servers.addresses)
+    running.wait_for(10)
+    servers.kill(1)
+    running.wait_for_servers(servers.all_but(1))
+    running.wait_for(10)
+    assert running.moves() == [1, 1]
+    servers.restart(1)
+    running.wait_for_servers(servers.addresses)
+    running.wait_for(10)
+    running.stop()
+    assert running.moves() == [2, 2]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_drains_is_left_before_it_ends(stack: ExitStack) -> None:
+    servers = RestartedServers(2, stack)
+    running = start(servers.addresses)
+    running.wait_for(10)
+    servers.drain(0)
+    running.wait_for_servers(servers.all_but(0))
+    running.wait_for(10)
+    running.stop()
+    assert running.moves() == [1, 1]
+
+
+@pytest.mark.slow
+def test_with_packets_lost_and_three_workers(stack: ExitStack) -> None:
+    servers = RestartedServers(3, stack)
+    faults = FaultConfig(drop=0.02, duplicate=0.02, reorder=0.02)
+    running = Workers(lambda _: NetworkConfig(servers.addresses, run="test", faults=faults), 3)
+    for number in range(3):
+        running.wait_for(10, 60)
+        servers.kill(number)
+        running.wait_for_servers(servers.all_but(number), 60)
+        running.wait_for(10, 60)
+        servers.restart(number)
+        running.wait_for_servers(servers.addresses, 60)
+    running.stop()
+
+
+@pytest.mark.slow
+def test_a_server_that_drains_while_nobody_sends_tells_workers_all_the_same(stack: ExitStack) -> None:
+    servers = RestartedServers(2, stack)
+    pause_s = [0.0]
+    running = start(servers.addresses, before_step=lambda _worker, _step: time.sleep(pause_s[0]))
+    running.wait_for(5)
+    pause_s[0] = 3.0  # a step that computes for long
+    time.sleep(1.0)
+    servers.drain(1)
+    began = time.monotonic()
+    pause_s[0] = 0.0
+    running.wait_for_servers(servers.all_but(1))
+    assert time.monotonic() - began < 6
+    running.stop()
+    assert running.moves() == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_worker_that_does_not_reach_a_server_takes_all_away_from_it(stack: ExitStack) -> None:
+    servers = RestartedServers(2, stack)
+    relay = stack.enter_context(WorkerRelay(servers.addresses[1]))
+    addresses = [servers.addresses[0], relay.address]
+    running = start(addresses, 3)
+    running.wait_for(10)
+    relay.lost_worker = 2
+    running.wait_for_servers(addresses[:1])
+    running.wait_for(10)
+    time.sleep(4.0)  # two workers reach it all the time
+    assert running.moves() == [1, 1, 1]
+    relay.lost_worker = -1
+    running.wait_for_servers(addresses)
+    running.wait_for(10)
+    running.stop()
+
+
+@pytest.mark.slow
+def test_without_any_server_all_say_which(stack: ExitStack) -> None:
+    servers = RestartedServers(2, stack)
+    running = start(servers.addresses, deadline_s=6.0)
+    running.wait_for(5)
+    began = time.monotonic()
+    for number in range(2):
+        servers.kill(number)
+    running.join()
+    assert time.monotonic() - began < 20
+    for error in running.errors:
+        assert isinstance(error, TransportError)
+        for address in servers.addresses:
+            assert f"{address} is silent for rank 0, 1" in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_all_servers_are_killed_and_restarted_at_once(count: int, stack: ExitStack) -> None:
+    servers = RestartedServers(count, stack)
+    running = start(servers.addresses)
+    running.wait_for(10)
+    for number in range(count):
+        servers.kill(number)
+    for number in range(count):
+        servers.restart(number)
+    running.wait_for(20)
+    running.stop()
+
+
+@pytest.mark.slow
+def test_a_rank_that_has_ended_is_named(stack: ExitStack) -> None:
+    servers = RestartedServers(2, stack)
+
+    def leave(worker: int, step: int) -> None:
+        if worker == 1 and step == 5:
+            raise KeyboardInterrupt
+
+    running = start(servers.addresses, deadline_s=4.0, before_step=leave)
+    time.sleep(1.0)
+    servers.kill(0)
+    running.join()
+    assert isinstance(running.errors[0], DeadlineError)
+
+
+def test_who_goes_on() -> None:
+    two = ["127.0.0.1:1", "127.0.0.1:2"]
+    assert NetworkConfig(two).goes_on(4)
+    assert not NetworkConfig(two).goes_on(1)
+    assert not NetworkConfig(two[:1]).goes_on(4)
+    assert NetworkConfig(two[:1], failover=True).goes_on(4)
+    assert not NetworkConfig(two, failover=False).goes_on(4)
+    assert not NetworkConfig(two, quorum=3).goes_on(4)
+    assert not NetworkConfig(two, loss_tolerant=True).goes_on(4)
+    assert not NetworkConfig(two, backend=DpdkConfig("10.0.0.1")).goes_on(4)
+    for refused in ({"quorum": 3}, {"loss_tolerant": True}, {"backend": DpdkConfig("10.0.0.1")}):
+        with pytest.raises(ConfigurationError, match="failover=True does not work with"):
+            NetworkConfig(two, failover=True, **refused).goes_on(4)

@@ -1,0 +1,24 @@
+// Are the servers there? Asked without joining: a HELLO without a cookie, which a server answers and forgets.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "io/packet_io.h"
+#include "session/session_config.h"
+
+namespace thc {
+
+/// What a server says to a HELLO. A switch, which knows its workers, takes it for one, so switches are not asked.
+enum class Presence : std::uint8_t {
+  kSilent,   ///< nothing, or nothing that answers this HELLO
+  kThere,    ///< that the worker may come
+  kLeaving,  ///< that it takes nobody new: it is about to end
+};
+
+/// Asks the first shard of each of config.servers until all have answered or `timeout` is over; in their order.
+/// `config` must be resolved. `packet_io` is nobody else's. `nonce`: random for each call.
+std::vector<Presence> ask_servers(const SessionConfig& config, io::PacketIo& packet_io, std::uint64_t nonce,
+                                  Duration timeout);
+
+}  // namespace thc
