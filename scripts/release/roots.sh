@@ -22,6 +22,7 @@ if [[ ${1:-} == --in-root ]]; then
     mkdir -p "$root$prefix"
     mount --bind "$prefix" "$root$prefix"
   fi
+  printf '127.0.0.1 localhost %s\n' "$HOSTNAME" >"$root/etc/hosts" # what an installer writes, and torchrun asks for
   ip link set lo up
   # shellcheck disable=SC2016 # the arguments of the shell in there
   exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/tmp LANG=C.UTF-8 /bin/sh -euc '

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-LIMIT_S = 300
+LIMIT_S = 600  # importing torch takes minutes on a busy host
 DDP = """
 import torch
 import torch.distributed as dist
