@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -48,6 +49,18 @@ def test_needs_no_library_that_is_not_in_the_wheel(name: str) -> None:
     assert "libhwy.so.1" in libraries
     others = {library: path for library, path in libraries.items() if not ALLOWED.fullmatch(library)}
     assert {library: path for library, path in others.items() if Path(path).resolve().parent != PACKAGE} == {}
+
+
+@pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") != "glibc 2.36", reason="newer compilers ask for newer runtimes")
+@pytest.mark.parametrize("name", ["_core", "_comm", "thc-ps"])
+def test_a_build_on_debian_12_asks_for_what_manylinux_2_34_has(name: str) -> None:
+    """Of glibc, and of the libstdc++ of GCC 11: scripts/release.sh promises it of the wheels."""
+    file = find_thc_ps() if name == "thc-ps" else next(PACKAGE.glob(f"{name}.*.so"))
+    symbols = run(["readelf", "--wide", "--version-info", str(file)]).stdout
+    for library, newest in (("GLIBC", (2, 34)), ("GLIBCXX", (3, 4, 29)), ("CXXABI", (1, 3, 13))):
+        versions = {tuple(map(int, text.split("."))) for text in re.findall(rf"\b{library}_([0-9.]+)", symbols)}
+        assert versions
+        assert max(versions) <= newest, library
 
 
 def test_a_build_on_a_host_with_dpdk_has_dpdk() -> None:

@@ -16,7 +16,8 @@ namespace {
   if (why.starts_with(std::string(kDpdkLibrary) + ":")) {
     throw DpdkUnavailableError(
         "this build has no DPDK: install DPDK 22.11 or newer with its headers (Debian: apt install libdpdk-dev) and "
-        "build byteps_thc again, or use the kernel UDP back end");
+        "build byteps_thc again from its source (pip install . in a clone or an unpacked sdist; released wheels are "
+        "without DPDK), or use the kernel UDP back end");
   }
   throw DpdkUnavailableError("DPDK's libraries are not installed on this host (" + why +
                              "): install the version that byteps_thc was built with (Debian: apt install dpdk "

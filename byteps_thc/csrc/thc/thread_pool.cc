@@ -15,6 +15,14 @@
 
 #include "thc/errors.h"
 
+#ifdef __GLIBCXX__
+// libstdc++ 12 gave its inline wait of before a version of its own. The old one does the same, and a wheel that asks
+// for no more loads where libstdc++ is that of GCC 11, as manylinux_2_34 is (scripts/release.sh).
+#define THC_WAIT "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE"
+__asm__(".symver " THC_WAIT ", " THC_WAIT "@GLIBCXX_3.4.11");
+#undef THC_WAIT
+#endif
+
 namespace thc {
 namespace {
 
