@@ -79,7 +79,7 @@ class IoConfig:
         """See byteps_thc.transport.session.FaultConfig."""
 
 def ask_servers(config: SessionConfig, io: IoConfig, *, timeout_s: float) -> list[str]:
-    """Return "there", "leaving" or "silent" for each server, without joining.
+    """Return "there", "leaving", "silent" or "other", which is a switch, for each server, without joining.
 
     config: with nothing left to choose. Takes until all have answered, or the time is over.
     """

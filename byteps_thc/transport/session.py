@@ -170,7 +170,8 @@ class Session(NetworkSettings):
     def inquiry(self) -> Callable[[float], list[str]]:
         """Return what asks all servers, within so many seconds, whether they are there, also when this has ended.
 
-        It gives "there", "leaving" (a thc-ps that drains) or "silent" for each. Kernel UDP, with a socket of its own.
+        It gives "there", "leaving" (a thc-ps that drains), "silent" or "other" (a switch) for each. Kernel UDP, with a
+        socket of its own.
         """
         settings = _session_config(self)
         settings.codes_per_packet = self.codes_per_packet

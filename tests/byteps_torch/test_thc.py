@@ -128,7 +128,7 @@ def test_statistics(reports):
         assert averages["coordinates"] == 2 * sum(
             gradient_of(name, 0, 0).numel() for name in ("first", "half", "middle", "brain", "last")
         )
-        assert 2 < averages["ratio"] < 8  # bf16's is 2; packets that a busy machine has sent again count, too
+        assert 1 < averages["ratio"] < 8  # of 8: small tensors, and packets that a busy machine repeats
         assert 0 < averages["nmse"] < 0.02
 
 

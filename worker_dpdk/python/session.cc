@@ -45,6 +45,8 @@ const char* name_of(Presence presence) noexcept {
       return "there";
     case Presence::kLeaving:
       return "leaving";
+    case Presence::kOther:
+      return "other";
     case Presence::kSilent:
       break;
   }

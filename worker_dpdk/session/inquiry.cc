@@ -20,11 +20,11 @@ struct Asked {
 
 Presence presence_of(const ServerMessage& answer) noexcept {
   if (answer.type != wire::MessageType::kError) {
-    return Presence::kThere;
+    return answer.type == wire::MessageType::kChallenge ? Presence::kThere : Presence::kOther;
   }
   const auto error = payload_of<wire::ErrorPayload>(answer);
   const bool is_leaving = std::uint16_t{error.reason} == static_cast<std::uint16_t>(wire::ErrorReason::kDraining);
-  return is_leaving ? Presence::kLeaving : Presence::kThere;
+  return is_leaving ? Presence::kLeaving : Presence::kOther;
 }
 
 void take(const io::RxPacket& packet, const SessionConfig& config, std::vector<Asked>& servers) noexcept {

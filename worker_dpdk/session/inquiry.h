@@ -9,11 +9,12 @@
 
 namespace thc {
 
-/// What a server says to a HELLO. A switch, which knows its workers, takes it for one, so switches are not asked.
+/// What a server says to a HELLO without a cookie.
 enum class Presence : std::uint8_t {
   kSilent,   ///< nothing, or nothing that answers this HELLO
-  kThere,    ///< that the worker may come
+  kThere,    ///< what thc-ps says to whom it may let in: a cookie
   kLeaving,  ///< that it takes nobody new: it is about to end
+  kOther,    ///< something else: a switch, which knows its workers by their addresses
 };
 
 /// Asks the first shard of each of config.servers until all have answered or `timeout` is over; in their order.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from threading import Event
 
 from torch._C._distributed_c10d import Store
 
 from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc.transport.failover.agreement import Agreement
 from byteps_thc.transport.failover.session import FailoverSession, Road
 from byteps_thc.transport.network_settings import Timeouts
 from byteps_thc.transport.run import told_run
@@ -16,6 +20,9 @@ from byteps_thc.transport.session import Session
 
 #: Servers have answered just before: what is longer is a fault, after which ranks ask again.
 _LONGEST_CONNECT_S = 5.0
+_SWITCH = "switch"
+#: They have let this rank in just before, too.
+_LONGEST_ANSWER_S = 2.0
 
 
 def open_failover_session(
@@ -26,12 +33,28 @@ def open_failover_session(
     workers: int,
     deadline_s: float,
     moved: Callable[[], None],
-) -> FailoverSession:
+) -> FailoverSession | Session:
     """Join the servers' job as one of the ranks that share `store`, which is for nothing else.
 
-    network: with a run. deadline_s, moved: see FailoverSession. Raises what Session raises.
+    A session that ends with its servers where they are switches, from which workers cannot move: their addresses are in
+    a switch's tables. network: with a run. deadline_s, moved: see FailoverSession. Raises what Session raises,
+    ConfigurationError where failover is asked for with a switch, DeadlineError when a rank does not come.
     """
     first = network.open_session(config, worker, workers, deadline_s)
+    ask = first.inquiry()
+    try:
+        # Only together: a rank whose question was lost would wait for others that never move.
+        agreement = Agreement(store, worker, workers, Event())
+        kinds = agreement.exchange(
+            "kind", _SWITCH if "other" in ask(_LONGEST_ANSWER_S) else "", time.monotonic() + deadline_s
+        )
+        if _SWITCH in kinds and network.failover:
+            raise ConfigurationError("failover=True works with thc-ps, and a server is a switch: leave it out")
+    except ThcError:
+        first.close()
+        raise
+    if _SWITCH in kinds:
+        return first
     again = config.model_copy(update={"codes_per_packet": first.codes_per_packet})
     timeouts = network.timeouts or Timeouts(operation_s=deadline_s)
     timeouts = replace(timeouts, connect_s=min(timeouts.connect_s, _LONGEST_CONNECT_S))
@@ -42,5 +65,5 @@ def open_failover_session(
         moved_network = replace(network, servers=tuple(servers), run=run, timeouts=timeouts)
         return moved_network.open_session(again, worker, workers, deadline_s)
 
-    road = Road(tuple(network.servers), open_again, first.inquiry(), deadline_s)
+    road = Road(tuple(network.servers), open_again, ask, deadline_s)
     return FailoverSession(first, road, store, worker, workers, moved=moved)

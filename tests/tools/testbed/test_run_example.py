@@ -30,7 +30,7 @@ def test_it_trains_and_prints_the_demos_table(example: Path, tmp_path: Path) -> 
     assert "[worker0] THC, step 2: loss " in output
     table = [line.strip("│").split("│") for line in output.splitlines()]
     rows = {cells[0].strip(): cells[1:] for cells in table if len(cells) == 3}
-    uncompressed, thc = (float(cell) for cell in rows["validation loss (nats)"])
+    uncompressed, thc = (float(cell) for cell in rows["validation loss, all (nats)"])
     assert thc == pytest.approx(uncompressed, rel=0.05)
     assert [cell.strip() for cell in rows["workers bit-identical"]] == ["yes", "yes"]
     saving = re.search(r"\((\d+\.\d+)x\)", rows["KiB up, payload"][1])

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
+from e2e.udp_switch import HOST, SERVER, free_udp_ports, job_of, udp_switch
+from e2e.workers import JOB
 from failover_workers import Workers
+from joined_sessions import check_sums
 from restarted_servers import RestartedServers
+from torch.distributed import HashStore
 from udp_relay import UdpRelay
 
+from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
 from byteps_thc.transport.failover import watch
+from byteps_thc.transport.failover.opening import open_failover_session
+from byteps_thc.transport.failover.session import FailoverSession
 from byteps_thc.transport.servers import NetworkConfig
-from byteps_thc.transport.session import DpdkConfig, FaultConfig
+from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, UdpConfig
 
 WORKER_ID_OFFSET = 5  # of a header
 
@@ -182,3 +190,27 @@ def test_who_goes_on() -> None:
     for refused in ({"quorum": 3}, {"loss_tolerant": True}, {"backend": DpdkConfig("10.0.0.1")}):
         with pytest.raises(ConfigurationError, match="failover=True does not work with"):
             NetworkConfig(two, failover=True, **refused).goes_on(4)
+
+
+@pytest.mark.parametrize("failover", [None, True])
+def test_a_switch_has_a_session_that_ends_with_it(failover: bool | None) -> None:
+    """It has the addresses of its workers in its tables; that nobody moves is found by all ranks."""
+    ports, store = free_udp_ports(2), HashStore()
+
+    def opened(worker: int) -> FailoverSession | Session:
+        local = UdpConfig(local=f"{HOST}:{ports[worker]}")
+        network = NetworkConfig(servers=[SERVER], job=JOB, backend=local, run="1", failover=failover)
+        return open_failover_session(network, ThcConfig(), store, worker, 2, 30.0, moved=lambda: None)
+
+    with udp_switch("v1model", job_of(JOB, ports, ThcConfig())), ThreadPoolExecutor(2) as threads:
+        opening = [threads.submit(opened, worker) for worker in range(2)]
+        if failover:
+            for each in opening:
+                with pytest.raises(ConfigurationError, match="a server is a switch"):
+                    each.result(60)
+            return
+        sessions = [each.result(60) for each in opening]
+        assert all(isinstance(session, Session) for session in sessions)
+        check_sums(sessions, ThcConfig(), [1024 + 300], steps=1)
+        for session in sessions:
+            session.close()
