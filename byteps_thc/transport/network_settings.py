@@ -104,7 +104,7 @@ class NetworkSettings:
     polling_threads: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
     """that send and receive, each with a socket or a queue of the DPDK device of its own; thread t of T has the packets
     of every T-th thread of each server (thc-ps --threads), so more than those are idle. Workers of a job need not have
-    as many; both ends of a memif device do. One is enough until it is all that a core does (docs/plugins.md)"""
+    as many; both ends of a memif device do. One is enough until it is all that a core does (docs/engines.md)"""
     faults: FaultConfig | None = None
     """for tests"""
     key: Annotated[JobKey | None, Field(repr=False)] = field(default=None, repr=False)

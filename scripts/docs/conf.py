@@ -22,7 +22,7 @@ from sphinx.transforms import SphinxTransform
 #: The site's navigation: pages, with a short title where their own is long. `self` is README.md, the first page.
 GROUPS = {
     "Start": ["Overview <self>", "docs/migration", "docs/status", "CHANGELOG"],
-    "Frameworks": ["docs/plugins", "docs/gpu"],
+    "Frameworks": ["docs/plugins", "docs/frameworks", "docs/engines", "docs/gpu"],
     "Servers and switches": ["thc-ps <ps_software/README>", "Switch <p4/README>", "Packets <worker_dpdk/README>"],
     "Algorithm and accuracy": [
         "Algorithm <docs/algorithm>",
@@ -30,7 +30,7 @@ GROUPS = {
         "docs/benchmarks",
         "tables/README",
     ],
-    "Operations": ["Testbed <docs/testbed>", "docs/security"],
+    "Operations": ["docs/operations", "Testbed <docs/testbed>", "docs/security"],
     "Reference": ["docs/api/byteps_thc", "docs/protocol"],
     "Contributing": [
         "How to <CONTRIBUTING>",

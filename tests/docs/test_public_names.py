@@ -9,12 +9,13 @@ import re
 from pathlib import Path
 
 import pytest
+from markdown_snippets import GUIDE
 
 import byteps_thc
 from byteps_thc import ThcError
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "docs/plugins.md", ROOT / "docs/migration.md"]
+DOCUMENTS = [ROOT / "README.md", *GUIDE, ROOT / "docs/migration.md"]
 MODULES = ("ddp", "fsdp", "torch", "checkpoint", "baselines", "ops")
 FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in MODULES)]
 #: torch's, and others', and what the examples for frameworks define

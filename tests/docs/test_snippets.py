@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markdown_snippets import python_snippets, text_before
+from markdown_snippets import guide_snippets, python_snippets, text_before
 from ranks import run_ranks
 
 from byteps_thc.tools.launch import ParameterServer
@@ -19,28 +19,28 @@ from byteps_thc.tools.launch import ParameterServer
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_rank.py")
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-README, PLUGINS = python_snippets(ROOT / "README.md"), python_snippets(ROOT / "docs/plugins.md")
+README, GUIDE = python_snippets(ROOT / "README.md"), guide_snippets()
 MIGRATION = python_snippets(ROOT / "docs/migration.md")
 [TESTBED] = python_snippets(ROOT / "docs/testbed.md")["The description"]
 README_DDP, README_FSDP, README_BYTEPS, README_REDUCER, README_WORKER = README["In one line"]
-DDP = PLUGINS["DDP"][0]
-REDUCER, FRAGMENTS, REDUCER_WITH_SERVERS = PLUGINS["Anything else: ThcReducer"]
+DDP = GUIDE["DDP"][0]
+REDUCER, FRAGMENTS, REDUCER_WITH_SERVERS = GUIDE["Anything else: ThcReducer"]
 #: Scripts for torchrun, by their snippets.
 SCRIPTS = {
     "readme_ddp": [README_DDP],
     "readme_fsdp2": [README_FSDP],
     "readme_reducer": [README_REDUCER],
     "ddp": [DDP],
-    "ddp_over_nodes": PLUGINS["DDP over nodes"],
-    "fsdp2": PLUGINS["FSDP2"],
-    "hsdp": PLUGINS["HSDP"],
-    "baseline": PLUGINS["Baselines"],
-    "checkpoints": [DDP, *PLUGINS["Checkpoints"]],
-    "synchronisation": [DDP, *PLUGINS["Loss tolerance and quorum"]],
-    "statistics": [DDP, *PLUGINS["Statistics"]],
+    "ddp_over_nodes": GUIDE["DDP over nodes"],
+    "fsdp2": GUIDE["FSDP2"],
+    "hsdp": GUIDE["HSDP"],
+    "baseline": GUIDE["Baselines"],
+    "checkpoints": [DDP, *GUIDE["Checkpoints"]],
+    "synchronisation": [DDP, *GUIDE["Loss tolerance and quorum"]],
+    "statistics": [DDP, *GUIDE["Statistics"]],
     "reducer": [REDUCER],
     "fragments": [REDUCER, FRAGMENTS],
-    "operators": PLUGINS["Operators"],
+    "operators": GUIDE["Operators"],
 }
 #: Lines of examples, which tests/examples/test_frameworks.py runs.
 IN_EXAMPLES = {
@@ -51,9 +51,9 @@ IN_EXAMPLES = {
     "torchtitan": "train_torchtitan.py",
     "Elastic training": "train_elastic.py",
 }
-OF_EXAMPLES = [snippet for heading in IN_EXAMPLES for snippet in PLUGINS[heading]]
+OF_EXAMPLES = [snippet for heading in IN_EXAMPLES for snippet in GUIDE[heading]]
 #: test_byteps_snippets.py runs them.
-WITH_BYTEPS = [README_BYTEPS, *PLUGINS["BytePS"], *(snippet for snippets in MIGRATION.values() for snippet in snippets)]
+WITH_BYTEPS = [README_BYTEPS, *GUIDE["BytePS"], *(snippet for snippets in MIGRATION.values() for snippet in snippets)]
 #: tests/test_readme.py, and below
 WITH_SERVER = [README_WORKER, REDUCER_WITH_SERVERS]
 #: tests/tools/testbed/test_docs.py
@@ -93,7 +93,7 @@ def test_what_is_shown_of_an_example_stands_in_it(heading: str, example: str) ->
     """Its lines, in their order, whatever is between them or before them on the line."""
     text = (ROOT / "docs/examples" / example).read_text(encoding="utf-8")
     in_order = [line.strip() for line in text.splitlines()]
-    for snippet in PLUGINS[heading]:
+    for snippet in GUIDE[heading]:
         place = 0
         for line in filter(None, map(str.strip, snippet.splitlines())):
             assert line in in_order[place:], line

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+#: What users read on front ends, in this order; headings are different.
+GUIDE = [ROOT / f"docs/{page}.md" for page in ("plugins", "frameworks", "engines", "operations")]
+
 
 def text_before(document: Path, snippet: str) -> str:
     """Return the paragraph right before a python block, in one line."""
@@ -21,3 +25,8 @@ def python_snippets(document: Path) -> dict[str, list[str]]:
         if blocks:
             snippets[heading] = blocks
     return snippets
+
+
+def guide_snippets() -> dict[str, list[str]]:
+    """Return those of all pages of the guide."""
+    return {heading: blocks for page in GUIDE for heading, blocks in python_snippets(page).items()}
