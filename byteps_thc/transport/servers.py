@@ -43,9 +43,9 @@ class NetworkConfig(NetworkSettings):
     servers: Sequence[str]
     job: int = 1
     failover: bool | None = None
-    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/operations.md); None:
-    where there are several servers, on kernel UDP, without a quorum or loss_tolerant, but not in ThcReducer. True: also
-    with one, which may be restarted then"""
+    """whether ranks of a process group go on when a server is gone or drains, and take it back (docs/operations.md);
+    None: where there are several thc-ps, on kernel UDP, without a quorum or loss_tolerant, but not in ThcReducer. True:
+    also with one, which may be restarted then"""
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -29,10 +29,10 @@ class RestartedServers:
         process.terminate()
         assert process.wait(30) == 0
 
-    def restart(self, number: int) -> None:
-        """Start one again that has ended."""
+    def restart(self, number: int, *options: str) -> None:
+        """Start one again that has ended, with these options of thc-ps."""
         port = int(self.addresses[number].rpartition(":")[2])
-        self._running[number] = self._stack.enter_context(ParameterServer(port=port))
+        self._running[number] = self._stack.enter_context(ParameterServer([*options], port=port))
 
     def all_but(self, number: int) -> list[str]:
         """The addresses of the others."""

@@ -71,4 +71,5 @@ class CompressionStats:
             f"encode {self.encode_ms:.1f} ms, communicate {self.communicate_ms:.1f} ms, "
             f"decode {self.decode_ms:.1f} ms, "
             f"{self.retransmissions} retransmissions, {self.lost_chunks} lost chunks"
+            + (f", {self.server_moves} moves to other servers" if self.server_moves else "")
         )

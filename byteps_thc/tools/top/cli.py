@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.errors import ConfigurationError, TransportError
 from byteps_thc.tools.consoles import table_console
-from byteps_thc.tools.top.metrics import scrape, url_of
+from byteps_thc.tools.top.metrics import Scrape, scrape, url_of
 from byteps_thc.tools.top.rates import lines, table
 
 _TIMEOUT_S = 5.0
@@ -29,19 +29,32 @@ def top(
     if count is not None and count < 1:
         raise ConfigurationError(f"--count must be at least 1, not {count}")
     urls = {address: url_of(address) for address in servers or ["127.0.0.1:9464"]}
-    before = {address: scrape(url, _TIMEOUT_S) for address, url in urls.items()}
+    before = _scrape_all(urls)
     console, looks = table_console(), 0
     with Live(console=console, auto_refresh=False) as live:
         try:
             while count is None or looks < count:
                 time.sleep(interval_s)
-                after = {address: scrape(url, _TIMEOUT_S) for address, url in urls.items()}
-                found = [line for address in urls for line in lines(address, before[address], after[address])]
+                after = _scrape_all(urls)
+                found = [line for address in after for line in lines(address, before.get(address), after[address])]
                 before, looks = after, looks + 1
-                view = table(found, len(urls))
+                view = table(found, list(after), [address for address in urls if address not in after])
                 if console.is_terminal:
                     live.update(view, refresh=True)
                 else:
                     console.print(view)
         except KeyboardInterrupt:
             pass
+
+
+def _scrape_all(urls: dict[str, str]) -> dict[str, Scrape]:
+    """Return what those say that answer; TransportError when none does."""
+    found, errors = {}, []
+    for address, url in urls.items():
+        try:
+            found[address] = scrape(url, _TIMEOUT_S)
+        except TransportError as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    return found

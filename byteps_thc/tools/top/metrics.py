@@ -16,11 +16,16 @@ _LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 #: Of packets that no job claims.
 NO_JOB = "none"
+#: Of errors that tell a worker who asks only for whom it waits: no trouble.
+INCOMPLETE = "incomplete"
 
 
 @dataclass(frozen=True)
 class Scrape:
-    """Values by metric and job, summed over all other labels. seconds: of a clock that only moves forward."""
+    """Values by metric and job, summed over all other labels, and those errors that are INCOMPLETE.
+
+    seconds: of a clock that only moves forward.
+    """
 
     seconds: float
     values: dict[tuple[str, str], float]
@@ -52,14 +57,17 @@ def scrape(url: str, timeout_s: float) -> Scrape:
         reason = getattr(error, "reason", error)
         raise TransportError(f"{url} does not answer: {reason}; does thc-ps run there with --metrics-port?") from None
     values: dict[tuple[str, str], float] = {}
-    for metric, job, value in _samples(text):
-        values[metric, job] = values.get((metric, job), 0.0) + value
+    for metric, labels, value in _samples(text):
+        job = labels.get("job", "")
+        names = [metric, INCOMPLETE] if labels.get("reason") == INCOMPLETE else [metric]
+        for name in names:
+            values[name, job] = values.get((name, job), 0.0) + value
     if ("thc_ps_uptime_seconds", "") not in values:
         raise TransportError(f"{url} answers, but is no thc-ps")
     return Scrape(time.monotonic(), values)
 
 
-def _samples(text: str) -> Iterator[tuple[str, str, float]]:
+def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
     for line in text.splitlines():
         if match := _LINE.match(line):
-            yield match[1], dict(_LABEL.findall(match[2] or "")).get("job", ""), float(match[3])
+            yield match[1], dict(_LABEL.findall(match[2] or "")), float(match[3])

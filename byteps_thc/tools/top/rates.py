@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from byteps_thc.tools.top.metrics import NO_JOB, Scrape
+from byteps_thc.tools.top.metrics import INCOMPLETE, NO_JOB, Scrape
 
 #: Packets that were not the first of their kind, and results that were wanted again.
 _REPEATED = ("thc_ps_duplicates_total", "thc_ps_replays_total")
@@ -45,8 +45,9 @@ class Line:
         return [self.server, self.job, str(self.workers), *figures, *shares, f"{self.errors:,.0f}", slots, memory]
 
 
-def lines(server: str, before: Scrape, after: Scrape) -> Iterator[Line]:
-    """Jobs by number, then what belongs to none where such packets came."""
+def lines(server: str, before: Scrape | None, after: Scrape) -> Iterator[Line]:
+    """Jobs by number, then what belongs to none where such packets came. before: None when it did not answer then."""
+    before = before or after
     elapsed_s = max(after.seconds - before.seconds, 1e-9)
     for job in (*after.jobs, NO_JOB):
 
@@ -64,7 +65,7 @@ def lines(server: str, before: Scrape, after: Scrape) -> Iterator[Line]:
             repeated=rate(*_REPEATED),
             stale=rate("thc_ps_stale_total"),
             dropped=rate("thc_ps_dropped_packets_total"),
-            errors=rate("thc_ps_errors_sent_total"),
+            errors=rate("thc_ps_errors_sent_total") - rate(INCOMPLETE),
             slots_in_use=int(after.get("thc_ps_slots_in_use", job)),
             slots=int(after.get("thc_ps_slots", job)),
             memory_bytes=int(after.get("thc_ps_slot_memory_bytes", job)),
@@ -73,9 +74,11 @@ def lines(server: str, before: Scrape, after: Scrape) -> Iterator[Line]:
             yield line
 
 
-def table(found: Sequence[Line], servers: int) -> Table:
-    """All of them."""
-    view = Table("server", "job", "workers", caption=None if found else f"no jobs on {servers} server(s)")
+def table(found: Sequence[Line], servers: Sequence[str], silent: Sequence[str] = ()) -> Table:
+    """All of them. servers: that answer; silent: that do not."""
+    captions = [] if found else [f"no jobs on {len(servers)} server(s)"]
+    captions += [f"{server} does not answer" for server in silent]
+    view = Table("server", "job", "workers", caption="\n".join(captions) or None)
     for heading in _HEADINGS:
         view.add_column(heading, justify="right")
     for line in found:

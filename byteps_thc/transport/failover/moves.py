@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from byteps_thc.transport.failover.stages import Missing
+from byteps_thc.wire.layout import UDP_PORT
 
+_NAMED = re.compile(r"\bserver (\d+\.\d+\.\d+\.\d+):(\d+)")
 #: What ask_servers() says of a server that workers may come to.
 THERE = "there"
 
@@ -44,11 +47,12 @@ class Plan:
     given_up: bool
 
     @classmethod
-    def of(cls, everyone: Sequence[Statement]) -> Self:
-        """Return what follows from what all ranks have said."""
+    def of(cls, everyone: Sequence[Statement], refusing: Collection[int] = ()) -> Self:
+        """Return what follows from what all ranks have said. refusing: servers not to use if another is there."""
         by_server = zip(*(each.presences for each in everyone), strict=True)
+        there = tuple(number for number, seen in enumerate(by_server) if all(each == THERE for each in seen))
         return cls(
-            tuple(number for number, seen in enumerate(by_server) if all(each == THERE for each in seen)),
+            tuple(number for number in there if number not in refusing) or there,
             Missing.of_any(each.missing for each in everyone),
             any(each.tired for each in everyone),
         )
@@ -64,3 +68,16 @@ def why_none(servers: Sequence[str], everyone: Sequence[Statement]) -> str:
         ranks.pop(THERE, None)
         words += [f"{server} is {what} for rank {', '.join(map(str, who))}" for what, who in sorted(ranks.items())]
     return "; ".join(words)
+
+
+def named_in(error: str, servers: Sequence[str]) -> int | None:
+    """Return which server an error of joining is about. A shard's port follows that of its server."""
+    match = _NAMED.search(error)
+    if match is None:
+        return None
+    ports = {number: int(port or UDP_PORT) for number, (ip, _, port) in _parts(servers) if ip == match[1]}
+    return max((number for number in ports if ports[number] <= int(match[2])), key=ports.__getitem__, default=None)
+
+
+def _parts(servers: Sequence[str]) -> list[tuple[int, tuple[str, str, str]]]:
+    return [(number, server.partition(":")) for number, server in enumerate(servers)]

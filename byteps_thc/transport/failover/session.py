@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.errors import RestartError, ServerRefusedError, ThcError, TransportError
 from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.failover.agreement import Agreement
-from byteps_thc.transport.failover.moves import Plan, Statement, why_none
+from byteps_thc.transport.failover.moves import Plan, Statement, named_in, why_none
 from byteps_thc.transport.failover.stages import CodeStage, KeptStages, NormStage, Stage
 from byteps_thc.transport.failover.watch import QUESTION_S, Presences, Watch, now_s
 from byteps_thc.transport.session import Session
@@ -28,6 +29,8 @@ _SLICE_S = 0.5
 _PAUSE_S = 0.5
 #: How long others may take to begin with a move, and to join, after the deadline: so that all give up together.
 _GRACE_S = 5.0
+#: So many attempts that a server has refused, and a move does without it: the first may meet workers of before.
+_REFUSALS = 2
 #: A server that does not answer for so long is left out of a move.
 _LONG_QUESTION_S = 1.0
 #: Looks at the same stage without a result, a quarter of a second each, after which a session that had to join again
@@ -221,34 +224,41 @@ class FailoverSession:
         self._moved()
         if self._agreement.rank == 0:
             _logger.warning(
-                "moved to %s of %d servers (%s): %s; %.1f s, %d stages sent again",
+                "moved to %s of %d servers (%s): %s; %d stages sent again, %.1f s after that was known",
                 len(self._used),
                 len(self._road.servers),
                 self._names(self._used),
                 why,
-                time.monotonic() - began_s,
                 repeated,
+                time.monotonic() - began_s,
             )
 
     def _arrive(self, why: str, deadline: float) -> int:
         """Join servers together with all ranks, and return how many stages were pushed again."""
+        refusals: Counter[int] = Counter()
         while True:
             self._generation += 1
             self._agreement.ask(self._generation, why)
             statement = Statement(self._stages.missing(), self._ask(), time.monotonic() > deadline)
             texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), deadline + _GRACE_S)
             everyone = [Statement.from_text(text) for text in texts]
-            plan = Plan.of(everyone)
+            plan = Plan.of(everyone, [number for number, count in refusals.items() if count >= _REFUSALS])
             session, errors = self._open_together(plan, deadline + _GRACE_S)
             if session is not None:
                 break
+            reasons = list(filter(None, [why_none(self._road.servers, everyone), *errors]))
             if plan.given_up:
                 raise TransportError(
-                    f"no server serves all ranks, for {self._road.deadline_s:g} s: "
-                    + (why_none(self._road.servers, everyone) or next(filter(None, errors)))
+                    f"no server serves all ranks, for {self._road.deadline_s:g} s: {'; '.join(dict.fromkeys(reasons))}"
+                )
+            refusals.update({number for error in errors if (number := named_in(error, self._road.servers)) is not None})
+            if self._agreement.rank == 0:
+                _logger.warning(
+                    "ranks could not go on with %s: %s", self._names(plan.servers) or "a server", reasons[-1]
                 )
             self._closing.wait(_PAUSE_S)
-        self._presences.left_out([number for number in self._used if number not in plan.servers], now_s())
+        left_out = [number for number in {*self._used, *refusals} if number not in plan.servers]
+        self._presences.left_out(left_out, now_s())
         self._session, self._used = session, plan.servers
         return self._stages.push_again(session, plan.missing)
 

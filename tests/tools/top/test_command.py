@@ -17,7 +17,7 @@ from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.tools.top.metrics import NO_JOB, Scrape, scrape, url_of
+from byteps_thc.tools.top.metrics import INCOMPLETE, NO_JOB, Scrape, scrape, url_of
 from byteps_thc.tools.top.rates import lines
 
 JOB, WORKERS, COORDINATES = 7, 2, 100_000
@@ -69,9 +69,10 @@ def test_busy_server(busy_server: str) -> None:
     assert line.received_bits > 8 * line.packets * 30
     assert line.slots >= line.slots_in_use
     assert line.memory_bytes > 0
-    looks = ["--interval", "0.2", "--count", "2"]
-    result = CliRunner().invoke(app, ["top", busy_server, *looks], env={"COLUMNS": "200"})
+    looks, silent = ["--interval", "0.2", "--count", "2"], f"127.0.0.1:{free_tcp_port()}"
+    result = CliRunner().invoke(app, ["top", busy_server, silent, *looks], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
+    assert result.stdout.count(f"{silent} does not answer") == 2
     assert result.stdout.count("sums/s") == 2
     assert f"│ {busy_server} │ {JOB} " in words(result.stdout)
 
@@ -96,6 +97,19 @@ def test_rates() -> None:
     assert "10.00%" in line.cells()
     [line] = lines("a", at(1, 1000, 50, 0), at(3, 10, 0, 0))
     assert (line.packets, line.repeated) == (0, 0)
+    [line] = lines("a", None, at(3, 10, 0, 0))  # it did not answer before
+    assert line.packets == 0
+
+
+def test_a_worker_that_asks_for_whom_it_waits_is_no_error() -> None:
+    def at(seconds: float, errors: float, waits: float) -> Scrape:
+        counters = {"thc_ps_errors_sent_total": errors, INCOMPLETE: waits}
+        return Scrape(
+            seconds, {(name, "3"): value for name, value in counters.items()} | {("thc_ps_workers", "3"): 4.0}
+        )
+
+    [line] = lines("a", at(1, 10, 8), at(2, 22, 17))
+    assert line.errors == 3
 
 
 @pytest.mark.parametrize(

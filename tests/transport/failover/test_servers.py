@@ -163,6 +163,30 @@ def test_all_servers_are_killed_and_restarted_at_once(count: int, stack: ExitSta
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_there_again_but_refuses_is_left_out(
+    stack: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = RestartedServers(2, stack)
+    running = start(servers.addresses)
+    running.wait_for(5)
+    servers.kill(0)
+    running.wait_for_servers(servers.all_but(0))
+    servers.restart(0, "--max-memory", "8KiB")
+    deadline = time.monotonic() + 60
+    while caplog.text.count("could not go on with") < 2 or "thc-ps --max-jobs" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    running.wait_for(20)
+    assert running.sessions[0].servers == tuple(servers.all_but(0))
+    servers.kill(0)
+    servers.restart(0)
+    running.wait_for_servers(servers.addresses)  # now it takes them
+    running.wait_for(20)
+    running.stop()
+
+
+@pytest.mark.slow
 def test_a_rank_that_has_ended_is_named(stack: ExitStack) -> None:
     servers = RestartedServers(2, stack)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from byteps_thc.errors import TransportError
-from byteps_thc.transport.failover.moves import Plan, Statement, why_none
+from byteps_thc.transport.failover.moves import Plan, Statement, named_in, why_none
 from byteps_thc.transport.failover.stages import CodeStage, KeptStages, Missing, NormStage
 
 PIECES = 3
@@ -171,4 +171,21 @@ def test_a_plan_is_of_servers_that_all_reach_and_of_what_any_lacks() -> None:
     said = [Statement.from_text(each.as_text()) for each in (first, second)]
     assert said == [first, second]
     assert Plan.of(said) == Plan((0, 3), Missing((3, 4), (1, 2)), given_up=False)
+    assert Plan.of(said, refusing=[0]).servers == (3,)
+    assert Plan.of(said, refusing=[0, 3]).servers == (0, 3)  # none other is there
     assert why_none(["a", "b", "c", "d"], said) == "b is silent for rank 1; c is leaving for rank 0"
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        ("server 10.0.0.1:48865, job 2: the server takes no more jobs", 0),
+        ("server 10.0.0.10:48867, job 2: another training uses this job number here", 2),  # its third shard
+        ("server 10.0.0.10:50000, job 2: no more jobs", 1),
+        ("server 10.0.0.10:100, job 2: no more jobs", None),
+        ("server 10.0.0.2:48865 did not answer", None),
+        ("no server is there for all ranks", None),
+    ],
+)
+def test_a_server_is_known_by_what_it_has_refused(error: str, number: int | None) -> None:
+    assert named_in(error, ["10.0.0.1", "10.0.0.10:50000", "10.0.0.10:48865"]) == number
