@@ -75,9 +75,9 @@ def named_in(error: str, servers: Sequence[str]) -> int | None:
     match = _NAMED.search(error)
     if match is None:
         return None
-    ports = {number: int(port or UDP_PORT) for number, (ip, _, port) in _parts(servers) if ip == match[1]}
-    return max((number for number in ports if ports[number] <= int(match[2])), key=ports.__getitem__, default=None)
-
-
-def _parts(servers: Sequence[str]) -> list[tuple[int, tuple[str, str, str]]]:
-    return [(number, server.partition(":")) for number, server in enumerate(servers)]
+    ports = {}
+    for number, server in enumerate(servers):
+        ip, _, port = server.partition(":")
+        if ip == match[1] and int(port or UDP_PORT) <= int(match[2]):
+            ports[number] = int(port or UDP_PORT)
+    return max(ports, key=ports.__getitem__, default=None)
