@@ -128,7 +128,8 @@ def test_statistics(reports):
         assert averages["coordinates"] == 2 * sum(
             gradient_of(name, 0, 0).numel() for name in ("first", "half", "middle", "brain", "last")
         )
-        assert 1 < averages["ratio"] < 8  # of 8: small tensors, and packets that a busy machine repeats
+        # Of 8, small tensors take their part, and what a busy machine sends again counts as sent.
+        assert (1 if averages["retransmissions"] else 5) < averages["ratio"] < 8
         assert 0 < averages["nmse"] < 0.02
 
 

@@ -92,6 +92,7 @@ def averages():
         "ratio": stats.ratio,
         "coordinates": stats.coordinates,
         "stat_steps": stats.steps,
+        "retransmissions": stats.retransmissions,
         "nmse": stats.nmse,
         "copied": stats.to_host_bytes + stats.to_device_bytes,
         "refused": refused,
