@@ -51,6 +51,35 @@ def block_norms(
 ) -> None:
     """norms[B] = Euclidean norms of the blocks of gradient[n] + residual[n]."""
 
+def segment_norms(
+    gradient: Gradient,
+    residual: Residual | None,
+    starts: U64,
+    sizes: U64,
+    norms: F32,
+    *,
+    pool: ThreadPool | None = None,
+) -> None:
+    """norms[S] = Euclidean norms of gradient + residual in segment i: sizes[i] coordinates from starts[i] on.
+
+    starts, sizes: [S], ascending and disjoint; InputError for others.
+    """
+
+def scale_segments(
+    values: Gradient,
+    addend: Residual | None,
+    starts: U64,
+    sizes: U64,
+    factors: F32,
+    out: Gradient,
+    *,
+    pool: ThreadPool | None = None,
+) -> None:
+    """out[n] = (values[n] + addend[n]) * factors[i] in segment i, +0 where a factor is 0; values + addend elsewhere.
+
+    starts, sizes: see segment_norms(). out: may be values or addend, and may have another type.
+    """
+
 def encode(
     gradient: Gradient,
     residual: Residual | None,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import enum
 import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,10 +35,11 @@ from byteps_thc.arrays import (
     residual_array_dtype,
     value_dtype,
 )
-from byteps_thc.block_ends import ends_array
+from byteps_thc.block_plan import WHOLE, BlockPlan, ends_array
 from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
+from byteps_thc.row_scales import PartitionSizes, RowScales
 from byteps_thc.tables import LookupTable
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
@@ -74,7 +74,9 @@ class _Stage(enum.Enum):
 class Partition:
     """Buffers and progress of one partition; made by Compressor.partition and used again every round.
 
-    norms: float32[B], Euclidean norms of the rotation blocks, to be max-reduced over the workers; valid after measure.
+    norms: float32[B + S], Euclidean norms of the rotation blocks and of rows with scales, to be max-reduced over the
+    workers; valid after measure. scales: of those rows; None without any. limits: float32[B], the norms that clamp the
+    blocks; valid after encode.
     clamp: what makes them larger than measured, for a wider one; None: nothing.
     codes: uint8, packed codes of `padded` coordinates, all of which travel; valid after encode. residual:
     float32[coordinates], or uint16 holding bfloat16 bits as ThcConfig.residual_dtype says, what was lost so far, by
@@ -94,6 +96,7 @@ class Partition:
         norms: F32,
         codes: U8,
         clamp: AdaptiveClamp | None,
+        scales: RowScales | None,
     ) -> None:
         self.name = name
         self.tensor = tensor
@@ -104,7 +107,9 @@ class Partition:
         self.norms = norms
         self.codes = codes
         self.clamp = clamp
+        self.scales = scales
         self.max_norms: F32 = np.zeros_like(norms)
+        self.limits: F32 = self.max_norms
         self.round = 0
         self.clamped = 0
         self.residual_kept = False
@@ -113,13 +118,15 @@ class Partition:
 
     @property
     def measured(self) -> F32:
-        """Norms as they are."""
-        return self.norms if self.clamp is None else self.clamp.measured
+        """Norms of the blocks as they are, float32[B]."""
+        if self.clamp is not None:
+            return self.clamp.measured
+        return self.norms if self.scales is None else self.norms[: self.scales.blocks]
 
     @property
     def energy(self) -> float:
         """|gradient + residual|^2 of this round."""
-        return energy_of(self.norms) if self.clamp is None else self.clamp.energy
+        return energy_of(self.measured) if self.clamp is None else self.clamp.energy
 
     def require(self, stage: _Stage) -> None:
         """Raise InputError unless the partition is in this stage."""
@@ -152,6 +159,7 @@ class Compressor:
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
+        self._sizes = PartitionSizes(self.resolved)
         self._known, self._clamp_steps = self.resolved.known_errors, self.resolved.clamp_steps
         threads = default_threads() if threads is None else threads
         if not 1 <= threads <= MAX_THREADS:
@@ -159,20 +167,19 @@ class Compressor:
         #: for all kernels that work on this worker's gradients
         self.pool = _core.ThreadPool(threads) if threads > 1 else None
 
-    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate.
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
+        """Return (norms, padded coordinates) of a partition: sizes of its norms and of its aggregate.
 
-        ends: see partition().
+        plan: see partition().
         """
-        block = self.config.rotation_block
-        return len(_core.block_sizes(coordinates, block, ends_array(ends))), _core.padded_size(coordinates, block)
+        return self._sizes.of(coordinates, plan)
 
     def partition(
         self,
         name: str,
         coordinates: int,
         *,
-        ends: Sequence[int] = (),
+        plan: BlockPlan = WHOLE,
         tensor: int | None = None,
         residual: Residual | None = None,
         norms: F32 | None = None,
@@ -180,14 +187,15 @@ class Compressor:
     ) -> Partition:
         """Return a new partition, in arrays of the caller's where they are given.
 
-        ends: where rotation blocks end, besides: ascending multiples of 128 between 0 and coordinates, the same on all
-        workers, such as block_ends() gives for the tensors in it; ConfigurationError for others.
+        plan: where rotation blocks end besides, ascending multiples of 128 between 0 and coordinates, and which rows
+        have scales; the same on all workers. Raises ConfigurationError for other ends. With adaptive_clamp, rows have
+        no scales.
         tensor: 32-bit key of the random signs, the same on all workers and another for each partition; None: made of
         the name. residual: like Partition.residual, what was lost before; None: zeros. norms: float32[B]. codes:
         uint8, as long as Partition.codes. Raises InputError for other arrays, and ConfigurationError for a residual
         without error feedback.
         """
-        blocks, padded = self.sizes(coordinates, ends)
+        count, padded = self.sizes(coordinates, plan)
         code_bytes = _core.code_bytes(padded, self.table.bits)
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
@@ -196,18 +204,21 @@ class Compressor:
             residual = np.zeros(coordinates, residual_dtype)
         if residual is not None:
             _check_array("residual", residual, residual_dtype, coordinates)
-        norms = np.zeros(blocks, np.float32) if norms is None else norms
+        norms = np.zeros(count, np.float32) if norms is None else norms
         codes = np.zeros(code_bytes, np.uint8) if codes is None else codes
-        _check_array("norms", norms, np.float32, blocks)
+        _check_array("norms", norms, np.float32, count)
         _check_array("codes", codes, np.uint8, code_bytes)
         key = zlib.crc32(name.encode()) if tensor is None else _word("tensor", tensor)
-        steps, block, own = self._clamp_steps, self.config.rotation_block, ends_array(ends)
-        sizes: dict[str, Any] = {"blocks": blocks, "coordinates": coordinates, "rotation_block": block, "ends": own}
+        steps, block, own = self._clamp_steps, self.config.rotation_block, ends_array(plan.ends)
+        sizes: dict[str, Any] = {"blocks": count, "coordinates": coordinates, "rotation_block": block, "ends": own}
         clamp = AdaptiveClamp(steps, **sizes) if steps else None
-        return Partition(name, key, coordinates, padded, own, residual=residual, norms=norms, codes=codes, clamp=clamp)
+        rows = self._sizes.scaled_rows(coordinates, plan)
+        scales = None if rows is None else RowScales(rows, self.pool)
+        arrays: dict[str, Any] = {"residual": residual, "norms": norms, "codes": codes}
+        return Partition(name, key, coordinates, padded, own, clamp=clamp, scales=scales, **arrays)
 
     def measure(self, partition: Partition, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
-        """Begin a round: return the norms of gradient + residual, which are those of its rotation, too.
+        """Begin a round: return the norms of gradient + residual, which are those of its rotation, and of its rows.
 
         Those are to be sent; with ThcConfig.adaptive_clamp they are larger where the last averages say so.
 
@@ -228,13 +239,15 @@ class Compressor:
         )
         if partition.clamp is not None:
             partition.clamp.widen(partition.norms)
+        if partition.scales is not None:
+            partition.scales.measure(flat, partition.residual, partition.norms)
         partition.gradient, partition.stage = flat, _Stage.MEASURED
         return partition.norms
 
     def encode(self, partition: Partition, max_norms: F32) -> U8:
         """Rotate, quantize and pack the gradient that was measured, keep its residual, and return partition.codes.
 
-        max_norms: float32[B], the maximum of partition.norms over the workers. A gradient that is not finite, on this
+        max_norms: float32[B + S], the maximum of partition.norms over the workers. A gradient that is not finite, on this
         worker or another, leaves the residual as it was: the step will be skipped, and NaN must not stay behind. Both
         norms count: with a quorum the maximum may be without this worker's.
         """
@@ -243,10 +256,15 @@ class Compressor:
         assert partition.gradient is not None
         partition.max_norms[:] = max_norms
         partition.residual_kept = partition.residual is not None and _is_finite(partition)
+        scales, gradient, carried = partition.scales, partition.gradient, partition.residual
+        partition.limits = partition.max_norms if scales is None else scales.take(partition.max_norms)
+        if scales is not None:
+            gradient = scales.scale(gradient, carried)
+            carried = np.zeros_like(gradient) if partition.residual_kept else None
         partition.clamped = _core.encode(
-            partition.gradient,
-            partition.residual,
-            partition.max_norms,
+            gradient,
+            carried,
+            partition.limits,
             partition.codes,
             rotation_block=self.config.rotation_block,
             values=self.table.array,
@@ -260,6 +278,8 @@ class Compressor:
             pool=self.pool,
             **self._key(partition),
         )
+        if scales is not None and partition.residual is not None and carried is not None:
+            scales.unscale(carried, partition.residual)
         partition.gradient, partition.stage = None, _Stage.ENCODED
         return partition.codes
 
@@ -288,17 +308,21 @@ class Compressor:
         } | self._key(partition)
         _core.requantize(sums, codes, scales, **shared)
         if partition.residual is not None and partition.residual_kept:
+            rows = partition.scales
+            residual = partition.residual if rows is None else rows.scale(partition.residual, None)
             _core.keep_loss(
                 sums,
                 codes,
                 scales,
-                partition.max_norms,
-                partition.residual,
+                partition.limits,
+                residual,
                 rotation_block=self.config.rotation_block,
                 threshold=self._decode_threshold,
                 ends=partition.ends,
                 **shared,
             )
+            if rows is not None:
+                rows.unscale(residual, partition.residual)
 
     def decode(
         self,
@@ -338,11 +362,13 @@ class Compressor:
         flat = gradient_view(out, bfloat16=bfloat16)
         if flat.size != partition.coordinates or not flat.flags.writeable:
             raise InputError(f"out must be a writable array of {partition.coordinates} elements")
+        rows = partition.scales
+        average = flat if rows is None else np.empty(partition.coordinates, np.float32)
         _core.decode(
             aggregate,
             contributions if scales is None else None,
-            partition.max_norms,
-            flat,
+            partition.limits,
+            average,
             coordinates=partition.coordinates,
             codes_per_chunk=codes_per_chunk,
             rotation_block=self.config.rotation_block,
@@ -356,6 +382,8 @@ class Compressor:
             pool=self.pool,
             **self._key(partition),
         )
+        if rows is not None:
+            rows.unscale(average, flat)
         if partition.clamp is not None:
             partition.clamp.look(flat, partition.clamped, self.pool)
 
@@ -385,7 +413,8 @@ def received_by_all(compressor: Compressor, partition: Partition, sums: U8 | U16
 
 
 def _is_finite(partition: Partition) -> bool:
-    return all(bool((norms <= LARGEST_NORM).all()) for norms in (partition.measured, partition.max_norms))
+    measured = partition.measured
+    return all(bool((norms <= LARGEST_NORM).all()) for norms in (measured, partition.max_norms[: len(measured)]))
 
 
 def _word(name: str, value: object) -> int:

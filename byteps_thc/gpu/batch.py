@@ -13,13 +13,14 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import require_tensor
-from byteps_thc.block_ends import ends_within
+from byteps_thc.block_plan import WHOLE, BlockPlan, ends_array
 from byteps_thc.compressor import requantized_shard, scale_groups
 from byteps_thc.device_message import HEADER_WORDS, Beside, Exact, Message
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.gpu import kernels
 from byteps_thc.gpu.adaptive_clamp import AdaptiveClamp
 from byteps_thc.gpu.requantize import places_of
+from byteps_thc.gpu.row_scales import DeviceRowScales
 from byteps_thc.gpu.tiles import TileTable
 from byteps_thc.keys import device_keys, set_round
 from byteps_thc.rounding import REQUANTIZE_DOMAIN, Rounding
@@ -37,7 +38,8 @@ class DeviceBatch:
 
     coordinates: of all; those of a partition are a multiple of 64 but for the last of a row. padded: of a row, each as
     GpuCompressor.sizes() says. code_bytes: of the codes of all. residual: [coordinates], None without error feedback.
-    norms, max_norms: float32[B]. keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P],
+    norms, max_norms: float32[B + S], of the blocks and of S rows with scales. scales: of those rows; None without any.
+    limits: float32[B], the norms that clamp the blocks; valid after encode(). keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P],
     coordinates beyond the clamp. energy: float64[P], squared norms. sizes: of the partitions. clamp: what widens it;
     None: nothing. measured: float32[B], the norms before that.
     """
@@ -48,7 +50,7 @@ class DeviceBatch:
         names: Sequence[Sequence[str]],
         spans: Sequence[slice],
         residual: Tensor | None,
-        ends: Sequence[int] = (),
+        plan: BlockPlan = WHOLE,
         decoded: int = 0,
         beside: Beside | None = None,
     ) -> None:
@@ -60,15 +62,22 @@ class DeviceBatch:
         self.coordinates = sum(self.sizes)
         if residual is not None:
             self._require("residual", residual, (compressor.residual_dtype,), self.coordinates)
-        within = [ends_within(ends, span) for span in spans]
-        sized = zip(sizes, within, strict=True)
-        counts, padded = zip(*(compressor.sizes(size, own) for size, own in sized), strict=True)
+        plans = [plan.within(span) for span in spans]
+        within = [own.ends for own in plans]
+        padded = tuple(compressor.sizes(size, own)[1] for size, own in zip(sizes, plans, strict=True))
+        counts = [
+            len(_core.block_sizes(size, config.rotation_block, ends_array(ends)))
+            for size, ends in zip(sizes, within, strict=True)
+        ]
         self.padded, self._padded = sum(padded), padded
-        self.norms = torch.zeros(rows * sum(counts), device=device)
+        self.scales = self._row_scales(plans, rows * counts)
+        self._blocks = rows * sum(counts)
+        self.norms = torch.zeros(self._blocks + (0 if self.scales is None else len(self.scales)), device=device)
         steps, blocks = compressor.resolved.clamp_steps, rows * list(counts)
         self.clamp = AdaptiveClamp(steps, self.norms, sizes=self.sizes, blocks=blocks) if steps else None
-        self.measured = self.norms if self.clamp is None else self.clamp.measured
+        self.measured = self.norms[: self._blocks] if self.clamp is None else self.clamp.measured
         self.max_norms = torch.zeros_like(self.norms)
+        self.limits = self.max_norms
         parts = len(self.sizes)
         self.keep = torch.zeros(parts, dtype=torch.int32, device=device)
         self.clamped = torch.zeros(parts, dtype=torch.int64, device=device)
@@ -79,13 +88,14 @@ class DeviceBatch:
         self._keys, self._down_keys = self._all_keys[:parts], self._all_keys[parts:]
         starts = [0, *itertools.accumulate(blocks)]
         self._starts = torch.tensor(starts, dtype=torch.int32, device=device)
-        self._ranges = torch.zeros(len(self.norms), 4, device=device)
+        self._ranges = torch.zeros(self._blocks, 4, device=device)
         self.code_bytes = rows * _core.code_bytes(self.padded, compressor.table.bits)
         self._numbers = torch.uint8 if compressor.resolved.value_bits == 8 else torch.uint16
         self._kept = [_core.padded_size(size, config.rotation_block) for size in sizes]
         #: where what travels with codes is, if anything; see Message
         self.message: Message | None = None
         self._row_coordinates = sum(sizes)
+        self._decoded_row = slice(decoded * self._row_coordinates, (decoded + 1) * self._row_coordinates)
         beside = beside or Beside(None, (), ())
         exact = beside.exact(rows, self._row_coordinates)
         #: float32, of this worker when measure() is over, to be the sums over all before decode(); None: nothing
@@ -120,12 +130,15 @@ class DeviceBatch:
         message, started = self.message, None
         if begin is not None and message is not None:
             started = kernels.Begin(begin[0], self._all_keys, message, begin[1])
-        send = started is not None and self.clamp is None
+        as_they_are = self.clamp is None and self.scales is None
+        send = started is not None and as_they_are
         self._measure(gradient, self.residual, self._tiles, begin=started, send=send, exact=self._taken)
         if self.clamp is not None:
             self.clamp.widen()
-            if message is not None:
-                torch.bitwise_and(self.norms.view(torch.int32), _LARGEST_WORD, out=message.words[HEADER_WORDS:])
+        if self.scales is not None:
+            self.scales.measure(gradient, self.residual, self.norms)
+        if message is not None and not as_they_are:
+            torch.bitwise_and(self.norms.view(torch.int32), _LARGEST_WORD, out=message.words[HEADER_WORDS:])
 
     def _measure(self, tensor: Tensor, residual: Tensor | None, tiles: TileTable, **beside: Any) -> None:
         """Write the norms of tensor + residual to `measured`."""
@@ -149,16 +162,30 @@ class DeviceBatch:
         compressor = self._compressor
         self._require("gradient", gradient, _GRADIENTS, self.coordinates)
         self._require("codes", codes, (torch.uint8,), self.code_bytes)
-        kernels.clamp_ranges(
-            self.measured, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, table=compressor.table,
-            starts=self._starts, message=self.message,
-        )  # fmt: skip
+        scales, carried = self.scales, self.residual
+        ranges = partial(kernels.clamp_ranges, table=compressor.table, starts=self._starts)
+        if scales is None:
+            ranges(
+                self.measured, self.max_norms, self._ranges, self.keep, self.clamped, self.energy, message=self.message
+            )
+        else:
+            if self.message is not None:
+                self.message.take(self.max_norms)
+            blocks = self.max_norms[: self._blocks]
+            ranges(self.measured, blocks, self._ranges, self.keep, self.clamped, self.energy)
+            self.limits = scales.take(self.max_norms)
+            unused = [torch.empty_like(tensor) for tensor in (self.keep, self.clamped, self.energy)]
+            ranges(self.measured, self.limits, self._ranges, *unused)
+            gradient = scales.scale(gradient, carried)
+            carried = None if carried is None else torch.zeros_like(gradient)
         kernels.encode(
-            gradient, self.residual, self._ranges, codes, self.keep, self.clamped,
+            gradient, carried, self._ranges, codes, self.keep, self.clamped,
             rotation_block=compressor.config.rotation_block, table=compressor.table, key=self._keys,
             keep_error=self.residual is not None, known=None if compressor.known is None else compressor.known[0],
             tiles=self._tiles,
         )  # fmt: skip
+        if scales is not None and carried is not None:
+            self._keep(scales.unscale(carried))
 
     def requantize(self, sums: Tensor, codes: Tensor, scales: Tensor, received: Tensor | None = None) -> None:
         """Write what this worker sends of the sums of its shard to all workers. Of one row.
@@ -184,12 +211,32 @@ class DeviceBatch:
             received=received, received_table=compressor.table, **known,
         )  # fmt: skip
         if self.residual is not None and tiles is not None:
+            residual = self.residual if self.scales is None else self.scales.scale(self.residual, None)
             kernels.keep_loss(
-                sums, codes, scales, self.max_norms, self.residual, self.keep, table=down, key=self._keys,
+                sums, codes, scales, self.limits, residual, self.keep, table=down, key=self._keys,
                 first=compressor.worker * count, most=most, granularity=granularity,
                 threshold=compressor.decode_threshold, rotation_block=compressor.config.rotation_block, tiles=tiles,
                 **known,
             )  # fmt: skip
+            if self.scales is not None:
+                self._keep(self.scales.unscale(residual))
+
+    def _keep(self, residual: Tensor) -> None:
+        """Take over the residuals of partitions that were kept."""
+        assert self.residual is not None
+        sizes = torch.tensor(self.sizes, device=residual.device)
+        kept = torch.repeat_interleave(self.keep != 0, sizes, output_size=self.coordinates)
+        torch.where(kept, residual.to(self.residual.dtype), self.residual, out=self.residual)
+
+    def _row_scales(self, plans: Sequence[BlockPlan], blocks: Sequence[int]) -> DeviceRowScales | None:
+        """Return the scales of rows; None where no partition has any."""
+        sizes = self._compressor.partition_sizes
+        spans = zip(self.sizes[: len(plans)], plans, strict=True)
+        segments = [sizes.scaled_rows(size, plan) for size, plan in spans]
+        if not any(segments):
+            return None
+        rows = len(self.sizes) // len(plans)
+        return DeviceRowScales(rows * segments, self.sizes, blocks, self._compressor.device)
 
     def _shard(self, count: int) -> tuple[Tensor, TileTable | None]:
         """Where requantize() and keep_loss() work on a shard of so many codes."""
@@ -217,10 +264,14 @@ class DeviceBatch:
         partition; None: all workers are in all sums. Where sums are requantized: aggregate uint8[workers, bytes], what
         requantize() of all workers has written: codes, behind them scales, and what fills up a multiple of 4.
         """
+        self._require("out", out, _GRADIENTS, self._row_coordinates)
+        average = out if self.scales is None else torch.zeros(out.shape, device=out.device)
         if self._compressor.down is not None:
-            self._decode_requantized(aggregate, out)
+            self._decode_requantized(aggregate, average)
         else:
-            self._decode_sums(aggregate, out, sum_bits, contributions, codes_per_chunk)
+            self._decode_sums(aggregate, average, sum_bits, contributions, codes_per_chunk)
+        if self.scales is not None:
+            out.copy_(self.scales.unscale(average, self._decoded_row))
         self._look(out)
 
     def _decode_sums(
@@ -233,13 +284,12 @@ class DeviceBatch:
     ) -> None:
         compressor = self._compressor
         resolved, table = compressor.resolved, compressor.table
-        self._require("out", out, _GRADIENTS, self._row_coordinates)
         size = self.padded if sum_bits is None else self.padded * sum_bits // 8
         self._require("aggregate", aggregate, (self._numbers if sum_bits is None else torch.uint8,), size)
         if contributions is not None and len(self.sizes) > 1:
             raise InputError(f"contributions to {len(self.sizes)} partitions cannot be told apart: decode each alone")
         kernels.decode(
-            aggregate, compressor.everybody if contributions is None else contributions, self.max_norms, out,
+            aggregate, compressor.everybody if contributions is None else contributions, self.limits, out,
             codes_per_chunk=codes_per_chunk or self.padded, rotation_block=compressor.config.rotation_block,
             granularity=table.granularity, threshold=compressor.decode_threshold, key=self._keys,
             value_bits=resolved.value_bits, sum_bits=sum_bits,
@@ -250,7 +300,6 @@ class DeviceBatch:
     def _decode_requantized(self, shards: Tensor, out: Tensor) -> None:
         compressor, down = self._compressor, self._compressor.down
         assert down is not None
-        self._require("out", out, _GRADIENTS, self._row_coordinates)
         self._require("aggregate", shards, (torch.uint8,))
         codes = requantized_shard(self.padded, compressor.workers)
         needed = codes * down.bits // 8 + 2 * scale_groups(codes)
@@ -259,7 +308,7 @@ class DeviceBatch:
                 f"requantized sums must be uint8[{compressor.workers}, {needed} or more], not {list(shards.shape)}"
             )
         kernels.decode_requantized(
-            shards, self.max_norms, out, table=down, shard_codes=codes,
+            shards, self.limits, out, table=down, shard_codes=codes,
             most=compressor.table.granularity * compressor.workers, rotation_block=compressor.config.rotation_block,
             threshold=compressor.decode_threshold, key=self._keys, workers=compressor.workers, tiles=self._decoded,
             **self._beside,

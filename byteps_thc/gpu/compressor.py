@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc import _core
 from byteps_thc.arrays import everybody, residual_torch_dtype
-from byteps_thc.block_ends import ends_array
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.device_message import Beside
@@ -31,6 +30,7 @@ from byteps_thc.gpu import kernels
 from byteps_thc.gpu.batch import DeviceBatch
 from byteps_thc.gpu.frontend import INTERPRETED
 from byteps_thc.rounding import Rounding
+from byteps_thc.row_scales import PartitionSizes
 from byteps_thc.tables.device import DeviceTable
 
 
@@ -66,6 +66,7 @@ class GpuCompressor:
         down = self.resolved.down
         #: of requantized sums
         self.down = None if down is None else DeviceTable.of(down, self.device)
+        self.partition_sizes = PartitionSizes(self.resolved)
         self.workers = workers
         self.worker = worker
         self.rounding = Rounding.of(self.config.rounding, worker, workers)
@@ -75,50 +76,48 @@ class GpuCompressor:
         #: arrays.everybody() on the device
         self.everybody = torch.from_numpy(everybody(workers)).to(self.device)
 
-    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a partition: sizes of its norms and of its aggregate.
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
+        """Return (norms, padded coordinates) of a partition: sizes of its norms and of its aggregate.
 
-        ends: see byteps_thc.Compressor.partition().
+        plan: see byteps_thc.Compressor.partition().
         Padded to whole groups where sums are requantized, so that partitions behind each other share none.
         """
-        block = self.config.rotation_block
-        padded: int = _core.padded_size(coordinates, block)
+        norms, padded = self.partition_sizes.of(coordinates, plan)
         if self.down is not None:
             padded = scale_groups(padded) * SCALE_GROUP
-        return len(_core.block_sizes(coordinates, block, ends_array(ends))), padded
+        return norms, padded
 
     def batch(
-        self, named: Sequence[tuple[str, slice]], residual: Tensor | None, ends: Sequence[int] = ()
+        self, named: Sequence[tuple[str, slice]], residual: Tensor | None, plan: BlockPlan = WHOLE
     ) -> DeviceBatch:
         """Return the partitions of a buffer, which go through rounds together.
 
         named: name and place of each; they follow each other from 0 on, and all but the last have a multiple of 64
         coordinates. A name is that of the same partition on all workers. residual: float32 or bfloat16 as
         ThcConfig.residual_dtype says, of all of them, what was lost before, read and written in place; None: zeros,
-        where there is error feedback. ends: where, besides, rotation blocks end in the buffer: ascending multiples of
-        128.
+        where there is error feedback. plan: of the blocks in the buffer.
         """
-        return self.matrix([[name for name, _ in named]], [span for _, span in named], residual, ends)
+        return self.matrix([[name for name, _ in named]], [span for _, span in named], residual, plan)
 
     def matrix(
         self,
         names: Sequence[Sequence[str]],
         spans: Sequence[slice],
         residual: Tensor | None,
-        ends: Sequence[int] = (),
+        plan: BlockPlan = WHOLE,
         decoded: int = 0,
         beside: Beside | None = None,
     ) -> DeviceBatch:
         """Return the partitions of rows that are cut alike: of a gradient of len(names) rows, one behind the other.
 
-        names: of each row's partitions. spans, ends: see batch(). residual: of all rows. decoded: the row whose
+        names: of each row's partitions. spans, plan: see batch(). residual: of all rows. decoded: the row whose
         average decode() writes. beside: what is not compressed.
         """
         if residual is not None and not self.resolved.error_feedback:
             raise ConfigurationError("a residual is of no use without error feedback")
         if residual is None and self.resolved.error_feedback:
             residual = torch.zeros(len(names) * spans[-1].stop, dtype=self.residual_dtype, device=self.device)
-        return DeviceBatch(self, names, spans, residual, ends, decoded, beside)
+        return DeviceBatch(self, names, spans, residual, plan, decoded, beside)
 
     def lookup_sum(self, codes: Tensor, sums: Tensor) -> None:
         """sums[count] = sums of table values; codes: uint8[shards, bytes], of each worker. See kernels.lookup_sum."""

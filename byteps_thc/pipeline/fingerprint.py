@@ -264,6 +264,6 @@ def write_ordered(norms: F32, out: npt.NDArray[np.int32]) -> None:
     np.bitwise_and(norms.view(np.int32), LARGEST_WORD, out=out)
 
 
-def norm_words(rows: int, blocks: int) -> int:
-    """Return the words of a piece of so many rows, of so many rotation blocks each."""
-    return FINGERPRINT_WORDS + rows * blocks
+def norm_words(rows: int, norms: int) -> int:
+    """Return the words of a piece of so many rows, of so many norms each."""
+    return FINGERPRINT_WORDS + rows * norms

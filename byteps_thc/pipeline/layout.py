@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from byteps_thc.block_ends import block_ends
+from byteps_thc.block_plan import BlockPlan, block_ends
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.agreement import Contents, contents_of
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -66,12 +66,12 @@ class Layout:
         check_buffer(buffer, policy.bypass_elements)
         size = buffer.gradient.numel()
         small = [(part.start, part.stop) for part in buffer.parameters if part.size < policy.bypass_elements]
-        large = ((part.start, part.stop) for part in buffer.parameters if part.size >= policy.bypass_elements)
-        ends = block_ends(large)
+        large = [part for part in buffer.parameters if part.size >= policy.bypass_elements]
+        plan = _plan(block_ends((part.start, part.stop) for part in large), large)
         contents = contents_of(buffer.key, buffer.parameters)
-        same = f"{contents.layout} {ends}" if ends else contents.layout
+        same = f"{contents.layout} {plan}".rstrip()
         return cls(
-            Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=same, ends=ends),
+            Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=same, plan=plan),
             contents,
             buffer.parameters,
             compressed=size - sum(stop - start for start, stop in small) if len(small) < len(buffer.parameters) else 0,
@@ -85,8 +85,19 @@ class Layout:
     def of_matrix(cls, matrix: ShardMatrix, device: torch.device) -> Layout:
         """Return that of a gradient with a row for every rank."""
         contents = Contents(repr(matrix.key), matrix.parameters)
+        # Shards of later ranks may be shorter than the first one's, and are padded.
+        plan = _plan((), (part for part in matrix.compressed if part.start < matrix.columns))
+        same = f"{contents.layout} {plan}".rstrip()
         return cls(
-            Extent(matrix.key, matrix.rows, matrix.columns, sharded=True, label=contents.label, layout=contents.layout),
+            Extent(
+                matrix.key,
+                matrix.rows,
+                matrix.columns,
+                sharded=True,
+                label=contents.label,
+                layout=same,
+                plan=plan,
+            ),
             contents,
             matrix.compressed,
             compressed=sum(part.size for part in matrix.compressed),
@@ -130,6 +141,10 @@ def check_rows(matrix: ShardMatrix, workers: int, gradient: Tensor, output: Tens
     for tensor in (gradient, output):
         if tensor.dtype not in DTYPES or not tensor.is_contiguous():
             raise InputError(f"gradient is {tensor.dtype}; float32, float16 or bfloat16, contiguous, is needed")
+
+
+def _plan(ends: tuple[int, ...], compressed: Iterable[ParameterSlice]) -> BlockPlan:
+    return BlockPlan(ends, tuple(span for part in compressed if (span := part.row_span) is not None))
 
 
 def _index(spans: Iterable[tuple[int, int]], device: torch.device) -> Tensor | None:

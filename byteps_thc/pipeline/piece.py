@@ -15,6 +15,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.pipeline.figures import Figures
 from byteps_thc.pipeline.fingerprint import Agreement, norm_words
 from byteps_thc.pipeline.partitioning import column_spans, even_spans
@@ -108,7 +109,7 @@ class Extent:
 
     key: names it, the same on all workers. sharded: every worker decodes the row of its number, else all of them the
     only one. label: what errors call it, the same on all workers. layout: a text, the same for the same
-    parameters and ends only. ends: columns where rotation blocks end, besides (block_ends.py).
+    parameters and plan only. plan: of the blocks, in columns.
     """
 
     key: str
@@ -117,7 +118,7 @@ class Extent:
     sharded: bool
     label: str
     layout: str = ""
-    ends: tuple[int, ...] = ()
+    plan: BlockPlan = WHOLE
 
     def spans(self, rows: Rows) -> list[slice]:
         """Return the columns of the partitions."""
@@ -142,16 +143,16 @@ class ThcPiece(Piece):
     def __init__(
         self, tools: PieceTools, extent: Extent, spans: Sequence[slice], residual: Any | None, beside: Beside | None
     ) -> None:
-        blocks, padded = tools.rows.sizes(spans, extent.ends)
+        norms, padded = tools.rows.sizes(spans, extent.plan)
         named = [[(extent.name(row, span), span) for span in spans] for row in range(extent.rows)]
         self.span = slice(spans[0].start, spans[-1].stop)
         columns = self.span.stop - self.span.start
         self._tools = tools
         name = f"{columns} columns" if extent.sharded else named[0][0][0]
-        self._transfer = tools.transport.new_transfer(name, norm_words(extent.rows, blocks), padded)
+        self._transfer = tools.transport.new_transfer(name, norm_words(extent.rows, norms), padded)
         residuals = None if residual is None else residual[:, self.span]
         self._rows = tools.rows.rows(
-            named, extent.ends, residuals, self._transfer, tools.transport.codes_per_chunk, beside
+            named, extent.plan, residuals, self._transfer, tools.transport.codes_per_chunk, beside
         )
         names = [row[0][0] for row in named]
         identity = _identity(extent, names, self.span, joint=tools.rows.joint)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from byteps_thc.arrays import F32, U8, U16
-from byteps_thc.block_ends import ends_within
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import LARGEST_NORM, Compressor, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.transport.transport import Transfer
@@ -23,8 +23,8 @@ NamedSpans = Sequence[tuple[str, slice]]
 class Row(Protocol):
     """A row of a piece: its partitions go through a round together.
 
-    norms: float32[B], of its rotation blocks, there after measure(); max_norms: float32[B], of all workers, to be there
-    before encode(). exact: float32, what travels exactly, of this worker when measure() is over, to be the sums over
+    norms: float32[N], of its rotation blocks and of rows with scales, there after measure(); max_norms: float32[N], of
+    all workers, to be there before encode(). exact: float32, what travels exactly, of this worker when measure() is over, to be the sums over
     all before decode(), which divides them; None: nothing, or it is not the row's affair. residual: as
     ThcConfig.residual_dtype says, None without error feedback. All where the kernels work, but for norms that
     travel through host memory.
@@ -71,13 +71,13 @@ class Rows(Protocol):
     resolved: ResolvedConfig
     worker: int
 
-    def sizes(self, spans: Sequence[slice], ends: Sequence[int]) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a row of partitions. ends: of blocks, in the gradient."""
+    def sizes(self, spans: Sequence[slice], plan: BlockPlan) -> tuple[int, int]:
+        """Return (norms, padded coordinates) of a row of partitions. plan: of the gradient."""
 
     def rows(
         self,
         named: Sequence[NamedSpans],
-        ends: Sequence[int],
+        plan: BlockPlan,
         residuals: Any | None,
         transfer: Transfer,
         codes_per_chunk: int | None,
@@ -85,7 +85,7 @@ class Rows(Protocol):
     ) -> Sequence[Row]:
         """Return the rows of a piece, one for each of `named`; where they are joint one for all.
 
-        ends: see sizes(). residuals: [rows, columns], read and written in place, or None. transfer: where codes go.
+        plan: see sizes(). residuals: [rows, columns], read and written in place, or None. transfer: where codes go.
         codes_per_chunk: see Transport. beside: what is not compressed, where rows take it out; None: it is done.
         """
 
@@ -115,13 +115,13 @@ class PartitionCompressor(Protocol):
     def worker(self) -> int:
         """This one's id."""
 
-    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
-        """Return (rotation blocks, padded coordinates) of a partition."""
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
+        """Return (norms, padded coordinates) of a partition."""
 
     def partition(
-        self, name: str, coordinates: int, *, ends: Sequence[int] = (), residual: Any, norms: F32, codes: U8
+        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Any, norms: F32, codes: U8
     ) -> Any:
-        """Return a new partition. ends: of blocks in it. norms, codes: to be written by measure() and encode()."""
+        """Return a new partition. plan: of its blocks. norms, codes: to be written by measure() and encode()."""
 
     def measure(self, partition: Any, gradient: Any, *, round: int, bfloat16: bool = False) -> F32:
         """Begin a round; the norms are in host memory on return."""
@@ -150,17 +150,17 @@ class PartitionRow(Row):
         compressor: PartitionCompressor,
         name: str,
         coordinates: int,
-        ends: Sequence[int],
+        plan: BlockPlan,
         residual: Any,
         codes: U8,
         codes_per_chunk: int | None,
     ) -> None:
-        blocks, _ = compressor.sizes(coordinates, ends)
+        count, _ = compressor.sizes(coordinates, plan)
         self._compressor, self._codes_per_chunk = compressor, codes_per_chunk
-        self.norms: F32 = np.zeros(blocks, np.float32)
-        self.max_norms: F32 = np.zeros(blocks, np.float32)
+        self.norms: F32 = np.zeros(count, np.float32)
+        self.max_norms: F32 = np.zeros(count, np.float32)
         self.partition = compressor.partition(
-            name, coordinates, ends=ends, residual=residual, norms=self.norms, codes=codes
+            name, coordinates, plan=plan, residual=residual, norms=self.norms, codes=codes
         )
         self.residual = self.partition.residual
         #: rounds that were encoded
@@ -218,15 +218,15 @@ class PartitionRows(Rows):
         self._compressor = compressor
         self.resolved, self.worker = compressor.resolved, compressor.worker
 
-    def sizes(self, spans: Sequence[slice], ends: Sequence[int]) -> tuple[int, int]:
+    def sizes(self, spans: Sequence[slice], plan: BlockPlan) -> tuple[int, int]:
         """See Rows; one span."""
         (span,) = spans
-        return self._compressor.sizes(span.stop - span.start, ends_within(ends, span))
+        return self._compressor.sizes(span.stop - span.start, plan.within(span))
 
     def rows(
         self,
         named: Sequence[NamedSpans],
-        ends: Sequence[int],
+        plan: BlockPlan,
         residuals: Any | None,
         transfer: Transfer,
         codes_per_chunk: int | None,
@@ -240,7 +240,7 @@ class PartitionRows(Rows):
                 self._compressor,
                 name,
                 span.stop - span.start,
-                ends_within(ends, span),
+                plan.within(span),
                 residual,
                 own,
                 codes_per_chunk,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.arrays import require_disjoint
-from byteps_thc.block_ends import END_MULTIPLE, OWN_BLOCKS_COORDINATES
+from byteps_thc.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import is_averaged

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.arrays import value_dtype
-from byteps_thc.block_ends import END_MULTIPLE, OWN_BLOCKS_COORDINATES, block_ends, ends_array, ends_within
+from byteps_thc.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES, BlockPlan, block_ends, ends_array, ends_within
 from byteps_thc.compressor import received_by_all
 
 WORKERS = 4
@@ -61,7 +61,7 @@ def errors_by_tensor(config: ThcConfig, ends: tuple[int, ...], rounds: int) -> n
     random = np.random.default_rng(5)
     scales = np.repeat([scale for _, scale in TENSORS], [size for size, _ in TENSORS]).astype(np.float32)
     compressors = [Compressor(config, workers=WORKERS, worker=worker, threads=1) for worker in range(WORKERS)]
-    partitions = [compressor.partition("bucket", SIZE, ends=ends) for compressor in compressors]
+    partitions = [compressor.partition("bucket", SIZE, plan=BlockPlan(ends)) for compressor in compressors]
     first = compressors[0]
     average, table = np.zeros(SIZE, np.float32), first.table
     for round in range(rounds):
@@ -94,7 +94,7 @@ def test_a_bucket_s_norms_and_codes_are_as_many_as_before_but_for_some_blocks() 
     compressor = Compressor(ThcConfig(bits=4, error_feedback=False), workers=WORKERS, worker=0)
     ends = block_ends(spans_of([82_944, 20_736, 62_208] * 8))
     size = 8 * (82_944 + 20_736 + 62_208)
-    (blocks, padded), (more, same) = compressor.sizes(size), compressor.sizes(size, ends)
+    (blocks, padded), (more, same) = compressor.sizes(size), compressor.sizes(size, BlockPlan(ends))
     assert same == padded
     assert (more - blocks) * 8 < 2.5e-4 * padded * 11 / 8, "bytes: a norm each way, 11 bits of codes"
     assert ends_array(()) is None

@@ -14,7 +14,7 @@ from ranks import run_ranks
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.block_ends import block_ends
+from byteps_thc.block_plan import BlockPlan, block_ends
 
 RANKS, SEED = 4, 3
 #: All parameters travel compressed, as in a simulation.
@@ -48,8 +48,8 @@ def simulated_averages(config: ThcConfig, gradients: Tensor, bucket: tuple[str, 
     """Average float32[ranks, steps, coordinates] step by step. bucket: DDP's, its key and its parameters in order."""
     parameters = dict(MODELS["MLP"](RANKS, 1, "SGD", SEED).training.model.named_parameters())
     starts = list(itertools.accumulate((parameters[name].numel() for name in bucket[1]), initial=0))
-    name, ends = f"{bucket[0]}[0:{starts[-1]}]", block_ends(itertools.pairwise(starts))
-    averager = Thc(config, RANKS, starts[-1], server=False, name=name, ends=ends)
+    name, plan = f"{bucket[0]}[0:{starts[-1]}]", BlockPlan(block_ends(itertools.pairwise(starts)))
+    averager = Thc(config, RANKS, starts[-1], server=False, name=name, plan=plan)
     return torch.stack([averager.average(step.contiguous()) for step in gradients.unbind(1)])
 
 

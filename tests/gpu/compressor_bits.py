@@ -14,7 +14,7 @@ import torch
 
 from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
-from byteps_thc.block_ends import ends_within
+from byteps_thc.block_plan import BlockPlan
 from byteps_thc.compressor import received_by_all, scale_groups
 from byteps_thc.device_message import HEADER_WORDS, Beside, Message
 from byteps_thc.gpu import GpuCompressor
@@ -81,7 +81,7 @@ def check_ends() -> None:
         resolved = resolve_among_ranks(config, "shards", 1)
         cpu = Compressor(resolved, workers=1, worker=0, threads=1)
         gpu = GpuCompressor(resolved, workers=1, worker=0, device=DEVICE)
-        batch, there = gpu.batch(spans, None, ends), torch.from_numpy(gradient).to(DEVICE)
+        batch, there = gpu.batch(spans, None, BlockPlan(ends)), torch.from_numpy(gradient).to(DEVICE)
         batch.begin(3)
         batch.measure(there)
         batch.max_norms.copy_(batch.norms)
@@ -89,7 +89,7 @@ def check_ends() -> None:
         batch.encode(there, codes)
         norms, residuals, averages, totals = [], [], [], []
         for name, span in spans:
-            part = cpu.partition(name, span.stop - span.start, ends=ends_within(ends, span))
+            part = cpu.partition(name, span.stop - span.start, plan=BlockPlan(ends).within(span))
             mine = cpu.encode(part, cpu.measure(part, gradient[span], round=3))
             np.testing.assert_array_equal(codes[: len(mine)].cpu().numpy(), mine)
             codes = codes[gpu.sizes(part.coordinates)[1] * gpu.table.bits // 8 :]

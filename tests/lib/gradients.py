@@ -15,7 +15,7 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import everybody, value_dtype
-from byteps_thc.block_ends import block_ends, ends_within
+from byteps_thc.block_plan import BlockPlan, block_ends
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -98,10 +98,11 @@ class Simulation:
             gradient[small] = 0
         if not small.all():
             large = [part for part in first.parameters if part.size >= self.bypass_elements]
-            ends = block_ends((part.start, part.stop) for part in large)
-            spans = pieces(len(average), self.compressors[0].config)
-            for span, place in zip(spans, self._places([span.stop - span.start for span in spans]), strict=True):
-                name, own = f"{first.key}[{span.start}:{span.stop}]", ends_within(ends, span)
+            spans = tuple(span for part in large if (span := part.row_span) is not None)
+            plan = BlockPlan(block_ends((part.start, part.stop) for part in large), spans)
+            cuts = pieces(len(average), self.compressors[0].config)
+            for span, place in zip(cuts, self._places([span.stop - span.start for span in cuts]), strict=True):
+                name, own = f"{first.key}[{span.start}:{span.stop}]", plan.within(span)
                 self._piece(name, [g[span] for g in gradients], average[span], own, *place)
                 for compressor in self.compressors:
                     residual = compressor.residuals.get(name)
@@ -128,9 +129,9 @@ class Simulation:
         return ShardLayout.of(self.compressors[0].resolved, codes).shard_codes
 
     def _piece(
-        self, name: str, gradients: list[Tensor], out: Tensor, ends: tuple[int, ...], start: int, shard_codes: int
+        self, name: str, gradients: list[Tensor], out: Tensor, plan: BlockPlan, start: int, shard_codes: int
     ) -> None:
-        key: dict[str, Any] = {"tensor": zlib.crc32(name.encode()), "round": self.round, "ends": ends}
+        key: dict[str, Any] = {"tensor": zlib.crc32(name.encode()), "round": self.round, "plan": plan}
         partitions = [
             compressor.begin(name, gradient, **key)
             for compressor, gradient in zip(self.compressors, gradients, strict=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 import byteps_thc.torch.lanes.engines as lane_engines
 from byteps_thc import Compressor, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
-from byteps_thc.block_ends import ends_within
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import SCALE_GROUP, requantized_shard, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.device_message import HEADER_WORDS, Beside, Message
@@ -36,7 +36,7 @@ class HostDeviceBatch:
         names: Sequence[Sequence[str]],
         spans: Sequence[slice],
         residual: Tensor | None,
-        ends: Sequence[int] = (),
+        plan: BlockPlan = WHOLE,
         decoded: int = 0,
         beside: Beside | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class HostDeviceBatch:
             slice(row * columns + span.start, row * columns + span.stop) for row in range(rows) for span in spans
         ]
         self.sizes = [span.stop - span.start for span in self._spans]
-        within = rows * [ends_within(ends, span) for span in spans]
+        within = rows * [plan.within(span) for span in spans]
         counts = (compressor.sizes(size, own)[0] for size, own in zip(self.sizes, within, strict=True))
         blocks = np.cumsum([0, *counts]).tolist()
         self._blocks = [slice(*cut) for cut in itertools.pairwise(blocks)]
@@ -65,7 +65,7 @@ class HostDeviceBatch:
             compressor.partition(
                 name,
                 size,
-                ends=own,
+                plan=own,
                 residual=None if residual is None else residual_of_tensor(residual[span]),
                 norms=self.norms[at].numpy(),
             )
@@ -194,13 +194,13 @@ class HostDeviceCompressor:
         self.resolved, self.config = resolved, resolved.config
         self.workers, self.worker = workers, worker
 
-    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
-        return self._compressor.sizes(coordinates, ends)[0], padded_of(self._compressor, coordinates)
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
+        return self._compressor.sizes(coordinates, plan)[0], padded_of(self._compressor, coordinates)
 
     def batch(
-        self, named: list[tuple[str, slice]], residual: Tensor | None, ends: Sequence[int] = ()
+        self, named: list[tuple[str, slice]], residual: Tensor | None, plan: BlockPlan = WHOLE
     ) -> HostDeviceBatch:
-        return self.matrix([[name for name, _ in named]], [span for _, span in named], residual, ends)
+        return self.matrix([[name for name, _ in named]], [span for _, span in named], residual, plan)
 
     def matrix(self, *arguments: Any) -> HostDeviceBatch:
         return HostDeviceBatch(self._compressor, *arguments)

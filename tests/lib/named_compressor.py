@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from byteps_thc.arrays import F32
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import Compressor, Partition
 from byteps_thc.config import ResolvedConfig, ThcConfig
 
@@ -18,13 +18,13 @@ class NamedCompressor(Compressor):
         self.partitions: dict[str, Partition] = {}
 
     def begin(
-        self, name: str, gradient: Any, *, round: int, tensor: int | None = None, ends: Sequence[int] = ()
+        self, name: str, gradient: Any, *, round: int, tensor: int | None = None, plan: BlockPlan = WHOLE
     ) -> Partition:
-        """Measure a gradient, and return its partition. ends: of its rotation blocks."""
+        """Measure a gradient, and return its partition. plan: of its rotation blocks."""
         size = gradient.size if hasattr(gradient, "dtype") and isinstance(gradient.size, int) else gradient.numel()
         partition = self.partitions.get(name)
         if partition is None:
-            partition = self.partitions[name] = self.partition(name, size, tensor=tensor, ends=ends)
+            partition = self.partitions[name] = self.partition(name, size, tensor=tensor, plan=plan)
         self.measure(partition, gradient, round=round)
         return partition
 

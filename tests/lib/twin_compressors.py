@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from byteps_thc import Compressor
 from byteps_thc.arrays import residual_of_tensor
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.pipeline import kernels
 
 
@@ -31,11 +31,11 @@ class TwinCompressors:
         return getattr(self._staged, name)
 
     def partition(
-        self, name: str, coordinates: int, *, ends: Sequence[int] = (), residual: Tensor, **arrays: Any
+        self, name: str, coordinates: int, *, plan: BlockPlan = WHOLE, residual: Tensor, **arrays: Any
     ) -> Any:
-        partition = self._staged.partition(name, coordinates, ends=ends, residual=residual, **arrays)
+        partition = self._staged.partition(name, coordinates, plan=plan, residual=residual, **arrays)
         partition.twin = self._host.partition(
-            name, coordinates, ends=ends, residual=residual_of_tensor(residual).copy()
+            name, coordinates, plan=plan, residual=residual_of_tensor(residual).copy()
         )
         return partition
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference import Key, KnownSum
 
 from byteps_thc import LookupTable
-from byteps_thc.block_ends import END_MULTIPLE, ends_array
+from byteps_thc.block_plan import END_MULTIPLE, ends_array
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
 from byteps_thc.tables import CODE_BITS

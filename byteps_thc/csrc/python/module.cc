@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, module) {
   thc::python::register_layout(module);
   thc::python::register_thread_pool(module);  // before the kernels, whose signatures name it
   thc::python::register_rotation(module);
+  thc::python::register_segments(module);
   thc::python::register_quantization(module);
   thc::python::register_aggregation(module);
   thc::python::register_decode(module);

@@ -8,6 +8,7 @@ namespace thc::python {
 void register_layout(pybind11::module_& module);
 void register_thread_pool(pybind11::module_& module);
 void register_rotation(pybind11::module_& module);
+void register_segments(pybind11::module_& module);
 void register_quantization(pybind11::module_& module);
 void register_aggregation(pybind11::module_& module);
 void register_decode(pybind11::module_& module);

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from byteps_thc.block_ends import ends_within
+from byteps_thc.block_plan import BlockPlan
 from byteps_thc.device_message import Beside
 from byteps_thc.pipeline.device.agreement import DeviceMessage
 from byteps_thc.pipeline.figures import Figures
@@ -81,16 +81,16 @@ class DeviceRows(Rows):
         self._sum_bits = self.resolved.sum_bits if packed else None
 
     @override
-    def sizes(self, spans: Sequence[slice], ends: Sequence[int]) -> tuple[int, int]:
-        sized = (self._compressor.sizes(span.stop - span.start, ends_within(ends, span)) for span in spans)
-        blocks, padded = zip(*sized, strict=True)
-        return sum(blocks), sum(padded)
+    def sizes(self, spans: Sequence[slice], plan: BlockPlan) -> tuple[int, int]:
+        sized = (self._compressor.sizes(span.stop - span.start, plan.within(span)) for span in spans)
+        norms, padded = zip(*sized, strict=True)
+        return sum(norms), sum(padded)
 
     @override
     def rows(
         self,
         named: Sequence[NamedSpans],
-        ends: Sequence[int],
+        plan: BlockPlan,
         residuals: Any | None,
         transfer: Transfer,
         codes_per_chunk: int | None,
@@ -100,7 +100,7 @@ class DeviceRows(Rows):
         spans = [span for _, span in named[0]]
         decoded = self.worker if len(named) > 1 else 0
         flat = None if residuals is None else residuals.view(-1)
-        batch = self._compressor.matrix(names, spans, flat, ends, decoded, beside)
+        batch = self._compressor.matrix(names, spans, flat, plan, decoded, beside)
         return [DeviceRow(batch, transfer, self._sum_bits)]
 
 

@@ -12,7 +12,6 @@ for what the network needs, norms and codes, and meanwhile packets of other piec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc.arrays import F32, U8, U16
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import LARGEST_NORM
 from byteps_thc.pipeline.device.stream import SideStream
 from byteps_thc.pipeline.pinned import pinned_zeros
@@ -67,22 +67,22 @@ class StagedCompressor:
         self.config, self.resolved = compressor.config, compressor.resolved
         self.workers, self.worker = compressor.workers, compressor.worker
 
-    def sizes(self, coordinates: int, ends: Sequence[int] = ()) -> tuple[int, int]:
+    def sizes(self, coordinates: int, plan: BlockPlan = WHOLE) -> tuple[int, int]:
         """See PartitionCompressor."""
-        return self._compressor.sizes(coordinates, ends)
+        return self._compressor.sizes(coordinates, plan)
 
     def partition(
         self,
         name: str,
         coordinates: int,
         *,
-        ends: Sequence[int] = (),
+        plan: BlockPlan = WHOLE,
         residual: Tensor | None,
         norms: F32,
         codes: U8,
     ) -> StagedPartition:
         """Return a new partition. residual: [coordinates], on the device."""
-        batch = self._compressor.batch([(name, slice(0, coordinates))], residual, ends)
+        batch = self._compressor.batch([(name, slice(0, coordinates))], residual, plan)
         return StagedPartition(name, batch, norms, codes)
 
     def measure(

@@ -88,7 +88,8 @@ class BucketShards:
         start = 0
         for part, columns in zip(self.parameters, self._columns, strict=True):
             if elements := shard_elements(part.size, rank, self.ranks):
-                yield ParameterSlice(part.name, start, start + elements)
+                skipped = (part.skipped + rank * columns) % part.row if part.row else 0
+                yield ParameterSlice(part.name, start, start + elements, part.row, skipped)
             start += columns
 
     def _places(self, gradient: Tensor, matrix: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

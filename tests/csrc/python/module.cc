@@ -19,6 +19,7 @@ PYBIND11_MODULE(_core_test, module) {
   thc::python::register_exceptions(module);
   thc::python::register_layout(module);
   thc::python::register_rotation(module);
+  thc::python::register_segments(module);
   thc::python::register_quantization(module);
   thc::python::register_aggregation(module);
   thc::python::register_decode(module);

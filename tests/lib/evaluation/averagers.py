@@ -21,6 +21,7 @@ from byteps_thc.baselines.codec import Codec, EncodeContext, VectorSpec
 from byteps_thc.baselines.config import CodecConfig
 from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import ErrorFeedback, Memory, NoMemory
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import SCALE_GROUP
 from evaluation.power_sgd import PowerSgd, PowerSgdAverager
 
@@ -55,7 +56,7 @@ class Dense(Averager):
 class Thc(Averager):
     """Among ranks, or with a server or switch that only adds: sums of 8 or 16 bits, that are not packed.
 
-    name, ends: of RanksAverager.
+    name, plan: of RanksAverager.
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class Thc(Averager):
         *,
         server: bool,
         name: str = "gradient",
-        ends: Sequence[int] = (),
+        plan: BlockPlan = WHOLE,
     ) -> None:
         resolved = config.resolve(workers, packed_sums=not server)
-        self._ranks = RanksAverager(resolved, coordinates, name=name, ends=ends)
+        self._ranks = RanksAverager(resolved, coordinates, name=name, plan=plan)
         scales = 0.0 if resolved.down is None else 16 / SCALE_GROUP
         down_bits = resolved.value_bits if server else resolved.sum_bits + scales
         padded = self._ranks.partitions[0].padded

@@ -18,7 +18,7 @@ import torch
 from reference import block_sizes
 from torch import Tensor
 
-from byteps_thc.block_ends import ends_within
+from byteps_thc.block_plan import ends_within
 from byteps_thc.pipeline.partitioning import even_spans
 from byteps_thc.tables import LookupTable
 from byteps_thc.wire.layout import MIN_ROTATION_BLOCK

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from byteps_thc import ThcConfig
-from byteps_thc.block_ends import block_ends
+from byteps_thc.block_plan import block_ends
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.tables import LookupTable, solver
 from byteps_thc.tables.store import GRID_P

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from byteps_thc import Compressor, _core
 from byteps_thc.arrays import value_dtype
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import Partition, received_by_all
 from byteps_thc.config import ResolvedConfig
 
@@ -17,18 +16,18 @@ from byteps_thc.config import ResolvedConfig
 class RanksAverager:
     """Averages gradients of all ranks, the whole of them as one partition.
 
-    name, ends: of the partition: what chooses its random numbers, and where rotation blocks end (Compressor.partition).
+    name, plan: of the partition: what chooses its random numbers, and its rotation blocks (Compressor.partition).
     """
 
     def __init__(
-        self, resolved: ResolvedConfig, coordinates: int, *, name: str = "gradient", ends: Sequence[int] = ()
+        self, resolved: ResolvedConfig, coordinates: int, *, name: str = "gradient", plan: BlockPlan = WHOLE
     ) -> None:
         self._resolved = resolved
         self._compressors = [
             Compressor(resolved, workers=resolved.workers, worker=worker, threads=1)
             for worker in range(resolved.workers)
         ]
-        self.partitions: list[Partition] = [rank.partition(name, coordinates, ends=ends) for rank in self._compressors]
+        self.partitions: list[Partition] = [rank.partition(name, coordinates, plan=plan) for rank in self._compressors]
         self._round = 0
 
     def average(self, gradients: Tensor) -> Tensor:

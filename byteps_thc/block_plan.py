@@ -1,12 +1,14 @@
-"""Where rotation blocks end in a gradient of several tensors, so that the error of one is not spread over another.
+"""How the coordinates of a gradient share rotation blocks and scales, so that the error of one tensor, or of one row of
+an embedding, is not spread over others.
 
-What is rotated together gets the same error per coordinate, however small some of it is.
+Coordinates that are rotated together get the same error each, however small some of them are.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +19,51 @@ from byteps_thc.arrays import U64
 OWN_BLOCKS_COORDINATES = 1024
 #: Blocks end at its multiples: coordinates whose signs are drawn together.
 END_MULTIPLE = 128
+
+
+@dataclass(frozen=True)
+class RowSpan:
+    """Coordinates start .. stop - 1 of a gradient, in rows of `width` coordinates with a scale of their own each.
+
+    skipped: coordinates of the first row that lie in front of `start`, fewer than width.
+    """
+
+    start: int
+    stop: int
+    width: int
+    skipped: int = 0
+
+    def within(self, span: slice) -> RowSpan:
+        """Return the part in a span that it overlaps, counted from the span's beginning."""
+        start, stop = max(self.start, span.start), min(self.stop, span.stop)
+        skipped = (self.skipped + start - self.start) % self.width
+        return RowSpan(start - span.start, stop - span.start, self.width, skipped)
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """What the workers agree on about the blocks of a gradient.
+
+    ends: where rotation blocks end, besides where partitions do: ascending multiples of 128. rows: ascending and
+    disjoint spans of rows with scales (row_scales.py).
+    """
+
+    ends: tuple[int, ...] = ()
+    rows: tuple[RowSpan, ...] = ()
+
+    def within(self, span: slice) -> BlockPlan:
+        """Return the plan of a partition, counted from its beginning."""
+        overlapping = (row for row in self.rows if row.start < span.stop and row.stop > span.start)
+        return BlockPlan(ends_within(self.ends, span), tuple(row.within(span) for row in overlapping))
+
+    def __str__(self) -> str:
+        """A text that is the same for the same plan only; empty for blocks of whole partitions without rows."""
+        rows = " ".join(f"{row.start}:{row.stop}/{row.width}-{row.skipped}" for row in self.rows)
+        return " ".join(filter(None, (str(self.ends) if self.ends else "", rows)))
+
+
+#: Rotation blocks end where partitions do, and no row has a scale.
+WHOLE = BlockPlan()
 
 
 def block_ends(tensors: Iterable[tuple[int, int]]) -> tuple[int, ...]:

@@ -1,0 +1,132 @@
+#include "thc/segments.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+
+#include "thc/norm_sum.h"
+
+namespace thc {
+namespace {
+
+/// Coordinates that are converted to fp32 at a time: they stay in L1.
+constexpr std::size_t kTile = 2048;
+/// Coordinates of a thread's task. Waking a helper costs about as much as a hundred thousand of them take.
+constexpr std::size_t kTask = std::size_t{1} << 17;
+
+/// A tile of in + addend as fp32.
+class Tile {
+ public:
+  const float* load(ConstFloats in, ConstFloats addend, std::size_t count) noexcept {
+    to_fp32(in, count, values_.data());
+    if (addend.data != nullptr) {
+      to_fp32(addend, count, added_.data());
+      for (std::size_t i = 0; i < count; ++i) {
+        values_[i] += added_[i];
+      }
+    }
+    return values_.data();
+  }
+
+  float* values() noexcept { return values_.data(); }
+
+ private:
+  alignas(64) std::array<float, kTile> values_;
+  alignas(64) std::array<float, kTile> added_;
+};
+
+/// Adds the squares of coordinates position .. position + count - 1 of a segment.
+void add_squares(const float* x, std::size_t count, std::size_t position, NormLanes& lanes) noexcept {
+  std::size_t i = 0;
+  for (; i < count && (position + i) % kNormLanes != 0; ++i) {
+    lanes[(position + i) % kNormLanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  for (; i + kNormLanes <= count; i += kNormLanes) {
+    for (std::size_t lane = 0; lane < kNormLanes; ++lane) {
+      lanes[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(x[i + lane]);
+    }
+  }
+  for (; i < count; ++i) {
+    lanes[(position + i) % kNormLanes] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+}
+
+/// Calls work(begin, end) for ranges that together are 0 .. count - 1.
+template <class Work>
+void for_each_task(ThreadPool* pool, std::size_t count, const Work& work) {
+  const std::size_t tasks = (count + kTask - 1) / kTask;
+  if (pool == nullptr || tasks < 2) {
+    work(0, count);
+    return;
+  }
+  const auto task = [&](std::size_t i) { work(i * kTask, std::min(count, (i + 1) * kTask)); };
+  pool->for_each(tasks, std::ref(task));
+}
+
+void norms_of(ConstFloats gradient, ConstFloats residual, const Segments& segments, std::size_t first, std::size_t last,
+              float* norms) {
+  Tile tile;
+  for (std::size_t i = first; i < last; ++i) {
+    NormLanes lanes{};
+    for (std::size_t done = 0; done < segments.sizes[i]; done += kTile) {
+      const std::size_t at = segments.starts[i] + done;
+      const std::size_t count = std::min<std::size_t>(kTile, segments.sizes[i] - done);
+      add_squares(tile.load(gradient + at, residual + at, count), count, done, lanes);
+    }
+    const float norm = norm_of(lanes);
+    std::memcpy(norms + i, &norm, sizeof(norm));
+  }
+}
+
+/// Scales a tile of coordinates that begins at `first`; `segment`: the first one that ends behind it, moved on.
+void scale_tile(float* x, std::size_t first, std::size_t count, const Segments& segments, const float* factors,
+                std::size_t& segment) noexcept {
+  const std::size_t end = first + count;
+  for (; segment < segments.count() && segments.starts[segment] < end; ++segment) {
+    float factor = 0;
+    std::memcpy(&factor, factors + segment, sizeof(factor));
+    const std::size_t from = std::max<std::size_t>(segments.starts[segment], first) - first;
+    const std::size_t to = std::min(segments.end(segment), end) - first;
+    for (std::size_t i = from; i < to; ++i) {
+      x[i] = x[i] * factor + 0.0F;  // -0 becomes +0
+    }
+    if (segments.end(segment) > end) return;
+  }
+}
+
+}  // namespace
+
+std::size_t Segments::behind(std::size_t coordinate) const noexcept {
+  const auto after = std::upper_bound(starts.begin(), starts.end(), coordinate);
+  const auto i = static_cast<std::size_t>(after - starts.begin());
+  return i > 0 && end(i - 1) > coordinate ? i - 1 : i;
+}
+
+void segment_norms(ThreadPool* pool, ConstFloats gradient, ConstFloats residual, const Segments& segments,
+                   float* norms) {
+  if (segments.count() == 0) return;
+  const std::size_t count = segments.end(segments.count() - 1);
+  for_each_task(pool, count, [&](std::size_t begin, std::size_t end) {
+    const auto first_from = [&](std::size_t coordinate) {
+      return static_cast<std::size_t>(std::ranges::lower_bound(segments.starts, coordinate) - segments.starts.begin());
+    };
+    norms_of(gradient, residual, segments, first_from(begin), first_from(end), norms);
+  });
+}
+
+void scale_segments(ThreadPool* pool, ConstFloats in, ConstFloats addend, std::size_t count, const Segments& segments,
+                    const float* factors, Floats out) {
+  for_each_task(pool, count, [&](std::size_t begin, std::size_t end) {
+    Tile tile;
+    std::size_t segment = segments.behind(begin);
+    for (std::size_t first = begin; first < end; first += kTile) {
+      const std::size_t size = std::min(kTile, end - first);
+      tile.load(in + first, addend + first, size);
+      scale_tile(tile.values(), first, size, segments, factors, segment);
+      from_fp32(tile.values(), size, out + first);
+    }
+  });
+}
+
+}  // namespace thc

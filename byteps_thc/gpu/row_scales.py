@@ -1,0 +1,86 @@
+"""Scales of rows for gradients on a device: what byteps_thc/row_scales.py does in host memory, with the same bits.
+
+Norms are the host's unless they lie close to the middle between two floats, as those of gpu/norms.py. These are
+operators of torch: gradients without embeddings do not come here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byteps_thc.row_scales import LEAST_SCALE, ScaledRows
+
+
+class DeviceRowScales:
+    """Scales of all partitions of a batch.
+
+    rows: the segments of each partition; None: none. sizes: coordinates, and blocks: rotation blocks, of each
+    partition. Norms that travel are float32[B + S]: of all blocks, then of all segments.
+    """
+
+    def __init__(
+        self, rows: Sequence[ScaledRows | None], sizes: Sequence[int], blocks: Sequence[int], device: torch.device
+    ) -> None:
+        firsts, first_blocks = np.cumsum([0, *sizes]), np.cumsum([0, *blocks])
+        placed = [
+            (own, first, block) for own, first, block in zip(rows, firsts, first_blocks, strict=False) if own is not None
+        ]
+        starts = np.concatenate([own.starts.astype(np.int64) + first for own, first, _ in placed])
+        counts = np.concatenate([own.sizes.astype(np.int64) for own, _, _ in placed])
+        self.blocks, self._coordinates = int(first_blocks[-1]), int(firsts[-1])
+        # A gap, which may be empty, before each segment, and one behind all.
+        lengths = np.zeros(2 * len(starts) + 1, np.int64)
+        lengths[1::2] = counts
+        lengths[0::2] = np.append(starts, firsts[-1]) - np.append(0, starts + counts)
+        scaled = np.zeros(self.blocks, bool)
+        for own, _, block in placed:
+            scaled[block : block + len(own.scaled)] = own.scaled
+        block_of = np.concatenate([own.block + block for own, _, block in placed])
+        self._lengths = torch.from_numpy(lengths).to(device)
+        self._block_of = torch.from_numpy(block_of).to(device)
+        self._scaled = torch.from_numpy(scaled).to(device)
+        #: of gaps and segments; those of gaps stay 1
+        self._up = torch.ones(len(lengths), device=device)
+        self._down = torch.ones_like(self._up)
+
+    def __len__(self) -> int:
+        """Segments."""
+        return len(self._block_of)
+
+    def measure(self, gradient: Tensor, residual: Tensor | None, norms: Tensor) -> None:
+        """Write the norms of the segments of gradient + residual to norms[B:]."""
+        squares = _sum(gradient, residual).double().square_()
+        sums = torch.segment_reduce(squares, "sum", lengths=self._lengths, unsafe=True)  # type: ignore[attr-defined]
+        norms[self.blocks :] = sums[1::2].sqrt()
+
+    def take(self, max_norms: Tensor) -> Tensor:
+        """See RowScales.take()."""
+        blocks, largest = max_norms[: self.blocks], max_norms[self.blocks :]
+        there = largest > 0
+        up = torch.where(there, largest.clamp(min=float(LEAST_SCALE)), 0)
+        self._up[1::2] = up
+        self._down[1::2] = torch.where(there, up.reciprocal(), 0)
+        filled = torch.zeros_like(blocks).index_add_(0, self._block_of, there.float())
+        return torch.where(self._scaled, filled.sqrt() + (blocks - blocks), blocks)
+
+    def scale(self, values: Tensor, residual: Tensor | None) -> Tensor:
+        """Return (values + residual) with segments divided by their maxima, float32."""
+        return _sum(values, residual).mul_(self._each(self._down)).add_(0.0)
+
+    def unscale(self, scaled: Tensor, row: slice = slice(None)) -> Tensor:
+        """Return what scale() was given, of the coordinates in `row`; exact zeros where the maximum is zero."""
+        return scaled.mul_(self._each(self._up)[row]).add_(0.0)
+
+    def _each(self, factors: Tensor) -> Tensor:
+        """Return the factor of each coordinate."""
+        return torch.repeat_interleave(factors, self._lengths, output_size=self._coordinates)
+
+
+def _sum(values: Tensor, residual: Tensor | None) -> Tensor:
+    """values + residual as float32, a copy."""
+    wide = values.to(torch.float32, copy=True)
+    return wide if residual is None else wide.add_(residual.float())
