@@ -11,9 +11,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.errors import InputError
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import require_dtypes
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,20 @@ class BucketBuffers:
         """Return elements by name of the model's parameters; None without model."""
         return None if self._names is None else {name: tensor.numel() for tensor, name in self._names.items()}
 
-    def require_dtypes(self, bypass_elements: int) -> None:
-        """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged."""
-        trained = ((name, tensor) for tensor, name in (self._names or {}).items() if tensor.requires_grad)
-        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), bypass_elements)
+    def check(self, policy: CompressionPolicy) -> None:
+        """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged.
+
+        Warn of names in the policy that the model does not have; ConfigurationError where no names are known.
+        """
+        if self._names is None:
+            if policy.exclude:
+                raise ConfigurationError(
+                    "CompressionPolicy(exclude) selects parameters by name: give the model, ThcState(..., model=ddp)"
+                )
+            return
+        policy.warn_of_unmatched(self._names.values())
+        trained = ((name, tensor) for tensor, name in self._names.items() if tensor.requires_grad)
+        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
         slices, position = [], 0

@@ -87,7 +87,7 @@ class ThcState(Averager):
             if not isinstance(process_group, DeviceMesh):
                 require_mesh(None, dim)
             self._buckets = BucketBuffers(model)
-            self._buckets.require_dtypes(policy.bypass_elements)
+            self._buckets.check(policy)
         self._plan = Plan(process_group, dim, nodes, scheme, policy, network, model, grad_scaler, log_every)
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:

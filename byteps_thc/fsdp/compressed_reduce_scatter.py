@@ -60,7 +60,8 @@ def compress_reduce_scatter(
     with refusals_told(process_group):
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
-        require_group_dtypes(groups, policy.bypass_elements)
+        require_group_dtypes(groups, policy)
+        policy.warn_of_unmatched(parameter.name for group in groups for parameter in group.parameters)
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
@@ -168,5 +169,5 @@ class CompressedReduceScatter:
         trained = self._group.trained()
         matrix = self._matrices.get(trained)
         if matrix is None:
-            matrix = self._matrices[trained] = shard_matrix(self._group, trained, self._engine.policy.bypass_elements)
+            matrix = self._matrices[trained] = shard_matrix(self._group, trained, self._engine.policy)
         return matrix

@@ -20,14 +20,13 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import require_dtypes
+from byteps_thc.pipeline.names import without_wrappers
+from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.settings import describe
 
 #: torch's number of the backward pass, outside of any.
 NO_BACKWARD = -1
-
-#: Modules that wrap the one that they are named after.
-_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
 
 def _groups(model: nn.Module) -> Iterator[ParameterGroup]:
     seen = set()
-    names = {module: _without_wrappers(name) for name, module in model.named_modules()}
+    names = {module: without_wrappers(name) for name, module in model.named_modules()}
     for module, name in names.items():
         if not isinstance(module, FSDPModule):
             continue
@@ -185,11 +184,6 @@ def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Module, st
     return ParameterGroup(name, module, process_group, parameters, source)
 
 
-def _without_wrappers(name: str) -> str:
-    """Return a module's name as it is without torch.compile and without torch's wrapper for activation checkpoints."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-
-
 def _require_plain(name: str, sources: list[Any]) -> None:
     if len(sources) > 1:
         raise ConfigurationError(
@@ -209,15 +203,14 @@ def _require_plain(name: str, sources: list[Any]) -> None:
             raise ConfigurationError(f"module {name!r} has parameters with tensor parallelism: not supported yet")
 
 
-def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], bypass_elements: int) -> ShardMatrix:
-    """Return the group's reduce-scatter input, when these parameters have gradients.
-
-    bypass_elements: parameters with fewer elements are not compressed.
-    """
+def shard_matrix(
+    group: ParameterGroup, trained: tuple[ShardedParameter, ...], policy: CompressionPolicy
+) -> ShardMatrix:
+    """Return the group's reduce-scatter input, when these parameters have gradients. policy: what is compressed."""
     ranks, columns = group.process_group.size(), total_columns(trained)
     compressed, exact = [], []
     for parameter, start in placed(trained):
-        if parameter.elements < bypass_elements:
+        if policy.travels_exactly(parameter.name, parameter.elements):
             exact.append((start, start + parameter.columns))
         else:
             compressed += [
@@ -230,10 +223,10 @@ def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], b
     return ShardMatrix(_group_key(group, trained), ranks, columns, in_order, tuple(exact), lines)
 
 
-def require_group_dtypes(groups: Iterable[ParameterGroup], bypass_elements: int) -> None:
+def require_group_dtypes(groups: Iterable[ParameterGroup], policy: CompressionPolicy) -> None:
     """Raise ConfigurationError that names trained parameters whose gradients cannot be averaged."""
     each = ((parameter, group.gradient_dtype) for group in groups for parameter in group.trained())
-    require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), bypass_elements)
+    require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), policy)
 
 
 def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor) -> GradientBuffer:

@@ -65,8 +65,8 @@ class ThcReducer:
     where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
-    bypass_elements is 0, warm-up and stop_step are refused. mesh, dim, nodes: two levels, exact within a node and
-    compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
+    bypass_elements is 0; warm-up, stop_step and exclude are refused. mesh, dim, nodes: two levels, exact within a node
+    and compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
     residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig, or one of
     byteps_thc.baselines; or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
     small tensors, deadline; None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one
@@ -106,7 +106,7 @@ class ThcReducer:
         self.replicas: Replicas | None = averaging.replicas
         network = where if isinstance(where, NetworkConfig) else None
         # Without a process group nobody sums exactly.
-        self._bypass_elements = 0 if self.replicas is None else policy.bypass_elements
+        self._policy = policy.model_copy(update={"bypass_elements": 0}) if self.replicas is None else policy
         self._grad_scaler = grad_scaler
         self._steps = Steps(
             [self._engine],
@@ -166,7 +166,7 @@ class ThcReducer:
         ranks or servers are late or gone, ConfigurationError when a tensor does not fit the loaded state: the reducer
         has ended then. Where only this rank raises at once, the others wait for its next call, or until the deadline.
         """
-        signature = signature_of(tensors, self._bypass_elements)
+        signature = signature_of(tensors, self._policy)
         require_memory_of_its_own(tensors)
         packing = self._packings.get(signature) or self._new_packing(signature)
         own = [tensor.detach() for tensor in tensors.values()]
@@ -249,7 +249,9 @@ class ThcReducer:
                     f"{now[0]!r} has {_words(now)}, and had {_words(before)} in an earlier call: give another tensor "
                     "another name"
                 )
-        return Packing(signature)
+        if not self._known:
+            self._policy.warn_of_unmatched(name for name, *_ in signature)
+        return Packing(signature, self._policy)
 
     def _agree(self, call: _Call) -> Iterator[_Call]:
         """Let a call into the engine that is the next one of all ranks."""

@@ -44,7 +44,8 @@ class CompressedReducer(GradientReducer):
         compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
         others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
         self._plain = PlainReducer(others, NoneCompressor)
-        lanes = make_lanes(compressed, settings.lane_count, bypass_elements=settings.policy.bypass_elements)
+        settings.policy.warn_of_unmatched(p.name for p in parameters)
+        lanes = make_lanes(compressed, settings.lane_count, settings.policy)
         self._sums = [BytepsSum(lane, settings.policy.deadline_s) for lane in lanes]
         engines = make_engines(settings, lanes, self._sums, self._recorder)
         self._senders = [LaneSender(lane, engine) for lane, engine in zip(lanes, engines, strict=True)]
