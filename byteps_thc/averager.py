@@ -8,11 +8,13 @@ While a partition's norms or codes travel, others are encoded and decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from byteps_thc.arrays import Gradient, gradient_view, require_disjoint
+from byteps_thc.block_plan import BlockPlan, RowSpan
 from byteps_thc.compressor import Compressor
 from byteps_thc.errors import ConfigurationError, InputError, TransportError
 from byteps_thc.pipeline.buffers import ParameterSlice
@@ -43,11 +45,13 @@ class GradientAverager:
     """Averages named gradients over the workers of a session.
 
     All workers must average the same names and sizes in the same order, call by call. session and compressor must be
-    of the same worker and configuration (ConfigurationError otherwise). Not for several threads at a time.
+    of the same worker and configuration (ConfigurationError otherwise). rows: names of gradients, such as those of
+    embeddings, whose rows have a scale each: a row that is zero on all workers stays zero; the same on all workers. A
+    row is what lies behind an index of the first dimension. Not for several threads at a time.
     byteps_thc.checkpoint saves and loads its state.
     """
 
-    def __init__(self, session: Session, compressor: Compressor) -> None:
+    def __init__(self, session: Session, compressor: Compressor, rows: Sequence[str] = ()) -> None:
         for setting in ("config", "worker", "workers"):
             ours, theirs = getattr(compressor, setting), getattr(session, setting)
             if ours != theirs:
@@ -66,6 +70,7 @@ class GradientAverager:
             self._state.rollback,
         )
         self._gradients: dict[str, _NamedGradient] = {}
+        self._rows = frozenset(rows)
         self._interrupted = False
 
     @property
@@ -94,7 +99,10 @@ class GradientAverager:
                 "an earlier average() was interrupted: close the session and join again on all workers"
             )
         views = self._views(gradients, gradients if out is None else out)
-        named = [(self._gradient(name, source.size), source, target) for name, (source, target) in views.items()]
+        named = [
+            (self._gradient(name, source.size, gradients[name].shape), source, target)
+            for name, (source, target) in views.items()
+        ]
         self._state.start_step()
         self._state.recorder.add_gradient(compressed=sum(source.size for _, source, _ in named))
         self._interrupted = True
@@ -143,13 +151,16 @@ class GradientAverager:
         )
         return views
 
-    def _gradient(self, name: str, size: int) -> _NamedGradient:
+    def _gradient(self, name: str, size: int, shape: Sequence[int]) -> _NamedGradient:
         known = self._gradients.get(name)
         if known is None:
             residual = None
             if self._tools.rows.resolved.error_feedback:
                 residual = self._state.residuals.of(name, size, [ParameterSlice(name, 0, size)]).reshape(1, size)
-            pieces = make_pieces(self._tools, Extent(name, 1, size, sharded=False, label=repr(name)), residual)
+            width = math.prod(shape[1:]) if name in self._rows else 0
+            plan = BlockPlan((), (RowSpan(0, size, width),) if width and size else ())
+            extent = Extent(name, 1, size, sharded=False, label=repr(name), layout=str(plan), plan=plan)
+            pieces = make_pieces(self._tools, extent, residual)
             known = self._gradients[name] = _NamedGradient(size, [*pieces])
         return known
 

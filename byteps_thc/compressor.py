@@ -247,9 +247,9 @@ class Compressor:
     def encode(self, partition: Partition, max_norms: F32) -> U8:
         """Rotate, quantize and pack the gradient that was measured, keep its residual, and return partition.codes.
 
-        max_norms: float32[B + S], the maximum of partition.norms over the workers. A gradient that is not finite, on this
-        worker or another, leaves the residual as it was: the step will be skipped, and NaN must not stay behind. Both
-        norms count: with a quorum the maximum may be without this worker's.
+        max_norms: float32[B + S], the maximum of partition.norms over the workers. A gradient that is not finite, on
+        this worker or another, leaves the residual as it was: the step will be skipped, and NaN must not stay behind.
+        Both norms count: with a quorum the maximum may be without this worker's.
         """
         _check_array("max_norms", max_norms, np.float32, len(partition.norms))
         partition.require(_Stage.MEASURED)

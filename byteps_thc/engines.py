@@ -146,6 +146,11 @@ def _require_for_baseline(config: BaselineConfig, policy: CompressionPolicy) -> 
     route = f"baselines ({type(config).__name__})"
     policy.require_host_kernels(route)
     policy.require_shards(route)
+    if policy.exclude and isinstance(config, DenseConfig) and config.dtype is not None:
+        raise ConfigurationError(
+            f"CompressionPolicy(exclude): {type(config).__name__} sends all gradients in {config.dtype}, as torch's "
+            "hooks do: omit exclude, or use another baseline or a ThcConfig"
+        )
 
 
 def make_row_engine(

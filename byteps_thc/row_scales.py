@@ -112,10 +112,10 @@ class RowScales:
         self._up[:] = np.where(largest > 0, np.maximum(largest, LEAST_SCALE), 0)
         self._down[:] = 0
         np.divide(1, self._up, out=self._down, where=self._up != 0)
-        filled = np.bincount(self._rows.block, largest > 0, self.blocks).astype(np.float32)
+        filled = np.bincount(self._rows.block, largest > 0, self.blocks)
         blocks = max_norms[: self.blocks]
         with np.errstate(invalid="ignore"):
-            return np.where(self._rows.scaled, np.sqrt(filled) + (blocks - blocks), blocks)
+            return np.where(self._rows.scaled, np.sqrt(filled).astype(np.float32) + (blocks - blocks), blocks)
 
     def scale(self, values: Gradient, residual: Residual | None) -> F32:
         """Return (values + residual) with segments divided by their maxima."""
@@ -123,8 +123,11 @@ class RowScales:
         self._multiply(values, residual, self._down, scaled)
         return scaled
 
-    def unscale(self, scaled: F32, out: Gradient) -> None:
-        """Write what scale() was given, to out of any type; exact zeros in segments whose maximum is zero."""
+    def unscale(self, scaled: Gradient, out: Gradient) -> None:
+        """Write what scale() was given, to out of any type; exact zeros in segments whose maximum is zero.
+
+        scaled: float32, of scale() or of its kind.
+        """
         self._multiply(scaled, None, self._up, out)
 
     def _multiply(self, values: Gradient, addend: Residual | None, factors: F32, out: Gradient) -> None:

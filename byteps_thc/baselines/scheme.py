@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
@@ -19,6 +18,7 @@ from byteps_thc.baselines.dense import DenseConfig
 from byteps_thc.baselines.memory import Memory, NoMemory
 from byteps_thc.baselines.packed_parameters import PackedParameters
 from byteps_thc.baselines.row_delivery import CodecRows, DenseRows, RowCodes
+from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.pipeline.figures import Figures
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.piece import Piece, PlacedPiece, Round
@@ -189,11 +189,11 @@ class BaselineScheme(Scheme):
 
     def _packed(self, layout: Layout, compress: bool) -> list[tuple[PackedParameters, bool]]:
         """Return the parameters, together with those that are also compressed or not."""
-        smallest = max(self._policy.bypass_elements, 1) if compress else sys.maxsize
-        groups = {
-            True: [parameter for parameter in layout.parameters if parameter.size >= smallest],
-            False: [parameter for parameter in layout.parameters if 0 < parameter.size < smallest],
-        }
+        groups: dict[bool, list[ParameterSlice]] = {True: [], False: []}
+        for parameter in layout.parameters:
+            if parameter.size:
+                exact = not compress or self._policy.travels_exactly(parameter.name, parameter.size)
+                groups[not exact].append(parameter)
         return [
             (PackedParameters(f"{layout.key}/{compress}/{compressed}", parameters), compressed)
             for compressed, parameters in groups.items()

@@ -11,9 +11,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc.errors import InputError
+from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import require_dtypes
+from byteps_thc.pipeline.embeddings import embedding_weights
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,17 @@ class _BucketParameters:
 
 
 class BucketBuffers:
-    """Makes the GradientBuffer of a bucket. model: None: parameters are numbered as they first turn up."""
+    """Makes the GradientBuffer of a bucket.
 
-    def __init__(self, model: nn.Module | None) -> None:
+    model: None: parameters are numbered as they first turn up. policy: as given. Its copy here names the embeddings of
+    the model, whose rows have scales.
+    """
+
+    def __init__(self, model: nn.Module | None, policy: CompressionPolicy) -> None:
         self._names = None if model is None else parameter_names(model)
+        self.policy = policy
+        if model is not None and self._names is not None:
+            self.policy = policy.with_rows(self._names[weight] for weight in embedding_weights(model.modules()))
         self._numbers: dict[Tensor, str] = {}
         self._known: dict[int, _BucketParameters] = {}
 
@@ -52,20 +61,37 @@ class BucketBuffers:
         except KeyError:
             raise InputError("a gradient is of a parameter that ThcState's model does not have") from None
 
+    def slice_of(self, parameter: Tensor, start: int = 0) -> ParameterSlice:
+        """Return where the parameter's gradient lies that begins at `start`."""
+        name = self.name(parameter)
+        return ParameterSlice(name, start, start + parameter.numel(), self.policy.row_elements(name, parameter.shape))
+
     def sizes(self) -> Mapping[str, int] | None:
         """Return elements by name of the model's parameters; None without model."""
         return None if self._names is None else {name: tensor.numel() for tensor, name in self._names.items()}
 
-    def require_dtypes(self, bypass_elements: int) -> None:
-        """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged."""
-        trained = ((name, tensor) for tensor, name in (self._names or {}).items() if tensor.requires_grad)
-        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), bypass_elements)
+    def check(self) -> None:
+        """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged.
+
+        Warn of names in the policy that the model does not have; ConfigurationError where no names are known.
+        """
+        policy = self.policy
+        if self._names is None:
+            if policy.exclude or policy.rows:
+                raise ConfigurationError(
+                    "CompressionPolicy(exclude, rows) selects parameters by name: give the model, "
+                    "ThcState(..., model=ddp)"
+                )
+            return
+        policy.warn_of_unmatched(self._names.values())
+        trained = ((name, tensor) for tensor, name in self._names.items() if tensor.requires_grad)
+        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
         slices, position = [], 0
         for parameter in parameters:
-            slices.append(ParameterSlice(self.name(parameter), position, position + parameter.numel()))
-            position += parameter.numel()
+            slices.append(self.slice_of(parameter, position))
+            position = slices[-1].stop
         key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
         return _BucketParameters(parameter_ids, key, tuple(slices))
 

@@ -21,7 +21,7 @@ from byteps_thc.ddp.opening import Averaging, Plan
 from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
 from byteps_thc.engines import choose_policy, choose_scheme
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
@@ -86,9 +86,11 @@ class ThcState(Averager):
             require_nodes(nodes, mesh_is_given=isinstance(process_group, DeviceMesh))
             if not isinstance(process_group, DeviceMesh):
                 require_mesh(None, dim)
-            self._buckets = BucketBuffers(model)
-            self._buckets.require_dtypes(policy.bypass_elements)
-        self._plan = Plan(process_group, dim, nodes, scheme, policy, network, model, grad_scaler, log_every)
+            self._buckets = BucketBuffers(model, policy)
+            self._buckets.check()
+        self._plan = Plan(
+            process_group, dim, nodes, scheme, self._buckets.policy, network, model, grad_scaler, log_every
+        )
         self._averaging: Averaging | None = None
         if self._plan.has_ranks:
             self._opened()
@@ -140,7 +142,7 @@ class ThcState(Averager):
             self._averaged.clear()
         self._averaged.add(name)
         flat = gradient.reshape(-1)
-        buffer = GradientBuffer(f"parameter {name}", flat, (ParameterSlice(name, 0, flat.numel()),))
+        buffer = GradientBuffer(f"parameter {name}", flat, (self._buckets.slice_of(parameter),))
         averaging.engine.all_reduce(buffer).wait()
         if flat.data_ptr() != gradient.data_ptr():  # it was not contiguous
             gradient.copy_(flat.view_as(gradient))

@@ -20,6 +20,7 @@ from byteps_thc.fsdp.parameters import (
     parameter_groups,
     require_group_dtypes,
     shard_matrix,
+    with_embeddings,
 )
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
@@ -60,7 +61,8 @@ def compress_reduce_scatter(
     with refusals_told(process_group):
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
-        require_group_dtypes(groups, policy.bypass_elements)
+        require_group_dtypes(groups, policy)
+        policy = with_embeddings(policy, groups)
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
@@ -168,5 +170,5 @@ class CompressedReduceScatter:
         trained = self._group.trained()
         matrix = self._matrices.get(trained)
         if matrix is None:
-            matrix = self._matrices[trained] = shard_matrix(self._group, trained, self._engine.policy.bypass_elements)
+            matrix = self._matrices[trained] = shard_matrix(self._group, trained, self._engine.policy)
         return matrix

@@ -20,14 +20,14 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import require_dtypes
+from byteps_thc.pipeline.embeddings import is_embedding_weight
+from byteps_thc.pipeline.names import without_wrappers
+from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.settings import describe
 
 #: torch's number of the backward pass, outside of any.
 NO_BACKWARD = -1
-
-#: Modules that wrap the one that they are named after.
-_WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,18 @@ class ShardedParameter:
         """Elements of a shard, padding included."""
         rest = self.elements // max(self.shape[self.dim], 1)
         return math.ceil(self.shape[self.dim] / self.ranks) * rest
+
+    @property
+    def is_embedding(self) -> bool:
+        """Whether it is the weight of an embedding, tied or not."""
+        place = self.source._module_info
+        modules = zip((place.module, *place.shared_modules), (place.param_name, *place.shared_param_names), strict=True)
+        return any(is_embedding_weight(module, name) for module, name in modules)
+
+    def row_elements(self, policy: CompressionPolicy) -> int:
+        """Return the elements of a shard's rows that have scales; 0: none has."""
+        elements = policy.row_elements(self.name, self.shape)
+        return elements if self.dim == 0 else elements // self.ranks
 
     def shard_elements(self, rank: int) -> int:
         """Elements of a rank's shard without padding: shards are equal, but the last ones may be short or empty."""
@@ -151,7 +163,7 @@ def parameter_groups(model: nn.Module) -> list[ParameterGroup]:
 
 def _groups(model: nn.Module) -> Iterator[ParameterGroup]:
     seen = set()
-    names = {module: _without_wrappers(name) for name, module in model.named_modules()}
+    names = {module: without_wrappers(name) for name, module in model.named_modules()}
     for module, name in names.items():
         if not isinstance(module, FSDPModule):
             continue
@@ -185,11 +197,6 @@ def _group(name: str, module: FSDPModule, source: Any, names: dict[nn.Module, st
     return ParameterGroup(name, module, process_group, parameters, source)
 
 
-def _without_wrappers(name: str) -> str:
-    """Return a module's name as it is without torch.compile and without torch's wrapper for activation checkpoints."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-
-
 def _require_plain(name: str, sources: list[Any]) -> None:
     if len(sources) > 1:
         raise ConfigurationError(
@@ -209,19 +216,19 @@ def _require_plain(name: str, sources: list[Any]) -> None:
             raise ConfigurationError(f"module {name!r} has parameters with tensor parallelism: not supported yet")
 
 
-def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], bypass_elements: int) -> ShardMatrix:
-    """Return the group's reduce-scatter input, when these parameters have gradients.
-
-    bypass_elements: parameters with fewer elements are not compressed.
-    """
+def shard_matrix(
+    group: ParameterGroup, trained: tuple[ShardedParameter, ...], policy: CompressionPolicy
+) -> ShardMatrix:
+    """Return the group's reduce-scatter input, when these parameters have gradients. policy: what is compressed."""
     ranks, columns = group.process_group.size(), total_columns(trained)
     compressed, exact = [], []
     for parameter, start in placed(trained):
-        if parameter.elements < bypass_elements:
+        if policy.travels_exactly(parameter.name, parameter.elements):
             exact.append((start, start + parameter.columns))
         else:
+            width = parameter.row_elements(policy)
             compressed += [
-                ParameterSlice(parameter.name, row * columns + start, row * columns + start + elements)
+                ParameterSlice(parameter.name, row * columns + start, row * columns + start + elements, width)
                 for row in range(ranks)
                 if (elements := parameter.shard_elements(row))
             ]
@@ -230,14 +237,23 @@ def shard_matrix(group: ParameterGroup, trained: tuple[ShardedParameter, ...], b
     return ShardMatrix(_group_key(group, trained), ranks, columns, in_order, tuple(exact), lines)
 
 
-def require_group_dtypes(groups: Iterable[ParameterGroup], bypass_elements: int) -> None:
+def require_group_dtypes(groups: Iterable[ParameterGroup], policy: CompressionPolicy) -> None:
     """Raise ConfigurationError that names trained parameters whose gradients cannot be averaged."""
     each = ((parameter, group.gradient_dtype) for group in groups for parameter in group.trained())
-    require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), bypass_elements)
+    require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), policy)
 
 
-def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor) -> GradientBuffer:
-    """Return this rank's shard of the group's gradient as a buffer.
+def with_embeddings(policy: CompressionPolicy, groups: Iterable[ParameterGroup]) -> CompressionPolicy:
+    """Return the policy with the embeddings of the groups in `rows`; warn of names in it that no group has."""
+    parameters = [parameter for group in groups for parameter in group.parameters]
+    policy.warn_of_unmatched(parameter.name for parameter in parameters)
+    return policy.with_rows(parameter.name for parameter in parameters if parameter.is_embedding)
+
+
+def own_shard(
+    group: ParameterGroup, trained: tuple[ShardedParameter, ...], gradient: Tensor, policy: CompressionPolicy
+) -> GradientBuffer:
+    """Return this rank's shard of the group's gradient as a buffer. policy: which rows have scales.
 
     When some of `trained` got no gradient, torch leaves them out and does not say which: the buffer names no parameters
     then, and is averaged uncompressed.
@@ -246,7 +262,7 @@ def own_shard(group: ParameterGroup, trained: tuple[ShardedParameter, ...], grad
         return GradientBuffer(f"fsdp {group.name}, {gradient.numel()} elements", gradient, ())
     rank = group.process_group.rank()
     slices = tuple(
-        ParameterSlice(parameter.name, start, start + elements)
+        ParameterSlice(parameter.name, start, start + elements, parameter.row_elements(policy))
         for parameter, start in placed(trained)
         if (elements := parameter.shard_elements(rank))
     )

@@ -13,7 +13,14 @@ from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme, make_engine, network_of_shard
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.fsdp.compression import FsdpCompression
-from byteps_thc.fsdp.parameters import ParameterGroup, own_shard, parameter_groups, require_group_dtypes, total_columns
+from byteps_thc.fsdp.parameters import (
+    ParameterGroup,
+    own_shard,
+    parameter_groups,
+    require_group_dtypes,
+    total_columns,
+    with_embeddings,
+)
 from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
@@ -60,7 +67,8 @@ def compress_replicas(
     with refusals_told(replicas):
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
-        require_group_dtypes(groups, policy.bypass_elements)
+        require_group_dtypes(groups, policy)
+        policy = with_embeddings(policy, groups)
         _require_crossing(shard, replicas)
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
@@ -78,7 +86,7 @@ def compress_replicas(
     compared = not may_drift(network, replicas.size())
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), drift_warning, scale_compared=compared)
     for group in groups:
-        group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps))
+        group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps, policy))
 
     def uninstall() -> None:
         for group in groups:
@@ -100,8 +108,9 @@ def compress_replicas(
 class _ReplicaAverage:
     """The all-reduce hook of one parameter group."""
 
-    def __init__(self, group: ParameterGroup, engine: Engine, steps: BackwardSteps) -> None:
+    def __init__(self, group: ParameterGroup, engine: Engine, steps: BackwardSteps, policy: CompressionPolicy) -> None:
         self._group = group
+        self._policy = policy
         self._engine = engine
         self._steps = steps
         self._unused = UnusedWarning(group.name)
@@ -112,7 +121,7 @@ class _ReplicaAverage:
         trained = self._group.trained()
         if shard.numel() != total_columns(trained):
             self._unused.give()
-        self._engine.all_reduce(own_shard(self._group, trained, shard)).wait()
+        self._engine.all_reduce(own_shard(self._group, trained, shard, self._policy)).wait()
 
 
 def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:

@@ -39,7 +39,8 @@ class DeviceBatch:
     coordinates: of all; those of a partition are a multiple of 64 but for the last of a row. padded: of a row, each as
     GpuCompressor.sizes() says. code_bytes: of the codes of all. residual: [coordinates], None without error feedback.
     norms, max_norms: float32[B + S], of the blocks and of S rows with scales. scales: of those rows; None without any.
-    limits: float32[B], the norms that clamp the blocks; valid after encode(). keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P],
+    limits: float32[B], the norms that clamp the blocks; valid after encode().
+    keep: int32[P], whether encode() wrote the residual of a partition. clamped: int64[P],
     coordinates beyond the clamp. energy: float64[P], squared norms. sizes: of the partitions. clamp: what widens it;
     None: nothing. measured: float32[B], the norms before that.
     """
@@ -70,7 +71,8 @@ class DeviceBatch:
             for size, ends in zip(sizes, within, strict=True)
         ]
         self.padded, self._padded = sum(padded), padded
-        self.scales = self._row_scales(plans, rows * counts)
+        beside = beside or Beside(None, (), ())
+        self.scales = self._row_scales(plans, rows * counts, beside.holes)
         self._blocks = rows * sum(counts)
         self.norms = torch.zeros(self._blocks + (0 if self.scales is None else len(self.scales)), device=device)
         steps, blocks = compressor.resolved.clamp_steps, rows * list(counts)
@@ -96,7 +98,6 @@ class DeviceBatch:
         self.message: Message | None = None
         self._row_coordinates = sum(sizes)
         self._decoded_row = slice(decoded * self._row_coordinates, (decoded + 1) * self._row_coordinates)
-        beside = beside or Beside(None, (), ())
         exact = beside.exact(rows, self._row_coordinates)
         #: float32, of this worker when measure() is over, to be the sums over all before decode(); None: nothing
         self.exact = None if exact is None else exact.values
@@ -228,7 +229,9 @@ class DeviceBatch:
         kept = torch.repeat_interleave(self.keep != 0, sizes, output_size=self.coordinates)
         torch.where(kept, residual.to(self.residual.dtype), self.residual, out=self.residual)
 
-    def _row_scales(self, plans: Sequence[BlockPlan], blocks: Sequence[int]) -> DeviceRowScales | None:
+    def _row_scales(
+        self, plans: Sequence[BlockPlan], blocks: Sequence[int], holes: Sequence[tuple[int, int]]
+    ) -> DeviceRowScales | None:
         """Return the scales of rows; None where no partition has any."""
         sizes = self._compressor.partition_sizes
         spans = zip(self.sizes[: len(plans)], plans, strict=True)
@@ -236,7 +239,7 @@ class DeviceBatch:
         if not any(segments):
             return None
         rows = len(self.sizes) // len(plans)
-        return DeviceRowScales(rows * segments, self.sizes, blocks, self._compressor.device)
+        return DeviceRowScales(rows * segments, self.sizes, blocks, holes, self._compressor.device)
 
     def _shard(self, count: int) -> tuple[Tensor, TileTable | None]:
         """Where requantize() and keep_loss() work on a shard of so many codes."""

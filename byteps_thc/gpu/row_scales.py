@@ -19,16 +19,21 @@ class DeviceRowScales:
     """Scales of all partitions of a batch.
 
     rows: the segments of each partition; None: none. sizes: coordinates, and blocks: rotation blocks, of each
-    partition. Norms that travel are float32[B + S]: of all blocks, then of all segments.
+    partition. holes: (start, stop) of coordinates that are not compressed, and count as zeros. Norms that travel are
+    float32[B + S]: of all blocks, then of all segments.
     """
 
     def __init__(
-        self, rows: Sequence[ScaledRows | None], sizes: Sequence[int], blocks: Sequence[int], device: torch.device
+        self,
+        rows: Sequence[ScaledRows | None],
+        sizes: Sequence[int],
+        blocks: Sequence[int],
+        holes: Sequence[tuple[int, int]],
+        device: torch.device,
     ) -> None:
         firsts, first_blocks = np.cumsum([0, *sizes]), np.cumsum([0, *blocks])
-        placed = [
-            (own, first, block) for own, first, block in zip(rows, firsts, first_blocks, strict=False) if own is not None
-        ]
+        parts = zip(rows, firsts[:-1], first_blocks[:-1], strict=True)
+        placed = [(own, first, block) for own, first, block in parts if own is not None]
         starts = np.concatenate([own.starts.astype(np.int64) + first for own, first, _ in placed])
         counts = np.concatenate([own.sizes.astype(np.int64) for own, _, _ in placed])
         self.blocks, self._coordinates = int(first_blocks[-1]), int(firsts[-1])
@@ -43,6 +48,8 @@ class DeviceRowScales:
         self._lengths = torch.from_numpy(lengths).to(device)
         self._block_of = torch.from_numpy(block_of).to(device)
         self._scaled = torch.from_numpy(scaled).to(device)
+        ranges = [torch.arange(start, stop, device=device) for start, stop in holes]
+        self._holes = torch.cat(ranges) if ranges else None
         #: of gaps and segments; those of gaps stay 1
         self._up = torch.ones(len(lengths), device=device)
         self._down = torch.ones_like(self._up)
@@ -54,7 +61,9 @@ class DeviceRowScales:
     def measure(self, gradient: Tensor, residual: Tensor | None, norms: Tensor) -> None:
         """Write the norms of the segments of gradient + residual to norms[B:]."""
         squares = _sum(gradient, residual).double().square_()
-        sums = torch.segment_reduce(squares, "sum", lengths=self._lengths, unsafe=True)  # type: ignore[attr-defined]
+        if self._holes is not None:
+            squares[self._holes] = 0
+        sums = torch.segment_reduce(squares, "sum", lengths=self._lengths, unsafe=True)
         norms[self.blocks :] = sums[1::2].sqrt()
 
     def take(self, max_norms: Tensor) -> Tensor:
@@ -64,8 +73,9 @@ class DeviceRowScales:
         up = torch.where(there, largest.clamp(min=float(LEAST_SCALE)), 0)
         self._up[1::2] = up
         self._down[1::2] = torch.where(there, up.reciprocal(), 0)
-        filled = torch.zeros_like(blocks).index_add_(0, self._block_of, there.float())
-        return torch.where(self._scaled, filled.sqrt() + (blocks - blocks), blocks)
+        filled = torch.zeros_like(blocks, dtype=torch.float64).index_add_(0, self._block_of, there.double())
+        # Roots of doubles: MKL's of floats may be a bit off.
+        return torch.where(self._scaled, filled.sqrt().float() + (blocks - blocks), blocks)
 
     def scale(self, values: Tensor, residual: Tensor | None) -> Tensor:
         """Return (values + residual) with segments divided by their maxima, float32."""

@@ -42,7 +42,7 @@ class GradientBuffer:
     """Gradients of several parameters in one tensor, such as a bucket of DDP.
 
     key: names the layout, the same on all ranks; another layout has another key. gradient: 1-D, contiguous; float32,
-    float16 or bfloat16, or float64 where all parameters are so small that they travel exactly; CPU or CUDA.
+    float16 or bfloat16, or float64 where all parameters travel exactly (CompressionPolicy); CPU or CUDA.
     parameters: ascending and disjoint; gaps between them are padding.
     """
 

@@ -7,27 +7,28 @@ from collections.abc import Iterable
 import torch
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 #: What is compressed.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def is_averaged(dtype: torch.dtype, elements: int, bypass_elements: int) -> bool:
-    """Whether a parameter of that type can be averaged: float64, too, where it is so small that it travels exactly."""
-    return dtype in DTYPES or (dtype == torch.float64 and elements < bypass_elements)
+def is_averaged(name: str, dtype: torch.dtype, elements: int, policy: CompressionPolicy) -> bool:
+    """Whether a parameter of that type can be averaged: float64, too, where it travels exactly."""
+    return dtype in DTYPES or (dtype == torch.float64 and policy.travels_exactly(name, elements))
 
 
-def require_dtypes(parameters: Iterable[tuple[str, torch.dtype, int]], bypass_elements: int) -> None:
+def require_dtypes(parameters: Iterable[tuple[str, torch.dtype, int]], policy: CompressionPolicy) -> None:
     """Raise ConfigurationError that names the parameters (name, type of the gradient, elements) of other types."""
     wrong = [
         f"{name} is {dtype} ({elements} elements)".replace("torch.", "")
         for name, dtype, elements in parameters
-        if not is_averaged(dtype, elements, bypass_elements)
+        if not is_averaged(name, dtype, elements, policy)
     ]
     if wrong:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ConfigurationError(
             f"{', '.join(wrong[:5])}{more}: gradients are averaged in float32, float16 or bfloat16, convert it with "
-            f".float(). float64 travels exactly where a parameter has fewer than {bypass_elements} elements "
-            "(CompressionPolicy.bypass_elements)"
+            f".float(). float64 travels exactly where a parameter has fewer than {policy.bypass_elements} elements "
+            "(CompressionPolicy.bypass_elements) or is named in CompressionPolicy.exclude"
         )

@@ -198,7 +198,7 @@ def make_server_engine(
 
     It compresses on the current GPU where the policy says kernels="device", in host memory otherwise.
     Servers sum codes alone, so everything is compressed: ConfigurationError for baselines and for a policy that asks
-    for warm-up, stop_step or bypass_elements. Raises what Session raises.
+    for warm-up, stop_step, bypass_elements or exclude. Raises what Session raises.
     """
     if not isinstance(config, ThcConfig):
         raise ConfigurationError(
@@ -210,9 +210,10 @@ def make_server_engine(
     policy = policy or CompressionPolicy()
     if "bypass_elements" not in policy.model_fields_set:
         policy = policy.model_copy(update={"bypass_elements": 0})
-    if policy.warmup_steps or policy.bypass_elements or policy.stop_step is not None:
+    if policy.warmup_steps or policy.bypass_elements or policy.exclude or policy.stop_step is not None:
         raise ConfigurationError(
-            "warmup_steps, stop_step and bypass_elements need a process group, which sums what is not compressed: call "
+            "warmup_steps, stop_step, bypass_elements and exclude need a process group, which sums what is not "
+            "compressed: call "
             "torch.distributed.init_process_group() before, or leave them out"
         )
     policy.require_shards(_SERVERS)

@@ -63,20 +63,22 @@ class Layout:
         cls, buffer: GradientBuffer, policy: CompressionPolicy, device: torch.device, staging: Staging | None
     ) -> Layout:
         """Return that of a buffer; InputError unless it is what GradientBuffer says."""
-        check_buffer(buffer, policy.bypass_elements)
+        check_buffer(buffer, policy)
         size = buffer.gradient.numel()
-        small = [(part.start, part.stop) for part in buffer.parameters if part.size < policy.bypass_elements]
-        large = [part for part in buffer.parameters if part.size >= policy.bypass_elements]
-        plan = _plan(block_ends((part.start, part.stop) for part in large), large)
+        alone = {part for part in buffer.parameters if policy.travels_exactly(part.name, part.size)}
+        exact = [(part.start, part.stop) for part in buffer.parameters if part in alone]
+        compressed = [part for part in buffer.parameters if part not in alone]
+        plan = _plan(block_ends((part.start, part.stop) for part in compressed), compressed)
         contents = contents_of(buffer.key, buffer.parameters)
         same = f"{contents.layout} {plan}".rstrip()
+        same += f" {policy.exclude}" if policy.exclude else ""  # BytePS's workers compare no policy at the start
         return cls(
             Extent(buffer.key, 1, size, sharded=False, label=contents.label, layout=same, plan=plan),
             contents,
             buffer.parameters,
-            compressed=size - sum(stop - start for start, stop in small) if len(small) < len(buffer.parameters) else 0,
-            exact=small,
-            cleared=[*small, *_gaps(buffer.parameters, size)],
+            compressed=size - sum(stop - start for start, stop in exact) if len(exact) < len(buffer.parameters) else 0,
+            exact=exact,
+            cleared=[*exact, *_gaps(buffer.parameters, size)],
             device=device,
             staging=staging,
         )
@@ -108,16 +110,20 @@ class Layout:
         )
 
 
-def check_buffer(buffer: GradientBuffer, bypass_elements: int | None = None) -> None:
+def check_buffer(buffer: GradientBuffer, policy: CompressionPolicy | None = None) -> None:
     """Raise InputError unless the buffer is what GradientBuffer says.
 
-    bypass_elements: of the policy: larger parameters of float64 are refused; None: they are none of the caller's, who
-    converts them to float32.
+    policy: parameters of float64 that it compresses are refused; None: they are none of the caller's, who converts them
+    to float32.
     """
     gradient = buffer.gradient
     if gradient.dim() != 1 or not gradient.is_contiguous():
         raise InputError(f"gradient of buffer {buffer.key!r} is not a contiguous 1-D tensor")
-    large = [part.name for part in buffer.parameters if bypass_elements is not None and part.size >= bypass_elements]
+    large = [
+        part.name
+        for part in buffer.parameters
+        if policy is not None and not policy.travels_exactly(part.name, part.size)
+    ]
     travels_exactly = gradient.dtype == torch.float64 and buffer.parameters and not large
     if gradient.dtype not in DTYPES and not travels_exactly:
         names = f" ({', '.join(large or [part.name for part in buffer.parameters])})" if buffer.parameters else ""

@@ -24,10 +24,10 @@ class Row(Protocol):
     """A row of a piece: its partitions go through a round together.
 
     norms: float32[N], of its rotation blocks and of rows with scales, there after measure(); max_norms: float32[N], of
-    all workers, to be there before encode(). exact: float32, what travels exactly, of this worker when measure() is over, to be the sums over
-    all before decode(), which divides them; None: nothing, or it is not the row's affair. residual: as
-    ThcConfig.residual_dtype says, None without error feedback. All where the kernels work, but for norms that
-    travel through host memory.
+    all workers, to be there before encode(). exact: float32, what travels exactly, of this worker when measure() is
+    over, to be the sums over all before decode(), which divides them; None: nothing, or it is not the row's affair.
+    residual: as ThcConfig.residual_dtype says, None without error feedback. All where the kernels work, but for norms
+    that travel through host memory.
     """
 
     norms: Any

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.names import matches_any, unmatched
 from byteps_thc.settings import Settings
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.transport.transport import Collective
 from byteps_thc.transport.warn_once import warn_once
+
+
+def _patterns(value: object) -> object:
+    """Return the patterns of a text with commas, or of a collection, each once and in one order."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(item, str) for item in value):
+        return value  # which pydantic refuses
+    return tuple(sorted({item.strip() for item in value}))
+
+
+#: Patterns of parameters' names.
+_Patterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_patterns)]
 
 
 class CompressionPolicy(Settings):
@@ -25,6 +41,15 @@ class CompressionPolicy(Settings):
     """this step and the ones after it travel uncompressed; steps count from 0; None: none"""
     bypass_elements: int = Field(default=1024, ge=0)
     """parameters with fewer elements (biases, norms' weights) travel uncompressed"""
+    exclude: _Patterns = ()
+    """names of parameters, or of modules, that travel uncompressed whatever their size, such as ("lm_head",
+    "*.router.*"): patterns as in the shell; a module's name stands for all parameters in it; what DDP and torch.compile
+    add to names can be omitted. A pattern that selects nothing is a warning"""
+    rows: _Patterns = ()
+    """parameters, by patterns as in exclude, whose rows have a scale each, as the weights of nn.Embedding and
+    nn.EmbeddingBag have without being named: a row that is zero on all ranks stays zero, and a row of small gradients
+    gets a small error. A row is what lies behind an index of the first dimension; it costs 4 bytes each way. With
+    adaptive_clamp rows have no scales"""
     deadline_s: float = Field(default=600.0, gt=0, le=86400)
     """a wait for other ranks that takes longer is an error; longer than what one rank does while the others wait in
     backward: evaluation, a checkpoint, loading data"""
@@ -56,6 +81,34 @@ class CompressionPolicy(Settings):
     def shared_settings(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
         return self.model_dump(exclude={"threads", "kernels", "cuda_graphs"})
+
+    def travels_exactly(self, name: str, elements: int) -> bool:
+        """Return whether a parameter travels uncompressed in all steps. elements: of it, or of the rank's part."""
+        return elements < self.bypass_elements or self.excludes(name)
+
+    def excludes(self, name: str) -> bool:
+        """Return whether a pattern of `exclude` selects the parameter."""
+        return matches_any(self.exclude, name)
+
+    def row_elements(self, name: str, shape: Sequence[int]) -> int:
+        """Return the elements of each row that has a scale of its own; 0: this parameter's have none."""
+        return math.prod(shape[1:]) if len(shape) > 1 and matches_any(self.rows, name) else 0
+
+    def with_rows(self, names: Iterable[str]) -> CompressionPolicy:
+        """Return the policy with these parameters added to `rows`; ConfigurationError unless they are texts."""
+        added = CompressionPolicy(rows=(names,) if isinstance(names, str) else tuple(names)).rows
+        return self.model_copy(update={"rows": _patterns(self.rows + added)})
+
+    def warn_of_unmatched(self, names: Iterable[str]) -> None:
+        """Warn once of each pattern of `exclude` and `rows` that selects none of the names."""
+        known = [*names]
+        for setting, patterns in (("exclude", self.exclude), ("rows", self.rows)):
+            for pattern in unmatched(patterns, known):
+                example = f", such as {known[0]!r}" if known else ""
+                warn_once(
+                    f"CompressionPolicy({setting}): {pattern!r} selects none of the {len(known)} parameters{example}: "
+                    "correct the pattern (* stands for any text), or omit it"
+                )
 
     def require_host_kernels(self, route: str) -> None:
         """ConfigurationError for kernels="device", which this route has not. route: what errors call it."""

@@ -16,18 +16,19 @@ from byteps_thc.block_plan import END_MULTIPLE, OWN_BLOCKS_COORDINATES
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import is_averaged
+from byteps_thc.pipeline.policy import CompressionPolicy
 
 #: Smaller tensors are copied into buffers of up to twice that: a collective of its own would cost more than the copy.
 _OWN_BUFFER_ELEMENTS = 1 << 20
 
-#: What must not change of a tensor: name, elements, dtype, device.
-Signature = tuple[str, int, torch.dtype, torch.device]
+#: What must not change of a tensor: name, elements, elements of a row with a scale (0: none), dtype, device.
+Signature = tuple[str, int, int, torch.dtype, torch.device]
 
 
-def signature_of(tensors: Mapping[str, Tensor], bypass_elements: int) -> tuple[Signature, ...]:
+def signature_of(tensors: Mapping[str, Tensor], policy: CompressionPolicy) -> tuple[Signature, ...]:
     """Return what the tensors are; InputError naming the first that cannot be averaged.
 
-    bypass_elements: smaller ones travel exactly.
+    policy: what travels exactly.
     """
     if not isinstance(tensors, Mapping):
         raise InputError(f"tensors are a {type(tensors).__name__}, not a mapping from names to tensors")
@@ -42,13 +43,14 @@ def signature_of(tensors: Mapping[str, Tensor], bypass_elements: int) -> tuple[S
             raise InputError(f"{name!r} is nested: pass its tensors")
         if tensor.layout != torch.strided:
             raise InputError(f"{name!r} is sparse: pass to_dense()")
-        can_be = is_averaged(tensor.dtype, tensor.numel(), bypass_elements)
+        can_be = is_averaged(name, tensor.dtype, tensor.numel(), policy)
         if not can_be or tensor.device.type not in ("cpu", "cuda"):
             raise InputError(
                 f"{name!r} is {tensor.dtype} on {tensor.device}; float32, float16 or bfloat16 on a CPU or CUDA device "
-                f"is needed, or float64 of fewer than {bypass_elements} elements"
+                f"is needed, or float64 of fewer than {policy.bypass_elements} elements"
             )
-        signatures.append((name, tensor.numel(), tensor.dtype, tensor.device))
+        row = policy.row_elements(name, tensor.shape)
+        signatures.append((name, tensor.numel(), row, tensor.dtype, tensor.device))
     return tuple(signatures)
 
 
@@ -62,12 +64,12 @@ class _Bin:
     tensors: list[int]
     slices: list[ParameterSlice]
 
-    def add(self, number: int, name: str, size: int) -> None:
+    def add(self, number: int, name: str, size: int, row: int) -> None:
         start = self.size
         if self.slices and max(size, self.slices[-1].size) >= OWN_BLOCKS_COORDINATES:
             start = -(-start // END_MULTIPLE) * END_MULTIPLE
         self.tensors.append(number)
-        self.slices.append(ParameterSlice(name, start, start + size))
+        self.slices.append(ParameterSlice(name, start, start + size, row))
         self.size = start + size
 
 
@@ -102,21 +104,26 @@ class _Slot:
 class Packing:
     """How tensors of one signature travel; made once, and used again for every call with them.
 
-    signature: of the tensors; names: theirs. description: a line per tensor, and fingerprint: a hash of it, the same on
-    ranks that have the same packing; non-negative, 62 bits.
+    signature: of the tensors; names: theirs. policy: tensors that it excludes share no buffer with others. description:
+    a line per tensor, and fingerprint: a hash of it, the same on ranks that have the same packing; non-negative, 62
+    bits.
     """
 
-    def __init__(self, signature: tuple[Signature, ...]) -> None:
+    def __init__(self, signature: tuple[Signature, ...], policy: CompressionPolicy) -> None:
         self.signature = signature
         self.names = frozenset(name for name, *_ in signature)
         devices = list(dict.fromkeys(device for *_, device in signature))
         self.description = [
-            f"{name!r} ({size} elements, {dtype}" + f", device {devices.index(device)}" * (len(devices) > 1) + ")"
-            for name, size, dtype, device in signature
+            f"{name!r} ({size} elements, "
+            + f"rows of {row}, " * bool(row)
+            + f"{dtype}"
+            + f", device {devices.index(device)}" * (len(devices) > 1)
+            + ")"
+            for name, size, row, dtype, device in signature
         ]
         digest = hashlib.sha256("\n".join(self.description).encode()).digest()
         self.fingerprint = int.from_bytes(digest[:8]) >> 2
-        self._slots = [_Slot(content) for content in _bins(signature)]
+        self._slots = [_Slot(content) for content in _bins(signature, policy)]
         #: done once nobody works on the buffers; None: they were not used yet
         self.used_until: Future[Any] | None = None
         #: CUDA devices among them
@@ -152,20 +159,21 @@ def require_memory_of_its_own(tensors: Mapping[str, Tensor]) -> None:
     )
 
 
-def _bins(signature: tuple[Signature, ...]) -> list[_Bin]:
+def _bins(signature: tuple[Signature, ...], policy: CompressionPolicy) -> list[_Bin]:
     """Distribute the tensors; in an order that depends on the signature only. Empty tensors are in none."""
     bins: list[_Bin] = []
-    shared: dict[tuple[torch.dtype, torch.device], _Bin] = {}
-    for number, (name, size, dtype, device) in enumerate(signature):
+    shared: dict[tuple[torch.dtype, torch.device, bool], _Bin] = {}
+    for number, (name, size, row, dtype, device) in enumerate(signature):
         if size == 0:
             continue
         if size >= _OWN_BUFFER_ELEMENTS:
             bins.append(_Bin(dtype, device, 0, [], []))
-            bins[-1].add(number, name, size)
+            bins[-1].add(number, name, size, row)
             continue
-        target = shared.get((dtype, device))
+        kind = dtype, device, policy.excludes(name)
+        target = shared.get(kind)
         if target is None or target.size >= _OWN_BUFFER_ELEMENTS:
-            target = shared[dtype, device] = _Bin(dtype, device, 0, [], [])
+            target = shared[kind] = _Bin(dtype, device, 0, [], [])
             bins.append(target)
-        target.add(number, name, size)
+        target.add(number, name, size, row)
     return bins

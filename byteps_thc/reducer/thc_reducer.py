@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -65,12 +65,13 @@ class ThcReducer:
     where: a process group (gloo or NCCL), None for the default one: the ranks sum. Or a NetworkConfig: servers or a
     switch do; ranks are then those of the default process group if there is one, else `worker` (0 .. workers - 1) and
     `workers` say who this is. Without a process group nobody can sum exactly, so all is compressed: CompressionPolicy's
-    bypass_elements is 0, warm-up and stop_step are refused. mesh, dim, nodes: two levels, exact within a node and
-    compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
+    bypass_elements is 0; warm-up, stop_step and exclude are refused. mesh, dim, nodes: two levels, exact within a node
+    and compressed between the nodes, as ThcState's: of a 2-D mesh, or found among the ranks of the process group;
     residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig, or one of
     byteps_thc.baselines; or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
-    small tensors, deadline; None: CompressionPolicy(). grad_scaler: as ThcState's; calls must be waited for one by one
-    then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    small tensors, deadline; None: CompressionPolicy(). rows: names of tensors whose rows have a scale each, such as the
+    gradients of embeddings; they are added to policy.rows. grad_scaler: as ThcState's; calls must be waited for one by
+    one then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
     is a context manager, and not for several threads at a time.
@@ -89,6 +90,7 @@ class ThcReducer:
         dim: str | None = None,
         nodes: Nodes = "auto",
         policy: CompressionPolicy | None = None,
+        rows: Sequence[str] = (),
         worker: int | None = None,
         workers: int | None = None,
         grad_scaler: LossScale | None = None,
@@ -98,7 +100,7 @@ class ThcReducer:
         place = Place(where, mesh, dim, nodes, worker, workers)
         with refusals_told(place.group):
             place.check()
-            policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
+            policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows)
             scheme = choose_scheme(config, settings)
         averaging = place.open(scheme, policy)
         self._engine, self._agreement, self._levels = averaging.engine, averaging.agreement, averaging.levels
@@ -106,7 +108,7 @@ class ThcReducer:
         self.replicas: Replicas | None = averaging.replicas
         network = where if isinstance(where, NetworkConfig) else None
         # Without a process group nobody sums exactly.
-        self._bypass_elements = 0 if self.replicas is None else policy.bypass_elements
+        self._policy = policy.model_copy(update={"bypass_elements": 0}) if self.replicas is None else policy
         self._grad_scaler = grad_scaler
         self._steps = Steps(
             [self._engine],
@@ -166,7 +168,7 @@ class ThcReducer:
         ranks or servers are late or gone, ConfigurationError when a tensor does not fit the loaded state: the reducer
         has ended then. Where only this rank raises at once, the others wait for its next call, or until the deadline.
         """
-        signature = signature_of(tensors, self._bypass_elements)
+        signature = signature_of(tensors, self._policy)
         require_memory_of_its_own(tensors)
         packing = self._packings.get(signature) or self._new_packing(signature)
         own = [tensor.detach() for tensor in tensors.values()]
@@ -249,7 +251,9 @@ class ThcReducer:
                     f"{now[0]!r} has {_words(now)}, and had {_words(before)} in an earlier call: give another tensor "
                     "another name"
                 )
-        return Packing(signature)
+        if not self._known:
+            self._policy.warn_of_unmatched(name for name, *_ in signature)
+        return Packing(signature, self._policy)
 
     def _agree(self, call: _Call) -> Iterator[_Call]:
         """Let a call into the engine that is the next one of all ranks."""
@@ -305,5 +309,5 @@ class ThcReducer:
 
 
 def _words(signature: Signature) -> str:
-    _, size, dtype, device = signature
+    _, size, _, dtype, device = signature
     return f"{size} elements of {dtype} on {device}"

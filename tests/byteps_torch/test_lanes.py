@@ -4,6 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byteps_thc import ThcConfig
+from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch.lanes.plan import make_lanes
 from byteps_thc.torch.parameters import NamedParameter
 
@@ -17,29 +19,39 @@ def names(lane):
 
 
 def test_lane_0_has_the_first_layers_and_each_lane_sends_backwards():
-    lanes = make_lanes(parameters_of([2000, 2000, 2000, 2000]), 2, bypass_elements=1024)
+    lanes = make_lanes(parameters_of([2000, 2000, 2000, 2000]), 2, CompressionPolicy())
     assert [names(lane) for lane in lanes] == [[["p1"], ["p0"]], [["p3"], ["p2"]]]
 
 
 def test_small_parameters_of_a_lane_share_the_last_buffer():
-    lanes = make_lanes(parameters_of([3000, 10, 2000, 20, 5000, 30]), 2, bypass_elements=1024)
+    lanes = make_lanes(parameters_of([3000, 10, 2000, 20, 5000, 30]), 2, CompressionPolicy())
     assert [names(lane) for lane in lanes] == [[["p2"], ["p0"], ["p3", "p1"]], [["p4"], ["p5"]]]
+
+
+def test_an_excluded_parameter_has_a_buffer_of_its_own_that_is_not_compressed():
+    (lane,) = make_lanes(parameters_of([3000, 10, 2000]), 1, CompressionPolicy(exclude=("p0",)))
+    assert [(names, buffer.compressed) for names, buffer in zip(names(lane), lane.buffers, strict=True)] == [
+        (["p2"], True),
+        (["p0"], False),
+        (["p1"], False),
+    ]
+    assert [name.partition("[")[0] for name, _ in lane.pieces(ThcConfig())] == ["p2"]
 
 
 def test_small_parameters_of_different_dtypes_do_not_share():
     parameters = [*parameters_of([10]), NamedParameter("half", torch.zeros(10, dtype=torch.float16), 1)]
-    (lane,) = make_lanes(parameters, 1, bypass_elements=1024)
+    (lane,) = make_lanes(parameters, 1, CompressionPolicy())
     assert names(lane) == [["half"], ["p0"]]
 
 
 def test_fewer_lanes_than_asked_for_when_there_is_too_little():
-    assert len(make_lanes(parameters_of([5000]), 4, bypass_elements=1)) == 1
-    assert make_lanes([], 2, bypass_elements=1) == []
+    assert len(make_lanes(parameters_of([5000]), 4, CompressionPolicy(bypass_elements=1))) == 1
+    assert make_lanes([], 2, CompressionPolicy(bypass_elements=1)) == []
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(1, 8), st.integers(0, 2000))
 def test_every_parameter_is_in_one_buffer_and_lanes_are_even(sizes, lanes, bypass_elements):
-    made = make_lanes(parameters_of(sizes), lanes, bypass_elements=bypass_elements)
+    made = make_lanes(parameters_of(sizes), lanes, CompressionPolicy(bypass_elements=bypass_elements))
     assert sorted(p.index for lane in made for layout in lane.buffers for p in layout.parameters) == list(
         range(len(sizes))
     )

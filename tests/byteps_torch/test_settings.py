@@ -23,6 +23,7 @@ def test_the_environment_chooses_the_route(monkeypatch):
         "JOB": "7",
         "LANES": "3",
         "WARMUP_STEPS": "5",
+        "EXCLUDE": "lm_head,*.router.*",
         "DEADLINE_S": "2.5",
         "LOG_EVERY": "10",
         "CONFIG": "granularity=30,p=1/32",
@@ -30,7 +31,7 @@ def test_the_environment_chooses_the_route(monkeypatch):
         monkeypatch.setenv(f"THC_{name}", value)
     settings = Compression.thc()
     assert (settings.route, settings.job, settings.lanes, settings.log_every) == ("servers", 7, 3, 10)
-    assert settings.policy == CompressionPolicy(warmup_steps=5, deadline_s=2.5)
+    assert settings.policy == CompressionPolicy(warmup_steps=5, exclude=("lm_head", "*.router.*"), deadline_s=2.5)
     assert settings.config == ThcConfig(granularity=30, p=1 / 32)
 
 

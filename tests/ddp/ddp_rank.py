@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from log_lines import log_lines
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
@@ -303,6 +304,33 @@ def warm_up(rank: Rank) -> dict[str, Any]:
     return training.report() | {"errors": torch.stack(errors)}
 
 
+def excluded(rank: Rank) -> dict[str, Any]:
+    """A layer that travels exactly, in a bucket with others; then ranks that differ."""
+    policy = CompressionPolicy(exclude=("middle", "nowhere.*"))
+    with log_lines() as lines:
+        training = Training(rank, policy=policy, bucket_cap_mb=25)
+    differences = []
+    for step in range(3):
+        exact = exact_gradients(training, step)
+        training.step(step)
+        differences.append((training.gradients() - exact).abs())
+    ratio = training.state.compression_stats().ratio
+    try:
+        Training(rank, policy=CompressionPolicy(exclude=("first",) if rank.rank else ("last",)))
+        different = "nothing"
+    except ConfigurationError as error:
+        different = str(error)
+    try:
+        Training(rank, policy=policy, named=False)
+        unnamed = "nothing"
+    except ConfigurationError as error:
+        unnamed = str(error)
+    largest = torch.stack(differences).amax(0).split([p.numel() for p in training.ddp.parameters()])
+    errors = dict(zip((n for n, _ in training.ddp.module.named_parameters()), map(torch.max, largest), strict=True))
+    result = {"errors": errors, "ratio": ratio, "lines": lines, "different": different, "unnamed": unnamed}
+    return training.report() | result
+
+
 SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
     plain,
     float64_scalar,
@@ -319,6 +347,7 @@ SCENARIOS: list[Callable[[Rank], dict[str, Any]]] = [
     compiled,
     subgroups,
     warm_up,
+    excluded,
 ]
 
 

@@ -121,6 +121,10 @@ def warm_up(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return steps(rank, mesh, policy=SMALL.model_copy(update={"warmup_steps": 3}))
 
 
+def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    return steps(rank, mesh, policy=SMALL.model_copy(update={"exclude": ("matrix",)}))
+
+
 def flat_on_shards(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Whether the same comes out of flat engines over two ranks, to which the exact shards are given; for the engine in
     host memory and that of a device.
@@ -390,6 +394,7 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     quorum,
     baseline,
     warm_up,
+    excluded,
     flat_on_shards,
     sent_bytes,
     resuming,

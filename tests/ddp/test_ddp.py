@@ -25,6 +25,7 @@ ON_TWO = [
     "compiled",
     "warm_up",
     "float64_scalar",
+    "excluded",
 ]
 ON_FOUR = ["plain", "subgroups", "autocast_and_scaler", "skipped_steps", "skipped_steps_of_requantized_sums"]
 NAMES = {f"{layer}.{part}" for layer in ("first", "middle", "last") for part in ("weight", "bias")}
@@ -82,6 +83,23 @@ def test_residuals_without_names_are_numbered(two: list[dict[str, Any]]) -> None
     named, numbered = of(two, "plain")[0], of(two, "without_names")[0]
     assert numbered["residuals"].keys() == {str(number) for number in range(len(NAMES))}
     assert sorted(map(len, numbered["residuals"].values())) == sorted(map(len, named["residuals"].values()))
+
+
+def test_excluded_parameters_travel_exactly_beside_others_of_their_bucket(two: list[dict[str, Any]]) -> None:
+    for report in of(two, "excluded"):
+        exact = {name for name, error in report["errors"].items() if error < 1e-7}
+        assert exact == NAMES - {"first.weight"}  # the others are small
+        assert not report["residuals"]["middle.weight"].any()
+        sizes = {"compressed": 64 * 128, "exact": 128 * 128 + 128 + 128 + 4 * 128 + 4}
+        assert report["ratio"] < sum(sizes.values()) / sizes["exact"]
+        assert any("(exclude): 'nowhere.*' selects none of the 6 parameters" in line for line in report["lines"])
+        assert not any("'middle'" in line for line in report["lines"])
+
+
+def test_ranks_that_exclude_others_are_told_so(two: list[dict[str, Any]]) -> None:
+    for report in of(two, "excluded"):
+        assert "exclude is ['last'] on rank 0, ['first'] on rank 1" in report["different"]
+        assert "give the model" in report["unnamed"]
 
 
 def test_one_step_per_synchronisation(two: list[dict[str, Any]]) -> None:

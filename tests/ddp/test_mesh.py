@@ -40,7 +40,16 @@ def nmse(average: Tensor, wanted: Tensor) -> float:
     return float((average.float() - wanted).square().sum() / wanted.square().sum())
 
 
-ALL_STEPS = ["steps", "rebuilt_buckets", "bfloat16", "first_dimension_fast", "network", "baseline", "warm_up"]
+ALL_STEPS = [
+    "steps",
+    "rebuilt_buckets",
+    "bfloat16",
+    "first_dimension_fast",
+    "network",
+    "baseline",
+    "warm_up",
+    "excluded",
+]
 
 
 @pytest.mark.parametrize("case", ALL_STEPS)
@@ -79,6 +88,12 @@ def test_warm_up_steps_are_exact(reports: Reports) -> None:
     for step, average in enumerate(reports[0]["warm_up"]["averages"]):
         for name, wanted in exact(step).items():
             torch.testing.assert_close(average[name], wanted)
+
+
+def test_an_excluded_parameter_is_exact_between_the_nodes_too(reports: Reports) -> None:
+    for step, average in enumerate(reports[0]["excluded"]["averages"]):
+        torch.testing.assert_close(average["matrix"], exact(step)["matrix"])
+        assert nmse(average["even"], exact(step)["even"]) > 1e-4
 
 
 def test_both_engines_equal_flat_thc_on_the_exact_shards(reports: Reports) -> None:

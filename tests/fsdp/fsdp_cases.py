@@ -151,6 +151,17 @@ def policy(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"averages": averages, "coordinates": handle.compression_stats().coordinates}
 
 
+def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """A parameter of a group, and a whole group, that travel exactly."""
+    model = sharded_model(mesh)
+    only = CompressionPolicy(bypass_elements=64, exclude=("second.weight", "first", "nowhere"))
+    with log_lines() as lines:
+        handle = compress_reduce_scatter(model, CONFIG, policy=only)
+    averages = [backward(model, gradients(rank.rank, step, all_shapes())) for step in range(2)]
+    result = {"averages": averages, "lines": lines, "residuals": set(handle.state_dict()["residuals"])}
+    return result | {"ratio": handle.compression_stats().ratio}
+
+
 def no_error_feedback(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     model = sharded_model(mesh)
     handle = compress_reduce_scatter(model, CONFIG.model_copy(update={"error_feedback": False}), policy=SMALL)
@@ -368,5 +379,5 @@ def _error_of_backward(model: nn.Module, wanted: dict[str, Tensor]) -> str:
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
     modules_in_one_group, no_error_feedback, not_finite, not_finite_bfloat16, refusals, closing, checkpointing,
-    pipeline, names, float64, different_parameters, training,
+    pipeline, names, float64, different_parameters, excluded, training,
 ]  # fmt: skip

@@ -172,6 +172,23 @@ def test_policy_says_which_steps_are_compressed(reports: Reports) -> None:
     assert result["coordinates"] == sum(g.numel() for name, g in wanted.items() if name not in BYPASSED)
 
 
+def test_excluded_parameters_travel_exactly(reports: Reports) -> None:
+    for report in reports:
+        result = report["excluded"]
+        for step, averages in enumerate(result["averages"]):
+            wanted = mean(own_gradients(reports, step))
+            compressed = {"second.bias", "head"}
+            assert_exact(
+                {n: g for n, g in averages.items() if n not in compressed},
+                {n: g for n, g in wanted.items() if n not in compressed},
+            )
+            assert all(nmse(averages[name], wanted[name]) > 1e-4 for name in compressed)
+        assert result["residuals"] == {"second.bias", "head"}
+        assert result["ratio"] < report["three_steps"]["ratio"]
+        (line,) = result["lines"]
+        assert "'nowhere' selects none of the 6 parameters" in line
+
+
 def test_without_error_feedback(reports: Reports) -> None:
     config = CONFIG.model_copy(update={"error_feedback": False})
     averages = reports[0]["no_error_feedback"]["averages"]

@@ -2,7 +2,8 @@
 
 Three rounds of two workers; and one of the first and last of 300, whose sums have 16 bits: the others have Compressors
 alone; two of three that subtract what is known of their rounding; residuals of bfloat16; two that agree, whose clamp
-moves out; a batch of partitions whose rotation blocks end at tensors; one of several rows, with what is not compressed.
+moves out; two with rows that have scales; a batch of partitions whose rotation blocks end at tensors; one of several
+rows, with what is not compressed.
 On the CPU with TRITON_INTERPRET=1, else on the GPU. Fails with an AssertionError.
 """
 
@@ -14,22 +15,33 @@ import torch
 
 from byteps_thc import Compressor, ThcConfig, _core
 from byteps_thc.arrays import everybody, residual_of_tensor
-from byteps_thc.block_plan import BlockPlan
-from byteps_thc.compressor import received_by_all, scale_groups
+from byteps_thc.block_plan import WHOLE, BlockPlan, RowSpan
+from byteps_thc.compressor import Partition, received_by_all, scale_groups
 from byteps_thc.device_message import HEADER_WORDS, Beside, Message
 from byteps_thc.gpu import GpuCompressor
 from byteps_thc.transport.among_ranks import resolve_among_ranks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NONE = slice(0, 0)
 CONFIG = ThcConfig(seed=0x123456789ABCDEF, error_feedback=True)
 
 
-def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFIG, alike: bool = False) -> None:
-    """The first and the last worker have GpuCompressors, too. alike: all have the same gradient."""
+def check(
+    workers: int,
+    coordinates: int,
+    rounds: int,
+    config: ThcConfig = CONFIG,
+    alike: bool = False,
+    plan: BlockPlan = WHOLE,
+    zeros: slice = NONE,
+) -> None:
+    """The first and the last worker have GpuCompressors, too. alike: all have the same gradient. zeros: in it."""
     cpu = [Compressor(config, workers=workers, worker=worker, threads=1) for worker in range(workers)]
     gpu = {worker: GpuCompressor(config, workers=workers, worker=worker, device=DEVICE) for worker in (0, workers - 1)}
-    host = [compressor.partition("layer", coordinates) for compressor in cpu]
-    device = {worker: compressor.batch([("layer", slice(0, coordinates))], None) for worker, compressor in gpu.items()}
+    host = [compressor.partition("layer", coordinates, plan=plan) for compressor in cpu]
+    device = {
+        worker: compressor.batch([("layer", slice(0, coordinates))], None, plan) for worker, compressor in gpu.items()
+    }
     rng = np.random.default_rng(0)
     for round in range(rounds):
         gradients = [rng.standard_normal(coordinates).astype(np.float32) for _ in range(workers)]
@@ -37,6 +49,8 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
             gradients = [gradients[0].copy() for _ in range(workers)]
         if round == 1:
             gradients[1][500] = np.inf
+        for gradient in gradients:
+            gradient[zeros] = 0
         for worker, compressor in enumerate(cpu):
             compressor.measure(host[worker], gradients[worker], round=round)
         there = {worker: torch.from_numpy(gradients[worker]).to(DEVICE) for worker in gpu}
@@ -68,28 +82,34 @@ def check(workers: int, coordinates: int, rounds: int, config: ThcConfig = CONFI
         for batch in device.values():
             batch.decode(sums, out)
             np.testing.assert_array_equal(out.cpu().numpy(), averages)
-        assert alike == any(np.any(partition.norms > partition.measured) for partition in host) or round == 0
+        blocks = len(host[0].measured)
+        assert alike == any(np.any(part.norms[:blocks] > part.measured) for part in host) or round == 0
+        assert round == 1 or not averages[zeros].any()
         exact = np.mean(gradients, axis=0)
         assert round == 1 or np.square(averages - exact).sum() < 0.1 * np.square(exact).sum()
 
 
-def check_ends() -> None:
-    """One worker's batch of two partitions, sums requantized and not, against a Compressor's partitions."""
+def check_batch(rows: tuple[RowSpan, ...]) -> None:
+    """One worker's batch of two partitions, sums requantized and not, against a Compressor's partitions.
+
+    Blocks end at tensors. rows: with scales.
+    """
     ends, spans = (1280, 1408, 9600, 17_408), [("first", slice(0, 16_384)), ("second", slice(16_384, 20_003))]
     gradient = np.random.default_rng(1).standard_normal(20_003).astype(np.float32)
+    plan = BlockPlan(ends, rows)
     for config in (ThcConfig(bits=4, error_feedback=True), ThcConfig(bits=5, down_bits=6, error_feedback=True)):
         resolved = resolve_among_ranks(config, "shards", 1)
         cpu = Compressor(resolved, workers=1, worker=0, threads=1)
         gpu = GpuCompressor(resolved, workers=1, worker=0, device=DEVICE)
-        batch, there = gpu.batch(spans, None, BlockPlan(ends)), torch.from_numpy(gradient).to(DEVICE)
+        batch, there = gpu.batch(spans, None, plan), torch.from_numpy(gradient).to(DEVICE)
         batch.begin(3)
         batch.measure(there)
         batch.max_norms.copy_(batch.norms)
         codes = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
         batch.encode(there, codes)
-        norms, residuals, averages, totals = [], [], [], []
+        parts, residuals, averages, totals = [], [], [], []
         for name, span in spans:
-            part = cpu.partition(name, span.stop - span.start, plan=BlockPlan(ends).within(span))
+            part = cpu.partition(name, span.stop - span.start, plan=plan.within(span))
             mine = cpu.encode(part, cpu.measure(part, gradient[span], round=3))
             np.testing.assert_array_equal(codes[: len(mine)].cpu().numpy(), mine)
             codes = codes[gpu.sizes(part.coordinates)[1] * gpu.table.bits // 8 :]
@@ -99,10 +119,10 @@ def check_ends() -> None:
             average = np.empty(part.coordinates, np.float32)
             cpu.decode(part, received, of_groups, average)
             totals.append(np.pad(sums, (0, gpu.sizes(part.coordinates)[1] - part.padded)))
-            norms.append(part.norms)
+            parts.append(part)
             residuals.append(part.residual)
             averages.append(average)
-        np.testing.assert_array_equal(batch.norms.cpu().numpy(), np.concatenate(norms))
+        np.testing.assert_array_equal(batch.norms.cpu().numpy(), as_in_batch(parts))
         aggregate = torch.from_numpy(np.concatenate(totals)).to(DEVICE)
         if resolved.down is not None:
             sent = torch.empty(aggregate.numel() * resolved.down.bits // 8, dtype=torch.uint8, device=DEVICE)
@@ -116,7 +136,14 @@ def check_ends() -> None:
         np.testing.assert_array_equal(out.cpu().numpy(), np.concatenate(averages))
 
 
-def check_rows() -> None:
+def as_in_batch(parts: list[Partition]) -> np.ndarray:
+    """Norms of the partitions: of all blocks, then of all rows."""
+    counts = [len(part.measured) for part in parts]
+    blocks = [part.norms[:count] for part, count in zip(parts, counts, strict=True)]
+    return np.concatenate([*blocks, *(part.norms[count:] for part, count in zip(parts, counts, strict=True))])
+
+
+def check_rows(plan: BlockPlan) -> None:
     """Rows of two partitions each, with what travels exactly and padding, against a Compressor's partitions.
 
     Rows are not aligned; the second one is decoded. In the last round another rank has another gradient.
@@ -131,15 +158,20 @@ def check_rows() -> None:
     cpu = Compressor(resolved, workers=workers, worker=1, threads=1)
     gpu = GpuCompressor(resolved, workers=workers, worker=1, device=DEVICE)
     names = [[f"{row},{part}" for part in range(2)] for row in range(workers)]
-    batch = gpu.matrix(names, spans, None, (), decoded, Beside(torch.arange(*small, device=DEVICE), [small], holes))
+    batch = gpu.matrix(names, spans, None, plan, decoded, Beside(torch.arange(*small, device=DEVICE), [small], holes))
     words = torch.zeros(HEADER_WORDS + batch.norms.numel(), dtype=torch.int32, device=DEVICE)
     state = torch.tensor([0, 0, (1 << 31) - 1, 0], dtype=torch.int32, device=DEVICE)
     batch.message = Message(words, state, torch.zeros((), dtype=torch.bool, device=DEVICE))
     residual = np.zeros(workers * columns, np.float32)
     places = [slice(row * columns + span.start, row * columns + span.stop) for row in range(workers) for span in spans]
     parts = [
-        cpu.partition(name, place.stop - place.start, residual=residual[place])
-        for name, place in zip([name for row in names for name in row], places, strict=True)
+        cpu.partition(name, place.stop - place.start, plan=own, residual=residual[place])
+        for name, place, own in zip(
+            [name for row in names for name in row],
+            places,
+            workers * [plan.within(span) for span in spans],
+            strict=True,
+        )
     ]
     rng = np.random.default_rng(2)
     for round in range(3):
@@ -153,7 +185,7 @@ def check_rows() -> None:
         np.testing.assert_array_equal(batch.exact.cpu().numpy(), exact.reshape(-1))
         gradient[cleared] = 0
         norms = [cpu.measure(part, gradient[place], round=round) for part, place in zip(parts, places, strict=True)]
-        np.testing.assert_array_equal(batch.norms.cpu().numpy(), np.concatenate(norms))
+        np.testing.assert_array_equal(batch.norms.cpu().numpy(), as_in_batch(parts))
         codes = torch.empty(batch.code_bytes, dtype=torch.uint8, device=DEVICE)
         if round == 2:
             words[2] += 1
@@ -184,8 +216,15 @@ def check_rows() -> None:
 
 
 def main() -> None:
-    check_ends()
-    check_rows()
+    check_batch(())
+    check_batch((RowSpan(1500, 9000, 50), RowSpan(12_000, 20_003, 300, 7)))
+    check_rows(WHOLE)
+    check_rows(BlockPlan((), (RowSpan(0, 650, 20), RowSpan(1100, 2000, 64))))
+    rows, zeros = BlockPlan((), (RowSpan(320, 8192 + 2048 + 5, 50),)), slice(820, 1320)
+    for known in (False, True):
+        settings = {"residual_dtype": "bfloat16", "subtract_rounding": known}
+        check(2, 8192 + 2048 + 64 + 9, 3, CONFIG.model_copy(update=settings), plan=rows, zeros=zeros)
+    check(2, 8192 + 2048 + 64 + 9, 2, ThcConfig(bits=4), plan=rows, zeros=zeros)
     check(2, 8192 + 2048 + 64 + 9, rounds=3)
     check(300, 1024 + 64 + 9, rounds=1)
     check(2, 1024 + 64 + 9, rounds=1, config=ThcConfig(p=1 / 8))

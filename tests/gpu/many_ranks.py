@@ -191,7 +191,7 @@ def check_mesh(place: Place, case: dict[str, Any]) -> None:
         return averages
 
     results = on_ranks([*within, *between], NODES * NODES, work)
-    simulations = [Simulation(resolved, policy.bypass_elements, joint=True) for _ in range(NODES)]
+    simulations = [Simulation(resolved, policy, joint=True) for _ in range(NODES)]
     for number in range(case["steps"]):
         for buffer, everyone in enumerate(of_all_ranks(case, NODES * NODES, number)):
             wanted = mesh_average(everyone, simulations)

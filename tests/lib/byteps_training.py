@@ -17,6 +17,7 @@ from torch import Tensor
 
 from byteps_thc import ThcConfig, _core
 from byteps_thc.arrays import value_dtype
+from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch.lanes.plan import BufferPlan, make_lanes
 from byteps_thc.torch.parameters import NamedParameter
 
@@ -67,7 +68,7 @@ class Oracle:
         named = [NamedParameter(name, p, i) for i, (name, p) in enumerate(new_parameters().items())]
         compressed = [p for p in named if p.tensor.dtype != torch.float64]
         self._workers = workers
-        self._lanes = make_lanes(compressed, lanes, bypass_elements=BYPASS_ELEMENTS)
+        self._lanes = make_lanes(compressed, lanes, CompressionPolicy(bypass_elements=BYPASS_ELEMENTS))
         self._compressors = [NamedCompressor(CONFIG, workers=workers, worker=worker) for worker in range(workers)]
         #: buffers that each lane has sent so far: the round of the next one
         self.rounds = [0] * len(self._lanes)

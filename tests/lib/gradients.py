@@ -78,10 +78,10 @@ class Simulation:
     of all pieces of a buffer together, as on a device.
     """
 
-    def __init__(self, resolved: ResolvedConfig, bypass_elements: int, *, joint: bool = False) -> None:
+    def __init__(self, resolved: ResolvedConfig, policy: CompressionPolicy, *, joint: bool = False) -> None:
         ranks = resolved.workers
         self.compressors = [NamedCompressor(resolved, workers=ranks, worker=rank) for rank in range(ranks)]
-        self.bypass_elements = bypass_elements
+        self._policy = policy
         self.joint = joint
         self.round = 0
 
@@ -91,13 +91,13 @@ class Simulation:
         gradients = [buffer.gradient.clone() for buffer in buffers]
         small = torch.zeros(first.gradient.numel(), dtype=torch.bool)
         for part in first.parameters:
-            small[part.start : part.stop] = part.stop - part.start < self.bypass_elements
+            small[part.start : part.stop] = self.travels_exactly(part)
         exact = torch.stack([gradient.float() for gradient in gradients]).sum(0) / len(buffers)
         average = torch.empty_like(first.gradient)
         for gradient in gradients:
             gradient[small] = 0
         if not small.all():
-            large = [part for part in first.parameters if part.size >= self.bypass_elements]
+            large = [part for part in first.parameters if not self.travels_exactly(part)]
             spans = tuple(span for part in large if (span := part.row_span) is not None)
             plan = BlockPlan(block_ends((part.start, part.stop) for part in large), spans)
             cuts = pieces(len(average), self.compressors[0].config)
@@ -111,6 +111,9 @@ class Simulation:
         average[small] = exact[small].to(average.dtype)
         self.round += 1
         return average
+
+    def travels_exactly(self, part: ParameterSlice) -> bool:
+        return part.size < self._policy.bypass_elements or part.name in self._policy.exclude
 
     def residual(self, rank: int, buffer: GradientBuffer) -> Tensor:
         """The residual of a whole buffer."""
@@ -190,7 +193,7 @@ def check_case(case: dict[str, Any], reports: list[dict[str, Any]]) -> None:
     config, policy = ThcConfig(**case["thc"]), CompressionPolicy(**case["policy"])
     over_network = "network" in case
     resolved = config.resolve(ranks) if over_network else resolve_among_ranks(config, policy.collective, ranks)
-    simulation = Simulation(resolved, policy.bypass_elements, joint=reports[0].get("device", False))
+    simulation = Simulation(resolved, policy, joint=reports[0].get("device", False))
     for step in range(case["steps"]):
         for number, buffers in enumerate(of_all_ranks(case, ranks, step)):
             expected = simulation.average(buffers) if buffers[0].gradient.numel() else buffers[0].gradient
@@ -198,7 +201,7 @@ def check_case(case: dict[str, Any], reports: list[dict[str, Any]]) -> None:
             assert all(bits(average) == bits(averages[0]) for average in averages), (step, number)
             for part in buffers[0].parameters:
                 got, wanted = (values[part.start : part.stop] for values in (averages[0], expected))
-                if part.size < simulation.bypass_elements:  # sums of floats, in an order that is gloo's
+                if simulation.travels_exactly(part):  # sums of floats, in an order that is gloo's
                     torch.testing.assert_close(got, wanted, equal_nan=True)
                 else:
                     assert bits(got) == bits(wanted), (step, part)

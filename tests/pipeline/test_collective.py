@@ -58,6 +58,12 @@ _CASES: list[dict[str, Any]] = [
     {"name": "norms in a ring", "thc": {"rotation_block": 64}, "sizes": [[600_000]], "not_finite": [[1, 2, 0]]},
     # Larger than what a thread takes by itself, at the least: 2^18 coordinates to encode in two.
     {"name": "three threads", "thc": {}, "policy": {"threads": 3}, "sizes": [[1_000_003]]},
+    {
+        "name": "excluded",
+        "thc": {"partition_bytes": 1 << 16, "rotation_block": 4096},
+        "policy": {"exclude": ["0.1", "1.0", "2.0", "2.1"]},
+        "sizes": [[30_000, 40_000, 12, 5000], [20_000, 7, 9000], [5000, 6000]],
+    },
     {"name": "not finite", "thc": {}, "sizes": [[10_000, 12], [5000]], "not_finite": [[1, 2, 0]]},
 ]
 #: Of all cases that do not say otherwise: residuals, and sums as they are.

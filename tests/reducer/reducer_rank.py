@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from log_lines import log_lines
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -24,6 +25,7 @@ from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
 
 CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None)
@@ -257,6 +259,27 @@ def policies(rank: Rank) -> dict[str, Any]:
     return {"errors": errors, "lines": lines, "averages": tensors}
 
 
+def excluded(rank: Rank) -> dict[str, Any]:
+    errors = {}
+    policy = CompressionPolicy(exclude=("router", "double", "nowhere"))
+    with ThcReducer(None, CONFIG, policy=policy) as reducer, log_lines() as lines:
+        for step in range(2):
+            tensors = {
+                "embed.weight": normal(rank, step, 3000),
+                "module.router.weight": normal(rank, step + 9, 4000),
+                "double": normal(rank, step + 3, 2000).double(),
+                "small": normal(rank, step, 10),
+            }
+            expected = {name: exact_average(tensor) for name, tensor in tensors.items()}
+            reducer.all_reduce(tensors)
+            errors = {name: float((tensors[name] - expected[name]).abs().max()) for name in tensors}
+        stats = reducer.compression_stats()
+    servers = error_of(
+        lambda: make_server_engine(NetworkConfig(rank.settings["servers"]), CONFIG, policy, rank.rank, rank.ranks)
+    )
+    return {"errors": errors, "lines": lines, "averages": tensors, "ratio": stats.ratio, "servers": servers}
+
+
 def not_finite(rank: Rank) -> dict[str, Any]:
     with ThcReducer(None, CONFIG) as reducer:
         tensors = {"a": normal(rank, 0, 4096), "b": normal(rank, 1, 4096)}
@@ -398,6 +421,7 @@ SCENARIOS = [
     refusals,
     closed_in_flight,
     policies,
+    excluded,
     not_finite,
     grad_scaler,
     resumed,

@@ -45,6 +45,7 @@ def of(reports: Reports, scenario: str) -> Reports:
         "mismatches",
         "refusals",
         "policies",
+        "excluded",
         "grad_scaler",
         "resumed",
         "moving_names",
@@ -151,6 +152,15 @@ def test_policy_and_log(reports: Reports) -> None:
     assert nodes == f"averages are compressed over {len(everyone)} ranks on 1 node, in one level"
     assert [line.split(":")[0] for line in steps] == ["step 2", "step 4"]
     assert everyone[1]["lines"] == []
+
+
+def test_excluded_tensors_travel_exactly(reports: Reports) -> None:
+    for report in of(reports, "excluded"):
+        errors = report["errors"]
+        assert errors.pop("embed.weight") > 1e-3
+        assert max(errors.values()) < 1e-6
+        assert any("'nowhere' selects none of the 4 parameters" in line for line in report["lines"])
+        assert "exclude need a process group" in report["servers"]
 
 
 def test_what_is_not_finite_spoils_its_rotation_block(reports: Reports) -> None:

@@ -39,7 +39,7 @@ class Bystander:
 
     def all_reduce(self, buffer: GradientBuffer) -> Waitable:
         """Take part in the sum of a buffer, if it travels exactly; nothing is written into its gradient."""
-        compressed = any(part.size >= self._policy.bypass_elements for part in buffer.parameters)
+        compressed = any(not self._policy.travels_exactly(part.name, part.size) for part in buffer.parameters)
         if compressed and self._policy.compresses(max(self._steps - 1, 0)):
             return _Nothing()
         return self._exact(torch.zeros(buffer.gradient.numel()))

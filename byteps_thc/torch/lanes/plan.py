@@ -12,19 +12,30 @@ from dataclasses import dataclass
 
 import torch
 
+from byteps_thc.block_plan import BlockPlan, RowSpan
 from byteps_thc.config import ThcConfig
 from byteps_thc.pipeline.partitioning import partition_spans
+from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch.parameters import NamedParameter
 
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """Parameters whose gradients travel in one buffer: one large parameter, or small ones that are not compressed."""
+    """Parameters whose gradients travel in one buffer: a large one, or small ones, which are not compressed.
+
+    row: elements of each row that has a scale of its own; 0: none has.
+    """
 
     key: str
     parameters: tuple[NamedParameter, ...]
     dtype: torch.dtype
     compressed: bool
+    row: int = 0
+
+    @property
+    def plan(self) -> BlockPlan:
+        """Which rows have scales."""
+        return BlockPlan((), (RowSpan(0, self.size, self.row),) if self.row else ())
 
     @property
     def size(self) -> int:
@@ -39,20 +50,20 @@ class Lane:
     number: int
     buffers: tuple[BufferPlan, ...]
 
-    def pieces(self, config: ThcConfig) -> list[tuple[str, int]]:
-        """Return (name, coordinates) of the pieces that an engine cuts the buffers into."""
+    def pieces(self, config: ThcConfig) -> list[tuple[str, int, BlockPlan]]:
+        """Return (name, coordinates, plan) of the pieces that an engine cuts the buffers into."""
         return [
-            (name, span.stop - span.start)
+            (name, span.stop - span.start, buffer.plan.within(span))
             for buffer in self.buffers
             if buffer.compressed
             for name, span in partition_spans(buffer.key, buffer.size, config)
         ]
 
 
-def make_lanes(parameters: Sequence[NamedParameter], lanes: int, *, bypass_elements: int) -> list[Lane]:
+def make_lanes(parameters: Sequence[NamedParameter], lanes: int, policy: CompressionPolicy) -> list[Lane]:
     """Divide parameters, given in forward order, into at most `lanes` lanes of about as many elements.
 
-    Parameters of fewer than `bypass_elements` elements share a buffer per lane and dtype, which is sent last.
+    Small parameters, which travel exactly, share a buffer per lane and dtype, which is sent last.
     """
     total = sum(p.tensor.numel() for p in parameters)
     members: list[list[NamedParameter]] = [[] for _ in range(lanes)]
@@ -62,16 +73,23 @@ def make_lanes(parameters: Sequence[NamedParameter], lanes: int, *, bypass_eleme
         members[min(int(middle * lanes / total), lanes - 1) if total else 0].append(parameter)
         before += parameter.tensor.numel()
     filled = [lane for lane in members if lane]
-    return [Lane(number, _buffers(number, lane, bypass_elements)) for number, lane in enumerate(filled)]
+    return [Lane(number, _buffers(number, lane, policy)) for number, lane in enumerate(filled)]
 
 
-def _buffers(lane: int, parameters: Sequence[NamedParameter], bypass_elements: int) -> tuple[BufferPlan, ...]:
+def _buffers(lane: int, parameters: Sequence[NamedParameter], policy: CompressionPolicy) -> tuple[BufferPlan, ...]:
     backward = list(reversed(parameters))
-    large = [p for p in backward if p.tensor.numel() >= bypass_elements]
-    small = [p for p in backward if p.tensor.numel() < bypass_elements]
+    large = [p for p in backward if p.tensor.numel() >= policy.bypass_elements]
+    small = [p for p in backward if p.tensor.numel() < policy.bypass_elements]
     dtypes = sorted({p.tensor.dtype for p in small}, key=str)
+
+    def compressed(parameter: NamedParameter) -> bool:
+        return not policy.travels_exactly(parameter.name, parameter.tensor.numel())
+
+    def row(parameter: NamedParameter) -> int:
+        return policy.row_elements(parameter.name, parameter.tensor.shape)
+
     return (
-        *(BufferPlan(p.name, (p,), p.tensor.dtype, compressed=True) for p in large),
+        *(BufferPlan(p.name, (p,), p.tensor.dtype, compressed=compressed(p), row=row(p)) for p in large),
         *(
             BufferPlan(
                 f"small.{lane}.{dtype}", tuple(p for p in small if p.tensor.dtype == dtype), dtype, compressed=False

@@ -54,7 +54,7 @@ class _Buffer:
         slices, start = [], 0
         for parameter in self.plan.parameters:
             stop = start + parameter.tensor.numel()
-            slices.append(ParameterSlice(parameter.name, start, stop))
+            slices.append(ParameterSlice(parameter.name, start, stop, self.plan.row))
             start = stop
         self.slices = tuple(slices)
 

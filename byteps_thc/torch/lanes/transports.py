@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from byteps_thc.block_plan import BlockPlan
 from byteps_thc.pipeline.fingerprint import norm_words
 from byteps_thc.pipeline.kernels import Kernels
 from byteps_thc.pipeline.statistics import StatsRecorder
@@ -50,9 +51,9 @@ def _over_byteps_servers(
     # The module needs BytePS's servers to run our compressor; the network route does not.
     from byteps_thc.transport.byteps_servers.transport import BytepsTransport, PartitionShape
 
-    def shape(lane: Lane, name: str, coordinates: int) -> PartitionShape:
-        blocks, padded = compressor.sizes(coordinates)
-        return PartitionShape(name, norm_words(1, blocks), padded, priority=-lane.number)
+    def shape(lane: Lane, name: str, coordinates: int, plan: BlockPlan) -> PartitionShape:
+        norms, padded = compressor.sizes(coordinates, plan)
+        return PartitionShape(name, norm_words(1, norms), padded, priority=-lane.number)
 
     transport = BytepsTransport(
         compressor.resolved,

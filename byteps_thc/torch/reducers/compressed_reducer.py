@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.drift_warning import may_drift
+from byteps_thc.pipeline.embeddings import weights_of_all_embeddings
 from byteps_thc.pipeline.loss_scaling import saved_scale
 from byteps_thc.pipeline.saved_state import require_as_saved, require_sound, sealed
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
@@ -44,7 +45,8 @@ class CompressedReducer(GradientReducer):
         compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
         others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
         self._plain = PlainReducer(others, NoneCompressor)
-        lanes = make_lanes(compressed, settings.lane_count, bypass_elements=settings.policy.bypass_elements)
+        settings = _with_embeddings(settings, parameters)
+        lanes = make_lanes(compressed, settings.lane_count, settings.policy)
         self._sums = [BytepsSum(lane, settings.policy.deadline_s) for lane in lanes]
         engines = make_engines(settings, lanes, self._sums, self._recorder)
         self._senders = [LaneSender(lane, engine) for lane, engine in zip(lanes, engines, strict=True)]
@@ -128,6 +130,14 @@ class CompressedReducer(GradientReducer):
         for exact_sum in self._sums:
             exact_sum.start_step()
         self._steps.begin()
+
+
+def _with_embeddings(settings: ThcCompression, parameters: Sequence[NamedParameter]) -> ThcCompression:
+    """Return the settings with the embeddings in `policy.rows`; warn of names in the policy that are no parameter's."""
+    settings.policy.warn_of_unmatched(parameter.name for parameter in parameters)
+    weights = weights_of_all_embeddings()
+    policy = settings.policy.with_rows(parameter.name for parameter in parameters if id(parameter.tensor) in weights)
+    return settings.model_copy(update={"policy": policy})
 
 
 @contextmanager

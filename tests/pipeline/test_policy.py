@@ -1,0 +1,82 @@
+"""CompressionPolicy: which parameters travel exactly."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.policy import CompressionPolicy
+from byteps_thc.transport.warn_once import warn_once
+
+LARGE = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("lm_head.weight", "lm_head.weight"),
+        ("lm_head", "lm_head.weight"),  # a module stands for what is in it
+        ("lm_head", "lm_head"),  # a parameter of the model itself, or a tensor's own name
+        ("layers.3", "layers.3.mlp.up.weight"),
+        ("*.router", "layers.0.router.weight"),
+        ("*.router.*", "layers.0.router.weight"),
+        ("layers.[01].*", "layers.1.bias"),
+        ("lm_head", "module.lm_head.weight"),  # DDP's prefix, where a front end gets names with it
+        ("module.lm_head", "lm_head.weight"),  # and where it does not
+        ("lm_head", "module._orig_mod.lm_head.weight"),
+        ("_orig_mod.lm_head", "lm_head.weight"),
+        ("layers.0.mlp", "layers.0._checkpoint_wrapped_module.mlp.weight"),
+        ("layers.0.mlp", "layers.0._orig_mod.mlp.weight"),
+        ("module.own", "module.own.weight"),
+    ],
+)
+def test_a_pattern_selects_parameters_and_what_is_below_a_module(pattern: str, name: str) -> None:
+    assert CompressionPolicy(exclude=(pattern,)).travels_exactly(name, LARGE)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("lm_head", "lm_head_2.weight"),
+        ("lm_head", "decoder.lm_head.weight"),  # names begin at the model
+        ("layers.1", "layers.10.weight"),
+        ("LM_head", "lm_head.weight"),
+        ("*.router.*", "router.weight"),
+        ("weight", "lm_head.weight"),
+        ("lm.head", "lmxhead.weight"),
+    ],
+)
+def test_it_selects_no_others(pattern: str, name: str) -> None:
+    assert not CompressionPolicy(exclude=(pattern,)).travels_exactly(name, LARGE)
+
+
+def test_small_parameters_travel_exactly_whatever_their_name() -> None:
+    policy = CompressionPolicy(bypass_elements=10, exclude=["x"])
+    assert [policy.travels_exactly("y", elements) for elements in (9, 10)] == [True, False]
+
+
+@pytest.mark.parametrize("given", [["b", "a"], ("a", "b", "a"), {"a", "b"}, "a, b"])
+def test_the_order_of_the_patterns_is_no_setting_that_ranks_could_differ_in(given: object) -> None:
+    policy = CompressionPolicy(exclude=given)
+    assert policy.exclude == ("a", "b")
+    assert policy.shared_settings()["exclude"] == ("a", "b")
+
+
+@pytest.mark.parametrize("given", [[""], "a,,b", [1], 3, None])
+def test_what_is_no_pattern_is_refused(given: object) -> None:
+    with pytest.raises(ConfigurationError, match="exclude"):
+        CompressionPolicy(exclude=given)
+
+
+def test_a_pattern_that_selects_nothing_is_one_warning_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    warn_once.cache_clear()
+    policy = CompressionPolicy(exclude=("lm_head", "*.ruoter.*", "embed"))
+    with caplog.at_level(logging.WARNING, "byteps_thc"):
+        for _ in range(2):
+            policy.warn_of_unmatched(["lm_head.weight", "layers.0.router.weight", "embed.weight"])
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith(
+        "CompressionPolicy(exclude): '*.ruoter.*' selects none of the 3 parameters, such as 'lm_head"
+    )
