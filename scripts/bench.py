@@ -218,6 +218,15 @@ def feedback_section() -> list[str]:
     return lines
 
 
+def embeddings_section() -> list[str]:
+    """What averages do to rows of an embedding that few batches have."""
+    measured = result_of("bench_embeddings.py", "embeddings")
+    header, *rest = measured["cells"]
+    lines = ["### Embeddings", "", f"`PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/bench_embeddings.py`:"]
+    lines += [f"{measured['steps']} steps.", "", table_line(header), "| --- |" + " ---: |" * (len(header) - 1)]
+    return [*lines, *(table_line(cells) for cells in rest), ""]
+
+
 def accuracy_section() -> list[str]:
     """What each part does to the error of the average; and THC against others at equal bytes."""
     result = result_of("bench_accuracy.py", "accuracy")
@@ -347,6 +356,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "gradients": gradients_section,
     "accuracy": accuracy_section,
     "feedback": feedback_section,
+    "embeddings": embeddings_section,
     "p4_model": p4_model_section,
     "memif": memif_section,
 }

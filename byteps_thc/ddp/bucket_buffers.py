@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import require_dtypes
-from byteps_thc.pipeline.embeddings import embedding_weights
+from byteps_thc.pipeline.embeddings import embedding_weights, weights_of_all_embeddings
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 
@@ -28,8 +29,8 @@ class _BucketParameters:
 class BucketBuffers:
     """Makes the GradientBuffer of a bucket.
 
-    model: None: parameters are numbered as they first turn up. policy: as given. Its copy here names the embeddings of
-    the model, whose rows have scales.
+    model: None: parameters are numbered as they first turn up. policy: as given. Its copy here has the embeddings in
+    `rows`: by name or, without a model, by number.
     """
 
     def __init__(self, model: nn.Module | None, policy: CompressionPolicy) -> None:
@@ -64,7 +65,13 @@ class BucketBuffers:
     def slice_of(self, parameter: Tensor, start: int = 0) -> ParameterSlice:
         """Return where the parameter's gradient lies that begins at `start`."""
         name = self.name(parameter)
+        if self._names is None and name not in self.policy.rows and id(parameter) in self._weights:
+            self.policy = self.policy.with_rows([name])
         return ParameterSlice(name, start, start + parameter.numel(), self.policy.row_elements(name, parameter.shape))
+
+    @cached_property
+    def _weights(self) -> set[int]:
+        return weights_of_all_embeddings()
 
     def sizes(self) -> Mapping[str, int] | None:
         """Return elements by name of the model's parameters; None without model."""
