@@ -34,6 +34,7 @@ SCRIPTS = {
     "ddp_over_nodes": GUIDE["DDP over nodes"],
     "fsdp2": GUIDE["FSDP2"],
     "hsdp": GUIDE["HSDP"],
+    "excluded": GUIDE["Excluding parameters by name"],
     "baseline": GUIDE["Baselines"],
     "checkpoints": [DDP, *GUIDE["Checkpoints"]],
     "synchronisation": [DDP, *GUIDE["Loss tolerance and quorum"]],

@@ -65,6 +65,14 @@ def both_dimensions(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return {"averages": full_gradients(model), "scope": shards.state_dict()["scope"]}
 
 
+def excluded(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    model = sharded_model(mesh["shard"])
+    policy = SMALL.model_copy(update={"exclude": ("second", "head")})
+    compress_replicas(model, mesh, CONFIG, dim="replicate", policy=policy)
+    model(gradients(rank.rank, 0, all_shapes())).backward()
+    return {"averages": full_gradients(model)}
+
+
 def network(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Through a parameter server: the replicas of each shard are a job of their own."""
     model = sharded_model(mesh["shard"])
@@ -239,6 +247,7 @@ CASES: list[Callable[[Rank, DeviceMesh], dict[str, Any]]] = [
     bfloat16,
     requantized,
     both_dimensions,
+    excluded,
     network,
     resuming,
     unused,

@@ -48,6 +48,14 @@ def test_averages_over_replicas(reports: Reports, case: str) -> None:
             assert 0 < nmse(average, means()[name]) < limit
 
 
+def test_excluded_parameters_are_exact_over_replicas(reports: Reports) -> None:
+    for report in reports:
+        averages = report["excluded"]["averages"]
+        assert nmse(averages.pop("first.weight"), means()["first.weight"]) > 1e-4
+        for name, average in averages.items():
+            torch.testing.assert_close(average, means()[name])
+
+
 @pytest.mark.parametrize("case", ["two_steps", "requantized"])
 def test_what_is_not_in_the_average_is_in_the_residuals(reports: Reports, case: str) -> None:
     """Per step: mean over replicas of (shard average + old residual - new residual) = average."""

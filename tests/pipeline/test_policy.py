@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 
 import pytest
+import torch
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.warn_once import warn_once
 
@@ -68,6 +71,14 @@ def test_the_order_of_the_patterns_is_no_setting_that_ranks_could_differ_in(give
 def test_what_is_no_pattern_is_refused(given: object) -> None:
     with pytest.raises(ConfigurationError, match="exclude"):
         CompressionPolicy(exclude=given)
+
+
+def test_the_fingerprint_compares_the_patterns_where_no_ranks_do() -> None:
+    """BytePS's workers."""
+    buffer = GradientBuffer("x", torch.zeros(2000), (ParameterSlice("x", 0, 2000),))
+    policies = [CompressionPolicy(exclude=exclude) for exclude in ((), ("y",), ("y", "z"))]
+    layouts = {Layout.of_buffer(buffer, policy, torch.device("cpu"), None).extent.layout for policy in policies}
+    assert len(layouts) == len(policies)
 
 
 def test_a_pattern_that_selects_nothing_is_one_warning_that_names_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from byteps_thc import ThcConfig, ThcError, ThcReducer
-from byteps_thc.baselines import TopK
+from byteps_thc.baselines import Fp16, TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -274,10 +274,23 @@ def excluded(rank: Rank) -> dict[str, Any]:
             reducer.all_reduce(tensors)
             errors = {name: float((tensors[name] - expected[name]).abs().max()) for name in tensors}
         stats = reducer.compression_stats()
+    with ThcReducer(None, TopK(ratio=0.01), policy=policy) as reducer:
+        tensors["module.router.weight"] = normal(rank, 20, 4000)
+        expected = exact_average(tensors["module.router.weight"])
+        reducer.all_reduce(tensors)
+        errors["router with a baseline"] = float((tensors["module.router.weight"] - expected).abs().max())
+    dense = error_of(lambda: ThcReducer(None, Fp16(), policy=policy))
     servers = error_of(
         lambda: make_server_engine(NetworkConfig(rank.settings["servers"]), CONFIG, policy, rank.rank, rank.ranks)
     )
-    return {"errors": errors, "lines": lines, "averages": tensors, "ratio": stats.ratio, "servers": servers}
+    return {
+        "errors": errors,
+        "lines": lines,
+        "averages": tensors,
+        "ratio": stats.ratio,
+        "servers": servers,
+        "dense": dense,
+    }
 
 
 def not_finite(rank: Rank) -> dict[str, Any]:

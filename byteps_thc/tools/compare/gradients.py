@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -26,15 +25,25 @@ def of_files(paths: Sequence[Path]) -> Gradients:
     """
     found: Gradients = []
     for path in paths:
-        try:
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
-            raise ConfigurationError(f"--grads {path}: {str(error).splitlines()[0]}; it takes {_HOW} of them") from None
+        loaded = _loaded(path)
         for one in loaded if isinstance(loaded, list | tuple) else [loaded]:
             if not isinstance(one, dict) or not all(isinstance(value, Tensor) for value in one.values()):
                 raise ConfigurationError(f"--grads {path} holds {type(one).__name__}; it takes {_HOW} of them")
+            if odd := [name for name, value in one.items() if value.layout != torch.strided or value.is_complex()]:
+                raise ConfigurationError(f"--grads {path}: {odd[0]!r} is sparse or complex; it takes dense gradients")
             found.append({str(name): value.detach().float() for name, value in one.items() if value.numel()})
     return checked(found)
+
+
+def _loaded(path: Path) -> object:
+    """Return what torch.save() wrote to a file; ConfigurationError for any other file."""
+    reason = "the file is empty"
+    try:
+        if path.stat().st_size:
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of bytes that are no pickle it may be any
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+    raise ConfigurationError(f"--grads {path}: {reason}; it takes {_HOW} of them")
 
 
 def of_script(script: Path, arguments: Sequence[str], *, steps: int, workers: int, timeout_s: float) -> Gradients:

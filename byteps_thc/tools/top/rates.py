@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
+from rich.text import Text
 
 from byteps_thc.tools.top.metrics import INCOMPLETE, NO_JOB, Scrape
 
@@ -78,9 +79,10 @@ def table(found: Sequence[Line], servers: Sequence[str], silent: Sequence[str] =
     """All of them. servers: that answer; silent: that do not."""
     captions = [] if found else [f"no jobs on {len(servers)} server(s)"]
     captions += [f"{server} does not answer" for server in silent]
-    view = Table("server", "job", "workers", caption="\n".join(captions) or None)
+    # Texts, in which rich looks for no markup: jobs and addresses may have brackets.
+    view = Table("server", "job", "workers", caption=Text("\n".join(captions)) if captions else None)
     for heading in _HEADINGS:
         view.add_column(heading, justify="right")
     for line in found:
-        view.add_row(*line.cells())
+        view.add_row(*map(Text, line.cells()))
     return view

@@ -172,3 +172,25 @@ def test_power_sgd_is_exact_where_the_rank_suffices() -> None:
     exact = torch.cat([torch.stack([gradient[name] for gradient in own]).mean(dim=0).flatten() for name in own[0]])
     torch.testing.assert_close(low.average, exact, rtol=1e-3, atol=1e-4)
     assert low.numbers == (60 + 80) * 4 + 7
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x80", b"\x80\x02", b"\x80\x02}q\x00", b"PK\x03\x04", b"lr: 0.1\n", b"\x00" * 600, b"cnone\nnone\n."],
+)
+def test_a_file_that_is_no_saved_object_is_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(content)
+    said = refusal("--grads", path, "--grads", path)
+    assert f"--grads {path}: " in said
+    assert "it takes torch.save() of a dict of gradients by name" in said
+    assert not content or ": ;" not in said
+    if not content:
+        assert f"--grads {path}: the file is empty; it takes" in said
+
+
+@pytest.mark.parametrize("value", [torch.eye(3).to_sparse(), torch.ones(3, dtype=torch.complex64)])
+def test_tensors_that_are_no_gradients_are_named(value: Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save([{"odd": value}] * 2, path)
+    assert "odd" in refusal("--grads", path)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import numpy as np
 import pytest
 from free_ports import free_tcp_port
+from rich.console import Console
 from typer.testing import CliRunner
 
 from byteps_thc import Compressor, GradientAverager, Session, ThcConfig
-from byteps_thc.errors import ConfigurationError
+from byteps_thc.errors import ConfigurationError, TransportError
 from byteps_thc.tools.cli import app
 from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.tools.top import metrics
 from byteps_thc.tools.top.metrics import INCOMPLETE, NO_JOB, Scrape, scrape, url_of
-from byteps_thc.tools.top.rates import lines
+from byteps_thc.tools.top.rates import lines, table
 
 JOB, WORKERS, COORDINATES = 7, 2, 100_000
 
@@ -141,21 +147,91 @@ def test_nobody_answers() -> None:
     assert "does not answer: [Errno 111] Connection refused; does thc-ps run there" in refusal(f":{free_tcp_port()}")
 
 
-def test_something_else_answers() -> None:
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"some_metric 1\n")
+class Other(HTTPServer):
+    """Answers with `head` and then with `again`, again and again, until nobody listens."""
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def __init__(self, head: bytes, again: bytes = b"", pause_s: float = 0.0) -> None:
+        self.head, self.again, self.pause_s = head, again, pause_s
+        super().__init__(("127.0.0.1", 0), OtherAnswer)
 
-    with HTTPServer(("127.0.0.1", 0), Other) as server:
-        thread = threading.Thread(target=server.handle_request)
+
+class OtherAnswer(BaseHTTPRequestHandler):
+    server: Other
+
+    def do_GET(self) -> None:
+        with contextlib.suppress(OSError):
+            self.wfile.write(self.server.head)
+            while self.server.again:
+                self.wfile.write(self.server.again)
+                time.sleep(self.server.pause_s)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def answering(*what: Any) -> Iterator[str]:
+    with Other(*what) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        assert "answers, but is no thc-ps" in refusal(f":{server.server_port}")
-        thread.join(10)
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+UP = OK + b"thc_ps_uptime_seconds 5\n"
+
+
+def test_something_else_answers() -> None:
+    with answering(OK + b"some_metric 1\n") as address:
+        assert "answers, but is no thc-ps" in refusal(address)
+    with answering(b"HTTP/1.1 404 Not Found\r\n\r\n") as address:
+        assert "404 Not Found" in refusal(address)
+    with answering(b"SSH-2.0-OpenSSH\r\n") as address:
+        assert f"{address}/metrics does not answer: " in refusal(address)
+
+
+@pytest.mark.parametrize(
+    ("head", "again", "pause_s", "why"),
+    [
+        (UP, b"thc_ps_workers 1\n" * 4096, 0.0, "more than 1 MiB"),
+        (UP, b"x", 0.05, "it took longer than 0.5 s"),
+        (b"HTTP/1.1 200 OK\r\n", b"X", 0.05, "it took longer than 0.5 s"),
+    ],
+)
+def test_an_answer_without_end_is_not_read_for_ever(
+    head: bytes, again: bytes, pause_s: float, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_MAX_BYTES", 1 << 20)
+    began = time.monotonic()
+    with answering(head, again, pause_s) as address, pytest.raises(TransportError, match=why):
+        scrape(url_of(address), 0.5)
+    assert time.monotonic() - began < 4
+
+
+def test_labels_and_values_may_be_anything() -> None:
+    """Of jobs that are no numbers, in bytes that are no UTF-8, or that a terminal or rich would obey."""
+    jobs = ["12", "3", "größe", "[/red]", "\x1b[2J", "\udcff"]
+    text = "".join(f'thc_ps_workers{{job="{job}"}} 2\n' for job in jobs)
+    text += 'thc_ps_slots{job="3"} NaN\nthc_ps_slots_in_use{job="3"} many\n'
+    with answering(UP + text.encode(errors="surrogateescape")) as address:
+        assert scrape(url_of(address), 5).jobs == ["3", "12", "?[2J", "[/red]", "größe", "\ufffd"]
+        result = CliRunner().invoke(app, ["top", address, "--interval", "0.1", "--count", "1"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert "│ größe " in result.stdout
+    assert "│ [/red] " in result.stdout
+    assert "\x1b[2J" not in result.stdout
+
+
+def test_an_address_of_ipv6_is_shown_as_it_is() -> None:
+    [line] = lines("[fe80::1]:9464", None, Scrape(1.0, {("thc_ps_workers", "3"): 4.0}))
+    console = Console(width=200, file=io.StringIO())
+    console.print(table([line], ["[fe80::1]:9464"], ["[fe80::2]:9464"]))
+    assert "│ [fe80::1]:9464 │" in console.file.getvalue()
+    assert "[fe80::2]:9464 does not answer" in console.file.getvalue()
 
 
 def test_options_that_do_not_fit() -> None:

@@ -51,6 +51,10 @@ def parser(states: str) -> str:
 
 CASES = {
     "syntax": (control("s.x = ;  #"), "syntax error at ';'"),
+    "behind a string of several lines": (
+        control("s.x = ;  #", '@note("\n  // one\n  /* two\n") action a() { }'),
+        "syntax error at ';'",
+    ),
     "character": (control("s.x = 3 $ 4;  #"), "unexpected character"),
     "signed index": (control("h_t[2] t; t[s.i].a = 1;  #"), "index must be unsigned"),
     "negative index": (control("h_t[2] t; t[-1].a = 1;  #"), "index -1 is outside"),

@@ -32,6 +32,12 @@ def run(folder: Path, text: str, **defines: str) -> SourceText:
         ("#ifndef X\n#error wrong\n#endif\nX", "X"),
         ("@pragma stage 3", "@stage(3)"),
         ("a /* b\nc */ d", "a  d"),
+        ("#define A /* of\ntwo lines */ 3\nA", "3"),
+        ('#define N 1\n@a("\n  // N\n  /* N\n#define N 2\n") N', '@a("\n  // N\n  /* N\n#define N 2\n") 1'),
+        ('#define F(x) x\nF(\n"a\n)b")', '"a\n)b"'),
+        ('"a\\\nb" "c\\\\" // d', '"ab" "c\\\\"'),
+        ('#if 0\nhe said "no\n#else\n"yes"\n#endif', '"yes"'),
+        ('#warning "no\n"yes"', '"yes"'),
     ],
 )
 def test_expansion(tmp_path: Path, source: str, expanded: str) -> None:
@@ -48,6 +54,15 @@ def test_lines_know_where_they_came_from(tmp_path: Path) -> None:
         "one": ("a.p4", 2),
         "three": ("main.p4", 4),
     }
+
+
+def test_lines_behind_strings_and_comments_know_where_they_came_from(tmp_path: Path) -> None:
+    text = '#define F(x) x\none "a\nb" two\nthree\n"\\\n\n" four /*\n\n*/ five\nF(\n"\n"\n) six\nseven\n'
+    source = run(tmp_path, text)
+    lines = source.text.splitlines()
+    names = ("one", "two", "three", "four", "five", "six", "seven")
+    where = {name: source.origin(number).line for name in names for number, line in enumerate(lines, 1) if name in line}
+    assert where == {"one": 2, "two": 3, "three": 4, "four": 7, "five": 9, "six": 12, "seven": 14}
 
 
 def test_include_guards(tmp_path: Path) -> None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from thc_p4_model.compiler.macros import Macro, expand, parse_macro, tokenize
 from thc_p4_model.compiler.preprocessor_condition import evaluate_condition
+from thc_p4_model.compiler.source_lines import SourceLine, SourceLines
 from thc_p4_model.interfaces import Location, P4Error
 
 MAX_INCLUDE_DEPTH = 64
 _DIRECTIVE = re.compile(r"\s*#\s*([A-Za-z_]\w*)?\s*(.*)$", re.DOTALL)
 _PRAGMA = re.compile(r"^(\s*)@pragma\s+(\w+)(.*)$")
-_COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|/\*', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -71,35 +71,34 @@ class Preprocessor:
     def _file(self, path: Path, depth: int) -> None:
         shown = os.path.relpath(path) if path.is_absolute() and path.is_relative_to(Path.cwd()) else str(path)
         self._files.add(path.name)
-        lines = _logical_lines(_text(path, shown), shown)
+        lines = SourceLines(_text(path, shown), shown)
         conditionals: list[_Conditional] = []
-        index = 0
-        while index < len(lines):
-            text, line = lines[index]
-            location = Location(shown, line)
-            index += 1
-            if text.lstrip().startswith("#"):
-                self._directive(text, location, path, depth, conditionals)
-            elif not conditionals or conditionals[-1].active:
-                index = self._text(text, location, lines, index)
+        active = True
+        while (line := lines.next(skipped=not active)) is not None:
+            if line.is_directive:
+                self._directive(line.text, Location(shown, line.numbers[0]), path, depth, conditionals)
+            elif active:
+                self._expanded(line, shown, lines)
+            active = not conditionals or conditionals[-1].active
         if conditionals:
             raise P4Error(conditionals[-1].location, "#if without #endif")
 
-    def _text(self, text: str, location: Location, lines: Sequence[tuple[str, int]], index: int) -> int:
-        """Expand a line, taking in further lines while a macro call's parentheses are open; returns the next index."""
-        pragma = _PRAGMA.match(text)
+    def _expanded(self, line: SourceLine, shown: str, lines: SourceLines) -> None:
+        """Expand a line, taking in further ones while a macro call's parentheses are open."""
+        location = Location(shown, line.numbers[0])
+        pragma = _PRAGMA.match(line.text)
         if pragma:
-            text = f"{pragma[1]}@{pragma[2]}({pragma[3].strip()})"
-        expanded = expand(text, self._macros, location)
+            line = replace(line, text=f"{pragma[1]}@{pragma[2]}({pragma[3].strip()})")
+        expanded = expand(line.text, self._macros, location)
         while expanded is None:
-            if index >= len(lines) or lines[index][0].lstrip().startswith("#"):
+            more = lines.next()
+            if more is None or more.is_directive:
                 raise P4Error(location, "a macro call without its closing parenthesis")
-            text += " " + lines[index][0]
-            index += 1
-            expanded = expand(text, self._macros, location)
-        self._lines.append(expanded)
-        self._origins.append(location)
-        return index
+            line = line.and_then(more)
+            expanded = expand(line.text, self._macros, location)
+        for number, part in enumerate(expanded.split("\n")):
+            self._lines.append(part)
+            self._origins.append(Location(shown, line.numbers[min(number, len(line.numbers) - 1)]))
 
     def _directive(
         self, text: str, location: Location, path: Path, depth: int, conditionals: list[_Conditional]
@@ -184,25 +183,3 @@ def _text(path: Path, shown: str) -> str:
     except UnicodeDecodeError as error:
         line = 1 + data[: error.start].count(b"\n")
         raise P4Error(Location(shown, line), f"byte {data[error.start]:#x} is not UTF-8: convert the file") from None
-
-
-def _logical_lines(source: str, path: str) -> list[tuple[str, int]]:
-    """Lines without comments, continuation lines joined, each with the number of its first line."""
-
-    def blank(match: re.Match[str]) -> str:
-        text = match[0]
-        if text == "/*":
-            raise P4Error(Location(path, source.count("\n", 0, match.start()) + 1), "comment without its end")
-        return text if text.startswith('"') else " " + "\n" * text.count("\n")
-
-    lines = _COMMENT_OR_STRING.sub(blank, source).split("\n")
-    logical: list[tuple[str, int]] = []
-    index = 0
-    while index < len(lines):
-        first, text = index, lines[index].rstrip("\r")
-        while text.endswith("\\") and index + 1 < len(lines):
-            index += 1
-            text = text[:-1] + " " + lines[index].rstrip("\r")
-        logical.append((text, first + 1))
-        index += 1
-    return logical
