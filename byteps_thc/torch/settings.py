@@ -45,9 +45,9 @@ class ThcCompression(Settings, NetworkSettings):
 
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_RUN, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
-    THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS, THC_EXCLUDE (patterns with commas between them)
-    and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE, THC_DPDK_NEIGHBOURS and
-    THC_POLLING_THREADS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from the default.
+    THC_LOG_EVERY; THC_WARMUP_STEPS, THC_STOP_STEP, THC_BYPASS_ELEMENTS, THC_EXCLUDE and THC_ROWS (patterns with commas
+    between them) and THC_DEADLINE_S for the policy; THC_BACKEND, THC_LOCAL, THC_EAL_ARGS, THC_DPDK_ISOLATE,
+    THC_DPDK_NEIGHBOURS and THC_POLLING_THREADS for the back end; THC_TIMEOUTS; THC_KEY_FILE for the key), then from the default.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -134,7 +134,7 @@ def _refuse_baseline(config: object) -> None:
 
 #: Fields of ThcCompression that are one environment variable.
 _VARIABLES = (*NETWORK_VARIABLES, "route", "lanes", "log_every")
-_POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "exclude", "deadline_s")
+_POLICY_VARIABLES = ("warmup_steps", "stop_step", "bypass_elements", "exclude", "rows", "deadline_s")
 
 
 def _from_environment() -> dict[str, Any]:
