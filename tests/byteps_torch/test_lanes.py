@@ -3,8 +3,11 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from byteps_thc import ThcConfig
+from byteps_thc.block_plan import BlockPlan, RowSpan
+from byteps_thc.pipeline.embeddings import weights_of_all_embeddings
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.torch.lanes.plan import make_lanes
 from byteps_thc.torch.parameters import NamedParameter
@@ -35,7 +38,28 @@ def test_an_excluded_parameter_has_a_buffer_of_its_own_that_is_not_compressed():
         (["p0"], False),
         (["p1"], False),
     ]
-    assert [name.partition("[")[0] for name, _ in lane.pieces(ThcConfig())] == ["p2"]
+    assert [name.partition("[")[0] for name, *_ in lane.pieces(ThcConfig())] == ["p2"]
+
+
+def test_rows_with_scales_are_cut_with_their_parameter():
+    embedding = NamedParameter("words", torch.zeros(9000, 5), 0)
+    config = ThcConfig(partition_bytes=64 << 10, rotation_block=4096)
+    (lane,) = make_lanes([embedding, *parameters_of([2000])], 1, CompressionPolicy(rows=("words",)))
+    pieces = [(coordinates, plan) for name, coordinates, plan in lane.pieces(config) if name.startswith("words")]
+    assert sum(coordinates for coordinates, _ in pieces) == 45_000
+    assert [plan.rows for _, plan in pieces] == [
+        (RowSpan(0, coordinates, 5, sum(before for before, _ in pieces[:i]) % 5),)
+        for i, (coordinates, _) in enumerate(pieces)
+    ]
+    assert [plan for name, _, plan in lane.pieces(config) if not name.startswith("words")] == [BlockPlan()]
+
+
+def test_embeddings_are_found_by_their_weights():
+    words, bag, tied = nn.Embedding(10, 4), nn.EmbeddingBag(10, 4), nn.Linear(4, 10)
+    tied.weight = words.weight
+    found = weights_of_all_embeddings()
+    assert {id(words.weight), id(bag.weight), id(tied.weight)} <= found
+    assert id(tied.bias) not in found
 
 
 def test_small_parameters_of_different_dtypes_do_not_share():

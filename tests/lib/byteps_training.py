@@ -34,6 +34,8 @@ SHAPES: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
 }
 CONFIG = ThcConfig(partition_bytes=64 << 10, rotation_block=4096, seed=3, error_feedback=True)
 BYPASS_ELEMENTS = 1024
+#: Rows of these have scales of their own; those of 400 elements do not end where rotation blocks do.
+ROWS = ("middle",)
 #: (step, worker) -> parameters that this worker does not use in that step.
 UNUSED = {(2, 1): ("middle",), (3, 0): ("half", "tail"), (3, 1): ("half", "tail")}
 
@@ -68,7 +70,7 @@ class Oracle:
         named = [NamedParameter(name, p, i) for i, (name, p) in enumerate(new_parameters().items())]
         compressed = [p for p in named if p.tensor.dtype != torch.float64]
         self._workers = workers
-        self._lanes = make_lanes(compressed, lanes, CompressionPolicy(bypass_elements=BYPASS_ELEMENTS))
+        self._lanes = make_lanes(compressed, lanes, CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, rows=ROWS))
         self._compressors = [NamedCompressor(CONFIG, workers=workers, worker=worker) for worker in range(workers)]
         #: buffers that each lane has sent so far: the round of the next one
         self.rounds = [0] * len(self._lanes)
@@ -107,13 +109,15 @@ class Oracle:
         flat = [gradient.reshape(-1) for gradient in gradients]
         average = torch.zeros_like(flat[0])
         for part in pieces(average.numel(), CONFIG):
-            self._average_piece(layout.key, part, [own[part] for own in flat], average[part], round_number)
+            self._average_piece(layout, part, [own[part] for own in flat], average[part], round_number)
         return average.view(gradients[0].shape)
 
-    def _average_piece(self, key: str, part: slice, own: list[Tensor], out: Tensor, round_number: int) -> None:
-        name = f"{key}[{part.start}:{part.stop}]"
+    def _average_piece(
+        self, layout: BufferPlan, part: slice, own: list[Tensor], out: Tensor, round_number: int
+    ) -> None:
+        name, plan = f"{layout.key}[{part.start}:{part.stop}]", layout.plan.within(part)
         partitions = [
-            compressor.begin(name, piece, tensor=zlib.crc32(name.encode()), round=round_number)
+            compressor.begin(name, piece, tensor=zlib.crc32(name.encode()), round=round_number, plan=plan)
             for compressor, piece in zip(self._compressors, own, strict=True)
         ]
         max_norms = np.max([partition.norms for partition in partitions], axis=0)

@@ -18,7 +18,7 @@ constexpr std::size_t kTask = std::size_t{1} << 17;
 /// A tile of in + addend as fp32.
 class Tile {
  public:
-  const float* load(ConstFloats in, ConstFloats addend, std::size_t count) noexcept {
+  void load(ConstFloats in, ConstFloats addend, std::size_t count) noexcept {
     to_fp32(in, count, values_.data());
     if (addend.data != nullptr) {
       to_fp32(addend, count, added_.data());
@@ -26,7 +26,6 @@ class Tile {
         values_[i] += added_[i];
       }
     }
-    return values_.data();
   }
 
   float* values() noexcept { return values_.data(); }
@@ -66,13 +65,23 @@ void for_each_task(ThreadPool* pool, std::size_t count, const Work& work) {
 
 void norms_of(ConstFloats gradient, ConstFloats residual, const Segments& segments, std::size_t first, std::size_t last,
               float* norms) {
+  if (first == last) return;
+  const std::size_t behind = segments.end(last - 1);
   Tile tile;
+  std::size_t begin = 0;  // of the coordinates in the tile
+  std::size_t end = 0;
   for (std::size_t i = first; i < last; ++i) {
     NormLanes lanes{};
-    for (std::size_t done = 0; done < segments.sizes[i]; done += kTile) {
+    for (std::size_t done = 0; done < segments.sizes[i];) {
       const std::size_t at = segments.starts[i] + done;
-      const std::size_t count = std::min<std::size_t>(kTile, segments.sizes[i] - done);
-      add_squares(tile.load(gradient + at, residual + at, count), count, done, lanes);
+      if (at < begin || at >= end) {
+        begin = at;
+        end = std::min(at + kTile, behind);
+        tile.load(gradient + begin, residual + begin, end - begin);
+      }
+      const std::size_t count = std::min(segments.end(i), end) - at;
+      add_squares(tile.values() + (at - begin), count, done, lanes);
+      done += count;
     }
     const float norm = norm_of(lanes);
     std::memcpy(norms + i, &norm, sizeof(norm));

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import torch
-from byteps_training import BYPASS_ELEMENTS, CONFIG, backward, new_parameters
+from byteps_training import BYPASS_ELEMENTS, CONFIG, ROWS, backward, new_parameters
 
 import byteps_thc.torch as bps
 from byteps_thc.errors import ConfigurationError
@@ -16,7 +16,7 @@ STEPS = 4
 
 
 def optimizer_of(parameters):
-    policy = CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, warmup_steps=1, deadline_s=60)
+    policy = CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, rows=ROWS, warmup_steps=1, deadline_s=60)
     compression = bps.Compression.thc(CONFIG, lanes=2, policy=policy)
     return bps.DistributedOptimizer(torch.optim.SGD(parameters.values(), lr=0.1), parameters.items(), compression)
 

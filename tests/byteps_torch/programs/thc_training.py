@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import torch
-from byteps_training import BYPASS_ELEMENTS, CONFIG, SHAPES, backward, new_parameters
+from byteps_training import BYPASS_ELEMENTS, CONFIG, ROWS, SHAPES, backward, new_parameters
 from host_device_compressor import take_cpu_for_device
 
 import byteps_thc.torch as bps
@@ -22,7 +22,7 @@ STEPS = 5
 
 
 def optimizer_of(parameters, *, lanes=2, passes=1, policy=None, **settings):
-    policy = policy or CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, deadline_s=60)
+    policy = policy or CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, rows=ROWS, deadline_s=60)
     compression = bps.Compression.thc(CONFIG, lanes=lanes, policy=policy, **settings)
     plain = torch.optim.SGD(parameters.values(), lr=0.1, momentum=0.9)
     return bps.DistributedOptimizer(plain, parameters.items(), compression, backward_passes_per_step=passes)
@@ -103,7 +103,7 @@ def averages():
 def warm_up_and_accumulation():
     """Step 0 is exact, steps 1 and 2 are compressed, step 3 is exact again; two backward passes each."""
     parameters = new_parameters()
-    policy = CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, warmup_steps=1, stop_step=3)
+    policy = CompressionPolicy(bypass_elements=BYPASS_ELEMENTS, rows=ROWS, warmup_steps=1, stop_step=3)
     optimizer = optimizer_of(parameters, passes=2, policy=policy)
     steps = []
     for step in range(4):
