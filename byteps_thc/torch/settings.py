@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -115,6 +115,26 @@ class ThcCompression(Settings, NetworkSettings):
             "run": run_of_scheduler() if self.run is None else self.run,
         }
         return NetworkConfig(self.servers, self.job + lane, **settings_of(self) | of_lane)
+
+    def jobs_after(self, first: int) -> list[Hashable]:
+        """The lanes' jobs on the network route, if `first` jobs go before them."""
+        return [("job", self.job + first + lane) for lane in range(self.lane_count)]
+
+    def sockets_after(self, first: int) -> list[Hashable]:
+        """The lanes' local addresses, if `first` go before them; none where the kernel chooses the ports."""
+        if not isinstance(self.backend, UdpConfig) or self.backend.local == nth_socket(self.backend, 1).local:
+            return []
+        sockets = range(first, first + self.lane_count * self.polling_threads)
+        return [("socket", nth_socket(self.backend, socket).local) for socket in sockets]
+
+    def moved(self, jobs: int, sockets: int) -> ThcCompression:
+        """The same with higher job numbers and local ports; raises ConfigurationError if a job is too high."""
+        if self.job + jobs + self.lane_count - 1 > MAX_JOB_ID:
+            raise ConfigurationError(
+                f"no {self.lane_count} free job number(s) from {self.job} to {MAX_JOB_ID}: choose a smaller THC_JOB"
+            )
+        backend = nth_socket(self.backend, sockets) if isinstance(self.backend, UdpConfig) else self.backend
+        return self.model_copy(update={"job": self.job + jobs, "backend": backend})
 
     def _backend_of_lane(self, lane: int) -> Literal["udp"] | UdpConfig | DpdkConfig:
         if isinstance(self.backend, UdpConfig):

@@ -13,7 +13,8 @@ from byteps_thc.tools.launch import ParameterServer
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("snippet_byteps.py")
-PLUGINS = python_snippets(ROOT / "docs/plugins.md")["BytePS"][0]
+GUIDE = python_snippets(ROOT / "docs/plugins.md")
+PLUGINS, SEVERAL_OPTIMIZERS = GUIDE["BytePS"][0], GUIDE["Several optimizers"][0]
 #: appended to the script of the plug-in guide
 MIGRATION = "\n".join(
     [PLUGINS, *python_snippets(ROOT / "docs/migration.md")["What byteps_thc.torch refuses, and byteps.torch does not"]]
@@ -21,7 +22,7 @@ MIGRATION = "\n".join(
 
 
 @pytest.mark.byteps
-@pytest.mark.parametrize("snippet", [PLUGINS, pytest.param(MIGRATION, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("snippet", [PLUGINS, SEVERAL_OPTIMIZERS, pytest.param(MIGRATION, marks=pytest.mark.slow)])
 def test_snippet_trains(snippet: str, tmp_path: Path, thc_ps: ParameterServer) -> None:
     code = tmp_path / "snippet.py"
     code.write_text(snippet, encoding="utf-8")

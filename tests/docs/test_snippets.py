@@ -54,7 +54,12 @@ IN_EXAMPLES = {
 }
 OF_EXAMPLES = [snippet for heading in IN_EXAMPLES for snippet in GUIDE[heading]]
 #: test_byteps_snippets.py runs them.
-WITH_BYTEPS = [README_BYTEPS, *GUIDE["BytePS"], *(snippet for snippets in MIGRATION.values() for snippet in snippets)]
+WITH_BYTEPS = [
+    README_BYTEPS,
+    *GUIDE["BytePS"],
+    *GUIDE["Several optimizers"],
+    *(snippet for snippets in MIGRATION.values() for snippet in snippets),
+]
 #: tests/test_readme.py, and below
 WITH_SERVER = [README_WORKER, REDUCER_WITH_SERVERS]
 #: tests/tools/testbed/test_docs.py

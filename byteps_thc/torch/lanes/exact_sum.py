@@ -23,7 +23,9 @@ class _Sum(Waitable):
 
 
 class BytepsSum:
-    """Names the sums of a lane by their place within the step and their size, which BytePS fixes for a name.
+    """Names the sums of a lane by a parameter that no other optimizer has, their place in the step and their size.
+
+    BytePS fixes the size of a name.
 
     All names are declared here, in the order of the lanes: BytePS's keys follow the order of declaration, which would
     be any order once the lanes push at the same time.
@@ -31,6 +33,7 @@ class BytepsSum:
 
     def __init__(self, lane: Lane, deadline_s: float) -> None:
         self._lane = lane.number
+        self._owner = lane.buffers[0].parameters[0].name
         self._deadline_s = deadline_s
         self._place = 0
         uncompressed_step = [buffer.size for buffer in lane.buffers]
@@ -51,4 +54,4 @@ class BytepsSum:
         return _Sum(handle, self._deadline_s)
 
     def _name(self, place: int, size: int) -> str:
-        return f"THC.sum.{self._lane}.{place}.{size}"
+        return f"THC.sum.{self._owner}.{place}.{size}"

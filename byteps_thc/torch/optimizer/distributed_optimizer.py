@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,13 +16,15 @@ from byteps_thc.pipeline.drift_warning import DriftWarning
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.torch.broadcast import BytepsReplicas
 from byteps_thc.torch.compression import Compression, GradientCompression
-from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks
+from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks, check_passes
+from byteps_thc.torch.optimizer.place import take_place
 from byteps_thc.torch.parameters import NamedParameter, name_parameters
 from byteps_thc.torch.reducers.compressed_reducer import COMPRESSED_DTYPES, CompressedReducer
 from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
 from byteps_thc.torch.reducers.plain_reducer import PlainReducer
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.byteps import process
+from byteps_thc.transport.byteps.claims import Claim
 from byteps_thc.transport.replicas import Replicas
 
 
@@ -107,7 +110,10 @@ class _DistributedMethods:
         return CompressionStats() if self._reducer is None else self._reducer.statistics()
 
     def close_compression(self) -> None:
-        """Leave the network, before shutdown() or suspend(). Gradients are not averaged any more."""
+        """Leave the network, before shutdown() or suspend(). Gradients are not averaged any more.
+
+        Another optimizer may have the parameters' names then.
+        """
         self._hooks.close()
 
     def _synchronized(self, closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -132,20 +138,32 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
     synchronize, skip_synchronize, set_backward_passes_per_step, compression_stats, compression_state_dict,
     load_compression_state_dict and close_compression. Use it in place of the optimizer, and make schedulers with it.
 
-    named_parameters: model.named_parameters(), in the order of the forward pass; names must be unique and the same on
-    all workers. compression: Compression.none, fp16, or thc(...). Call init() before.
-    Raises ConfigurationError (a ValueError) for names and settings, and for THC what Session raises.
+    named_parameters: model.named_parameters(), in the order of the forward pass; names must be unique among all open
+    optimizers of the process, and the same on all workers. compression: Compression.none, fp16, or thc(...).
+    Call init() before. All processes must make the same optimizers in the same order: they compare names and sizes.
+    Raises ConfigurationError (a ValueError) for names and settings, DeadlineError if another process makes no
+    optimizer, and for THC what Session raises.
     """
     if int(os.environ.get("BYTEPS_ENABLE_ASYNC", "0")):
         raise ConfigurationError("asynchronous training (BYTEPS_ENABLE_ASYNC) has no averages: use byteps.torch for it")
+    check_passes(backward_passes_per_step)
     parameters = name_parameters(optimizer, named_parameters)
-    reducer = _make_reducer(parameters, compression) if process.size() > 1 else None
+    reducer, claim = None, Claim()
+    if process.size() > 1:
+        compression, claim = take_place(parameters, compression)
+        try:
+            reducer = _make_reducer(parameters, compression)
+        except BaseException:
+            claim.release()
+            raise
     wrapped_class: Any = type(type(optimizer).__name__, (_DistributedMethods, type(optimizer)), {})
     wrapped = wrapped_class.__new__(wrapped_class)
     # A scheduler made before has put a step() of the plain optimizer there, which would skip the averages.
     wrapped.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
     wrapped._reducer = reducer
-    wrapped._hooks = GradientHooks(parameters, reducer, backward_passes_per_step)
+    wrapped._hooks = GradientHooks(parameters, reducer, claim, backward_passes_per_step)
+    # Hooks of parameters keep what they call, and the parameters, for good. So they end with the optimizer.
+    weakref.finalize(wrapped, wrapped._hooks.close).atexit = False
     wrapped._synchronizes = True
     wrapped.replicas = BytepsReplicas()
     network = None

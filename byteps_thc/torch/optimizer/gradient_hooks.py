@@ -11,19 +11,31 @@ from torch import Tensor
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
+from byteps_thc.transport.byteps.claims import Claim
+
+
+def check_passes(backward_passes_per_step: int) -> None:
+    """Raise ConfigurationError unless it is positive."""
+    if backward_passes_per_step < 1:
+        raise ConfigurationError(f"backward_passes_per_step must be at least 1, not {backward_passes_per_step}")
 
 
 class GradientHooks:
     """Counts the backward passes of each parameter and pushes its gradient in the last one of a step.
 
-    reducer: None when there is only one worker; then nothing happens but counting.
+    reducer: None when there is only one worker; then nothing happens but counting. claim: what close() releases.
     """
 
     def __init__(
-        self, parameters: Sequence[NamedParameter], reducer: GradientReducer | None, backward_passes_per_step: int
+        self,
+        parameters: Sequence[NamedParameter],
+        reducer: GradientReducer | None,
+        claim: Claim,
+        backward_passes_per_step: int,
     ) -> None:
         self._parameters = parameters
         self._reducer = reducer
+        self._claim = claim
         self._push_lock = threading.Lock()  # autograd has a thread per device
         self._pushed: set[str] = set()
         self._averaged = False
@@ -41,8 +53,7 @@ class GradientHooks:
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Push gradients in the `passes`-th backward pass after a synchronize() from now on."""
-        if passes < 1:
-            raise ConfigurationError(f"backward_passes_per_step must be at least 1, not {passes}")
+        check_passes(passes)
         self.backward_passes_per_step = passes
         self._passes_left = {p.name: passes for p in self._parameters}
 
@@ -68,11 +79,12 @@ class GradientHooks:
         self._averaged = False
 
     def close(self) -> None:
-        """Leave the network and take the hooks off the parameters."""
+        """Leave the network, take the hooks off the parameters and release the claim."""
         for hook in self._hooks:
             hook.remove()
         if self._reducer is not None:
             self._reducer.close()
+        self._claim.release()
 
     def _hook_of(self, parameter: NamedParameter) -> Callable[[Tensor], None]:
         def hook(_: Tensor) -> None:

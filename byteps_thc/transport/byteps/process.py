@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.byteps.claims import Claims
 from byteps_thc.transport.byteps.deadline import default_deadline_s, run_with_deadline
 from byteps_thc.transport.byteps.library import byteps_operations
 from byteps_thc.transport.byteps.shutdown import shut_down_at_exit
@@ -24,6 +25,7 @@ class _Process:
     def __init__(self) -> None:
         self.running = False
         self.names = TensorNames()
+        self.claims = Claims()
 
     def started(self) -> None:
         self.running = True
@@ -31,6 +33,7 @@ class _Process:
     def stopped(self) -> None:
         self.running = False
         self.names.clear()
+        self.claims.clear()
 
 
 _process = _Process()
@@ -46,6 +49,11 @@ def running_operations() -> Any:
 def pushed_names() -> TensorNames:
     """Return the names that this process has pushed since BytePS was started."""
     return _process.names
+
+
+def claims() -> Claims:
+    """Return what the optimizers of this process have for themselves since BytePS was started."""
+    return _process.claims
 
 
 def init(lazy: bool = True) -> None:

@@ -3,6 +3,8 @@
 What differs from byteps.torch:
 - A name's pushes alternate between two BytePS tensors (tensor_names.py).
 - Tensors without a name get names of their own, in order of the calls.
+- A push waits for the last one of its name: of several pushes of a BytePS tensor at a time BytePS mixes the sums, or
+  crashes.
 - synchronize has a deadline.
 """
 
@@ -47,17 +49,21 @@ def push_pull_async_inplace(
 
     tensor: contiguous; uint8, int32, int64, float16, float32 or float64, of the same shape and dtype on all workers and
     in all calls with that name. average: divide by size(); integers are rounded down. name: None numbers the calls.
-    priority counts with BYTEPS_SCHEDULING_CREDIT only. Raises InputError.
+    priority counts with BYTEPS_SCHEDULING_CREDIT only. If the last push of the name is in flight, waits for it, at most
+    default_deadline_s(). Raises InputError and DeadlineError.
     """
     if tensor.numel() == 0 or not tensor.is_contiguous():
         raise InputError("push_pull needs a tensor that is contiguous and not empty")
     name = pushed_names().make_name() if name is None else name
     declare(name)
+    if (last := pushed_names().in_flight(name)) is not None:
+        _wait(last, name, default_deadline_s())
     key = pushed_names().next_key(name, tensor)
     try:
         number = byteps_operations().push_pull_async_inplace(tensor, average, key, version, priority)
     except ValueError as error:
         raise InputError(f"BytePS cannot push {name!r}: {error}") from error
+    pushed_names().started(name, number)
     return Handle(number, name, tensor)
 
 
@@ -72,19 +78,24 @@ def synchronize(handle: Handle, deadline_s: float | None = None) -> Tensor:
     deadline_s: seconds; None: the environment variable THC_DEADLINE_S, or 600. DeadlineError when it takes longer: a
     worker or server is dead or did not push this name. BytePS cannot take a push back: end the process then.
     """
-    wait_s = default_deadline_s() if deadline_s is None else deadline_s
+    if not handle.finished:
+        _wait(handle.number, handle.name, default_deadline_s() if deadline_s is None else deadline_s)
+        pushed_names().finished(handle.name, handle.number)
+        byteps_operations().synchronize(handle.number)
+        handle.finished = True
+    return handle.output
+
+
+def _wait(number: int, name: str, wait_s: float) -> None:
+    """Wait until BytePS is done with a push."""
     deadline = time.monotonic() + wait_s
     sleep_s = _SHORTEST_SLEEP_S
-    while not poll(handle):
+    while not byteps_operations().poll(number):
         if time.monotonic() > deadline:
             skip_shutdown_at_exit()
             raise DeadlineError(
-                f"BytePS did not finish {handle.name!r} within {wait_s:g} s: a server or another worker is gone, "
+                f"BytePS did not finish {name!r} within {wait_s:g} s: a server or another worker is gone, "
                 "or did not push it; end this process"
             )
         time.sleep(sleep_s)
         sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)
-    if not handle.finished:
-        byteps_operations().synchronize(handle.number)
-        handle.finished = True
-    return handle.output

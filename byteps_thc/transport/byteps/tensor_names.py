@@ -1,7 +1,7 @@
 """Names of tensors: every name that users push is two tensors of BytePS's, which its pushes alternate between.
 
 The server of BytePS 0.2.5 lets a fast worker's next push overwrite a sum that a slower worker has not pulled yet; with
-two keys, nobody can be two pushes ahead.
+two keys, nobody can be two pushes ahead, as long as a worker has one push of a name in flight at a time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ def tensor_names(name: str) -> tuple[str, str]:
 
 
 class TensorNames:
-    """Which of its two BytePS tensors a name's next push uses, and names for tensors that have none."""
+    """Which of its two BytePS tensors a name's next push uses, what is in flight, and names for tensors without one."""
 
     def __init__(self) -> None:
         self._pushes: defaultdict[str, int] = defaultdict(int)
         self._kinds: dict[str, tuple[int, torch.dtype]] = {}
+        self._in_flight: dict[str, int] = {}
         self._unnamed = 0
 
     def next_key(self, name: str, tensor: Tensor) -> str:
@@ -39,6 +40,19 @@ class TensorNames:
         self._pushes[name] += 1
         return tensor_names(name)[self._pushes[name] % 2]
 
+    def started(self, name: str, handle: int) -> None:
+        """Note BytePS's handle of the name's last push."""
+        self._in_flight[name] = handle
+
+    def in_flight(self, name: str) -> int | None:
+        """Return the handle of the name's last push; None without one that is still to be synchronized."""
+        return self._in_flight.get(name)
+
+    def finished(self, name: str, handle: int) -> None:
+        """Note that a push was synchronized. Its handle is not valid any more."""
+        if self._in_flight.get(name) == handle:
+            del self._in_flight[name]
+
     def make_name(self) -> str:
         """Return a name that no other tensor has: numbers, in order of the calls."""
         self._unnamed += 1
@@ -48,4 +62,5 @@ class TensorNames:
         """Count from zero, as a worker does that joins when BytePS starts again."""
         self._pushes.clear()
         self._kinds.clear()
+        self._in_flight.clear()
         self._unnamed = 0

@@ -24,6 +24,7 @@ from byteps_thc.arrays import F32, U8, U16, HostZeros, everybody
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.transport.byteps import process
+from byteps_thc.transport.byteps.comparison import different_ranks
 from byteps_thc.transport.byteps.push_pull import Handle, declare, push_pull_async_inplace, synchronize
 from byteps_thc.transport.byteps.tensor_names import tensor_names
 from byteps_thc.transport.byteps.worker_library import worker_library
@@ -31,8 +32,6 @@ from byteps_thc.transport.byteps_servers.environment import check_environment, s
 from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Transfer, Transport
-
-_DIGEST_WORDS = 8
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,11 @@ class BytepsTransport(Transport):
         self.zeros = zeros
         self.recorder = recorder
         self.contributions = everybody(resolved.workers)
-        digest = _settings_digest(resolved, partitions)
+        settings = _shared_settings(resolved, partitions)
+        digest = hashlib.sha256(repr(settings).encode()).hexdigest()
         # The digest is in the names, because BytePS fixes a name's size and compressor for good.
-        self._transfers = {s.name: BytepsTransfer(self, s, f"THC.{digest[:4].hex()}.{s.name}") for s in partitions}
-        self._compare_settings(digest)
+        self._transfers = {s.name: BytepsTransfer(self, s, f"THC.{digest[:8]}.{s.name}") for s in partitions}
+        self._compare(settings)
         for transfer in self._transfers.values():  # in the same order everywhere, before the first of them is used
             transfer.declare()
         for _ in tensor_names(""):  # each of the tensors that a name alternates between
@@ -103,13 +103,9 @@ class BytepsTransport(Transport):
             raise InputError(f"piece {name!r} of {norms} norms and {codes} codes is none of BytePS's partitions")
         return transfer
 
-    def _compare_settings(self, digest: bytes) -> None:
-        """Raise ConfigurationError on all workers unless they have the same digest."""
-        rows = torch.zeros(self.resolved.workers, _DIGEST_WORDS, dtype=torch.int32)
-        rows.numpy()[self.worker] = np.frombuffer(digest, np.int32)
-        synchronize(_push(rows, "THC.settings", 0), self.deadline_s)
-        different = [worker for worker, row in enumerate(rows.numpy()) if row.tobytes() != digest]
-        if different:
+    def _compare(self, settings: object) -> None:
+        """Raise ConfigurationError on all workers unless they have the same settings."""
+        if different := different_ranks(settings, self.deadline_s):
             raise ConfigurationError(
                 f"worker(s) {', '.join(map(str, different))} and this one ({self.worker}) have different settings of "
                 "THC, models or BYTEPS_PARTITION_BYTES: start all with the same"
@@ -222,8 +218,8 @@ def _check_job(resolved: ResolvedConfig, worker: int) -> None:
         )
 
 
-def _settings_digest(resolved: ResolvedConfig, partitions: Sequence[PartitionShape]) -> bytes:
+def _shared_settings(resolved: ResolvedConfig, partitions: Sequence[PartitionShape]) -> object:
     table = resolved.table
     shared = (resolved.shared_hash, table.bits, table.values, resolved.value_bits, tuple(partitions))
     cut = os.environ.get("BYTEPS_PARTITION_BYTES")  # keys depend on it
-    return hashlib.sha256(repr((shared, cut)).encode()).digest()
+    return shared, cut
