@@ -15,6 +15,7 @@ from typing_extensions import override
 from byteps_thc.baselines.codec import Codec, EncodeContext
 from byteps_thc.baselines.memory import Compensated, Memory
 from byteps_thc.baselines.packed_parameters import PackedParameters
+from byteps_thc.pipeline.dtypes import saturated
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import Communicator, Waitable
 
@@ -61,7 +62,7 @@ class DenseDelivery(Delivery):
         narrowed = self._wire.element_size() < self._gradient.element_size()
         recorder.add_gradient(compressed=size if narrowed else 0, uncompressed=0 if narrowed else size)
         if self._wire is not self._gradient:
-            out.copy_(self._wire)
+            out.copy_(saturated(self._wire, out.dtype))
 
 
 class UncompressedDelivery(Delivery):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from byteps_thc.baselines.codec import VectorSpec
 from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.dtypes import saturated
 
 
 class PackedParameters:
@@ -29,7 +30,7 @@ class PackedParameters:
 
     def put(self, vector: Tensor, gradient: Tensor) -> None:
         """Write float32[spec.size] back to where take() found it."""
-        start = 0
+        start, vector = 0, saturated(vector, gradient.dtype)
         for run in self._runs:
             stop = start + run.stop - run.start
             gradient[run].copy_(vector[start:stop])

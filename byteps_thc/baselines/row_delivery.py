@@ -17,6 +17,7 @@ from byteps_thc.baselines.delivery import Delivery, energy_of, is_finite
 from byteps_thc.baselines.memory import Compensated, Memory
 from byteps_thc.baselines.packed_parameters import PackedParameters
 from byteps_thc.pipeline.buffers import ParameterSlice
+from byteps_thc.pipeline.dtypes import saturated
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import Communicator, Waitable
@@ -56,7 +57,7 @@ class DenseRows(Delivery):
         total = received[0]
         for row in received[1:]:
             total += row
-        out.copy_(total)
+        out.copy_(saturated(total, out.dtype))
         size = self._gradient.numel()
         recorder.add_gradient(compressed=size if self._narrowed else 0, uncompressed=0 if self._narrowed else size)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -18,16 +18,28 @@ from byteps_thc.pipeline.dtypes import require_dtypes
 from byteps_thc.pipeline.embeddings import embedding_weights, weights_of_all_embeddings
 from byteps_thc.pipeline.policy import CompressionPolicy
 
+#: Of an excluded parameter that has a buffer of its own: beside compressed ones it costs an index, and codes of zeros.
+_OWN_BUFFER_ELEMENTS = 1 << 14
+
 
 @dataclass(frozen=True)
-class _BucketParameters:
-    parameter_ids: tuple[int, ...]
+class _Part:
+    """Of a bucket, from element `start`."""
+
+    start: int
+    stop: int
     key: str
     slices: tuple[ParameterSlice, ...]
 
 
+@dataclass(frozen=True)
+class _BucketParameters:
+    parameter_ids: tuple[int, ...]
+    parts: tuple[_Part, ...]
+
+
 class BucketBuffers:
-    """Makes the GradientBuffer of a bucket.
+    """Makes the GradientBuffers of a bucket.
 
     model: None: parameters are numbered as they first turn up. policy: as given. Its copy here has the embeddings in
     `rows`: by name or, without a model, by number.
@@ -37,12 +49,17 @@ class BucketBuffers:
         self._names = None if model is None else parameter_names(model)
         self.policy = policy
         if model is not None and self._names is not None:
-            self.policy = policy.with_rows(self._names[weight] for weight in embedding_weights(model.modules()))
+            # A weight that is parametrized is no parameter.
+            weights = embedding_weights(model.modules())
+            self.policy = policy.with_rows(self._names[weight] for weight in weights if weight in self._names)
         self._numbers: dict[Tensor, str] = {}
         self._known: dict[int, _BucketParameters] = {}
 
-    def buffer(self, bucket: dist.GradBucket) -> GradientBuffer:  # type: ignore[name-defined]
-        """Return the bucket's gradients; InputError when they are sparse or of parameters that the model has not."""
+    def buffers(self, bucket: dist.GradBucket) -> list[GradientBuffer]:  # type: ignore[name-defined]
+        """Return the bucket's gradients, in one buffer unless large parameters are excluded from compression.
+
+        InputError when they are sparse or of parameters that the model has not.
+        """
         gradient = bucket.buffer()
         if gradient.layout != torch.strided:
             raise InputError("sparse gradients are not supported: use dense ones (Embedding(sparse=False))")
@@ -51,7 +68,9 @@ class BucketBuffers:
         known = self._known.get(bucket.index())
         if known is None or known.parameter_ids != parameter_ids:  # DDP has rebuilt its buckets
             known = self._known[bucket.index()] = self._place(parameters, parameter_ids)
-        return GradientBuffer(known.key, gradient, known.slices)
+        if len(known.parts) == 1:
+            return [GradientBuffer(known.parts[0].key, gradient, known.parts[0].slices)]
+        return [GradientBuffer(part.key, gradient[part.start : part.stop], part.slices) for part in known.parts]
 
     def name(self, parameter: Tensor) -> str:
         """Return the parameter's name."""
@@ -82,25 +101,35 @@ class BucketBuffers:
 
         Warn of names in the policy that the model does not have; ConfigurationError where no names are known.
         """
-        policy = self.policy
         if self._names is None:
-            if policy.exclude or policy.rows:
+            if self.policy.exclude or self.policy.rows:
                 raise ConfigurationError(
                     "CompressionPolicy(exclude, rows) selects parameters by name: give the model, "
                     "ThcState(..., model=ddp)"
                 )
             return
-        policy.warn_of_unmatched(self._names.values())
+        self.policy.warn_of_unmatched(self._names.values())
         trained = ((name, tensor) for tensor, name in self._names.items() if tensor.requires_grad)
-        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), policy)
+        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), self.policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
-        slices, position = [], 0
+        runs: list[list[ParameterSlice]] = []
+        position, alone = 0, False
         for parameter in parameters:
-            slices.append(self.slice_of(parameter, position))
-            position = slices[-1].stop
-        key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
-        return _BucketParameters(parameter_ids, key, tuple(slices))
+            part = self.slice_of(parameter, position)
+            was_alone, alone = alone, part.size >= _OWN_BUFFER_ELEMENTS and self.policy.excludes(part.name)
+            if not runs or alone != was_alone:
+                runs.append([])
+            runs[-1].append(part)
+            position = part.stop
+        return _BucketParameters(parameter_ids, tuple(map(_part, runs)))
+
+
+def _part(run: Sequence[ParameterSlice]) -> _Part:
+    start = run[0].start
+    slices = tuple(replace(part, start=part.start - start, stop=part.stop - start) for part in run)
+    key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
+    return _Part(start, run[-1].stop, key, slices)
 
 
 def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:

@@ -3,7 +3,7 @@
 Annotations are not postponed here: DDP compares the hook's with types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -127,7 +127,8 @@ class ThcState(Averager):
         averaging = self._opened(bucket.buffer().device)
         if bucket.index() == 0:
             averaging.steps.begin()
-        return _unwrapped(averaging.engine.all_reduce(self._buckets.buffer(bucket)))
+        futures = [averaging.engine.all_reduce(buffer) for buffer in self._buckets.buffers(bucket)]
+        return _unwrapped(futures[0]) if len(futures) == 1 else _together(futures, bucket.buffer())
 
     @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:
@@ -218,6 +219,17 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
         average_gradient(gradient, parameter, state.number)
         return None  # type: ignore[return-value]
     return state.average(bucket)
+
+
+def _together(futures: Sequence[Future[Tensor]], gradient: Tensor) -> Future[Tensor]:
+    """Return a future of a gradient whose parts are averaged; engines finish them in their order."""
+
+    def finish(_: Future[Tensor]) -> Tensor:
+        for future in futures:
+            future.wait()
+        return gradient
+
+    return futures[-1].then(finish)
 
 
 def _unwrapped(future: Future[Tensor]) -> Future[Tensor]:

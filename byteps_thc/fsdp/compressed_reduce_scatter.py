@@ -157,7 +157,7 @@ class CompressedReduceScatter:
         factor = self._engine.workers if op == dist.ReduceOp.SUM else 1
         if output_tensor.is_cuda or self._group.gradients_are_awaited:
             self._engine.reduce_scatter(label, matrix, input_tensor, output_tensor).wait()
-            output_tensor.mul_(factor)
+            self._group.multiply(output_tensor, factor)
             return None
         average = torch.empty_like(output_tensor)
         reduction = self._engine.reduce_scatter(label, matrix, input_tensor, average)

@@ -19,7 +19,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
-from byteps_thc.pipeline.dtypes import require_dtypes
+from byteps_thc.pipeline.dtypes import require_dtypes, saturated
 from byteps_thc.pipeline.embeddings import is_embedding_weight
 from byteps_thc.pipeline.names import without_wrappers
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -127,8 +127,25 @@ class ParameterGroup:
         """How many reduce-scatters may hold their inputs at a time (set_reduce_scatter_max_input_buffers)."""
         return getattr(self.source.comm_ctx, "reduce_scatter_max_input_buffers", 1)
 
+    def multiply(self, average: Tensor, factor: int) -> Tensor:
+        """Make the sum that torch has asked for of an average, in place, and return it.
+
+        Where torch does not divide it, the sum of float16 gradients that torch has divided before is their average, and
+        finite ones stay finite. Others may leave the range, as they do with torch.
+        """
+        if average.dtype == torch.float16 and factor > 1 and self._divisor(average) == 1:
+            return average.copy_(saturated(average.float().mul_(factor), torch.float16))
+        return average.mul_(factor)
+
     def finished(self, reduced: Tensor) -> Tensor:
         """Return a reduced gradient as torch makes it part of the parameters' own: divided, in their dtype."""
+        divisor = self._divisor(reduced)
+        if divisor != 1:
+            reduced.div_(divisor)
+        return reduced if self.source._orig_dtype is None else reduced.to(self.source._orig_dtype)
+
+    def _divisor(self, reduced: Tensor) -> float:
+        """Return by what torch divides a gradient when it is reduced."""
         _, divisor, _, _ = _get_gradient_divide_factors(
             self.process_group,
             None,
@@ -137,9 +154,7 @@ class ParameterGroup:
             self.source.gradient_divide_factor,
             self.source.force_sum_reduction_for_comms,
         )
-        if divisor is not None and divisor != 1:
-            reduced.div_(divisor)
-        return reduced if self.source._orig_dtype is None else reduced.to(self.source._orig_dtype)
+        return 1 if divisor is None else divisor
 
 
 def parameter_groups(model: nn.Module) -> list[ParameterGroup]:

@@ -34,7 +34,7 @@ class PendingGradient:
     def finish(self) -> None:
         """Wait for the average, and add it to the gradients of the sharded parameters."""
         with torch.no_grad():
-            gradient = self.group.finished(self.reduction.wait().mul_(self.factor))
+            gradient = self.group.finished(self.group.multiply(self.reduction.wait(), self.factor))
             for parameter, start in placed(self.trained):
                 own = parameter.source.sharded_param.grad
                 if own is None:

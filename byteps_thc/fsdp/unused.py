@@ -19,8 +19,8 @@ class UnusedWarning:
         if not self._given:
             self._given = True
             _logger.warning(
-                "module %r: some parameters got no gradient, and torch does not say which; its gradients travel "
-                "uncompressed in such steps: freeze them (requires_grad=False), or call "
-                "set_reduce_scatter_unused_params(True)",
+                "module %r: some parameters got no gradient, and torch does not say which. They must be the same on "
+                "all ranks, and the module's gradients travel uncompressed in such steps: freeze these parameters "
+                "(requires_grad=False), or call set_reduce_scatter_unused_params(True)",
                 self._group,
             )

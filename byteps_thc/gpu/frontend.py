@@ -18,6 +18,8 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 #: Whether kernels are plain Triton. BYTEPS_THC_PLAIN_KERNELS=1 compiles them for AMD on a machine without such a GPU.
 PLAIN = INTERPRETED or os.environ.get("BYTEPS_THC_PLAIN_KERNELS") == "1" or torch.version.hip is not None
 
+_LARGEST_FLOAT16 = triton.language.constexpr(65504.0)
+
 jit: Any
 L: Any
 constexpr_function: Any = triton.constexpr_function
@@ -37,7 +39,10 @@ if PLAIN:
 
     @jit
     def cast(x, dtype: tl.constexpr):
-        """x, float32, in another format, rounded to nearest even."""
+        """x, float32, in another format, rounded to nearest even; as from_fp32() of float_format.h."""
+        if dtype == tl.float16:
+            within = tl.minimum(tl.maximum(x, -_LARGEST_FLOAT16), _LARGEST_FLOAT16)
+            return tl.where(tl.abs(x) < float("inf"), within, x).to(dtype)
         if dtype == tl.bfloat16:  # the interpreter would cut bits off
             bits = x.to(tl.uint32, bitcast=True)
             rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
@@ -104,7 +109,10 @@ else:
 
     @jit
     def cast(x, dtype: gl.constexpr):
-        """x, float32, in another format, rounded to nearest even."""
+        """x, float32, in another format, rounded to nearest even; as from_fp32() of float_format.h."""
+        if dtype == gl.float16:
+            within = gl.minimum(gl.maximum(x, -_LARGEST_FLOAT16), _LARGEST_FLOAT16)
+            x = gl.where(gl.abs(x) < float("inf"), within, x)
         return x.to(dtype)
 
     @jit

@@ -29,8 +29,9 @@ SAME_MODEL = (
 
 #: What to do about ranks with different sharded gradients.
 SAME_ROWS = (
-    "All ranks must have parameters of the same names and sizes in the same order, use and freeze the same ones (or "
-    "call set_reduce_scatter_unused_params(True)), and have the same loss scale"
+    "All ranks must run the same modules in the same order, with parameters of the same names and sizes, freeze the "
+    "same ones, use the same ones of a module (unless set_reduce_scatter_unused_params(True) was called), and have the "
+    "same loss scale"
 )
 
 

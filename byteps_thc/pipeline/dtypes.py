@@ -1,16 +1,31 @@
-"""Of which types gradients may be, and what is said of others: at the start, where a model's parameters are known."""
+"""Of which types gradients may be, and what is said of others: at the start, where a model's parameters are known.
+
+And averages in these types.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 #: What is compressed.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def saturated(average: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return averages in another type, as kernels write them: finite ones stay finite.
+
+    The average of float16 gradients is in the range of float16, and only the error of codes leads beyond it.
+    """
+    if dtype == torch.float16 and average.dtype != dtype:
+        largest, average = torch.finfo(dtype).max, average.float()  # which bfloat16 does not have
+        average = torch.where(average.isinf(), average, average.clamp(-largest, largest))
+    return average.to(dtype)
 
 
 def is_averaged(name: str, dtype: torch.dtype, elements: int, policy: CompressionPolicy) -> bool:

@@ -73,6 +73,22 @@ def test_torch_tensors_in_their_own_format(make_team, dtype):
     assert nmse(gradients[0]["w"].double().numpy(), truth.numpy()) < 3e-2
 
 
+def test_averages_near_the_largest_number_of_float16_stay_finite(make_team):
+    """Both workers have the same, so the average is in the range; what codes lose leads beyond it."""
+    team = make_team(2, SMALL)
+    largest = np.finfo(np.float16).max
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], 5000)
+    gradients = [{"w": (largest * signs).astype(np.float16)} for _ in range(2)]
+    team.average(gradients)
+    assert np.isfinite(gradients[0]["w"]).all()
+    assert np.abs(gradients[0]["w"]).max() == largest
+    assert nmse(gradients[0]["w"].astype(float), largest * signs) < 3e-2
+    gradients[1]["w"][0] = np.inf
+    team.average(gradients)
+    assert np.isnan(gradients[0]["w"][0])
+    assert np.isfinite(gradients[0]["w"][1024:]).all()
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_gradient_that_is_not_finite_reaches_everybody_and_leaves_no_trace(make_team, gradients_of, bad):
     team = make_team(2, FEEDBACK)

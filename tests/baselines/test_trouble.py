@@ -43,6 +43,14 @@ def test_narrow_gradients_stay_narrow(report: dict[str, Any], dtype: torch.dtype
     assert float((average.float() - exact).abs().max()) < 4 / 127 + 4 * torch.finfo(dtype).eps
 
 
+@pytest.mark.parametrize("name", ["qsgd", "bf16"])
+def test_averages_near_the_largest_number_of_float16_stay_finite(report: dict[str, Any], name: str) -> None:
+    averages = report["near_the_largest"]
+    assert averages[name].isfinite().all()
+    assert averages[name].abs().max() == 65504
+    assert not averages[f"{name}, infinite"].isfinite().all()
+
+
 def test_gradients_of_unknown_parameters_travel_uncompressed(report: dict[str, Any]) -> None:
     assert torch.allclose(report["without_names"], sum(gradients()) / 2, atol=1e-6)
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ranks import Rank, joined_rank
 from torch import Tensor
 
-from byteps_thc.baselines import Dgc, Qsgd, TopK, baseline_engine
+from byteps_thc.baselines import Bf16, Dgc, Qsgd, TopK, baseline_engine
 from byteps_thc.baselines.config import BaselineConfig
 from byteps_thc.errors import ThcError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
@@ -21,6 +21,7 @@ from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 
 SIZE = 2000
+INF = float("inf")
 LATE_S = 4.0  # of which making an engine on a busy machine takes little
 
 
@@ -47,6 +48,18 @@ def error_of(call: Callable[[], object]) -> dict[str, Any]:
     except (ThcError, RuntimeError) as error:
         return {"kind": type(error).__name__, "text": str(error), "seconds": time.monotonic() - start}
     raise AssertionError("no error")
+
+
+def near_the_largest(_: Rank) -> dict[str, Tensor]:
+    """Averages of float16 gradients that have the largest numbers, the same on both ranks; and with an infinite one."""
+    signs = gradient_of(7).sign()
+    averages = {}
+    for name, config in {"qsgd": Qsgd(bits=4), "bf16": Bf16()}.items():
+        engine = engine_of(config)
+        averages[name] = average(engine, (65504 * signs).half())
+        averages[f"{name}, infinite"] = average(engine, (65504 * signs).half().index_fill_(0, torch.tensor(5), INF))
+        engine.close()
+    return averages
 
 
 def schedule(rank: Rank) -> list[Tensor]:
@@ -126,6 +139,7 @@ if __name__ == "__main__":
     with joined_rank() as this_rank:
         report: dict[str, Any] = {
             "schedule": schedule(this_rank),
+            "near_the_largest": near_the_largest(this_rank),
             "dtypes": other_dtypes(this_rank),
             "without_names": without_names(this_rank),
             "alone": alone(this_rank),

@@ -98,6 +98,18 @@ def bfloat16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return steps(rank, mesh, dtype=torch.bfloat16)
 
 
+def near_the_largest(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """float16 at its limits, and then one that is infinite on a rank."""
+    training = Training(mesh, dtype=torch.float16)
+    own = {name: 65504 * g.sign() for name, g in gradients(0, 0).items()}
+    finite = training.step(own)
+    if rank.rank == 3:
+        own["even"][3, 3] = float("inf")
+    infinite = training.step(own)
+    training.state.close()
+    return {"finite": finite, "infinite": infinite}
+
+
 def first_dimension_fast(rank: Rank, _: DeviceMesh) -> dict[str, Any]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("within", "between"))
     return steps(rank, mesh)
@@ -389,6 +401,7 @@ CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     steps,
     rebuilt_buckets,
     bfloat16,
+    near_the_largest,
     first_dimension_fast,
     network,
     quorum,

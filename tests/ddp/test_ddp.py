@@ -89,9 +89,10 @@ def test_excluded_parameters_travel_exactly_beside_others_of_their_bucket(two: l
     for report in of(two, "excluded"):
         exact = {name for name, error in report["errors"].items() if error < 1e-7}
         assert exact == NAMES - {"first.weight"}  # the others are small
-        assert not report["residuals"]["middle.weight"].any()
-        sizes = {"compressed": 64 * 128, "exact": 128 * 128 + 128 + 128 + 4 * 128 + 4}
-        assert report["ratio"] < sum(sizes.values()) / sizes["exact"]
+        assert "middle.weight" not in report["residuals"]
+        compressed, exact = 64 * 128, 128 * 128 + 128 + 128 + 4 * 128 + 4
+        total = compressed + exact
+        assert total / (exact + 0.25 * compressed) < report["ratio"] < total / exact  # with codes of all it is 1.17
         assert any("(exclude): 'nowhere.*' selects none of the 6 parameters" in line for line in report["lines"])
         assert not any("'middle'" in line for line in report["lines"])
 

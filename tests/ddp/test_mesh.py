@@ -84,6 +84,16 @@ def test_averages_are_within_thcs_error(reports: Reports, case: str) -> None:
         assert nmse(sums[name], wanted_sums[name]) < nmse(averages[0][name], exact(0)[name])
 
 
+def test_averages_near_the_largest_number_of_float16_stay_finite(reports: Reports) -> None:
+    for report in reports:
+        result = report["near_the_largest"]
+        for name, average in result["finite"].items():
+            assert average.isfinite().all()
+            assert nmse(average, 65504 * gradients(0, 0)[name].sign()) < 0.05
+        assert result["finite"]["even"].abs().max() == 65504
+        assert not result["infinite"]["even"].isfinite().all()
+
+
 def test_warm_up_steps_are_exact(reports: Reports) -> None:
     for step, average in enumerate(reports[0]["warm_up"]["averages"]):
         for name, wanted in exact(step).items():

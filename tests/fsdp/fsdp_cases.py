@@ -57,6 +57,20 @@ def float16(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     return three_steps(rank, mesh, torch.float16)
 
 
+def near_the_largest(_: Rank, mesh: DeviceMesh) -> dict[str, Any]:
+    """Averages of float16 gradients that are its largest number on all ranks, where two ranks sum halves of them."""
+    signs = {name: g.sign() for name, g in gradients(0, 0, all_shapes()).items()}
+    averages = []
+    for awaited in (False, True):
+        model = sharded_model(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float16))
+        compress_reduce_scatter(model, CONFIG, policy=SMALL)
+        if awaited:
+            for parameter in model.parameters():
+                parameter.register_post_accumulate_grad_hook(lambda _: None)
+        averages.append(backward(model, {name: 65504.0 * sign for name, sign in signs.items()}))
+    return {"averages": averages, "signs": signs}
+
+
 def accumulation(rank: Rank, mesh: DeviceMesh) -> dict[str, Any]:
     """Two backward passes are reduced together, in one step."""
     model = sharded_model(mesh)
@@ -368,7 +382,39 @@ def different_parameters(rank: Rank, mesh: DeviceMesh) -> str:
     return _error_of_backward(model, {n: g for n, g in own.items() if rank.rank != 1 or n != "second.weight"})
 
 
-def _error_of_backward(model: nn.Module, wanted: dict[str, Tensor]) -> str:
+class Branches(nn.Module):
+    """Each rank takes one of two modules of the same size."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.first, self.branches = nn.Linear(48, 48), nn.ModuleList([nn.Linear(48, 48) for _ in range(2)])
+        self.branch = rank % 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.branches[self.branch](self.first(x)).sum()
+
+
+def different_modules(rank: Rank, mesh: DeviceMesh) -> str:
+    """Ranks may not run different modules, whatever set_reduce_scatter_unused_params() says."""
+    model = Branches(rank.rank)
+    for module in (model.first, *model.branches):
+        fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh).set_reduce_scatter_unused_params(True)
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    return _error_of_backward(model, torch.ones(4, 48))
+
+
+def branches_of_a_module(rank: Rank, mesh: DeviceMesh) -> dict[str, Tensor]:
+    """They may use different parameters of one; reports what each branch got, and what it should have."""
+    torch.manual_seed(0)
+    model = Branches(rank.rank)
+    fully_shard(model, mesh=mesh).set_reduce_scatter_unused_params(True)
+    compress_reduce_scatter(model, CONFIG, policy=SMALL)
+    model(torch.ones(4, 48)).backward()
+    return {name: gradient for name, gradient in full_gradients(model).items() if name.startswith("branches")}
+
+
+def _error_of_backward(model: nn.Module, wanted: Any) -> str:
     try:
         model(wanted).backward()
     except InputError as error:
@@ -379,5 +425,6 @@ def _error_of_backward(model: nn.Module, wanted: dict[str, Tensor]) -> str:
 CASES: list[Callable[[Rank, DeviceMesh], Any]] = [
     three_steps, bfloat16, float16, accumulation, resharding, unused, frozen, divide_factor, other_dimension, policy,
     modules_in_one_group, no_error_feedback, not_finite, not_finite_bfloat16, refusals, closing, checkpointing,
-    pipeline, names, float64, different_parameters, excluded, training,
+    pipeline, names, float64, different_parameters, different_modules,
+    branches_of_a_module, excluded, near_the_largest, training,
 ]  # fmt: skip

@@ -163,6 +163,16 @@ def test_shards_of_another_dimension(reports: Reports) -> None:
     assert all(torch.equal(result["residual"], result["again"]) for result in results)
 
 
+def test_averages_near_the_largest_number_of_float16_stay_finite(two_ranks: Reports) -> None:
+    for report in two_ranks:
+        result = report["near_the_largest"]
+        pending, awaited = result["averages"]
+        for name, average in pending.items():
+            assert average.isfinite().all(), name
+            assert average.equal(awaited[name])
+            assert nmse(average, 65504 * result["signs"][name]) < 0.05
+
+
 def test_policy_says_which_steps_are_compressed(reports: Reports) -> None:
     wanted, result = mean(own_gradients(reports)), reports[0]["policy"]
     warm_up, compressed, stopped = result["averages"]
@@ -256,6 +266,19 @@ def test_ranks_that_reduce_different_gradients_learn_it_at_once(reports: Reports
     for report in reports:
         assert "ranks average different gradients. Next here is fsdp second" in report["different_parameters"]
         assert "set_reduce_scatter_unused_params" in report["different_parameters"]
+
+
+def test_ranks_may_not_run_different_modules_but_use_different_parameters_of_one(reports: Reports) -> None:
+    """As docs/plugins.md says."""
+    for report in reports:
+        assert "ranks average different gradients" in report["different_modules"]
+        assert "run the same modules in the same order" in report["different_modules"]
+        for name in ("weight", "bias"):
+            first, second = (report["branches_of_a_module"][f"branches.{branch}.{name}"] for branch in range(2))
+            assert first.any()
+            assert second.any()
+        # Half of the ranks use each, with a gradient of 4 for the bias.
+        assert nmse(report["branches_of_a_module"]["branches.0.bias"], torch.full((48,), 2.0)) < 0.05
 
 
 @pytest.mark.slow

@@ -180,8 +180,7 @@ def check_decode(case: Case, device: str, rng: np.random.Generator) -> None:
     shape = (n, chunk, d, case.granularity, threshold)
     wanted = reference.decode(sums, contributions, maxima, *shape, KEY, known, case.ends)
     if case.floats == "fp16":
-        with np.errstate(over="ignore"):
-            wanted = wanted.astype(np.float16)
+        wanted = reference.float16(wanted)
     elif case.floats == "bf16":
         wanted = to_bfloat16(wanted)
     key = key_of(device)
@@ -259,6 +258,7 @@ def small_cases() -> Iterator[tuple[Any, Case]]:
     yield check_encode, Case(9000, kept="bf16", bits=8, granularity=300, broken_block=1)
     yield check_decode, Case(2 * 8192)
     yield check_decode, replace(base, floats="fp16", offset=1, sum_bits=7)
+    yield check_decode, replace(base, floats="fp16", scale=1e7, broken_block=1)  # beyond what fp16 holds
     yield check_decode, replace(base, floats="bf16", value_bits=16, workers=40, chunk=1024)
     yield check_decode, replace(base, block=512, chunk=128, broken_block=3)
     yield check_decode, Case(16384, block=16384, sum_bits=11, value_bits=16, workers=50)

@@ -139,6 +139,12 @@ def norm(block: F32) -> np.float32:
         return np.float32(np.sqrt(lanes[0]))
 
 
+def float16(x: F32) -> npt.NDArray[np.float16]:
+    """Round to nearest even; what is finite stays so."""
+    largest = np.finfo(np.float16).max
+    return np.where(np.isfinite(x), np.clip(x, -largest, largest), x).astype(np.float16)
+
+
 def bfloat16(x: F32) -> U16:
     """The upper halves of float32 numbers, rounded to nearest, ties to an even bit: what a residual may be kept as."""
     bits = x.view(np.uint32).astype(np.uint64)

@@ -295,9 +295,7 @@ std::shared_ptr<DpdkDevices> open_devices(DpdkConfig config) {
   DpdkRuntime& runtime = DpdkRuntime::start(with_queue_arguments(config.eal_args, config.queues));
   const std::vector<std::string> names = config.devices.empty() ? DpdkRuntime::devices() : config.devices;
   if (names.empty()) {
-    throw DpdkUnavailableError(
-        "DPDK runs but has no device: bind a network card to vfio-pci (dpdk-devbind.py) and name it by -a, or add a "
-        "virtual one, for example --vdev=net_af_packet0,iface=eth1");
+    throw DpdkUnavailableError("DPDK runs but has no device: " + device_hint(config.eal_args));
   }
   if (config.local.port == 0) {
     config.local.port = random_port(config.queues);

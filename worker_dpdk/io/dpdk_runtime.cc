@@ -8,7 +8,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "io/eal_arguments.h"
@@ -16,16 +15,6 @@
 
 namespace thc::io {
 namespace {
-
-bool has_option(const std::vector<std::string>& args, std::initializer_list<std::string_view> names) {
-  return std::any_of(args.begin(), args.end(), [&](std::string_view arg) {
-    return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
-      const bool is_long = name.starts_with("--");
-      return is_long ? arg == name || (arg.starts_with(name) && arg.substr(name.size()).starts_with('='))
-                     : arg.starts_with(name) && !arg.starts_with("--");
-    });
-  });
-}
 
 bool names_cpus(const std::vector<std::string>& args) { return has_option(args, {"-l", "-c", "--lcores"}); }
 
@@ -118,9 +107,8 @@ DpdkRuntime::DpdkRuntime(std::vector<std::string> eal_args) : eal_args_(std::mov
   const int error = rte_errno;
   pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);  // EAL pins its caller; where threads run is not its call
   if (rc < 0) {
-    throw DpdkUnavailableError(
-        "DPDK does not start (" + std::string(rte_strerror(error)) + ") with \"" + join(words) +
-        "\": see EAL's messages above; without huge pages or without root, add --no-huge -m 512");
+    throw DpdkUnavailableError("DPDK does not start (" + std::string(rte_strerror(error)) + ") with \"" + join(words) +
+                               "\": see EAL's messages above; " + start_hint(eal_args_));
   }
 }
 

@@ -4,10 +4,21 @@
 #include <sched.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace thc::io {
+
+/// Whether arguments have one of these options: "--long", also as "--long=value", or "-s", also as "-svalue".
+bool has_option(const std::vector<std::string>& args, std::initializer_list<std::string_view> names);
+
+/// What to change when EAL does not start with these arguments, which users give.
+std::string start_hint(const std::vector<std::string>& eal_args);
+
+/// What to change when EAL runs with these arguments and has no device.
+std::string device_hint(const std::vector<std::string>& eal_args);
 
 /// EAL arguments with what virtual devices need for `queues` queues, unless they say it themselves: af_packet gets
 /// "qpairs". A memif connects to any peer, and with one of fewer queues two threads would use one ring: it gets a

@@ -11,6 +11,8 @@ namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+[[maybe_unused]] constexpr float kLargestFp16 = 65504;
+
 // 16-bit floats are converted in vectors where the machine has the instruction (F16C) or the conversion is a shift.
 #if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
 #define THC_VECTOR_FP16 1
@@ -39,7 +41,11 @@ HWY_ATTR std::size_t fp32_to_fp16_vectors(const float* in, std::size_t count, st
   const hn::ScalableTag<float> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> d16;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    hn::StoreU(hn::DemoteTo(d16, hn::LoadU(d, in + i)), d16, reinterpret_cast<hwy::float16_t*>(out + 2 * i));
+    const auto wide = hn::LoadU(d, in + i);
+    const auto within = hn::Min(hn::Max(wide, hn::Set(d, -kLargestFp16)), hn::Set(d, kLargestFp16));
+    const auto finite = hn::Lt(hn::Abs(wide), hn::Inf(d));  // not of NaN
+    const auto narrow = hn::DemoteTo(d16, hn::IfThenElse(finite, within, wide));
+    hn::StoreU(narrow, d16, reinterpret_cast<hwy::float16_t*>(out + 2 * i));
   }
 #else
   (void)in, (void)count, (void)out;

@@ -31,7 +31,8 @@ struct Floats {
 
 /// out[i] = float(in[i]), exact.
 void to_fp32(ConstFloats in, std::size_t count, float* out) noexcept;
-/// out[i] = in[i], rounded to nearest even; too large becomes infinity, NaN stays NaN.
+/// out[i] = in[i], rounded to nearest even; NaN and infinity stay what they are. What is finite and too large for fp16
+/// becomes its largest number: the average of fp16 gradients is one, and only the error of codes leads beyond it.
 void from_fp32(const float* in, std::size_t count, Floats out) noexcept;
 
 /// Scalar code: for the floats that are left over by vectors.
@@ -56,7 +57,7 @@ inline std::uint16_t fp32_to_fp16(float value) noexcept {
     return static_cast<std::uint16_t>(sign | 0x7e00U);
   }
   if (magnitude >= 0x477ff000U) {  // 65520: halfway to the first value that does not fit
-    return static_cast<std::uint16_t>(sign | 0x7c00U);
+    return static_cast<std::uint16_t>(sign | (magnitude == 0x7f800000U ? 0x7c00U : 0x7bffU));
   }
   if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 rounds to multiples of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from byteps_thc.pipeline.agreement import label_of
 from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.pipeline.dtypes import saturated
 from byteps_thc.pipeline.hierarchy.agreement import MeshAgreement
 from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeExchange
@@ -67,7 +68,7 @@ class ShardExchange(NodeExchange[BucketShards]):
         shard = layout.shard.gradient
         if shard.is_cuda:  # it goes with its layout, perhaps before this stream gets here
             shard.record_stream(torch.cuda.current_stream(shard.device))
-        own = shard.to(gradient.dtype)
+        own = saturated(shard, gradient.dtype)
         self._gather.all_gather(_bytes(gathered), _bytes(own)).wait()
         layout.take(gathered, gradient)
 

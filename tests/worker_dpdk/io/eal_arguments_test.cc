@@ -1,6 +1,7 @@
 // EAL arguments that follow from others, with a sysfs of the test's own.
 #include "io/eal_arguments.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -12,6 +13,9 @@
 namespace thc::io {
 namespace {
 
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
 using Words = std::vector<std::string>;
 
 TEST(QueueArgumentsTest, VirtualDevicesGetWhatTheyNeed) {
@@ -30,6 +34,25 @@ TEST(QueueArgumentsTest, HintsNameTheDriversArgument) {
   EXPECT_NE(queue_hint("net_af_packet", 4).find("qpairs=4"), std::string::npos);
   EXPECT_NE(queue_hint("net_af_xdp", 4).find("queue_count=4"), std::string::npos);
   EXPECT_EQ(queue_hint("mlx5_pci", 4), "ask for as many threads");
+}
+
+TEST(StartHintTest, SaysNothingThatIsThereAlready) {
+  EXPECT_THAT(start_hint({}), HasSubstr("add --no-huge -m 512"));
+  EXPECT_THAT(start_hint({"-m", "64", "--no-hugepage"}), EndsWith("add --no-huge"));
+  EXPECT_THAT(start_hint({"-m64"}), EndsWith("add --no-huge"));
+  for (const Words& args : {Words{"--no-huge"}, Words{"--no-huge", "-m", "64"}, Words{"-m64", "--no-huge", "--nope"},
+                            Words{"--no-huge", "--in-memory"}, Words{"--no-huge", "--socket-mem=64"}}) {
+    EXPECT_THAT(start_hint(args), Not(HasSubstr("add --no-huge"))) << args.size();
+  }
+  EXPECT_THAT(start_hint({"--no-huge"}), HasSubstr("add -m 512"));
+  EXPECT_THAT(start_hint({"--no-huge", "-m", "64"}), Not(HasSubstr("add")));
+  EXPECT_THAT(start_hint({"--no-huge", "--in-memory"}), HasSubstr("omit --in-memory"));
+}
+
+TEST(DeviceHintTest, SaysNothingThatIsThereAlready) {
+  EXPECT_THAT(device_hint({"--no-huge"}), HasSubstr("--vdev=net_af_packet0,iface=eth1"));
+  EXPECT_THAT(device_hint({"--vdev=net_af_packet0,iface=none"}), Not(HasSubstr("add a virtual one")));
+  EXPECT_THAT(device_hint({"-a", "0000:3b:00.0"}), Not(HasSubstr("vfio-pci")));
 }
 
 class NumaTest : public testing::Test {
