@@ -90,7 +90,7 @@ class RowCodes:
     def encode(self, vector: Tensor, context: EncodeContext) -> Tensor:
         """Return the payload of every row, uint8[rows, bytes of the longest]."""
         sizes = self._payload_bytes(context.step)
-        payloads = torch.zeros(len(sizes), max(sizes), dtype=torch.uint8)
+        payloads = torch.zeros(len(sizes), max(sizes), dtype=torch.uint8, device="cpu")
         parts = torch.split(vector, [spec.size for spec in self.specs])
         for payload, spec, part, size in zip(payloads, self.specs, parts, sizes, strict=True):
             if size:
@@ -160,6 +160,6 @@ class CodecRows(Delivery):
 
     def _all_finite(self, finite: bool) -> bool:
         """Whether it is so on all ranks: each knows its own row's average only, and has residuals of all rows."""
-        flag = torch.tensor([not finite], dtype=torch.int32)
+        flag = torch.tensor([not finite], dtype=torch.int32, device="cpu")
         self._flags.max_(flag).wait()
         return not flag.item()

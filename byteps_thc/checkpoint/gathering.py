@@ -112,14 +112,14 @@ def _gather(
     described = [list(_tensors(name, value)) for name, value in headers]
     lengths = [sum(_bytes(saved) for _, saved in tensors) for tensors in described]
     own = [bytes_of(value) for value in entries.values() if isinstance(value, Tensor)]
-    mine = torch.cat(own) if own else torch.empty(0, dtype=torch.uint8)
-    received = {rank: torch.empty(lengths[rank], dtype=torch.uint8) for rank in kept}
+    mine = torch.cat(own) if own else torch.empty(0, dtype=torch.uint8, device="cpu")
+    received = {rank: torch.empty(lengths[rank], dtype=torch.uint8, device="cpu") for rank in kept}
     for first in range(0, max(lengths), _SLICE_BYTES):
         size = min(_SLICE_BYTES, max(lengths) - first)
-        piece = torch.zeros(size, dtype=torch.uint8)
+        piece = torch.zeros(size, dtype=torch.uint8, device="cpu")
         part = mine[first : first + size]
         piece[: len(part)] = part
-        everyone = torch.empty(len(headers) * size, dtype=torch.uint8)
+        everyone = torch.empty(len(headers) * size, dtype=torch.uint8, device="cpu")
         communicator.all_gather(everyone, piece).wait()
         for rank, memory in received.items():
             place = memory[first : first + size]

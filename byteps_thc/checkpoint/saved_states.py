@@ -72,7 +72,9 @@ class SavedStates:
                 raise CheckpointError(
                     f"{self._name} is damaged: {prefix + name} has size {stored}, not {tensor.elements}"
                 )
-            templates[prefix + name] = torch.empty(tensor.elements, dtype=residual_torch_dtype(tensor.dtype))
+            templates[prefix + name] = torch.empty(
+                tensor.elements, dtype=residual_torch_dtype(tensor.dtype), device="cpu"
+            )
         read = self._read(templates)
         for name, tensor in saved.items():
             if checksum(read[prefix + name]) != tensor.crc32:

@@ -17,6 +17,7 @@ from typing_extensions import override
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.ddp.bucket_buffers import BucketBuffers
+from byteps_thc.ddp.copied import UncompressedState
 from byteps_thc.ddp.opening import Averaging, Plan
 from byteps_thc.ddp.operator import Averager, average_gradient, register_averager
 from byteps_thc.engines import choose_policy, choose_scheme
@@ -107,6 +108,10 @@ class ThcState(Averager):
         if self._averaging is not None:
             levels = str(self._averaging.mesh or f"flat, {counted(self.replicas.size, 'rank')}")
         return f"ThcState({levels}, {type(scheme).__name__}({given}){', closed' if self._closed else ''})"
+
+    def __reduce__(self) -> tuple[type[UncompressedState], tuple[()]]:
+        """Copy and pickle as a state that does not compress."""
+        return UncompressedState, ()
 
     @property
     def engine(self) -> Engine:
@@ -209,7 +214,7 @@ def thc_hook(state: ThcState, bucket: dist.GradBucket) -> Future[Tensor]:  # typ
     for sparse gradients and other types. When a rank dies or is too late, backward raises a RuntimeError with the text
     of TransportError or DeadlineError, and TransportError itself from then on. ConfigurationError for another state.
     """
-    if not isinstance(state, ThcState):
+    if not isinstance(state, ThcState | UncompressedState):
         raise ConfigurationError(
             f"thc_hook was registered with {describe(state)} as its state, not a ThcState: call "
             "byteps_thc.ddp.compress(ddp), or ddp.register_comm_hook(ThcState(None, ThcConfig()), thc_hook)"

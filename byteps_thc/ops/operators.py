@@ -238,7 +238,7 @@ class Decode(Operator):
     def on_host(self, outputs: list[Tensor]) -> None:
         sums = self.aggregate.view(-1)
         if self.sum_bits is not None:
-            sums = torch.empty(padded_of(self.coordinates), dtype=_number_dtype(self._value_bits))
+            sums = torch.empty(padded_of(self.coordinates), dtype=_number_dtype(self._value_bits), device="cpu")
             _core.unpack(self.aggregate.view(-1).numpy(), sums.numpy(), bits=self.sum_bits)
         _core.decode(
             sums.numpy(), everybody(self.workers), self.max_norms.numpy(), gradient_view(outputs[0]),

@@ -19,5 +19,7 @@ def pinned_zeros(device: torch.device) -> HostZeros:
 def _pinned_zeros(size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     dtype = np.dtype(dtype)
     # The array keeps the tensor, which has the memory.
-    memory: npt.NDArray[Any] = torch.zeros(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True).numpy()
+    memory: npt.NDArray[Any] = torch.zeros(
+        size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu"
+    ).numpy()
     return memory.view(dtype)

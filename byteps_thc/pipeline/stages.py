@@ -25,7 +25,7 @@ from byteps_thc.pipeline.rollback import Rollback
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.transport.communicator import ExactSum, Waitable
 
-_NOTHING = torch.empty(0)
+_NOTHING = torch.empty(0, device="cpu")
 _EXACT_BYTES = 4
 
 

@@ -28,12 +28,14 @@ def sketch(tensors: Iterable[Tensor], seed: int) -> dict[str, Any]:
     tensors: of floating-point types, any device. seed: of the signs, the same on all ranks.
     """
     random = torch.Generator().manual_seed(seed)
-    buckets = torch.zeros(BUCKETS, dtype=torch.float64)
+    buckets = torch.zeros(BUCKETS, dtype=torch.float64, device="cpu")
     energy = 0.0
     for tensor in tensors:
         flat = tensor.detach().reshape(-1)
         rows = math.ceil(flat.numel() / BUCKETS)
-        signs = torch.randint(0, 2, (rows,), generator=random).mul_(2).sub_(1).to(flat.device, torch.float32)
+        signs = (
+            torch.randint(0, 2, (rows,), generator=random, device="cpu").mul_(2).sub_(1).to(flat.device, torch.float32)
+        )
         for first in range(0, rows, _ROWS):
             part = flat[first * BUCKETS : (first + _ROWS) * BUCKETS].float()
             energy += float(torch.dot(part, part))

@@ -59,7 +59,7 @@ def broadcast_optimizer(optimizer: torch.optim.Optimizer, replicas: Replicas) ->
             _put_state(optimizer, parameters[number], entry)
         last = batch["last"]
     for group, settings in zip(optimizer.param_groups, batch["groups"], strict=True):
-        device_of = group["params"][0] if group["params"] else torch.empty(0)
+        device_of = group["params"][0] if group["params"] else torch.empty(0, device="cpu")
         group.update({name: _put(entry, group.get(name), device_of) for name, entry in settings.items()})
 
 

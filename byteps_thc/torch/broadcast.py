@@ -64,13 +64,13 @@ class BytepsReplicas(Replicas):
 
     @override
     def gather(self, text: bytes) -> list[bytes]:
-        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths = torch.zeros(self.size, dtype=torch.int64, device="cpu")
         lengths[self.rank] = len(text)
         if self.size > 1:
             push_pull_inplace(lengths, average=False, name=f"{self._prefix}gather.sizes")
         # Of few sizes, because BytePS keeps memory for each.
         length = max(_SMALLEST_CHUNK_BYTES, 1 << (int(lengths.max()) - 1).bit_length())
-        texts = torch.zeros(self.size, length, dtype=torch.uint8)
+        texts = torch.zeros(self.size, length, dtype=torch.uint8, device="cpu")
         texts[self.rank, : len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         if self.size > 1:
             push_pull_inplace(texts.view(-1), average=False, name=f"{self._prefix}gather.{length}")
@@ -91,14 +91,14 @@ class BytepsReplicas(Replicas):
 
 def _broadcast_bytes(data: bytes, root_rank: int, name: str) -> bytes:
     """Return the root's bytes. They travel in chunks of few sizes, because BytePS fixes a name's size."""
-    header = torch.tensor([len(data)], dtype=torch.int64)
+    header = torch.tensor([len(data)], dtype=torch.int64, device="cpu")
     total = int(push_pull_inplace(header, average=False, name=f"{name}.size").item())
     source = memoryview(data)
     received = bytearray()
     while len(received) < total:
         left = total - len(received)
         size = _CHUNK_BYTES if left >= _CHUNK_BYTES else max(1 << (left - 1).bit_length(), _SMALLEST_CHUNK_BYTES)
-        chunk = torch.zeros(size, dtype=torch.uint8)
+        chunk = torch.zeros(size, dtype=torch.uint8, device="cpu")
         if process.rank() == root_rank:
             part = source[len(received) : len(received) + size]
             chunk[: len(part)] = torch.frombuffer(bytearray(part), dtype=torch.uint8)

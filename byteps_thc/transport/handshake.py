@@ -87,7 +87,7 @@ def all_have_same(communicator: Communicator, fingerprint: int, between: Communi
     between: where ranks are in two levels and `communicator` is of a node, that of the ranks that have the same place
     on theirs. TransportError or DeadlineError when other ranks do not answer.
     """
-    halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32)
+    halves = torch.tensor([fingerprint >> 31, fingerprint & 0x7FFFFFFF], dtype=torch.int32, device="cpu")
     largest = torch.cat([halves, -halves])  # the largest of -x is the smallest x
     communicator.max_(largest).wait()
     if between is not None:
@@ -154,10 +154,10 @@ def by_rank(gathered: Iterable[bytes]) -> dict[int, str]:
 
 def gather_texts(communicator: Communicator, ranks: int, text: bytes) -> list[bytes]:
     """Return the texts of all ranks, without the spaces that they end with."""
-    longest = torch.tensor([len(text)], dtype=torch.int32)
+    longest = torch.tensor([len(text)], dtype=torch.int32, device="cpu")
     communicator.max_(longest).wait()
     size = int(longest[0])
     mine = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
-    everyone = torch.zeros(ranks * size, dtype=torch.uint8)
+    everyone = torch.zeros(ranks * size, dtype=torch.uint8, device="cpu")
     communicator.all_gather(everyone, mine).wait()
     return [bytes(part.tolist()).rstrip() for part in everyone.view(ranks, size)]

@@ -123,7 +123,7 @@ class HostRankNorms(RankNorms):
         super().__init__(communicator, recorder, workers, words)
         # torch's memory: gloo's thread may be the last to let go of it, at the end of Python, when nobody may ask for
         # the interpreter's lock as the end of a NumPy array's memory would.
-        self._words = torch.zeros(words, dtype=torch.int32)
+        self._words = torch.zeros(words, dtype=torch.int32, device="cpu")
         self._norms = self._words.numpy().view(np.float32)
 
     @override
@@ -277,7 +277,7 @@ class TurnsTransfer(RanksTransfer):
     def __init__(self, transport: RanksTransport, turns: Turns, layout: ShardLayout, norms: int) -> None:
         self._transport, self._turns, self.layout = transport, turns, layout
         resolved = transport.resolved
-        self._sent = torch.zeros(layout.workers * layout.shard_bytes, dtype=torch.uint8)
+        self._sent = torch.zeros(layout.workers * layout.shard_bytes, dtype=torch.uint8, device="cpu")
         self.codes = self._sent[: layout.code_bytes].numpy()
         self._norms = transport.norms(norms)
         self._contributions = everybody(resolved.workers)

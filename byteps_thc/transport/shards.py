@@ -150,7 +150,7 @@ class Turns:
     def take(self, size_bytes: int) -> Tensor:
         """Return so many bytes, which nobody else has until they are given back."""
         free = self._free[size_bytes]
-        return free.pop() if free else torch.zeros(size_bytes, dtype=torch.uint8)
+        return free.pop() if free else torch.zeros(size_bytes, dtype=torch.uint8, device="cpu")
 
     def give_back(self, memory: Tensor) -> None:
         """Let others have it."""
@@ -160,7 +160,7 @@ class Turns:
         """Return memory of all pieces, for a purpose of one thread; it lasts until the next call for that purpose."""
         memory = self._shared.get(purpose)
         if memory is None or memory.numel() < elements:
-            memory = self._shared[purpose] = torch.zeros(elements, dtype=dtype)
+            memory = self._shared[purpose] = torch.zeros(elements, dtype=dtype, device="cpu")
         return memory[:elements]
 
     def sums_room(self, layout: ShardLayout, sent: Tensor, received: Tensor) -> tuple[SumRoom, Tensor]:

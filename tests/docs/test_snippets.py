@@ -35,6 +35,7 @@ SCRIPTS = {
     "fsdp2": GUIDE["FSDP2"],
     "hsdp": GUIDE["HSDP"],
     "excluded": GUIDE["Excluding parameters by name"],
+    "rows": GUIDE["Rows of embeddings"],
     "baseline": GUIDE["Baselines"],
     "checkpoints": [DDP, *GUIDE["Checkpoints"]],
     "synchronisation": [DDP, *GUIDE["Loss tolerance and quorum"]],

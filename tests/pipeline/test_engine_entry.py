@@ -131,7 +131,7 @@ def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, rows = ShardMatrix("rows", 1, 100, (ParameterSlice("a", 0, 100),)), torch.ones(100)
     buffer = GradientBuffer("1", torch.ones(100), (ParameterSlice("a", 0, 100),))
     reducer = object.__new__(ThcReducer)
-    reducer._packings, reducer._known, reducer._bypass_elements = {}, {}, 0
+    reducer._packings, reducer._known, reducer._policy = {}, {}, CompressionPolicy()
     for call in (
         lambda: mine.all_reduce(buffer),
         lambda: mine.reduce_scatter("rows", matrix, rows, rows),

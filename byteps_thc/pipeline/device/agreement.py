@@ -90,7 +90,11 @@ class DeviceAgreement(Agreement, Questions):
         #: see Message
         self.state = torch.tensor([0, 0, LARGEST_WORD, 0], dtype=torch.int32, device=device)
         self.differ = torch.zeros((), dtype=torch.bool, device=device)
-        self._copy = torch.empty(HEADER_WORDS, dtype=torch.int32, pin_memory=True) if device.type == "cuda" else None
+        self._copy = (
+            torch.empty(HEADER_WORDS, dtype=torch.int32, pin_memory=True, device="cpu")
+            if device.type == "cuda"
+            else None
+        )
         self._copied: torch.cuda.Event | None = None
 
     @override

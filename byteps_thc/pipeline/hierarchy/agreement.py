@@ -27,7 +27,7 @@ class MeshAgreement:
         TransportError or DeadlineError when ranks do not answer.
         """
         number = zlib.crc32(gradient.encode())
-        halves = torch.tensor([number >> 16, number & 0xFFFF], dtype=torch.int32)
+        halves = torch.tensor([number >> 16, number & 0xFFFF], dtype=torch.int32, device="cpu")
         largest = torch.cat([halves, -halves])  # the largest of -x is the smallest x
         self._fast.max_(largest).wait()
         node = _same(largest)

@@ -42,7 +42,7 @@ class Bystander:
         compressed = any(not self._policy.travels_exactly(part.name, part.size) for part in buffer.parameters)
         if compressed and self._policy.compresses(max(self._steps - 1, 0)):
             return _Nothing()
-        return self._exact(torch.zeros(buffer.gradient.numel()))
+        return self._exact(torch.zeros(buffer.gradient.numel(), device="cpu"))
 
     def protect_step(self) -> None:
         """Do nothing: the local root has the residuals."""

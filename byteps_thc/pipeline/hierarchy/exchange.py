@@ -93,7 +93,7 @@ class _Memory:
     """Memory that the buffers have in turn, as large as the largest."""
 
     def __init__(self) -> None:
-        self._bytes = torch.empty(0, dtype=torch.uint8)
+        self._bytes = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def matrix(self, shards: BucketShards, like: Tensor) -> Tensor:
         """Return [ranks, columns] of the type and device of `like`."""

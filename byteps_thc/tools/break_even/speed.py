@@ -141,7 +141,7 @@ def time_bf16(threads: int, size: int, seconds: float) -> float | None:
     torch.set_num_threads(1)  # the threads are ours
 
     def conversion() -> Callable[[], None]:
-        gradient, half = torch.randn(size), torch.empty(size, dtype=torch.bfloat16)
+        gradient, half = torch.randn(size, device="cpu"), torch.empty(size, dtype=torch.bfloat16, device="cpu")
 
         def convert() -> None:
             half.copy_(gradient)

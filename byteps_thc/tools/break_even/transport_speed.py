@@ -46,8 +46,8 @@ def measure_transport(seconds: float) -> TransportSpeed | None:
         options._timeout = _TIMEOUT
         return dist.ProcessGroupGloo(store, rank, _RANKS, options)
 
-    floats = [torch.zeros(_BYTES // 4) for _ in range(_RANKS)]
-    sent, received = ([torch.zeros(_BYTES, dtype=torch.uint8) for _ in range(_RANKS)] for _ in range(2))
+    floats = [torch.zeros(_BYTES // 4, device="cpu") for _ in range(_RANKS)]
+    sent, received = ([torch.zeros(_BYTES, dtype=torch.uint8, device="cpu") for _ in range(_RANKS)] for _ in range(2))
     with ThreadPoolExecutor(_RANKS) as pool:
         try:
             groups = list(pool.map(group, range(_RANKS)))

@@ -40,7 +40,7 @@ def power_sgd(gradients: Gradients, rank: int, seed: int = 0) -> LowRank:
             parts.append(torch.stack(own).mean(dim=0).flatten())
             continue
         numbers += (rows + columns) * low
-        q = torch.linalg.qr(torch.randn(columns, low, generator=random)).Q
+        q = torch.linalg.qr(torch.randn(columns, low, generator=random, device="cpu")).Q
         start = time.thread_time()
         mine = matrices[0] @ q
         seconds += time.thread_time() - start

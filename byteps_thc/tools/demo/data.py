@@ -62,12 +62,12 @@ class BatchSampler:
     def __init__(self, tokens: Tensor, *, batch_size: int, context: int, seed: int, worker: int) -> None:
         self._tokens = tokens
         self._batch_size = batch_size
-        self._offsets = torch.arange(context)
+        self._offsets = torch.arange(context, device="cpu")
         self._generator = torch.Generator().manual_seed(seed * 1_000_003 + worker)
 
     def next_batch(self) -> tuple[Tensor, Tensor]:
         """Inputs and the targets one character later, both int64[batch_size, context]."""
         last_start = len(self._tokens) - len(self._offsets) - 1
-        starts = torch.randint(last_start, (self._batch_size, 1), generator=self._generator)
+        starts = torch.randint(last_start, (self._batch_size, 1), generator=self._generator, device="cpu")
         windows = starts + self._offsets
         return self._tokens[windows], self._tokens[windows + 1]

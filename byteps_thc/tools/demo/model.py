@@ -76,7 +76,7 @@ class Gpt(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits of the next character at every position."""
-        x = _look_back(self.tokens(ids)) + self.positions(torch.arange(ids.shape[1]))
+        x = _look_back(self.tokens(ids)) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         return functional.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 

@@ -131,7 +131,7 @@ class Training:
         """Mean loss per character over the first windows (None: all) of the held-out text, shared by the workers."""
         count, worker = dist.get_world_size(), dist.get_rank()
         total, taken = window_losses(self._model, self._held_out, self._settings.context, windows, worker, count)
-        sums = torch.tensor([total, float(taken)], dtype=torch.float64)
+        sums = torch.tensor([total, float(taken)], dtype=torch.float64, device="cpu")
         dist.all_reduce(sums)
         return float(sums[0] / sums[1])
 
@@ -142,7 +142,7 @@ class Training:
 
     def _workers_agree(self) -> bool:
         """Compare every parameter's bits with rank 0's."""
-        same = torch.ones(1)
+        same = torch.ones(1, device="cpu")
         for parameter in self._model.parameters():
             reference = parameter.detach().clone()
             dist.broadcast(reference, src=0)
@@ -169,7 +169,7 @@ def flatten_gradients(model: Gpt) -> Gradients:
         groups.setdefault(group, []).append(parameter)
     gradients: Gradients = {}
     for group, parameters in groups.items():
-        flat = torch.zeros(sum(parameter.numel() for parameter in parameters))
+        flat = torch.zeros(sum(parameter.numel() for parameter in parameters), device="cpu")
         offset = 0
         for parameter in parameters:
             parameter.grad = flat[offset : offset + parameter.numel()].view_as(parameter)
@@ -196,7 +196,7 @@ def nmse(estimate: Gradients, exact: Gradients) -> float:
 
 def mean_over_workers(values: list[float]) -> list[float]:
     """Mean of each value over the workers; collective."""
-    total = torch.tensor(values, dtype=torch.float64)
+    total = torch.tensor(values, dtype=torch.float64, device="cpu")
     dist.all_reduce(total)
     means: list[float] = (total / dist.get_world_size()).tolist()
     return means

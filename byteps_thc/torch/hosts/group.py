@@ -68,7 +68,7 @@ def open_host_groups(lanes: int, deadline_s: float) -> list[HostGroup]:
     Raises DeadlineError or TransportError when the others are not there in time.
     """
     worker = process.worker()
-    ports = torch.zeros(process.workers(), dtype=torch.int64)
+    ports = torch.zeros(process.workers(), dtype=torch.int64, device="cpu")
     timeout = timedelta(seconds=deadline_s)
     store = None
     if process.local_rank() == 0:

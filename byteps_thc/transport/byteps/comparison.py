@@ -19,7 +19,7 @@ def different_ranks(settings: object, deadline_s: float | None) -> list[int]:
     deadline_s: of synchronize(). Raises DeadlineError.
     """
     digest = np.frombuffer(hashlib.sha256(repr(settings).encode()).digest(), np.int32)
-    rows = torch.zeros(process.size(), digest.size, dtype=torch.int32)
+    rows = torch.zeros(process.size(), digest.size, dtype=torch.int32, device="cpu")
     rows.numpy()[process.rank()] = digest
     synchronize(push_pull_async_inplace(rows, average=False, name=_NAME), deadline_s)
     return [rank for rank, row in enumerate(rows.numpy()) if not np.array_equal(row, digest)]

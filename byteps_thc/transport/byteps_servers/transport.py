@@ -124,7 +124,7 @@ class BytepsTransfer(Transfer):
         self.codes: U8 = zeros(_core.code_bytes(shape.padded, resolved.table.bits), np.uint8)
         self._transport = transport
         self._norms_name, self._sums_name = f"{name}.norms", f"{name}.sums"
-        self._norms = torch.zeros(resolved.workers, shape.norms, dtype=torch.int32)
+        self._norms = torch.zeros(resolved.workers, shape.norms, dtype=torch.int32, device="cpu")
         self._sums = torch.from_numpy(zeros(shape.padded, np.uint8 if resolved.value_bits == 8 else np.int32))
         self._pushed_norms: Handle
         self._pushed_codes: Handle

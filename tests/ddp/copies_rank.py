@@ -1,0 +1,119 @@
+"""A rank that copies compressed DDP models, and one whose default device is not the CPU.
+
+Reports how copies compare with the original and what they average to; the log's warnings; and, with "meta" as the
+default device, the averages of all front ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import pickle
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ranks import Rank, joined_rank
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
+
+from byteps_thc import CompressionPolicy, ThcReducer
+from byteps_thc.ddp import ThcState, compress, thc_hook
+from byteps_thc.fsdp import compress_reduce_scatter
+
+POLICY = CompressionPolicy(deadline_s=60)
+
+
+class Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def trained(model: nn.Module, rank: Rank) -> Tensor:
+    model.zero_grad()
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(rank.rank), device="cpu")
+    model(x).square().mean().backward()
+    return next(model.parameters()).grad.clone()
+
+
+def exact(model: nn.Module, rank: Rank) -> Tensor:
+    average = trained(model, rank)
+    dist.all_reduce(average)
+    return average / rank.ranks
+
+
+def saved_and_loaded(ddp: nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save(ddp, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def copies(rank: Rank) -> dict[str, Any]:
+    warnings = Warnings()
+    logging.getLogger("byteps_thc").addHandler(warnings)
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(nn.Linear(64, 64))
+    state = compress(ddp, policy=POLICY)
+    before = trained(ddp, rank)
+    report: dict[str, Any] = {"exact": exact(copy.deepcopy(ddp.module), rank), "before": before, "copies": {}}
+    report["warnings of none"] = list(warnings.texts)
+    torch.save(ddp, io.BytesIO())
+    pickle.dumps(state)
+    report["warnings of saving"] = list(warnings.texts)
+    for name, make in (
+        ("deepcopy", copy.deepcopy),
+        ("AveragedModel", lambda model: AveragedModel(model).module),
+        ("torch.save", saved_and_loaded),
+    ):
+        report["copies"][name] = trained(make(ddp), rank)
+    with_hook = DistributedDataParallel(copy.deepcopy(ddp.module))
+    with_hook.register_comm_hook(pickle.loads(pickle.dumps(state)), thc_hook)
+    report["copies"]["unpickled state"] = trained(with_hook, rank)
+    report["warnings"] = warnings.texts
+    report["after"] = trained(ddp, rank)
+    report["type"] = type(state) is ThcState
+    state.close()
+    return report
+
+
+def with_another_default_device(rank: Rank) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    module = nn.Linear(64, 64)
+    wanted = exact(copy.deepcopy(module), rank)
+    averages = {"exact": wanted}
+    with torch.device("meta"):
+        ddp = DistributedDataParallel(copy.deepcopy(module))
+        state = compress(ddp, policy=POLICY, error_feedback=True)
+        averages["DDP"] = trained(ddp, rank)
+        state.compression_stats()
+        state.load_state_dict(state.state_dict())
+        state.close()
+        sharded = fully_shard(copy.deepcopy(module))
+        handle = compress_reduce_scatter(sharded, policy=POLICY)
+        sharded(
+            torch.randn(8, 64, generator=torch.Generator().manual_seed(rank.rank), device="cpu")
+        ).square().mean().backward()
+        handle.close()
+        averages["FSDP2"] = sharded.weight.grad.full_tensor()
+        own = {"weight": trained(copy.deepcopy(module), rank)}
+        with ThcReducer(policy=POLICY, rows=["weight"]) as reducer:
+            reducer.all_reduce(own)
+        averages["ThcReducer"] = own["weight"]
+    return averages
+
+
+def main() -> None:
+    with joined_rank() as rank:
+        rank.report({"copies": copies(rank), "devices": with_another_default_device(rank)})
+
+
+if __name__ == "__main__":
+    main()
