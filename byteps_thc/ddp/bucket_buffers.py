@@ -92,6 +92,10 @@ class BucketBuffers:
     def _weights(self) -> set[int]:
         return weights_of_all_embeddings()
 
+    def any_gradient(self) -> bool:
+        """Return whether a parameter of the model has a gradient."""
+        return any(parameter.grad is not None for parameter in self._names or ())
+
     def sizes(self) -> Mapping[str, int] | None:
         """Return elements by name of the model's parameters; None without model."""
         return None if self._names is None else {name: tensor.numel() for tensor, name in self._names.items()}
@@ -109,7 +113,8 @@ class BucketBuffers:
                 )
             return
         self.policy.warn_of_unmatched(self._names.values())
-        trained = ((name, tensor) for tensor, name in self._names.items() if tensor.requires_grad)
+        trained = [(name, tensor) for tensor, name in self._names.items() if tensor.requires_grad]
+        self.policy.warn_if_all_travel_exactly((name, tensor.numel()) for name, tensor in trained)
         require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), self.policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:

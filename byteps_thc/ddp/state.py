@@ -36,6 +36,7 @@ from byteps_thc.transport.mesh import counted, require_mesh
 from byteps_thc.transport.nodes import Nodes, require_nodes
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
+from byteps_thc.transport.warn_once import warn_once
 
 
 class ThcState(Averager):
@@ -99,6 +100,7 @@ class ThcState(Averager):
         self.number = register_averager(self)
         self._closed = False
         self._averaged: set[str] = set()  # parameters of this step, when there are no buckets
+        self._called = False
 
     def __repr__(self) -> str:
         """Say in which levels the ranks average, with which settings, and whether they do no longer."""
@@ -130,6 +132,7 @@ class ThcState(Averager):
     def average(self, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
         """Start averaging a bucket; thc_hook calls it."""
         averaging = self._opened(bucket.buffer().device)
+        self._called = True
         if bucket.index() == 0:
             averaging.steps.begin()
         futures = [averaging.engine.all_reduce(buffer) for buffer in self._buckets.buffers(bucket)]
@@ -142,6 +145,7 @@ class ThcState(Averager):
         A parameter that comes again begins the next step.
         """
         averaging = self._opened(gradient.device)
+        self._called = True
         name = self._buckets.name(parameter)
         if not self._averaged or name in self._averaged:
             averaging.steps.begin()
@@ -166,6 +170,7 @@ class ThcState(Averager):
 
     def compression_stats(self) -> CompressionStats:
         """Return what compression did and what it cost; call it between steps."""
+        self._warn_if_never_called()
         return self.engine.statistics()
 
     def state_dict(self) -> dict[str, Any]:
@@ -194,10 +199,19 @@ class ThcState(Averager):
 
     def close(self) -> None:
         """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        if not self._closed:
+            self._warn_if_never_called()
         self._closed = True
         if self._averaging is not None:
             self._averaging.steps.log()
             self._averaging.engine.close()
+
+    def _warn_if_never_called(self) -> None:
+        if not self._called and self._buckets.any_gradient():
+            warn_once(
+                "a ThcState has averaged nothing, although its model has gradients: no hook calls it. Call "
+                "compress(ddp), or ddp.register_comm_hook(state, thc_hook). Lightning registers hooks on GPUs only"
+            )
 
     def _opened(self, gradients_on: torch.device | None = None) -> Averaging:
         """Return what averages; the first call makes it, where there was no process group before."""

@@ -24,12 +24,14 @@ from byteps_thc.fsdp.parameters import (
 )
 from byteps_thc.fsdp.pending import NOTHING, PendingGradient, PendingGradients
 from byteps_thc.fsdp.steps import BackwardSteps
+from byteps_thc.fsdp.unhooked import UnhookedGroups
 from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
 from byteps_thc.transport.groups import refusals_told
+from byteps_thc.transport.warn_once import warn_once
 
 
 def compress_reduce_scatter(
@@ -67,7 +69,8 @@ def compress_reduce_scatter(
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)
     pending = PendingGradients()
-    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), settle=pending.settle)
+    unhooked = UnhookedGroups(model, groups, _warn_of_unhooked, engine.count_uncompressed)
+    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), None, pending.settle, unhooked.begin_step)
     before = [(group.source._reduce_scatter_comm, group.source.force_sum_reduction_for_comms) for group in groups]
     for group in groups:
         # A cast, because the interface is private in torch.
@@ -90,6 +93,13 @@ def compress_reduce_scatter(
         reordered={parameter.name: parameter for parameter in parameters if parameter.dim > 0},
         scope=_scope(process_group),
         uninstall=uninstall,
+    )
+
+
+def _warn_of_unhooked(groups: str) -> None:
+    warn_once(
+        f"compress_reduce_scatter() was called before fully_shard() of {groups}: their gradients travel uncompressed. "
+        "Call it after the last fully_shard()"
     )
 
 

@@ -7,7 +7,7 @@ sizes are in private structures of torch; all that is read from there is read he
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,10 +258,11 @@ def require_group_dtypes(groups: Iterable[ParameterGroup], policy: CompressionPo
     require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), policy)
 
 
-def with_embeddings(policy: CompressionPolicy, groups: Iterable[ParameterGroup]) -> CompressionPolicy:
-    """Return the policy with the embeddings of the groups in `rows`; warn of names in it that no group has."""
+def with_embeddings(policy: CompressionPolicy, groups: Sequence[ParameterGroup]) -> CompressionPolicy:
+    """Return the policy with the embeddings of the groups in `rows`; warn of what in it cannot be meant."""
     parameters = [parameter for group in groups for parameter in group.parameters]
     policy.warn_of_unmatched(parameter.name for parameter in parameters)
+    policy.warn_if_all_travel_exactly((own.name, own.elements) for group in groups for own in group.trained())
     return policy.with_rows(parameter.name for parameter in parameters if parameter.is_embedding)
 
 

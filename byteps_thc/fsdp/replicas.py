@@ -22,6 +22,7 @@ from byteps_thc.fsdp.parameters import (
     with_embeddings,
 )
 from byteps_thc.fsdp.steps import BackwardSteps
+from byteps_thc.fsdp.unhooked import UnhookedGroups
 from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
@@ -84,7 +85,16 @@ def compress_replicas(
     # Of the first replicas of all shards only one warns.
     drift_warning = DriftWarning(network, replicas.size(), same_shards) if dist.get_rank() == 0 else None
     compared = not may_drift(network, replicas.size())
-    steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), drift_warning, scale_compared=compared)
+    unhooked = UnhookedGroups(model, groups, _refuse_unhooked)
+    steps = BackwardSteps(
+        engine,
+        grad_scaler,
+        log_every,
+        dist.get_rank(),
+        drift_warning,
+        began=unhooked.begin_step,
+        scale_compared=compared,
+    )
     for group in groups:
         group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps, policy))
 
@@ -122,6 +132,13 @@ class _ReplicaAverage:
         if shard.numel() != total_columns(trained):
             self._unused.give()
         self._engine.all_reduce(own_shard(self._group, trained, shard, self._policy)).wait()
+
+
+def _refuse_unhooked(groups: str) -> None:
+    raise ConfigurationError(
+        f"compress_replicas() was called before fully_shard() of {groups}: nothing would average their gradients over "
+        "the replicas. Call it after the last fully_shard()"
+    )
 
 
 def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:

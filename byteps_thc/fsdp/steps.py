@@ -21,7 +21,8 @@ class BackwardSteps:
     backward pass a group may come several times, once for every forward pass of its module.
 
     grad_scaler: see LossScaling. log_every: steps per log line of rank 0; 0: none. drift_warning: None: there is none.
-    settle: ends what is in flight, before the engine begins a step or changes residuals. scale_compared: LossScaling's.
+    settle: ends what is in flight, before the engine begins a step or changes residuals. began: called when a step has
+    begun. scale_compared: LossScaling's.
     """
 
     def __init__(
@@ -32,10 +33,11 @@ class BackwardSteps:
         rank: int,
         drift_warning: DriftWarning | None = None,
         settle: Callable[[], None] = lambda: None,
+        began: Callable[[], None] = lambda: None,
         *,
         scale_compared: bool = True,
     ) -> None:
-        self._settle = settle
+        self._settle, self._began = settle, began
         self._steps = Steps(
             [engine],
             grad_scaler,
@@ -60,4 +62,5 @@ class BackwardSteps:
                 self._settle()
                 self._reduced.clear()
                 self._steps.start()
+                self._began()
         self._reduced.add(group)

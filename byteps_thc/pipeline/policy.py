@@ -110,6 +110,17 @@ class CompressionPolicy(Settings):
                     "correct the pattern (* stands for any text), or omit it"
                 )
 
+    def warn_if_all_travel_exactly(self, trained: Iterable[tuple[str, int]]) -> None:
+        """Warn once if every trained parameter (name, elements) travels uncompressed. No parameters are no warning."""
+        parameters = [*trained]
+        if parameters and all(self.travels_exactly(name, elements) for name, elements in parameters):
+            largest = max(elements for _, elements in parameters)
+            warn_once(
+                f"nothing is compressed: all {len(parameters)} trained parameters, of {largest} elements at most, "
+                "travel uncompressed. Change "
+                f"CompressionPolicy(bypass_elements={self.bypass_elements}, exclude={self.exclude})"
+            )
+
     def require_host_kernels(self, route: str) -> None:
         """ConfigurationError for kernels="device", which this route has not. route: what errors call it."""
         if self.kernels == "device":

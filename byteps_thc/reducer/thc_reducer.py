@@ -253,6 +253,7 @@ class ThcReducer:
                 )
         if not self._known:
             self._policy.warn_of_unmatched(name for name, *_ in signature)
+            self._policy.warn_if_all_travel_exactly((name, size) for name, size, *_ in signature)
         return Packing(signature, self._policy)
 
     def _agree(self, call: _Call) -> Iterator[_Call]:
