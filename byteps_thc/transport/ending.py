@@ -7,6 +7,7 @@ import atexit
 import gc
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -62,7 +63,7 @@ class Ending:
 
     def _forgotten(self, _: weakref.ref[object]) -> None:
         # In a forked child _open keeps what is owned: destructors would wait for threads that only the parent has.
-        if not self._begin():
+        if sys.is_finalizing() or not self._begin():
             return
         try:
             # threading.Thread.start() waits for locks that the interrupted thread may hold.

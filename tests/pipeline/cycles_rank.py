@@ -48,6 +48,18 @@ def closed_reducer(_: Rank) -> None:
         averages.all_reduce({"weight": torch.ones(5000)})
 
 
+def closed_failover(rank: Rank) -> None:
+    model = DistributedDataParallel(nn.Linear(100, 100))
+    state = compress(model, network=NetworkConfig([rank.settings["server"]], failover=True))
+    backward(model)
+    state.close()
+
+
+def closed_session(rank: Rank) -> None:
+    with open_session(rank) as own:
+        average(rank, own)
+
+
 def ddp(_: Rank) -> None:
     model = DistributedDataParallel(nn.Linear(100, 100))
     state = compress(model)
@@ -68,8 +80,13 @@ def ddp_synchronized(_: Rank) -> None:
     synchronizer.step()
 
 
-def ddp_server(rank: Rank) -> None:
-    """The collector has no turn of its own here: the next training looks for what is forgotten."""
+def swept_ddp_server(rank: Rank) -> None:
+    model = DistributedDataParallel(nn.Linear(100, 100))
+    compress(model, network=NetworkConfig([rank.settings["server"]]))
+    backward(model)
+
+
+def swept_ddp_failover(rank: Rank) -> None:
     model = DistributedDataParallel(nn.Linear(100, 100))
     compress(model, network=NetworkConfig([rank.settings["server"]], failover=True))
     backward(model)
@@ -113,9 +130,17 @@ def reducer_server(rank: Rank) -> None:
 
 
 def session(rank: Rank) -> None:
-    config, name = ThcConfig(), {"worker": rank.rank, "workers": rank.ranks}
-    opened = Session([rank.settings["server"]], job=3, config=config, run="one", **name)
-    GradientAverager(opened, Compressor(config, threads=2, **name)).average({"weight": np.ones(5000, np.float32)})
+    average(rank, open_session(rank))
+
+
+def open_session(rank: Rank) -> Session:
+    server = rank.settings["server"]
+    return Session([server], job=3, worker=rank.rank, workers=rank.ranks, config=ThcConfig(), run="one")
+
+
+def average(rank: Rank, own: Session) -> None:
+    compressor = Compressor(ThcConfig(), workers=rank.ranks, worker=rank.rank, threads=2)
+    GradientAverager(own, compressor).average({"weight": np.ones(5000, np.float32)})
 
 
 def opened() -> tuple[int, int]:
@@ -126,7 +151,8 @@ def opened() -> tuple[int, int]:
 
 def left_behind(rank: Rank, make: Callable[[Rank], None]) -> list[tuple[int, int]]:
     """How many more threads and files are open after each cycle than after a first one."""
-    collects = not make.__name__.startswith("closed")  # what is closed does not wait for the collector
+    # What is closed does not wait for the collector, and a sweep does not call it: the next training does.
+    collects = not make.__name__.startswith(("closed", "swept"))
     first, more = (0, 0), []
     for cycle in range(1 + CYCLES):
         make(rank)

@@ -97,7 +97,14 @@ AMONG_RANKS = (
     "reducer",
     "reducer_in_flight",
 )
-THROUGH_A_SERVER = ("ddp_server", "reducer_server", "session")
+THROUGH_A_SERVER = (
+    "closed_failover",
+    "closed_session",
+    "swept_ddp_server",
+    "swept_ddp_failover",
+    "reducer_server",
+    "session",
+)
 
 
 @pytest.mark.parametrize(
