@@ -37,7 +37,7 @@ class StageThreads:
     ) -> None:
         self._failed = failed
         self._around = around
-        self._ended = threading.Event()
+        self._ended = False
         self._queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in stages]
         self._threads = [
             # Daemons: a thread that waits for a dead rank must not keep the process from ending.
@@ -53,7 +53,7 @@ class StageThreads:
 
     def end(self) -> None:
         """Let no stage begin with another item."""
-        self._ended.set()
+        self._ended = True
         for queue in self._queues:
             queue.put(_END)
 
@@ -61,7 +61,7 @@ class StageThreads:
         """Wait for the threads to end, two seconds at most."""
         deadline = time.monotonic() + _JOIN_S
         for thread in self._threads:
-            if thread is not threading.current_thread():
+            if thread.ident != threading.get_ident():
                 thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self, number: int, stage: Stage) -> None:
@@ -69,16 +69,24 @@ class StageThreads:
             with self._around():
                 self._serve(number, stage)
         except Exception as error:
-            if not self._ended.is_set():
+            if not self._ended:
                 self.end()
                 self._failed(error)
 
     def _serve(self, number: int, stage: Stage) -> None:
         following = self._queues[number + 1] if number + 1 < len(self._queues) else None
-        while (item := self._queues[number].get()) is not _END and not self._ended.is_set():
-            for result in stage(item):
-                if following is not None:
-                    following.put(result)
+        while self._serve_next(self._queues[number], stage, following):
+            pass
+
+    def _serve_next(self, queue: SimpleQueue[Any], stage: Stage, following: SimpleQueue[Any] | None) -> bool:
+        """Return whether there may be more. Keeps no item: a thread that waits must not hold its last gradient."""
+        item = queue.get()
+        if item is _END or self._ended:
+            return False
+        for result in stage(item):
+            if following is not None:
+                following.put(result)
+        return True
 
 
 class Driver(Protocol):

@@ -21,6 +21,7 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import device_engine, host_engine
 from byteps_thc.transport.among_ranks import ranks_transport, resolve_among_ranks
 from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
@@ -219,6 +220,7 @@ def make_server_engine(
     policy.require_shards(_SERVERS)
     device = device_of(None, config, policy, None, needs_nccl=False, tried=False)
     threads, recorder = policy.thread_count(), StatsRecorder()
+    collect_forgotten()  # which may be in the same job
     kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
     session = network.open_session(config, worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)

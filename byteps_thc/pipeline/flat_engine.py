@@ -6,10 +6,10 @@ Here is who comes and goes, and what is kept from step to step. factory.py makes
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from byteps_thc.pipeline.staging import Staging
 from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import ExactSum
+from byteps_thc.transport.ending import Ending
 
 _UPLOADS_S = 2.0  # at the end, for copies from memory that goes with the engine
 
@@ -84,7 +85,7 @@ class FlatEngine(Engine):
         self.config, self.policy = config, policy
         self._place, self._state, self._scheme = place, state, scheme
         self._figures, self._questions, self._alone = figures, questions, alone
-        self._clock, self._leave = clock or WorkClock(), leave
+        self._clock = clock or WorkClock()
         self._compressing = self._compresses()
         self._ended: InputError | None = None
         self._in_flight: InFlight[Reduction] = InFlight(self._clock.buffers)
@@ -102,8 +103,8 @@ class FlatEngine(Engine):
         )
         drive: type[StreamDriver | ThreadDriver] = StreamDriver if place.in_stream else ThreadDriver
         self._driver: Driver = drive(stages, place.stream, self._in_flight.fail)
-        if not place.in_stream:
-            atexit.register(self.close)
+        end = partial(_end, self._driver, self._in_flight, scheme, place.stream, leave)
+        self._ending = Ending(self, end, at_exit=not place.in_stream)
 
     @property
     def device(self) -> torch.device:
@@ -230,16 +231,7 @@ class FlatEngine(Engine):
 
     @override
     def close(self) -> None:
-        atexit.unregister(self.close)
-        self._driver.end()
-        self._in_flight.fail(TransportError("the engine was closed"))
-        self._scheme.close()
-        self._driver.join()
-        try:
-            self._place.stream.wait_at_most(_UPLOADS_S)
-        finally:  # also after an error of CUDA's
-            if self._leave is not None:
-                self._leave()
+        self._ending.close()
 
     def _begin(
         self,
@@ -315,6 +307,24 @@ class FlatEngine(Engine):
         if error is not None:
             self._in_flight.fail(error)
             raise error
+
+
+def _end(
+    driver: Driver,
+    in_flight: InFlight[Reduction],
+    scheme: Scheme,
+    stream: SideStream,
+    leave: Callable[[], None] | None,
+) -> None:
+    driver.end()
+    in_flight.fail(TransportError("the engine was closed"))
+    scheme.close()
+    driver.join()
+    try:
+        stream.wait_at_most(_UPLOADS_S)
+    finally:  # also after an error of CUDA's
+        if leave is not None:
+            leave()
 
 
 def _future(gradient: Tensor) -> Future[Tensor]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -83,7 +84,7 @@ class InFlight(Generic[JobT]):
             self._jobs.clear()
         for job in jobs:
             self._changed(-1)
-            job.future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong
+            set_error(job.future, error)
 
     def keys(self) -> set[str]:
         """Return the keys of the jobs in flight."""
@@ -100,6 +101,24 @@ class InFlight(Generic[JobT]):
             raise TransportError(f"the engine has ended: {self._error}") from self._error
         if key in self._jobs:
             raise InputError(f"buffer {key!r} is in flight: wait for its future first")
+
+
+def set_error(future: Future[Any], error: Exception) -> None:
+    """As future.set_exception(), but every wait raises a copy of the error.
+
+    An exception that is raised collects the frames of its callers, with all their variables. The garbage collector does
+    not see through a future, which would keep the callers' models for good.
+    """
+    torch._C.Future._set_unwrap_func(future, _raise_copy)
+    future.set_result(error)
+
+
+def _raise_copy(error: Exception) -> NoReturn:
+    try:
+        other = copy.copy(error)
+    except Exception:  # of a class whose constructor takes other arguments
+        raise error from error.__cause__
+    raise other.with_traceback(error.__traceback__) from error.__cause__
 
 
 class NamedLayout(Protocol):

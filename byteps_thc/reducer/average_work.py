@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from byteps_thc.errors import DeadlineError
+from byteps_thc.pipeline.in_flight import set_error
 
 _NO_TIMEOUT = timedelta(0)  # as torch has it
 
@@ -64,4 +65,4 @@ class AverageWork:
         if error is None:
             self._future.set_result(self._tensors)
         else:
-            self._future.set_exception(error)  # type: ignore[arg-type]  # torch's annotation is wrong
+            set_error(self._future, error)

@@ -10,26 +10,19 @@ A call goes through two threads, in front of and behind the engine's own:
 
 from __future__ import annotations
 
-import atexit
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.futures import Future
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig, ThcSettings
 from byteps_thc.engines import choose_policy, choose_scheme
-from byteps_thc.errors import InputError, TransportError
-from byteps_thc.pipeline.buffers import GradientBuffer
+from byteps_thc.errors import InputError
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
-from byteps_thc.pipeline.drivers import StageThreads
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.in_flight import require_not_captured
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
@@ -39,24 +32,14 @@ from byteps_thc.pipeline.statistics import CompressionStats
 from byteps_thc.pipeline.steps import Steps
 from byteps_thc.reducer.average_work import AverageWork
 from byteps_thc.reducer.averaging import Place
+from byteps_thc.reducer.calls import Call, Calls
 from byteps_thc.reducer.tensor_packing import Packing, Signature, require_memory_of_its_own, signature_of
+from byteps_thc.transport.ending import Ending
 from byteps_thc.transport.groups import refusals_told
 from byteps_thc.transport.mesh import counted
 from byteps_thc.transport.nodes import Nodes
 from byteps_thc.transport.replicas import Replicas
 from byteps_thc.transport.servers import NetworkConfig
-
-
-@dataclass(eq=False)
-class _Call:
-    """A call of all_reduce() on its way. ready: events after which the buffers on CUDA devices may be read."""
-
-    packing: Packing
-    tensors: list[Tensor]
-    buffers: list[GradientBuffer]
-    ready: list[torch.Event]
-    work: AverageWork
-    futures: list[Future[Tensor]] = field(default_factory=list)
 
 
 class ThcReducer:
@@ -103,7 +86,7 @@ class ThcReducer:
             policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows)
             scheme = choose_scheme(config, settings)
         averaging = place.open(scheme, policy)
-        self._engine, self._agreement, self._levels = averaging.engine, averaging.agreement, averaging.levels
+        self._engine, self._levels = averaging.engine, averaging.levels
         #: the ranks that average; None without a process group
         self.replicas: Replicas | None = averaging.replicas
         network = where if isinstance(where, NetworkConfig) else None
@@ -119,16 +102,9 @@ class ThcReducer:
             rank=self._engine.worker,
             drift_warning=DriftWarning(network, averaging.workers, self.replicas),
         )
-        # What all ranks have agreed on; written by the agree thread.
-        self._packings: dict[tuple[Signature, ...], Packing] = {}
-        self._known: dict[str, Signature] = {}
+        self._calls = Calls(self._engine, averaging.agreement, self._steps)
         self._closed = False
-        self._submitted: list[Future[Tensor]] = []  # by the agree thread, of the calls that may be in flight
-        self._lock = threading.Lock()  # guards the next two
-        self._in_flight: list[_Call] = []
-        self._error: Exception | None = None
-        self._threads = StageThreads([("thc-agree", self._agree), ("thc-finish", self._finish)], self._fail)
-        atexit.register(self.close)
+        self._ending = Ending(self, self._calls.close)
 
     def __repr__(self) -> str:
         """Say in which levels the tensors are averaged, and whether they are no longer."""
@@ -170,25 +146,14 @@ class ThcReducer:
         """
         signature = signature_of(tensors, self._policy)
         require_memory_of_its_own(tensors)
-        packing = self._packings.get(signature) or self._new_packing(signature)
+        packing = self._calls.packings.get(signature) or self._new_packing(signature)
         own = [tensor.detach() for tensor in tensors.values()]
         require_not_captured(*own)
         if self._grad_scaler is not None:
-            self._require_idle("all_reduce with a grad_scaler")
+            self._calls.require_idle("all_reduce with a grad_scaler")
             self._steps.scaling.begin_backward()
-        with self._lock:
-            self._require_working()
-            for call in self._in_flight:
-                if not packing.names.isdisjoint(call.packing.names):
-                    name = min(packing.names & call.packing.names)
-                    raise InputError(f"{name!r} is in flight: wait() for the call that has it first")
-            work = AverageWork(list(tensors.values()), packing.cuda_devices)
-            packing.wait_for_memory()
-            buffers = packing.pack(own)
-            ready = [torch.cuda.current_stream(device).record_event() for device in packing.cuda_devices]
-            call = _Call(packing, own, buffers, ready, work)
-            self._in_flight.append(call)
-            self._threads.submit(call)
+        work = AverageWork(list(tensors.values()), packing.cuda_devices)
+        self._calls.submit(Call(packing, own, work, reducer=self))
         if async_op:
             return work
         work.wait()
@@ -199,7 +164,7 @@ class ThcReducer:
         """Elements by name, of the tensors of all calls so far, in two levels of this rank's shards of them; None
         before the first.
         """
-        sizes = {name: size for name, size, *_ in tuple(self._known.values())}
+        sizes = {name: size for name, size, *_ in tuple(self._calls.known.values())}
         if self._levels is not None:
             rank, ranks = self._levels.fast.rank(), self._levels.fast.size()
             sizes = {name: shard_elements(size, rank, ranks) for name, size in sizes.items()}
@@ -215,7 +180,7 @@ class ThcReducer:
         Every rank has residuals of its own: save one per rank (byteps_thc.checkpoint does). InputError when something
         is in flight.
         """
-        self._require_idle("state_dict")
+        self._calls.require_idle("state_dict")
         self._steps.scaling.undo_skipped_step()
         scope = {} if self._levels is None else {"scope": self._levels.shard}
         return with_values(self._engine.state_dict(), loss_scale=self._steps.scaling.scale, **scope)
@@ -225,7 +190,7 @@ class ThcReducer:
 
         ConfigurationError when it does not fit; then nothing has changed. InputError when something is in flight.
         """
-        self._require_idle("load_state_dict")
+        self._calls.require_idle("load_state_dict")
         require_scope(state, None if self._levels is None else self._levels.shard)
         require_sound(state, self.parameter_sizes, complete=False)
         scale = saved_scale(state.get("loss_scale"))
@@ -234,79 +199,21 @@ class ThcReducer:
 
     def close(self) -> None:
         """End the threads, and leave the servers; what is in flight fails. At the latest, Python's end does it."""
-        atexit.unregister(self.close)
         self._closed = True
-        self._threads.end()
-        self._fail(TransportError("the reducer was closed"))
-        self._engine.close()
-        self._threads.join()
-        self._agreement.close()
-        self._steps.log()
+        self._ending.close()
 
     def _new_packing(self, signature: tuple[Signature, ...]) -> Packing:
         for now in signature:
-            before = self._known.get(now[0], now)
+            before = self._calls.known.get(now[0], now)
             if now != before:
                 raise InputError(
                     f"{now[0]!r} has {_words(now)}, and had {_words(before)} in an earlier call: give another tensor "
                     "another name"
                 )
-        if not self._known:
+        if not self._calls.known:
             self._policy.warn_of_unmatched(name for name, *_ in signature)
             self._policy.warn_if_all_travel_exactly((name, size) for name, size, *_ in signature)
         return Packing(signature, self._policy)
-
-    def _agree(self, call: _Call) -> Iterator[_Call]:
-        """Let a call into the engine that is the next one of all ranks."""
-        self._submitted = [future for future in self._submitted if not future.done()]
-        try:
-            self._agreement.require_same(call.packing, self._submitted)
-        except InputError as error:  # on all ranks, and none of them has begun
-            self._end(call, error)
-            return
-        self._packings[call.packing.signature] = call.packing
-        self._known |= {now[0]: now for now in call.packing.signature}
-        self._steps.start()
-        # The engine begins with what the current streams, which are this thread's, have done by then.
-        for device, event in zip(call.packing.cuda_devices, call.ready, strict=True):
-            torch.cuda.current_stream(device).wait_event(event)
-        call.futures = [self._engine.all_reduce(buffer) for buffer in call.buffers]
-        self._submitted += call.futures
-        yield call
-
-    def _finish(self, call: _Call) -> Iterator[None]:
-        """Hand the averages over. The engine's deadlines are those of the waiting here."""
-        for future in call.futures:
-            future.wait()
-        call.packing.unpack(call.buffers, call.tensors)
-        self._end(call, None)
-        return iter(())
-
-    def _end(self, call: _Call, error: Exception | None) -> None:
-        with self._lock:
-            if call not in self._in_flight:
-                return  # closed meanwhile
-            self._in_flight.remove(call)
-            if error is None:
-                call.packing.used_until = call.work.get_future()
-        call.work.finish(error)  # not under the lock: its callbacks may call all_reduce()
-
-    def _fail(self, error: Exception) -> None:
-        """End all that is in flight, and all later calls."""
-        with self._lock:
-            self._error = self._error or error
-            calls, self._in_flight = self._in_flight, []
-        for call in calls:
-            call.work.finish(error)
-
-    def _require_working(self) -> None:
-        if self._error is not None:
-            raise TransportError(f"the reducer has ended: {self._error}") from self._error
-
-    def _require_idle(self, what: str) -> None:
-        with self._lock:
-            if self._in_flight:
-                raise InputError(f"{what}: {len(self._in_flight)} calls are in flight, wait() for them first")
 
 
 def _words(signature: Signature) -> str:

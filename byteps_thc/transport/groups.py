@@ -17,6 +17,7 @@ from typing_extensions import override
 from byteps_thc.errors import ConfigurationError, ThcError
 from byteps_thc.settings import Settings, describe
 from byteps_thc.transport.communicator import Communicator, translate
+from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.gloo import GlooCommunicator
 from byteps_thc.transport.nccl import DeviceCommunicator
 from byteps_thc.transport.store import StoreCommunicator
@@ -75,6 +76,7 @@ class Communicators:
 
     def __init__(self, process_group: dist.ProcessGroup, timeout_s: float) -> None:
         _require_known(process_group)
+        collect_forgotten()  # before the ranks meet: after that no rank is in a server's job of an earlier training
         self._process_group, self._timeout_s = process_group, timeout_s
         self._opened: list[GlooCommunicator | DeviceCommunicator] = []
 

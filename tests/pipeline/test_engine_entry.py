@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -39,15 +40,17 @@ class Transport:
         pass
 
 
-def engine() -> FlatEngine:
+def engine(*, leave: Callable[[], None] | None = None, stream: SideStream | None = None) -> FlatEngine:
     compressor = Compressor(ThcConfig(rotation_block=1024), workers=1, worker=0, threads=1)
+    kernels = host_kernels(compressor)
     return host_engine(
-        host_kernels(compressor),
+        replace(kernels, stream=stream or kernels.stream),
         CompressionPolicy(),
         transport=cast(Any, Transport()),
         exact=cast(Any, None),
         questions=Questions(),
         recorder=StatsRecorder(),
+        leave=leave,
     )
 
 
@@ -74,8 +77,8 @@ class Watched(SideStream):
 
 
 def test_uploads_are_over_before_layouts_and_their_pinned_memory_go() -> None:
-    mine, stream = engine(), Watched()
-    stream.engine, mine._place = mine, replace(mine._place, stream=stream)
+    stream = Watched()
+    mine = stream.engine = engine(stream=stream)
     mine.start_step()
     average(mine, "1", "ab")
     average(mine, "1", "ab")
@@ -90,16 +93,16 @@ def test_uploads_are_over_before_layouts_and_their_pinned_memory_go() -> None:
 
 
 def test_the_communicators_end_after_what_uses_them() -> None:
-    mine, order = engine(), list[str]()
+    order = list[str]()
+    mine = engine(leave=lambda: order.append("communicators"))
     mine._driver.join = lambda: order.append("driver")  # type: ignore[method-assign]
-    mine._leave = lambda: order.append("communicators")
     mine.close()
     assert order == ["driver", "communicators"]
 
 
 def test_those_of_a_node_end_after_the_inner_engine() -> None:
-    mine, order = engine(), list[str]()
-    mine._leave = lambda: order.append("inner")
+    order = list[str]()
+    mine = engine(leave=lambda: order.append("inner"))
     exchange = SimpleNamespace(size=1, rank=0, device=CPU)
     NodeEngine(mine, cast(Any, exchange), leave=lambda: order.append("node")).close()
     assert order == ["inner", "node"]
@@ -131,7 +134,7 @@ def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, rows = ShardMatrix("rows", 1, 100, (ParameterSlice("a", 0, 100),)), torch.ones(100)
     buffer = GradientBuffer("1", torch.ones(100), (ParameterSlice("a", 0, 100),))
     reducer = object.__new__(ThcReducer)
-    reducer._packings, reducer._known, reducer._policy = {}, {}, CompressionPolicy()
+    reducer._calls, reducer._policy = cast(Any, SimpleNamespace(packings={}, known={})), CompressionPolicy()
     for call in (
         lambda: mine.all_reduce(buffer),
         lambda: mine.reduce_scatter("rows", matrix, rows, rows),

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
+from byteps_thc.tools.launch import ParameterServer
+
 # The optimizer imports much of torch, with functions whose default argument is the default group.
 CODE = """
 import importlib, pathlib, sys, torch
@@ -85,8 +87,40 @@ def test_groups_of_ours_end_with_their_engine_or_before_python_does(tmp_path: Pa
         assert left == theirs
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, id="two nodes")])
-def test_neither_threads_nor_files_stay_of_what_is_closed(tmp_path: Path, ranks: int) -> None:
-    for reported in run_ranks(Path(__file__).with_name("cycles_rank.py"), ranks, tmp_path):
-        for more in reported:  # threads, files
-            assert more == [(0, 0)] * len(more)
+CLOSED = ("closed_ddp", "closed_reducer")
+AMONG_RANKS = (
+    "ddp",
+    "ddp_baseline",
+    "ddp_synchronized",
+    "fsdp",
+    "hsdp",
+    "reducer",
+    "reducer_in_flight",
+)
+THROUGH_A_SERVER = (
+    "closed_failover",
+    "closed_session",
+    "swept_ddp_server",
+    "swept_ddp_failover",
+    "reducer_server",
+    "session",
+)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "front_ends"),
+    [
+        pytest.param(2, CLOSED, id="closed"),
+        pytest.param(4, CLOSED, id="closed, two nodes"),
+        pytest.param(2, AMONG_RANKS, id="forgotten"),
+        pytest.param(4, ("ddp", "reducer"), id="forgotten, two nodes"),
+        pytest.param(2, THROUGH_A_SERVER, id="forgotten, with a server"),
+    ],
+)
+def test_neither_threads_nor_files_stay_of_what_is_closed_or_forgotten(
+    tmp_path: Path, thc_ps: ParameterServer, ranks: int, front_ends: tuple[str, ...]
+) -> None:
+    settings = {"front_ends": front_ends, "server": thc_ps.address}
+    for reported in run_ranks(Path(__file__).with_name("cycles_rank.py"), ranks, tmp_path, settings=settings):
+        for front_end, more in reported.items():  # threads, files
+            assert more == [(0, 0)] * len(more), front_end

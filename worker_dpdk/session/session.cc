@@ -150,6 +150,10 @@ void Session::close() {
       poller->thread.join();
     }
   }
+  const std::lock_guard waking(mutex_);
+  for (const auto& poller : pollers_) {
+    poller->io.reset();  // sockets and devices do not wait for whoever still has this session
+  }
 }
 
 std::uint64_t Session::count(Count which) const noexcept {
@@ -161,9 +165,12 @@ std::uint64_t Session::count(Count which) const noexcept {
   return total;
 }
 
-void Session::wake_all() const noexcept {
+void Session::wake_all() noexcept {
+  const std::lock_guard lock(mutex_);
   for (const auto& poller : pollers_) {
-    poller->io->wake();
+    if (poller->io != nullptr) {
+      poller->io->wake();
+    }
   }
 }
 

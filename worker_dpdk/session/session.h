@@ -54,7 +54,8 @@ class Session {
   /// goes on to write to, as other workers have pushed something else, and nobody can go on.
   bool wait(const OperationPtr& operation, Duration timeout);
 
-  /// Says GOODBYE and ends the polling threads; operations in flight fail with TransportError. May be called again.
+  /// Says GOODBYE, ends the polling threads and closes their sockets or devices; operations in flight fail with
+  /// TransportError. May be called again.
   void close();
 
   const SessionConfig& config() const noexcept { return config_; }
@@ -78,11 +79,11 @@ class Session {
            std::uint32_t number, std::uint64_t nonce, TimePoint now)
         : io(std::move(packet_io)), engine(config, *io, group, number, nonce, now) {}
 
-    const std::unique_ptr<io::PacketIo> io;
-    SessionEngine engine;    ///< polling thread only, but its counters
-    Operations taking;       ///< polling thread only
-    Operations submitted;    ///< under mutex_
-    bool connected = false;  ///< under mutex_
+    std::unique_ptr<io::PacketIo> io;  ///< nullptr once closed, under mutex_
+    SessionEngine engine;              ///< polling thread only, but its counters
+    Operations taking;                 ///< polling thread only
+    Operations submitted;              ///< under mutex_
+    bool connected = false;            ///< under mutex_
     std::atomic<bool> has_submitted{false};
     std::thread thread;
   };
@@ -92,7 +93,7 @@ class Session {
   static void sleep(Poller& poller);
   void take_submitted(Poller& poller);
   void publish(Poller& poller);
-  void wake_all() const noexcept;
+  void wake_all() noexcept;
 
   const SessionConfig config_;
   EngineGroup group_;

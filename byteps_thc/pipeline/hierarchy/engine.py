@@ -7,9 +7,9 @@ What compression keeps and counts is the inner engine's.
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -29,6 +29,7 @@ from byteps_thc.pipeline.layout import check_buffer
 from byteps_thc.pipeline.staging import CopyStaging, Staging
 from byteps_thc.pipeline.statistics import CompressionStats, StatsRecorder
 from byteps_thc.transport.communicator import Waitable
+from byteps_thc.transport.ending import Ending
 
 
 class NodeLayout(NamedLayout, Protocol):
@@ -108,10 +109,11 @@ class NodeEngine(Engine, Generic[LayoutT]):
         leave: Callable[[], None] | None = None,
     ) -> None:
         self.workers, self.worker = exchange.size, exchange.rank
-        self._inner, self._exchange, self._leave = inner, exchange, leave
+        self._inner, self._exchange = inner, exchange
         self._own_recorder = StatsRecorder() if recorder is None else None
         self._recorder = recorder or self._own_recorder or StatsRecorder()
         self._in_flight: InFlight[_Job[LayoutT]] = InFlight()
+        self._stages = _Stages(inner, exchange, self._in_flight)
         self._layouts: Layouts[LayoutT] = Layouts(self._in_flight)
         self._round = 0
         self._begun = 0  # steps that the inner engine has not been told of: buffers of earlier ones are on their way
@@ -120,9 +122,10 @@ class NodeEngine(Engine, Generic[LayoutT]):
         if isinstance(inner, FlatEngine) and inner.in_stream:
             self._streams = SideStream(exchange.device), SideStream(exchange.device)
         else:
-            stages = [("thc-scatter", self._scatter), ("thc-gather", self._gather)]
+            stages = [("thc-scatter", self._stages.scatter), ("thc-gather", self._stages.gather)]
             self._threads = StageThreads(stages, self._in_flight.fail)
-            atexit.register(self.close)
+        end = partial(_end, self._threads, self._in_flight, inner, leave)
+        self._ending = Ending(self, end, at_exit=self._threads is not None)
 
     @override
     def start_step(self) -> None:
@@ -203,17 +206,7 @@ class NodeEngine(Engine, Generic[LayoutT]):
 
     @override
     def close(self) -> None:
-        atexit.unregister(self.close)
-        if self._threads is not None:
-            self._threads.end()
-        self._in_flight.fail(TransportError("the engine was closed"))
-        try:
-            self._inner.close()  # which ends the wait for it
-            if self._threads is not None:
-                self._threads.join()
-        finally:
-            if self._leave is not None:
-                self._leave()
+        self._ending.close()
 
     def _new_layout(self, buffer: GradientBuffer, kind: object) -> LayoutT:
         layout = self._exchange.layout(buffer, self._recorder)
@@ -238,27 +231,6 @@ class NodeEngine(Engine, Generic[LayoutT]):
             self._inner.start_step()
         self._begun = 0
 
-    def _begin(self, job: _Job[LayoutT]) -> None:
-        for _ in range(job.steps):
-            self._inner.start_step()
-        buffer = replace(job.buffer, gradient=job.host)
-        job.averaged = self._inner.all_reduce(self._exchange.scatter(job.layout, buffer, job.round, new=job.new))
-
-    def _scatter(self, job: _Job[LayoutT]) -> Iterator[_Job[LayoutT]]:
-        if job.layout.staging is not None:
-            job.host = job.layout.staging.fetch(job.gradient)
-        self._begin(job)
-        yield job
-
-    def _gather(self, job: _Job[LayoutT]) -> Iterator[None]:
-        assert job.averaged is not None
-        job.averaged.wait()  # the inner engine has the deadline
-        self._exchange.gather(job.layout, job.host)
-        if job.layout.staging is not None:
-            job.layout.staging.put_back(job.gradient)
-        self._in_flight.finish(job.buffer.key, job)
-        return iter(())
-
     @torch.no_grad()
     def _put_on_streams(self, job: _Job[LayoutT]) -> None:
         assert self._streams is not None
@@ -271,10 +243,61 @@ class NodeEngine(Engine, Generic[LayoutT]):
             with there.behind_current(*on_device):
                 if staging is not None:
                     job.host = staging.fetch(job.gradient)
-                self._begin(job)
+                self._stages.begin(job)
             with back.behind_current(*on_device):
                 # The stream waits. The future's waiters wait for what has been put on it so far.
-                for _ in self._gather(job):
+                for _ in self._stages.gather(job):
                     pass
         except Exception as error:  # Triton's have no other base
             self._in_flight.fail(error)
+
+
+class _Stages(Generic[LayoutT]):
+    """What the threads do; they hold no NodeEngine, which ends when it is forgotten."""
+
+    def __init__(
+        self, inner: Engine | Bystander, exchange: NodeExchange[LayoutT], in_flight: InFlight[_Job[LayoutT]]
+    ) -> None:
+        self._inner, self._exchange, self._in_flight = inner, exchange, in_flight
+
+    def begin(self, job: _Job[LayoutT]) -> None:
+        """Average within the node, and let the inner engine begin."""
+        for _ in range(job.steps):
+            self._inner.start_step()
+        buffer = replace(job.buffer, gradient=job.host)
+        job.averaged = self._inner.all_reduce(self._exchange.scatter(job.layout, buffer, job.round, new=job.new))
+
+    def scatter(self, job: _Job[LayoutT]) -> Iterator[_Job[LayoutT]]:
+        """Bring the gradient to where it is exchanged, and begin."""
+        if job.layout.staging is not None:
+            job.host = job.layout.staging.fetch(job.gradient)
+        self.begin(job)
+        yield job
+
+    def gather(self, job: _Job[LayoutT]) -> Iterator[None]:
+        """Write the average, and bring it back."""
+        assert job.averaged is not None
+        job.averaged.wait()  # the inner engine has the deadline
+        self._exchange.gather(job.layout, job.host)
+        if job.layout.staging is not None:
+            job.layout.staging.put_back(job.gradient)
+        self._in_flight.finish(job.buffer.key, job)
+        return iter(())
+
+
+def _end(
+    threads: StageThreads | None,
+    in_flight: InFlight[Any],
+    inner: Engine | Bystander,
+    leave: Callable[[], None] | None,
+) -> None:
+    if threads is not None:
+        threads.end()
+    in_flight.fail(TransportError("the engine was closed"))
+    try:
+        inner.close()  # which ends the wait for it
+        if threads is not None:
+            threads.join()
+    finally:
+        if leave is not None:
+            leave()

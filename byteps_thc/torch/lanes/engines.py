@@ -26,6 +26,7 @@ from byteps_thc.torch.lanes.plan import Lane
 from byteps_thc.torch.lanes.transports import open_transports
 from byteps_thc.torch.settings import ThcCompression
 from byteps_thc.transport.byteps import process
+from byteps_thc.transport.ending import collect_forgotten
 
 
 def make_engines(
@@ -37,6 +38,7 @@ def make_engines(
     processes, which average in host memory. Raises what the route raises, and ConfigurationError for BytePS's servers
     or kernels="device" with several processes per worker.
     """
+    collect_forgotten()  # which may be in the same jobs
     processes = process.local_size()
     if processes == 1:
         device = device_of(None, settings.config, settings.policy, _gradients_on(lanes), needs_nccl=False, tried=False)

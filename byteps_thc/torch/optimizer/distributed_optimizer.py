@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -162,8 +161,6 @@ def DistributedOptimizer(  # noqa: N802  BytePS's name
     wrapped.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
     wrapped._reducer = reducer
     wrapped._hooks = GradientHooks(parameters, reducer, claim, backward_passes_per_step)
-    # Hooks of parameters keep what they call, and the parameters, for good. So they end with the optimizer.
-    weakref.finalize(wrapped, wrapped._hooks.close).atexit = False
     wrapped._synchronizes = True
     wrapped.replicas = BytepsReplicas()
     network = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +15,7 @@ from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
 from byteps_thc.transport.byteps.claims import Claim
+from byteps_thc.transport.ending import Ending
 
 
 def check_passes(backward_passes_per_step: int) -> None:
@@ -23,7 +27,8 @@ def check_passes(backward_passes_per_step: int) -> None:
 class GradientHooks:
     """Counts the backward passes of each parameter and pushes its gradient in the last one of a step.
 
-    reducer: None when there is only one worker; then nothing happens but counting. claim: what close() releases.
+    reducer: None when there is only one worker; then nothing happens but counting. The parameters do not keep it:
+    their model may live on without this optimizer. claim: what close() releases.
     """
 
     def __init__(
@@ -35,15 +40,16 @@ class GradientHooks:
     ) -> None:
         self._parameters = parameters
         self._reducer = reducer
-        self._claim = claim
         self._push_lock = threading.Lock()  # autograd has a thread per device
         self._pushed: set[str] = set()
         self._averaged = False
-        self._hooks = [
+        handles = [
             p.tensor.register_post_accumulate_grad_hook(self._hook_of(p))  # type: ignore[no-untyped-call]
             for p in parameters
             if reducer is not None
         ]
+        # Engines have an end of their own at exit.
+        self._ending = Ending(self, partial(_end, handles, reducer, claim), at_exit=False)
         self.set_backward_passes_per_step(backward_passes_per_step)
 
     @property
@@ -80,25 +86,28 @@ class GradientHooks:
 
     def close(self) -> None:
         """Leave the network, take the hooks off the parameters and release the claim."""
-        for hook in self._hooks:
-            hook.remove()
-        if self._reducer is not None:
-            self._reducer.close()
-        self._claim.release()
+        self._ending.close()
 
     def _hook_of(self, parameter: NamedParameter) -> Callable[[Tensor], None]:
+        this = weakref.ref(self)
+
         def hook(_: Tensor) -> None:
-            self._averaged = False
-            if self._passes_left[parameter.name] == 0:
-                raise InputError(
-                    "gradients were computed more than backward_passes_per_step times "
-                    f"({self.backward_passes_per_step}) before step() or synchronize(): increase it to accumulate them"
-                )
-            self._passes_left[parameter.name] -= 1
-            if self._passes_left[parameter.name] == 0:
-                self._push(parameter)
+            hooks = this()
+            if hooks is not None:
+                hooks._computed(parameter)
 
         return hook
+
+    def _computed(self, parameter: NamedParameter) -> None:
+        self._averaged = False
+        if self._passes_left[parameter.name] == 0:
+            raise InputError(
+                "gradients were computed more than backward_passes_per_step times "
+                f"({self.backward_passes_per_step}) before step() or synchronize(): increase it to accumulate them"
+            )
+        self._passes_left[parameter.name] -= 1
+        if self._passes_left[parameter.name] == 0:
+            self._push(parameter)
 
     def _push(self, parameter: NamedParameter) -> None:
         assert self._reducer is not None
@@ -108,3 +117,11 @@ class GradientHooks:
         with self._push_lock:
             self._pushed.add(parameter.name)
             self._reducer.push(parameter)
+
+
+def _end(handles: Sequence[Any], reducer: GradientReducer | None, claim: Claim) -> None:
+    for handle in handles:
+        handle.remove()
+    if reducer is not None:
+        reducer.close()
+    claim.release()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Collection, Hashable
 from weakref import WeakSet
+
+from byteps_thc.transport.ending import collect_forgotten
 
 
 class Claim:
@@ -33,8 +34,7 @@ class Claims:
 
         Python collects garbage at another time on each worker. Workers have to find the same claims.
         """
-        if self._claims:
-            gc.collect()
+        collect_forgotten()
         claim = Claim()
         self._claims.add(claim)
         return claim

@@ -1,0 +1,99 @@
+"""Ends what an object owns (threads, connections, devices): when the object is closed or collected, or at exit."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+_logger = logging.getLogger("byteps_thc")
+
+#: Ends are bounded themselves: threads are joined for 2 s, collectives of NCCL get 10 s and its shutdown another 10 s.
+_PATIENCE_S = 30.0
+
+
+class Ending:
+    """Calls `end` once: in close(), else when `owner` is collected, else at exit. A forked child never calls it.
+
+    end: holds what `owner` owns, and must not lead back to `owner`, which would then never be collected. Runs in a
+    thread of its own for a collected owner, because the garbage collector may interrupt any thread under any lock.
+    at_exit: whether to call `end` before Python ends, newest first.
+    """
+
+    def __init__(self, owner: object, end: Callable[[], None], *, at_exit: bool = True) -> None:
+        self._end: Callable[[], None] | None = end
+        self._process = os.getpid()
+        self._begun = threading.Lock()  # never released
+        self._over = threading.Event()
+        self._owner: weakref.ref[object] | None = weakref.ref(owner, self._forgotten)
+        _open.append(self)
+        if at_exit:
+            atexit.register(self._at_exit)
+
+    def close(self) -> None:
+        """Call `end` in this thread, unless it was called before."""
+        if self._begin():
+            self._run()
+
+    def wait(self, deadline_s: float) -> None:
+        """Wait for an `end` under way, until that time of time.monotonic()."""
+        if self._begun.locked():
+            self._over.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def _begin(self) -> bool:
+        """Return whether this call is the first, in the process whose threads and connections they are."""
+        return os.getpid() == self._process and self._begun.acquire(blocking=False)
+
+    def _run(self) -> None:
+        end, self._end, self._owner = self._end, None, None
+        assert end is not None
+        try:
+            end()
+        finally:
+            atexit.unregister(self._at_exit)
+            _open.remove(self)
+            self._over.set()
+
+    def _forgotten(self, _: weakref.ref[object]) -> None:
+        # In a forked child _open keeps what is owned: destructors would wait for threads that only the parent has.
+        if sys.is_finalizing() or not self._begin():
+            return
+        try:
+            # threading.Thread.start() waits for locks that the interrupted thread may hold.
+            _thread.start_new_thread(self._run_logging, ())
+        except RuntimeError:  # Python 3.12 starts no threads at its end
+            self._run_logging()
+
+    def _run_logging(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # of any back end
+            _logger.warning("closing a forgotten object failed: %s", error)
+
+    def _at_exit(self) -> None:
+        self.close()
+        if os.getpid() == self._process:
+            self.wait(time.monotonic() + _PATIENCE_S)
+
+
+_open: list[Ending] = []
+
+
+def collect_forgotten() -> None:
+    """Close the objects of this process that are unreachable, before more are opened; wait 30 s for that at most.
+
+    Runs the garbage collector if there are open objects: a DDP model is part of reference cycles, and a sweep that
+    allocates little would run out of descriptors before the collector's own turn.
+    """
+    if _open:
+        gc.collect()
+    deadline_s = time.monotonic() + _PATIENCE_S
+    for ending in _open.copy():
+        ending.wait(deadline_s)

@@ -1,0 +1,44 @@
+"""Hooks end with their optimizer, whose model may live on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks
+from byteps_thc.torch.parameters import NamedParameter
+from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
+from byteps_thc.transport.ending import collect_forgotten
+
+
+class Pushed(GradientReducer):  # type: ignore[misc]
+    """Notes what is pushed to it."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def push(self, parameter: NamedParameter) -> None:
+        self._events.append(parameter.name)
+
+    def close(self) -> None:
+        self._events.append("closed")
+
+
+def hooks_of(tensor: Tensor) -> dict[int, Any]:
+    return dict(tensor._post_accumulate_grad_hooks or {})  # type: ignore[attr-defined]
+
+
+def test_a_forgotten_optimizer_takes_its_hooks_off_the_model() -> None:
+    model, events = nn.Linear(3, 2, bias=False), list[str]()
+    parameters = [NamedParameter("weight", model.weight, 0)]
+    hooks = GradientHooks(parameters, Pushed(events), 1)  # type: ignore[abstract]
+    model(torch.ones(1, 3)).sum().backward()
+    assert events == ["weight"]
+    assert len(hooks_of(model.weight)) == 1
+    del hooks, parameters
+    model(torch.ones(1, 3)).sum().backward()
+    collect_forgotten()
+    assert events == ["weight", "closed"]
+    assert hooks_of(model.weight) == {}

@@ -1,0 +1,106 @@
+"""What an object owns ends once: when it is closed, when it is collected, or at exit."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+from torch import Tensor, empty
+from torch.futures import Future
+
+from byteps_thc.errors import DeadlineError, TransportError
+from byteps_thc.pipeline.in_flight import InFlight
+from byteps_thc.transport.ending import Ending, collect_forgotten
+
+
+class Owner:
+    """Reports the thread that ends what it owns."""
+
+    def __init__(self, ended: list[int]) -> None:
+        self.me = self  # a reference cycle, as DDP has
+        self.ending = Ending(self, lambda: ended.append(threading.get_ident()))
+
+
+def test_close_ends_once_and_here() -> None:
+    ended: list[int] = []
+    owner = Owner(ended)
+    owner.ending.close()
+    owner.ending.close()
+    del owner
+    collect_forgotten()
+    assert ended == [threading.get_ident()]
+
+
+def test_a_forgotten_object_ends_in_a_thread_of_its_own() -> None:
+    ended: list[int] = []
+    Owner(ended)
+    collect_forgotten()  # waits for the end
+    assert len(ended) == 1
+    assert ended != [threading.get_ident()]
+
+
+def test_a_forked_child_leaves_it_to_its_parent() -> None:
+    ended: list[int] = []
+    owner = Owner(ended)
+    child = os.fork()
+    if child == 0:
+        owner.ending.close()
+        del owner
+        collect_forgotten()
+        os._exit(len(ended))
+    assert os.waitpid(child, 0)[1] == 0
+    owner.ending.close()
+    assert len(ended) == 1
+
+
+AT_EXIT = """
+import gc, time
+from byteps_thc.transport.ending import Ending
+
+class Owner:
+    pass
+
+def slow():
+    time.sleep(0.5)
+    print("forgotten", flush=True)
+
+first, second, forgotten = Owner(), Owner(), Owner()
+Ending(first, lambda: print("first", flush=True))
+Ending(second, lambda: print("second", flush=True))
+Ending(Owner(), slow)
+"""
+
+
+def test_python_ends_the_newest_first_and_waits_for_one_under_way() -> None:
+    ended = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.split() == ["forgotten", "second", "first"]
+
+
+class _Job:
+    def __init__(self) -> None:
+        self.gradient, self.future = empty(0), Future[Tensor]()
+
+
+@pytest.mark.parametrize("error", [TransportError("lost"), DeadlineError("late", slot=3), RuntimeError("of torch's")])
+def test_an_error_keeps_no_callers_alive(error: Exception) -> None:
+    class Model:
+        pass
+
+    def wait() -> weakref.ref[Model]:
+        model, job = Model(), _Job()
+        in_flight.begin("key", job)
+        in_flight.fail(error)
+        with pytest.raises(type(error), match=str(error)) as raised:
+            job.future.wait()
+        assert vars(raised.value) == vars(error)
+        return weakref.ref(model)
+
+    in_flight: InFlight[_Job] = InFlight()
+    model = wait()
+    gc.collect()
+    assert model() is None
