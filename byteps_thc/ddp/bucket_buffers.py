@@ -86,7 +86,7 @@ class BucketBuffers:
                     "CompressionPolicy(exclude) selects parameters by name: give the model, ThcState(..., model=ddp)"
                 )
             return
-        self._policy.warn_of_unmatched(self._names.values())
+        self._policy.warn_of_unmatched(self._names.values(), dist.get_rank() if dist.is_initialized() else 0)
         trained = ((name, tensor) for tensor, name in self._names.items() if tensor.requires_grad)
         require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), self._policy)
 

@@ -61,7 +61,8 @@ def compress_reduce_scatter(
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
         require_group_dtypes(groups, policy)
-        policy.warn_of_unmatched(parameter.name for group in groups for parameter in group.parameters)
+        names = [parameter.name for group in groups for parameter in group.parameters]
+        policy.warn_of_unmatched(names, process_group.rank())
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)

@@ -61,7 +61,8 @@ def compress_replicas(
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
         require_group_dtypes(groups, policy)
-        policy.warn_of_unmatched(parameter.name for group in groups for parameter in group.parameters)
+        names = [parameter.name for group in groups for parameter in group.parameters]
+        policy.warn_of_unmatched(names, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")

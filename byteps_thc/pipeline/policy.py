@@ -80,10 +80,10 @@ class CompressionPolicy(Settings):
         """Return whether a pattern of `exclude` selects the parameter."""
         return matches_any(self.exclude, name)
 
-    def warn_of_unmatched(self, names: Iterable[str]) -> None:
-        """Warn once of each pattern of `exclude` that selects none of the names."""
+    def warn_of_unmatched(self, names: Iterable[str], rank: int) -> None:
+        """Warn once, on rank 0 of those that have these parameters, of patterns that select none of the names."""
         known = [*names]
-        for pattern in unmatched(self.exclude, known):
+        for pattern in unmatched(self.exclude, known) if rank == 0 else ():
             example = f", such as {known[0]!r}" if known else ""
             warn_once(
                 f"CompressionPolicy(exclude): {pattern!r} selects none of the {len(known)} parameters{example}: "

@@ -250,7 +250,7 @@ class ThcReducer:
                     "another name"
                 )
         if not self._known:
-            self._policy.warn_of_unmatched(name for name, *_ in signature)
+            self._policy.warn_of_unmatched((name for name, *_ in signature), self._engine.worker)
         return Packing(signature, self._policy)
 
     def _agree(self, call: _Call) -> Iterator[_Call]:

@@ -85,8 +85,8 @@ def test_a_pattern_that_selects_nothing_is_one_warning_that_names_it(caplog: pyt
     warn_once.cache_clear()
     policy = CompressionPolicy(exclude=("lm_head", "*.ruoter.*", "embed"))
     with caplog.at_level(logging.WARNING, "byteps_thc"):
-        for _ in range(2):
-            policy.warn_of_unmatched(["lm_head.weight", "layers.0.router.weight", "embed.weight"])
+        for rank in (0, 0, 1):
+            policy.warn_of_unmatched(["lm_head.weight", "layers.0.router.weight", "embed.weight"], rank)
     (line,) = (record.getMessage() for record in caplog.records)
     assert line.startswith(
         "CompressionPolicy(exclude): '*.ruoter.*' selects none of the 3 parameters, such as 'lm_head"

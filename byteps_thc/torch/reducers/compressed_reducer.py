@@ -44,7 +44,7 @@ class CompressedReducer(GradientReducer):
         compressed = [p for p in parameters if p.tensor.dtype in COMPRESSED_DTYPES]
         others = [p for p in parameters if p.tensor.dtype not in COMPRESSED_DTYPES]
         self._plain = PlainReducer(others, NoneCompressor)
-        settings.policy.warn_of_unmatched(p.name for p in parameters)
+        settings.policy.warn_of_unmatched((p.name for p in parameters), process.rank())
         lanes = make_lanes(compressed, settings.lane_count, settings.policy)
         self._sums = [BytepsSum(lane, settings.policy.deadline_s) for lane in lanes]
         engines = make_engines(settings, lanes, self._sums, self._recorder)
