@@ -16,40 +16,24 @@ from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.dtypes import require_dtypes
 from byteps_thc.pipeline.policy import CompressionPolicy
 
-#: Of an excluded parameter that has a buffer of its own: beside compressed ones it costs an index, and codes of zeros.
-_OWN_BUFFER_ELEMENTS = 1 << 14
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Of a bucket, from element `start`."""
-
-    start: int
-    stop: int
-    key: str
-    slices: tuple[ParameterSlice, ...]
-
 
 @dataclass(frozen=True)
 class _BucketParameters:
     parameter_ids: tuple[int, ...]
-    parts: tuple[_Part, ...]
+    key: str
+    slices: tuple[ParameterSlice, ...]
 
 
 class BucketBuffers:
-    """Makes the GradientBuffers of a bucket. model: None: parameters are numbered as they first turn up."""
+    """Makes the GradientBuffer of a bucket. model: None: parameters are numbered as they first turn up."""
 
-    def __init__(self, model: nn.Module | None, policy: CompressionPolicy) -> None:
-        self._policy = policy
+    def __init__(self, model: nn.Module | None) -> None:
         self._names = None if model is None else parameter_names(model)
         self._numbers: dict[Tensor, str] = {}
         self._known: dict[int, _BucketParameters] = {}
 
-    def buffers(self, bucket: dist.GradBucket) -> list[GradientBuffer]:  # type: ignore[name-defined]
-        """Return the bucket's gradients, in one buffer unless large parameters are excluded from compression.
-
-        InputError when they are sparse or of parameters that the model has not.
-        """
+    def buffer(self, bucket: dist.GradBucket) -> GradientBuffer:  # type: ignore[name-defined]
+        """Return the bucket's gradients; InputError when they are sparse or of parameters that the model has not."""
         gradient = bucket.buffer()
         if gradient.layout != torch.strided:
             raise InputError("sparse gradients are not supported: use dense ones (Embedding(sparse=False))")
@@ -58,9 +42,7 @@ class BucketBuffers:
         known = self._known.get(bucket.index())
         if known is None or known.parameter_ids != parameter_ids:  # DDP has rebuilt its buckets
             known = self._known[bucket.index()] = self._place(parameters, parameter_ids)
-        if len(known.parts) == 1:
-            return [GradientBuffer(known.parts[0].key, gradient, known.parts[0].slices)]
-        return [GradientBuffer(part.key, gradient[part.start : part.stop], part.slices) for part in known.parts]
+        return GradientBuffer(known.key, gradient, known.slices)
 
     def name(self, parameter: Tensor) -> str:
         """Return the parameter's name."""
@@ -75,39 +57,28 @@ class BucketBuffers:
         """Return elements by name of the model's parameters; None without model."""
         return None if self._names is None else {name: tensor.numel() for tensor, name in self._names.items()}
 
-    def check(self) -> None:
+    def check(self, policy: CompressionPolicy) -> None:
         """Raise ConfigurationError that names the model's parameters whose gradients cannot be averaged.
 
         Warn of names in the policy that the model does not have; ConfigurationError where no names are known.
         """
         if self._names is None:
-            if self._policy.exclude:
+            if policy.exclude:
                 raise ConfigurationError(
                     "CompressionPolicy(exclude) selects parameters by name: give the model, ThcState(..., model=ddp)"
                 )
             return
-        self._policy.warn_of_unmatched(self._names.values(), dist.get_rank() if dist.is_initialized() else 0)
+        policy.warn_of_unmatched(self._names.values(), dist.get_rank() if dist.is_initialized() else 0)
         trained = ((name, tensor) for tensor, name in self._names.items() if tensor.requires_grad)
-        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), self._policy)
+        require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
-        runs: list[list[ParameterSlice]] = []
-        position, alone = 0, False
+        slices, position = [], 0
         for parameter in parameters:
-            name, elements = self.name(parameter), parameter.numel()
-            was_alone, alone = alone, elements >= _OWN_BUFFER_ELEMENTS and self._policy.excludes(name)
-            if not runs or alone != was_alone:
-                runs.append([])
-            runs[-1].append(ParameterSlice(name, position, position + elements))
-            position += elements
-        return _BucketParameters(parameter_ids, tuple(map(_part, runs)))
-
-
-def _part(run: Sequence[ParameterSlice]) -> _Part:
-    start = run[0].start
-    slices = tuple(ParameterSlice(part.name, part.start - start, part.stop - start) for part in run)
-    key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
-    return _Part(start, run[-1].stop, key, slices)
+            slices.append(ParameterSlice(self.name(parameter), position, position + parameter.numel()))
+            position += parameter.numel()
+        key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
+        return _BucketParameters(parameter_ids, key, tuple(slices))
 
 
 def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:

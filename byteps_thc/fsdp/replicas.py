@@ -18,6 +18,7 @@ from byteps_thc.fsdp.steps import BackwardSteps
 from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.excluded import apart
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
@@ -80,7 +81,7 @@ def compress_replicas(
     compared = not may_drift(network, replicas.size())
     steps = BackwardSteps(engine, grad_scaler, log_every, dist.get_rank(), drift_warning, scale_compared=compared)
     for group in groups:
-        group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps))
+        group.module.set_all_reduce_hook(_ReplicaAverage(group, engine, steps, policy))
 
     def uninstall() -> None:
         for group in groups:
@@ -102,8 +103,8 @@ def compress_replicas(
 class _ReplicaAverage:
     """The all-reduce hook of one parameter group."""
 
-    def __init__(self, group: ParameterGroup, engine: Engine, steps: BackwardSteps) -> None:
-        self._group = group
+    def __init__(self, group: ParameterGroup, engine: Engine, steps: BackwardSteps, policy: CompressionPolicy) -> None:
+        self._group, self._policy = group, policy
         self._engine = engine
         self._steps = steps
         self._unused = UnusedWarning(group.name)
@@ -114,7 +115,9 @@ class _ReplicaAverage:
         trained = self._group.trained()
         if shard.numel() != total_columns(trained):
             self._unused.give()
-        self._engine.all_reduce(own_shard(self._group, trained, shard)).wait()
+        parts = apart(own_shard(self._group, trained, shard), self._policy)
+        for average in [self._engine.all_reduce(part) for part in parts]:
+            average.wait()
 
 
 def _process_group(mesh: object, dim: str | None) -> dist.ProcessGroup:
