@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -18,28 +18,16 @@ from byteps_thc.pipeline.dtypes import require_dtypes
 from byteps_thc.pipeline.embeddings import embedding_weights, weights_of_all_embeddings
 from byteps_thc.pipeline.policy import CompressionPolicy
 
-#: Of an excluded parameter that has a buffer of its own: beside compressed ones it costs an index, and codes of zeros.
-_OWN_BUFFER_ELEMENTS = 1 << 14
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Of a bucket, from element `start`."""
-
-    start: int
-    stop: int
-    key: str
-    slices: tuple[ParameterSlice, ...]
-
 
 @dataclass(frozen=True)
 class _BucketParameters:
     parameter_ids: tuple[int, ...]
-    parts: tuple[_Part, ...]
+    key: str
+    slices: tuple[ParameterSlice, ...]
 
 
 class BucketBuffers:
-    """Makes the GradientBuffers of a bucket.
+    """Makes the GradientBuffer of a bucket.
 
     model: None: parameters are numbered as they first turn up. policy: as given. Its copy here has the embeddings in
     `rows`: by name or, without a model, by number.
@@ -55,11 +43,8 @@ class BucketBuffers:
         self._numbers: dict[Tensor, str] = {}
         self._known: dict[int, _BucketParameters] = {}
 
-    def buffers(self, bucket: dist.GradBucket) -> list[GradientBuffer]:  # type: ignore[name-defined]
-        """Return the bucket's gradients, in one buffer unless large parameters are excluded from compression.
-
-        InputError when they are sparse or of parameters that the model has not.
-        """
+    def buffer(self, bucket: dist.GradBucket) -> GradientBuffer:  # type: ignore[name-defined]
+        """Return the bucket's gradients; InputError when they are sparse or of parameters that the model has not."""
         gradient = bucket.buffer()
         if gradient.layout != torch.strided:
             raise InputError("sparse gradients are not supported: use dense ones (Embedding(sparse=False))")
@@ -68,9 +53,7 @@ class BucketBuffers:
         known = self._known.get(bucket.index())
         if known is None or known.parameter_ids != parameter_ids:  # DDP has rebuilt its buckets
             known = self._known[bucket.index()] = self._place(parameters, parameter_ids)
-        if len(known.parts) == 1:
-            return [GradientBuffer(known.parts[0].key, gradient, known.parts[0].slices)]
-        return [GradientBuffer(part.key, gradient[part.start : part.stop], part.slices) for part in known.parts]
+        return GradientBuffer(known.key, gradient, known.slices)
 
     def name(self, parameter: Tensor) -> str:
         """Return the parameter's name."""
@@ -112,29 +95,18 @@ class BucketBuffers:
                     "ThcState(..., model=ddp)"
                 )
             return
-        self.policy.warn_of_unmatched(self._names.values())
+        self.policy.warn_of_unmatched(self._names.values(), dist.get_rank() if dist.is_initialized() else 0)
         trained = [(name, tensor) for tensor, name in self._names.items() if tensor.requires_grad]
         self.policy.warn_if_all_travel_exactly((name, tensor.numel()) for name, tensor in trained)
         require_dtypes(((name, tensor.dtype, tensor.numel()) for name, tensor in trained), self.policy)
 
     def _place(self, parameters: Sequence[Tensor], parameter_ids: tuple[int, ...]) -> _BucketParameters:
-        runs: list[list[ParameterSlice]] = []
-        position, alone = 0, False
+        slices, position = [], 0
         for parameter in parameters:
-            part = self.slice_of(parameter, position)
-            was_alone, alone = alone, part.size >= _OWN_BUFFER_ELEMENTS and self.policy.excludes(part.name)
-            if not runs or alone != was_alone:
-                runs.append([])
-            runs[-1].append(part)
-            position = part.stop
-        return _BucketParameters(parameter_ids, tuple(map(_part, runs)))
-
-
-def _part(run: Sequence[ParameterSlice]) -> _Part:
-    start = run[0].start
-    slices = tuple(replace(part, start=part.start - start, stop=part.stop - start) for part in run)
-    key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
-    return _Part(start, run[-1].stop, key, slices)
+            slices.append(self.slice_of(parameter, position))
+            position = slices[-1].stop
+        key = hashlib.sha256(repr([(part.name, part.size) for part in slices]).encode()).hexdigest()[:16]
+        return _BucketParameters(parameter_ids, key, tuple(slices))
 
 
 def parameter_names(model: nn.Module) -> Mapping[Tensor, str]:

@@ -24,6 +24,7 @@ from byteps_thc.engines import choose_policy, choose_scheme
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.excluded import apart
 from byteps_thc.pipeline.hierarchy.bucket_shards import shard_elements
 from byteps_thc.pipeline.loss_scaling import LossScale, saved_scale
 from byteps_thc.pipeline.policy import CompressionPolicy
@@ -135,8 +136,10 @@ class ThcState(Averager):
         self._called = True
         if bucket.index() == 0:
             averaging.steps.begin()
-        futures = [averaging.engine.all_reduce(buffer) for buffer in self._buckets.buffers(bucket)]
-        return _unwrapped(futures[0]) if len(futures) == 1 else _together(futures, bucket.buffer())
+        buffer, policy = self._buckets.buffer(bucket), self._plan.policy
+        if not policy.exclude:
+            return _unwrapped(averaging.engine.all_reduce(buffer))
+        return _together([averaging.engine.all_reduce(part) for part in apart(buffer, policy)], buffer.gradient)
 
     @override
     def average_parameter(self, gradient: Tensor, parameter: Tensor) -> None:

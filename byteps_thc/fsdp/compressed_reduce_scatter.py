@@ -64,7 +64,7 @@ def compress_reduce_scatter(
         policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
         require_group_dtypes(groups, policy)
-        policy = with_embeddings(policy, groups)
+        policy = with_embeddings(policy, groups, process_group.rank())
         if any(isinstance(group.source._reduce_scatter_comm, CompressedReduceScatter) for group in groups):
             raise ConfigurationError("the model's reduce-scatter is compressed already: close() that handle first")
     engine = make_row_engine(process_group, scheme, policy, groups[0].source.device)

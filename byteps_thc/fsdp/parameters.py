@@ -258,10 +258,10 @@ def require_group_dtypes(groups: Iterable[ParameterGroup], policy: CompressionPo
     require_dtypes(((parameter.name, dtype, parameter.elements) for parameter, dtype in each), policy)
 
 
-def with_embeddings(policy: CompressionPolicy, groups: Sequence[ParameterGroup]) -> CompressionPolicy:
-    """Return the policy with the embeddings of the groups in `rows`; warn of what in it cannot be meant."""
+def with_embeddings(policy: CompressionPolicy, groups: Sequence[ParameterGroup], rank: int) -> CompressionPolicy:
+    """Return the policy with the embeddings of the groups in `rows`; rank 0 warns of names that no group has."""
     parameters = [parameter for group in groups for parameter in group.parameters]
-    policy.warn_of_unmatched(parameter.name for parameter in parameters)
+    policy.warn_of_unmatched((parameter.name for parameter in parameters), rank)
     policy.warn_if_all_travel_exactly((own.name, own.elements) for group in groups for own in group.trained())
     return policy.with_rows(parameter.name for parameter in parameters if parameter.is_embedding)
 

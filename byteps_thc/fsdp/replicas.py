@@ -26,6 +26,7 @@ from byteps_thc.fsdp.unhooked import UnhookedGroups
 from byteps_thc.fsdp.unused import UnusedWarning
 from byteps_thc.pipeline.drift_warning import DriftWarning, may_drift
 from byteps_thc.pipeline.engine import Engine
+from byteps_thc.pipeline.excluded import apart
 from byteps_thc.pipeline.loss_scaling import LossScale
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.settings import describe
@@ -69,7 +70,7 @@ def compress_replicas(
         policy = choose_policy(policy, network=network, grad_scaler=grad_scaler, log_every=log_every)
         scheme = choose_scheme(config, settings)
         require_group_dtypes(groups, policy)
-        policy = with_embeddings(policy, groups)
+        policy = with_embeddings(policy, groups, shard.rank() + replicas.rank())
         _require_crossing(shard, replicas)
         if any(group.source._all_reduce_hook is not None for group in groups):
             raise ConfigurationError("the model has an all-reduce hook already: close() its handle first")
@@ -119,8 +120,7 @@ class _ReplicaAverage:
     """The all-reduce hook of one parameter group."""
 
     def __init__(self, group: ParameterGroup, engine: Engine, steps: BackwardSteps, policy: CompressionPolicy) -> None:
-        self._group = group
-        self._policy = policy
+        self._group, self._policy = group, policy
         self._engine = engine
         self._steps = steps
         self._unused = UnusedWarning(group.name)
@@ -131,7 +131,9 @@ class _ReplicaAverage:
         trained = self._group.trained()
         if shard.numel() != total_columns(trained):
             self._unused.give()
-        self._engine.all_reduce(own_shard(self._group, trained, shard, self._policy)).wait()
+        parts = apart(own_shard(self._group, trained, shard, self._policy), self._policy)
+        for average in [self._engine.all_reduce(part) for part in parts]:
+            average.wait()
 
 
 def _refuse_unhooked(groups: str) -> None:

@@ -99,8 +99,10 @@ class CompressionPolicy(Settings):
         added = CompressionPolicy(rows=(names,) if isinstance(names, str) else tuple(names)).rows
         return self.model_copy(update={"rows": _patterns(self.rows + added)})
 
-    def warn_of_unmatched(self, names: Iterable[str]) -> None:
-        """Warn once of each pattern of `exclude` and `rows` that selects none of the names."""
+    def warn_of_unmatched(self, names: Iterable[str], rank: int) -> None:
+        """Warn once, on rank 0 of those that have these parameters, of patterns that select none of the names."""
+        if rank != 0:
+            return
         known = [*names]
         for setting, patterns in (("exclude", self.exclude), ("rows", self.rows)):
             for pattern in unmatched(patterns, known):

@@ -9,6 +9,7 @@ import torch
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
+from byteps_thc.pipeline.excluded import apart
 from byteps_thc.pipeline.layout import Layout
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.warn_once import warn_once
@@ -81,12 +82,28 @@ def test_the_fingerprint_compares_the_patterns_where_no_ranks_do() -> None:
     assert len(layouts) == len(policies)
 
 
+def test_large_excluded_parameters_have_parts_of_their_own() -> None:
+    """With what is between parameters; small ones stay where they are."""
+    names = {"a": (2, 100), "b": (100, 20_100), "c": (20_100, 40_100), "d": (40_103, 40_200), "e": (40_200, 40_210)}
+    slices = tuple(ParameterSlice(name, *place) for name, place in names.items())
+    buffer = GradientBuffer("x", torch.arange(40_220.0), slices)
+    assert apart(buffer, CompressionPolicy(exclude=("z", "e"))) == [buffer]
+    first, second, third = apart(buffer, CompressionPolicy(exclude=("b", "c", "e")))
+    assert [part.gradient[0] for part in (first, second, third)] == [0, 100, 40_103]
+    assert [part.gradient.numel() for part in (first, second, third)] == [100, 40_003, 117]
+    assert second.parameters == (ParameterSlice("b", 0, 20_000), ParameterSlice("c", 20_000, 40_000))
+    assert third.parameters == (ParameterSlice("d", 0, 97), ParameterSlice("e", 97, 107))
+    assert len({part.key for part in (first, second, third, buffer)}) == 4
+    buffer.gradient.zero_()
+    assert not third.gradient.any()  # the same memory
+
+
 def test_a_pattern_that_selects_nothing_is_one_warning_that_names_it(caplog: pytest.LogCaptureFixture) -> None:
     warn_once.cache_clear()
     policy = CompressionPolicy(exclude=("lm_head", "*.ruoter.*", "embed"))
     with caplog.at_level(logging.WARNING, "byteps_thc"):
-        for _ in range(2):
-            policy.warn_of_unmatched(["lm_head.weight", "layers.0.router.weight", "embed.weight"])
+        for rank in (0, 0, 1):
+            policy.warn_of_unmatched(["lm_head.weight", "layers.0.router.weight", "embed.weight"], rank)
     (line,) = (record.getMessage() for record in caplog.records)
     assert line.startswith(
         "CompressionPolicy(exclude): '*.ruoter.*' selects none of the 3 parameters, such as 'lm_head"

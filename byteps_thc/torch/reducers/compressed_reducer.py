@@ -134,7 +134,7 @@ class CompressedReducer(GradientReducer):
 
 def _with_embeddings(settings: ThcCompression, parameters: Sequence[NamedParameter]) -> ThcCompression:
     """Return the settings with the embeddings in `policy.rows`; warn of names in the policy that are no parameter's."""
-    settings.policy.warn_of_unmatched(parameter.name for parameter in parameters)
+    settings.policy.warn_of_unmatched((parameter.name for parameter in parameters), process.rank())
     settings.policy.warn_if_all_travel_exactly((own.name, own.tensor.numel()) for own in parameters)
     weights = weights_of_all_embeddings()
     policy = settings.policy.with_rows(parameter.name for parameter in parameters if id(parameter.tensor) in weights)
