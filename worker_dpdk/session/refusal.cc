@@ -144,6 +144,16 @@ std::string silent_root_hint(const NoResult& known) {
          "`upstream` of the switch's description says?";
 }
 
+/// Of a server that is there, without which packets or their results get through.
+std::string undelivered(io::Endpoint server, const NoResult& known) {
+  const auto [first, of_packet, last] = known.ports;
+  const std::string ports = first == last ? "port " + std::to_string(first)
+                                          : "ports " + std::to_string(first) + " to " + std::to_string(last);
+  return ": the server answers, but " + io::to_string(io::Endpoint{server.ip, of_packet}) + " has delivered nothing for " +
+         seconds(known.undelivered_for) + ". Check that firewalls let UDP pass both ways on " + ports +
+         ", and that the path has the MTU of both ends";
+}
+
 /// "; ..." when packets are too large for a path of Ethernet frames, which loses them without a word.
 std::string packet_size_hint(const SessionConfig& config, LargePackets large_packets) {
   const unsigned wider_bits = std::max(config.table.bits(), config.value_bits);
@@ -288,6 +298,8 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
     failure.message += ": the server has not answered for " + seconds(known.silent_for) +
                        ", so it, or the way to it, " + "is down" +
                        (missing != 0 ? "; before that it waited for worker " + list_of(missing) : "");
+  } else if (known.undelivered_for > Duration::zero()) {
+    failure.message += undelivered(server, known);
   } else if (packet != nullptr && packet->racks != 0) {
     failure.message += missing_racks(*packet);
   } else if (missing != 0) {

@@ -54,6 +54,9 @@ class Session {
   /// goes on to write to, as other workers have pushed something else, and nobody can go on.
   bool wait(const OperationPtr& operation, Duration timeout);
 
+  /// What that server, of those in the configuration, has not answered for longest.
+  Unanswered unanswered(std::size_t server) const noexcept { return group_.unanswered(server); }
+
   /// Says GOODBYE and ends the polling threads; operations in flight fail with TransportError. May be called again.
   void close();
 

@@ -9,7 +9,6 @@ from typing import Any
 from torch._C._distributed_c10d import Store
 
 from byteps_thc.errors import DeadlineError, TransportError
-from byteps_thc.transport.communicator import translate
 
 _POLL_S = 0.02
 
@@ -61,13 +60,13 @@ class Agreement:
             for topic in topics:
                 self._store.delete_key(f"{topic}/{self.rank}")
         except RuntimeError as error:
-            raise translate(error) from error
+            raise _store_is_gone(error) from error
 
     def _set(self, key: str, text: str) -> None:
         try:
             self._store.set(key, text.encode())
         except RuntimeError as error:
-            raise translate(error) from error
+            raise _store_is_gone(error) from error
 
     def _get(self, key: str) -> str | None:
         try:
@@ -75,5 +74,12 @@ class Agreement:
                 return None
             value: bytes = self._store.get(key)
         except RuntimeError as error:
-            raise translate(error) from error
+            raise _store_is_gone(error) from error
         return value.decode()
+
+
+def _store_is_gone(error: RuntimeError) -> TransportError:
+    return TransportError(
+        "the process group's store does not answer, so that ranks cannot agree on servers: has the process with it, "
+        f"rank 0's or torchrun's, ended? {error}"
+    )
