@@ -136,7 +136,8 @@ std::string missing_racks(const InFlight& packet) {
 
 /// "; ..." of a switch that says nothing: it has no timers, so it cannot tell that it waits for a root.
 std::string silent_root_hint(const NoResult& known) {
-  const bool silent = known.silent_for > Duration::zero() || !known.server_answered;
+  const bool silent =
+      known.silent_for > Duration::zero() || known.undelivered_for > Duration::zero() || !known.server_answered;
   if (!known.of_switch || !silent) {
     return "";
   }
@@ -144,14 +145,14 @@ std::string silent_root_hint(const NoResult& known) {
          "`upstream` of the switch's description says?";
 }
 
-/// Of a server that is there, without which packets or their results get through.
+/// Of a server that is there, but whose results do not arrive, or to which packets do not get through.
 std::string undelivered(io::Endpoint server, const NoResult& known) {
   const auto [first, of_packet, last] = known.ports;
   const std::string ports = first == last ? "port " + std::to_string(first)
                                           : "ports " + std::to_string(first) + " to " + std::to_string(last);
-  return ": the server answers, but " + io::to_string(io::Endpoint{server.ip, of_packet}) + " has delivered nothing for " +
-         seconds(known.undelivered_for) + ". Check that firewalls let UDP pass both ways on " + ports +
-         ", and that the path has the MTU of both ends";
+  return ": the server answers, but " + io::to_string(io::Endpoint{server.ip, of_packet}) +
+         " has delivered nothing for " + seconds(known.undelivered_for) +
+         ". Check that firewalls let UDP pass both ways on " + ports + ", and that the path has the MTU of both ends";
 }
 
 /// "; ..." when packets are too large for a path of Ethernet frames, which loses them without a word.

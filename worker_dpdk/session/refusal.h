@@ -44,9 +44,9 @@ struct Ports {
 
 /// What a link knows when an operation has no result in time.
 struct NoResult {
-  const InFlight* packet;  ///< the oldest without one, null when none was sent
-  bool server_answered;    ///< something was received since it was sent
-  Duration silent_for;     ///< how long the packet was repeated without any answer from the server; 0: it answers
+  const InFlight* packet;    ///< the oldest without one, null when none was sent
+  bool server_answered;      ///< something was received since it was sent
+  Duration silent_for;       ///< how long the packet was repeated without any answer from the server; 0: it answers
   Duration undelivered_for;  ///< how long it was repeated without an answer to it, from a server that answers; 0: none
   Ports ports;
   LargePackets large_packets;

@@ -158,13 +158,14 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
 }
 
 void ServerLink::note_unanswered(const InFlight& oldest, TimePoint now) noexcept {
-  const Duration unanswered = oldest.unanswered_for(now);
+  const Duration unanswered = oldest.unanswered_for();
   const auto for_ms = static_cast<std::uint32_t>(unanswered.count() / 1'000);
   if (for_ms > unanswered_.for_ms) {
     unanswered_ = {.for_ms = for_ms, .port = address_of(oldest.slot).port};
     context_.group.tell_unanswered(index_, context_.thread, unanswered_);
   }
-  if (unanswered >= kSilence && now - asked_at_ >= kQuestionPeriod && membership_.joined(oldest.slot)) {
+  const bool is_switch = membership_.codes_multiple() > 1;  // its control plane has other work
+  if (unanswered >= kSilence && now - asked_at_ >= kQuestionPeriod && !is_switch && membership_.joined(oldest.slot)) {
     asked_at_ = now;
     membership_.ask(oldest.slot);
   }
@@ -190,7 +191,7 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
   const InFlight* oldest = stream.oldest();
   const bool answered = heard_at_ > (oldest != nullptr ? oldest->first_sent_at : started_at);
   const bool silent = oldest != nullptr && oldest->sent_at > heard_at_ && elapsed(heard_at_, now) >= kSilence;
-  const Duration unanswered_for = oldest != nullptr ? oldest->unanswered_for(now) : Duration::zero();
+  const Duration unanswered_for = oldest != nullptr ? oldest->unanswered_for() : Duration::zero();
   const bool undelivered = unanswered_for >= kSilence;
   fail(no_result(operation, server(), context_.config,
                  {.packet = oldest,

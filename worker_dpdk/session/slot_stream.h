@@ -43,9 +43,10 @@ struct InFlight {
   std::uint8_t racks = 0;                ///< how many there are, of the last racks_incomplete; 0: none
 
   bool is_known_to_have_arrived() const noexcept { return seen_workers != 0 || racks != 0; }
-  /// How long the server has said nothing of it, as far as the last transmission but one can tell. Zero: it has, since.
-  Duration unanswered_for(TimePoint now) const noexcept {
-    return noticed_at >= sent_at ? Duration::zero() : elapsed(std::max(first_sent_at, noticed_at), now);
+  /// For how long it was sent again without an answer to it: nothing of the time in which this thread did not run.
+  Duration unanswered_for() const noexcept {
+    const TimePoint answered_at = std::max(first_sent_at, noticed_at);
+    return sent_at > answered_at ? elapsed(answered_at, sent_at) : Duration::zero();
   }
   Operation& operation() const noexcept { return *part->operation; }
 };

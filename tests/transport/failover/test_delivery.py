@@ -26,6 +26,7 @@ from byteps_thc.transport.failover.watch import Presences
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import Session, Timeouts
 
+WORKER_ID_OFFSET = 5  # of a header
 NARROW_BYTES = 600  # less than a full packet of sums, more than one of codes
 
 
@@ -44,12 +45,17 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class NarrowRelay(UdpRelay):
-    """Loses what is larger than most_bytes on its way down, as a path with too small an MTU does; 0: both ways."""
+    """Loses what is larger than most_bytes on its way down, as a path with too small an MTU does; 0: both ways.
+
+    And what lost_worker sends.
+    """
 
     most_bytes = 65536
+    lost_worker = -1
 
     def _relay(self, is_up: bool, datagram: bytes, *way: object) -> None:
-        if len(datagram) <= self.most_bytes or (is_up and self.most_bytes):
+        fits = len(datagram) <= self.most_bytes or (is_up and self.most_bytes)
+        if fits and datagram[WORKER_ID_OFFSET] != self.lost_worker:
             super()._relay(is_up, datagram, *way)  # type: ignore[arg-type]
 
 
@@ -189,6 +195,42 @@ def test_a_server_that_one_rank_does_not_reach_at_first_is_named_by_all(stack: E
     assert isinstance(second, DeadlineError)
     for error in (first, second):
         assert f"server {relay.address} did not answer HELLO" in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
+def test_a_port_that_stays_filtered_is_tried_once_more(stack: ExitStack, caplog: pytest.LogCaptureFixture) -> None:
+    server = stack.enter_context(ParameterServer(["--threads", "2"]))
+    first, second = relays_of_threads(server, stack)
+    other = RestartedServers(1, stack).addresses
+    running = start([*other, first.address])
+    running.wait_for(5)
+    second.most_bytes = 0
+    deadline = time.monotonic() + 60
+    while caplog.text.count(f"server {second.address} did not answer HELLO") < 2 or running.moves() != [2, 2]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    steps = running.steps[0]
+    time.sleep(3.0)
+    assert running.steps[0] > steps
+    running.stop()
+    assert running.moves() == [2, 2]
+
+
+@pytest.mark.slow
+def test_ranks_that_give_up_name_the_server_and_not_the_rank_that_waits_for_it(stack: ExitStack) -> None:
+    """An attempt takes five seconds on one rank and none on the other, and ends after the deadline."""
+    server = stack.enter_context(ParameterServer(["--threads", "2"]))
+    first, second = relays_of_threads(server, stack)
+    others = RestartedServers(1, stack)
+    running = start([*others.addresses, first.address], deadline_s=7.0)
+    running.wait_for(5)
+    second.lost_worker = 1
+    others.kill(0)
+    running.join()
+    for error in running.errors:
+        assert isinstance(error, TransportError), error
+        assert f"server {second.address} did not answer HELLO" in str(error)
 
 
 def test_who_delivers_nothing() -> None:
