@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,7 +21,7 @@ from udp_relay import UdpRelay
 from byteps_thc import _core
 from byteps_thc.errors import DeadlineError, TransportError
 from byteps_thc.tools.launch import ParameterServer
-from byteps_thc.transport.failover import delivery, watch
+from byteps_thc.transport.failover import agreement, delivery, watch
 from byteps_thc.transport.failover.delivery import undelivered
 from byteps_thc.transport.failover.moves import THERE, UNDELIVERED, Plan, Statement
 from byteps_thc.transport.failover.stages import Missing
@@ -164,12 +167,31 @@ def test_the_deadline_without_failover_names_port_firewall_and_mtu(lost: str, st
     ), said.value
 
 
-def test_a_lost_store_is_a_warning_and_in_the_statistics(stack: ExitStack, caplog: pytest.LogCaptureFixture) -> None:
-    master = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
-    store = TCPStore("127.0.0.1", master[0].port, is_master=False)
+STORE_PROGRAM = """
+import sys
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("signal_of_host", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
+def test_a_lost_store_is_a_warning_and_in_the_statistics(
+    signal_of_host: int, stack: ExitStack, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process has ended, or answers no more, as one whose host is unreachable."""
+    monkeypatch.setattr(agreement, "STORE_S", 1.0)
+    monkeypatch.setattr(watch, "_ENDING_S", 0.1)
+    host = stack.enter_context(
+        subprocess.Popen([sys.executable, "-c", STORE_PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    )
+    stack.callback(host.kill)
+    assert host.stdout is not None
+    store = TCPStore("127.0.0.1", int(host.stdout.readline()), is_master=False)
     running = start(RestartedServers(2, stack).addresses, store=store)
     running.wait_for(5)
-    master.clear()
+    host.send_signal(signal_of_host)
     deadline = time.monotonic() + 30
     while [recorder.snapshot().failover_losses for recorder in running.recorders] != [1, 1]:
         assert time.monotonic() < deadline
