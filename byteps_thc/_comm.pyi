@@ -119,6 +119,9 @@ class Session:
     def counters(self) -> dict[str, int]:
         """Sums over the polling threads; of smoothed_rtt_us the maximum."""
 
+    def unanswered(self) -> list[tuple[float, int]]:
+        """Of each server: for how many seconds a packet has had no answer at most, 0.0 for none; and its port."""
+
     def thread_counters(self) -> list[dict[str, int]]:
         """Of each polling thread."""
 

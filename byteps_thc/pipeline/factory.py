@@ -176,8 +176,16 @@ def network_engine(
     exact = communicators.of_host()
     session: PushSession
     if network.goes_on(workers):
-        store, moved = communicators.new_store(), recorder.add_server_move
-        session = open_failover_session(network, config, store, worker, workers, policy.deadline_s, moved)
+        session = open_failover_session(
+            network,
+            config,
+            communicators.new_store(),
+            worker,
+            workers,
+            policy.deadline_s,
+            moved=recorder.add_server_move,
+            lost=recorder.add_failover_loss,
+        )
     else:
         session = network.open_session(config, worker, workers, policy.deadline_s)
     transport = ServersTransport(session, recorder, kernels.host_zeros)

@@ -167,6 +167,13 @@ class Session(NetworkSettings):
         """The same of each polling thread."""
         return self._session.thread_counters()
 
+    def unanswered(self) -> list[tuple[float, int]]:
+        """Return for how many seconds each server has not answered a packet at most, and from which port.
+
+        0.0 seconds if it has answered all packets. A notice that other workers are missing is an answer.
+        """
+        return self._session.unanswered()
+
     def inquiry(self) -> Callable[[float], list[str]]:
         """Return what asks all servers, within so many seconds, whether they are there, also when this has ended.
 

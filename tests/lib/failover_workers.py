@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch._C._distributed_c10d import HashStore, PrefixStore
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
 from byteps_thc import _core
 from byteps_thc.config import ThcConfig
@@ -26,7 +26,7 @@ class Workers:
     """So many workers, each a thread that averages `pieces` pieces a step until stop() or an error.
 
     network: of worker i. deadline_s: of its session. A worker has two pieces in flight, whose stages may wait at
-    different servers. before_step: called with worker and step.
+    different servers. before_step: called with worker and step. store: of the workers, one of their own if None.
     """
 
     def __init__(
@@ -37,10 +37,11 @@ class Workers:
         pieces: int = 5,
         deadline_s: float = 20.0,
         before_step: Callable[[int, int], None] = lambda _worker, _step: None,
+        store: Store | None = None,
     ) -> None:
         self.workers, self.pieces, self.deadline_s = workers, pieces, deadline_s
         self._network, self._before_step = network, before_step
-        self._store = HashStore()
+        self._store = store or HashStore()
         self._together = threading.Barrier(workers)
         self._last_step = 1 << 30
         self.steps = [0] * workers
@@ -98,7 +99,14 @@ class Workers:
         recorder = self.recorders[worker]
         store = PrefixStore("failover", self._store)
         session = open_failover_session(
-            self._network(worker), CONFIG, store, worker, self.workers, self.deadline_s, recorder.add_server_move
+            self._network(worker),
+            CONFIG,
+            store,
+            worker,
+            self.workers,
+            self.deadline_s,
+            moved=recorder.add_server_move,
+            lost=recorder.add_failover_loss,
         )
         self.sessions[worker] = session
         transport = ServersTransport(session, recorder)

@@ -32,17 +32,26 @@ class RelayFaults:
 
 
 class UdpRelay:
-    """Relays while it is open. server: "IP:PORT". Every worker gets an upstream socket of its own."""
+    """Relays while it is open. server: "IP:PORT". Every worker gets an upstream socket of its own.
+
+    port: that workers send to; 0: any free one.
+    """
 
     def __init__(
-        self, server: str, faults: RelayFaults | None = None, *, observe: Observe | None = None, seed: int = 1
+        self,
+        server: str,
+        faults: RelayFaults | None = None,
+        *,
+        observe: Observe | None = None,
+        seed: int = 1,
+        port: int = 0,
     ) -> None:
-        ip, _, port = server.rpartition(":")
-        self._server: Address = (ip, int(port))
+        ip, _, server_port = server.rpartition(":")
+        self._server: Address = (ip, int(server_port))
         self.faults = faults or RelayFaults()
         self._observe = observe
         self._random = random.Random(seed)
-        self._front = _new_socket()
+        self._front = _new_socket(port)
         #: "IP:PORT" for workers
         self.address = "{}:{}".format(*self._front.getsockname())
         self._upstream: dict[Address, socket.socket] = {}
@@ -131,8 +140,12 @@ class UdpRelay:
         return ""
 
 
-def _new_socket() -> socket.socket:
+def _new_socket(port: int = 0) -> socket.socket:
     new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    new.bind(("127.0.0.1", 0))
+    try:
+        new.bind(("127.0.0.1", port))
+    except OSError:
+        new.close()
+        raise
     new.setblocking(False)
     return new

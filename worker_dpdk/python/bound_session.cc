@@ -118,6 +118,15 @@ py::list BoundSession::thread_counters() const {
   return threads;
 }
 
+py::list BoundSession::unanswered() const {
+  py::list servers;
+  for (std::size_t server = 0; server < config().servers.size(); ++server) {
+    const Unanswered packet = session_->unanswered(server);
+    servers.append(py::make_tuple(packet.for_ms * 1e-3, packet.port));
+  }
+  return servers;
+}
+
 Session& BoundSession::session() const {
   if (is_inherited()) {
     throw TransportError("this session belongs to the parent process " + std::to_string(owner_) +

@@ -38,6 +38,8 @@ class BoundSession {
   void close();
   py::dict counters() const;
   py::list thread_counters() const;
+  /// Of each server: how many seconds what it has not answered is unanswered, and at which port.
+  py::list unanswered() const;
   const SessionConfig& config() const noexcept { return session_->config(); }
 
  private:

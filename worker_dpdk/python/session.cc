@@ -81,6 +81,7 @@ void register_session(py::module_& module) {
       .def("close", &BoundSession::close)
       .def("counters", &BoundSession::counters)
       .def("thread_counters", &BoundSession::thread_counters)
+      .def("unanswered", &BoundSession::unanswered)
       .def_property_readonly("config", &BoundSession::config);
 }
 

@@ -26,6 +26,15 @@ TimePoint EngineGroup::codes_answered_at(std::size_t server) const noexcept {
   return servers_[server].codes_answered_at.load(std::memory_order_relaxed);
 }
 
+Unanswered EngineGroup::unanswered(std::size_t server) const noexcept {
+  Unanswered longest;
+  for (std::size_t engine = 0; engine < engines_; ++engine) {
+    const Unanswered packet = unanswered_[server * engines_ + engine].load(std::memory_order_relaxed);
+    longest = packet.for_ms > longest.for_ms ? packet : longest;
+  }
+  return longest;
+}
+
 const Failure& EngineGroup::fail(Failure failure) {
   const std::lock_guard lock(mutex_);
   if (!failure_) {

@@ -16,10 +16,17 @@
 
 namespace thc {
 
+/// A packet that a shard of a server has not answered, neither with a result nor with a notice.
+struct Unanswered {
+  std::uint32_t for_ms = 0;  ///< 0: there is none
+  std::uint16_t port = 0;    ///< of the shard
+};
+
 /// Any thread may call anything. What was told stays.
 class EngineGroup {
  public:
-  EngineGroup(std::size_t servers, std::uint32_t engines) : engines_(engines), servers_(servers) {}
+  EngineGroup(std::size_t servers, std::uint32_t engines)
+      : engines_(engines), servers_(servers), unanswered_(servers * engines) {}
 
   std::uint32_t engines() const noexcept { return engines_; }
 
@@ -33,6 +40,13 @@ class EngineGroup {
   void tell_codes_answered(std::size_t server, TimePoint now) noexcept;
   /// When that was, within a millisecond; TimePoint::min(): never.
   TimePoint codes_answered_at(std::size_t server) const noexcept;
+
+  /// What that engine's shards of the server have not answered for longest.
+  void tell_unanswered(std::size_t server, std::uint32_t engine, Unanswered packet) noexcept {
+    unanswered_[server * engines_ + engine].store(packet, std::memory_order_relaxed);
+  }
+  /// The same of all engines.
+  Unanswered unanswered(std::size_t server) const noexcept;
 
   /// The maximum of this partition's norms is asked for.
   void begin_norms(std::uint16_t partition) noexcept { norms_of(partition).fetch_and(~bit_of(partition)); }
@@ -59,6 +73,7 @@ class EngineGroup {
 
   const std::uint32_t engines_;
   std::vector<Server> servers_;
+  std::vector<std::atomic<Unanswered>> unanswered_;  ///< of each server, those of all engines
   std::array<std::atomic<std::uint64_t>, wire::kMaxPartitions / 64> left_behind_{};  ///< a bit for each partition
   std::mutex mutex_;
   std::atomic<bool> failed_{false};

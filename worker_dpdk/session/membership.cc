@@ -37,6 +37,7 @@ Membership::Membership(io::Endpoint server, const SessionConfig& config, io::Pac
              .cookie = 0,
              .run = config.run,
              .config = job_config(config)},
+      question_(hello_, 0, kPace, now),
       share_(share),
       waiting_(share.own_shards()) {
   add_shards(share.own_shards(), now);
@@ -152,6 +153,15 @@ bool Membership::answer_probe(const ServerMessage& message) noexcept {
 void Membership::await_verdict(std::uint32_t slot, TimePoint now) noexcept {
   if (Join* shard = waiting_shard(slot); shard != nullptr) {
     shard->await_verdict(now);
+  }
+}
+
+void Membership::ask(std::uint32_t slot) noexcept {
+  Join::Message hello = question_.hello();
+  send_hello(hello);
+  if (const auto shard = static_cast<std::uint32_t>(slot % shards_.size()); shard != 0) {
+    hello.header.slot = shard;
+    send_hello(hello);
   }
 }
 

@@ -76,6 +76,9 @@ class Membership {
   /// The shard of `slot` does not know the job (any more): say HELLO there until it answers. False if it does already.
   bool lose(std::uint32_t slot, TimePoint now) noexcept;
 
+  /// Asks the shard of `slot`, and the first one, whether they are there: HELLO without a cookie changes nothing.
+  void ask(std::uint32_t slot) noexcept;
+
   /// Sends what is due of HELLO.
   void run_timers(TimePoint now) noexcept;
   TimePoint next_timer() const noexcept;
@@ -95,6 +98,7 @@ class Membership {
   io::PacketIo& io_;
   Counters& counters_;
   const Hello hello_;
+  const Join question_;
   wire::WelcomePayload shape_{};
   bool has_shape_ = false;
   SlotShare share_;

@@ -136,12 +136,23 @@ std::string missing_racks(const InFlight& packet) {
 
 /// "; ..." of a switch that says nothing: it has no timers, so it cannot tell that it waits for a root.
 std::string silent_root_hint(const NoResult& known) {
-  const bool silent = known.silent_for > Duration::zero() || !known.server_answered;
+  const bool silent =
+      known.silent_for > Duration::zero() || known.undelivered_for > Duration::zero() || !known.server_answered;
   if (!known.of_switch || !silent) {
     return "";
   }
   return "; or it is the switch of a rack, and the root, the server above it, is silent: is thc-ps running where "
          "`upstream` of the switch's description says?";
+}
+
+/// Of a server that is there, but whose results do not arrive, or to which packets do not get through.
+std::string undelivered(io::Endpoint server, const NoResult& known) {
+  const auto [first, of_packet, last] = known.ports;
+  const std::string ports = first == last ? "port " + std::to_string(first)
+                                          : "ports " + std::to_string(first) + " to " + std::to_string(last);
+  return ": the server answers, but " + io::to_string(io::Endpoint{server.ip, of_packet}) +
+         " has delivered nothing for " + seconds(known.undelivered_for) +
+         ". Check that firewalls let UDP pass both ways on " + ports + ", and that the path has the MTU of both ends";
 }
 
 /// "; ..." when packets are too large for a path of Ethernet frames, which loses them without a word.
@@ -288,6 +299,8 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
     failure.message += ": the server has not answered for " + seconds(known.silent_for) +
                        ", so it, or the way to it, " + "is down" +
                        (missing != 0 ? "; before that it waited for worker " + list_of(missing) : "");
+  } else if (known.undelivered_for > Duration::zero()) {
+    failure.message += undelivered(server, known);
   } else if (packet != nullptr && packet->racks != 0) {
     failure.message += missing_racks(*packet);
   } else if (missing != 0) {

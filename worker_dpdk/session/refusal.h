@@ -35,11 +35,20 @@ struct Outsider {
   std::uint32_t value = 0;
 };
 
+/// The ports of a server's shards.
+struct Ports {
+  std::uint16_t first;
+  std::uint16_t of_packet;
+  std::uint16_t last;
+};
+
 /// What a link knows when an operation has no result in time.
 struct NoResult {
-  const InFlight* packet;  ///< the oldest without one, null when none was sent
-  bool server_answered;    ///< something was received since it was sent
-  Duration silent_for;     ///< how long the packet was repeated without any answer from the server; 0: it answers
+  const InFlight* packet;    ///< the oldest without one, null when none was sent
+  bool server_answered;      ///< something was received since it was sent
+  Duration silent_for;       ///< how long the packet was repeated without any answer from the server; 0: it answers
+  Duration undelivered_for;  ///< how long it was repeated without an answer to it, from a server that answers; 0: none
+  Ports ports;
   LargePackets large_packets;
   Outsider outsider;
   bool rejoined;   ///< the server lost the job meanwhile

@@ -128,6 +128,8 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
   outsider_ =
       of_racks ? Outsider{} : Outsider{static_cast<wire::ConfigField>(std::uint16_t{error.field}), error.job_value};
   if (InFlight* packet = match(message); packet != nullptr) {
+    packet->noticed_at = now;
+    forget_unanswered();
     packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
@@ -276,6 +278,7 @@ void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) 
 
 void ServerLink::release(Lane& lane, InFlight& packet) {
   in_flight_bytes_ -= packet.bytes;
+  forget_unanswered();
   lane.losses.released(packet);
   finish(lane.stream.release(packet));
 }

@@ -111,6 +111,10 @@ class ServerLink {
   std::size_t resend_budget_bytes() const noexcept;
   /// Earlier packets without one may be lost.
   void note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept;
+  /// Tells the group how long the oldest packet of a shard is unanswered, and asks whether the shard is there.
+  void note_unanswered(const InFlight& oldest, TimePoint now) noexcept;
+  /// The server has answered a packet: what is still unanswered is told again by timers.
+  void forget_unanswered() noexcept;
   void release(Lane& lane, InFlight& packet);
   void finish(std::shared_ptr<Operation> operation);
   void rejoin(std::uint32_t slot, TimePoint now);
@@ -129,6 +133,8 @@ class ServerLink {
   std::size_t in_flight_bytes_ = 0;
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
+  TimePoint asked_at_{};
+  Unanswered unanswered_;
   TimePoint rejoined_at_{};
   std::optional<Failure> refusal_;  ///< of HELLO, which may pass: of another process's place, of room, of packets
   Forbearance forbearance_;         ///< of the refusal

@@ -16,6 +16,8 @@ constexpr Duration kResendPeriod{1'000};
 constexpr std::uint64_t kCarefulLaps = 8;
 // A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
 constexpr Duration kSilence{1'000'000};
+// From one question whether a shard is there to the next, while it answers nothing else: several within kSilence.
+constexpr Duration kQuestionPeriod{300'000};
 
 }  // namespace
 
@@ -139,6 +141,9 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
       oldest = oldest == nullptr ? newest : oldest;
     }
   });
+  if (oldest != nullptr) {
+    note_unanswered(*oldest, now);
+  }
   if (newest == nullptr || !membership_.joined(newest->slot)) {
     return false;  // all is sent again when the shard has answered HELLO
   }
@@ -150,6 +155,27 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
     repeat(lane, *oldest, now);
   }
   return true;
+}
+
+void ServerLink::note_unanswered(const InFlight& oldest, TimePoint now) noexcept {
+  const Duration unanswered = oldest.unanswered_for();
+  const auto for_ms = static_cast<std::uint32_t>(unanswered.count() / 1'000);
+  if (for_ms > unanswered_.for_ms) {
+    unanswered_ = {.for_ms = for_ms, .port = address_of(oldest.slot).port};
+    context_.group.tell_unanswered(index_, context_.thread, unanswered_);
+  }
+  const bool is_switch = membership_.codes_multiple() > 1;  // its control plane has other work
+  if (unanswered >= kSilence && now - asked_at_ >= kQuestionPeriod && !is_switch && membership_.joined(oldest.slot)) {
+    asked_at_ = now;
+    membership_.ask(oldest.slot);
+  }
+}
+
+void ServerLink::forget_unanswered() noexcept {
+  if (unanswered_.for_ms != 0) {
+    unanswered_ = {};
+    context_.group.tell_unanswered(index_, context_.thread, unanswered_);
+  }
 }
 
 void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
@@ -165,11 +191,16 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
   const InFlight* oldest = stream.oldest();
   const bool answered = heard_at_ > (oldest != nullptr ? oldest->first_sent_at : started_at);
   const bool silent = oldest != nullptr && oldest->sent_at > heard_at_ && elapsed(heard_at_, now) >= kSilence;
+  const Duration unanswered_for = oldest != nullptr ? oldest->unanswered_for() : Duration::zero();
+  const bool undelivered = unanswered_for >= kSilence;
   fail(no_result(operation, server(), context_.config,
                  {.packet = oldest,
                   .server_answered = answered,
                   .silent_for = answered && silent ? elapsed(heard_at_, now) : Duration::zero(),
-                  .large_packets = judge_size(stream, oldest, silent),
+                  .undelivered_for = answered && undelivered && !silent ? unanswered_for : Duration::zero(),
+                  .ports = {address_of(0).port, oldest != nullptr ? address_of(oldest->slot).port : std::uint16_t{0},
+                            static_cast<std::uint16_t>(address_of(0).port + membership_.share().shards - 1)},
+                  .large_packets = judge_size(stream, oldest, silent || undelivered),
                   .outsider = outsider_,
                   .rejoined = rejoined_at_ >= started_at,
                   .of_switch = membership_.codes_multiple() > 1}));

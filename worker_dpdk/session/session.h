@@ -54,6 +54,9 @@ class Session {
   /// goes on to write to, as other workers have pushed something else, and nobody can go on.
   bool wait(const OperationPtr& operation, Duration timeout);
 
+  /// What that server, of those in the configuration, has not answered for longest.
+  Unanswered unanswered(std::size_t server) const noexcept { return group_.unanswered(server); }
+
   /// Says GOODBYE, ends the polling threads and closes their sockets or devices; operations in flight fail with
   /// TransportError. May be called again.
   void close();

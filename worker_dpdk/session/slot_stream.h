@@ -1,6 +1,7 @@
 // The packets of one stage to one server: numbered in submission order, one slot each, at most one in flight per slot.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -36,11 +37,17 @@ struct InFlight {
   std::uint64_t first_transmission = 0;  ///< of its shard and stage, from 1 (LossDetector)
   std::uint64_t transmission = 0;        ///< the last one, or the notice that it has arrived
   TimePoint awaited_since{};             ///< when that was
+  TimePoint noticed_at{};                ///< the last notice that it waits for others
   std::uint64_t seen_workers = 0;        ///< bitmap of the last incomplete notice; 0: none
   std::uint64_t seen_racks = 0;          ///< likewise of racks_incomplete
   std::uint8_t racks = 0;                ///< how many there are, of the last racks_incomplete; 0: none
 
   bool is_known_to_have_arrived() const noexcept { return seen_workers != 0 || racks != 0; }
+  /// For how long it was sent again without an answer to it: nothing of the time in which this thread did not run.
+  Duration unanswered_for() const noexcept {
+    const TimePoint answered_at = std::max(first_sent_at, noticed_at);
+    return sent_at > answered_at ? elapsed(answered_at, sent_at) : Duration::zero();
+  }
   Operation& operation() const noexcept { return *part->operation; }
 };
 

@@ -44,6 +44,8 @@ class Join {
   bool is_hello_due(TimePoint now) const noexcept { return now >= next_hello(); }
   /// Once joined, the end of time.
   TimePoint next_hello() const noexcept { return joined_ ? TimePoint::max() : next_hello_; }
+  /// The HELLO as it is now, due or not.
+  Message hello() const noexcept;
   /// The HELLO that is due.
   Message say_hello(TimePoint now) noexcept;
   /// Says HELLO soon, and often: whether another process that has the place lives is found out by HELLOs.
@@ -72,7 +74,6 @@ class Join {
   wire::Header notice(wire::MessageType type) const noexcept;
 
  private:
-  Message hello() const noexcept;
   void forget_epoch() noexcept;
 
   wire::Header header_{};

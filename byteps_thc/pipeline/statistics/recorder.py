@@ -34,6 +34,7 @@ class StatsRecorder(TrafficRecorder):
         self._expected_contributions = 0
         self._missing_contributions = 0
         self._server_moves = 0
+        self._failover_losses = 0
         self._clear_step()
 
     def step_began(self) -> None:
@@ -106,6 +107,11 @@ class StatsRecorder(TrafficRecorder):
         with self._lock:
             self._server_moves += 1
 
+    def add_failover_loss(self) -> None:
+        """Count that this rank cannot move to other servers any more."""
+        with self._lock:
+            self._failover_losses += 1
+
     def snapshot(self) -> CompressionStats:
         """Return the figures as they are now."""
         with self._lock:
@@ -131,6 +137,7 @@ class StatsRecorder(TrafficRecorder):
                 expected_contributions=self._expected_contributions,
                 missing_contributions=self._missing_contributions,
                 server_moves=self._server_moves,
+                failover_losses=self._failover_losses,
             )
 
     def _clear_step(self) -> None:

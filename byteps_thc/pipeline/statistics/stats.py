@@ -55,6 +55,9 @@ class CompressionStats:
     for the quorum"""
     server_moves: int = 0
     """times that all ranks went on with other servers, as one was gone or came back (network engine)"""
+    failover_losses: int = 0
+    """1 if this rank has lost the process group's store and can no longer fail over, so that a server that goes ends
+    the training (network engine)"""
 
     def as_dict(self) -> dict[str, float]:
         """Return all figures by name, for loggers: wandb.log(state.compression_stats().as_dict())."""
@@ -72,4 +75,5 @@ class CompressionStats:
             f"decode {self.decode_ms:.1f} ms, "
             f"{self.retransmissions} retransmissions, {self.lost_chunks} lost chunks"
             + (f", {self.server_moves} moves to other servers" if self.server_moves else "")
+            + (", cannot fail over any more" if self.failover_losses else "")
         )

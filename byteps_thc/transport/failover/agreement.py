@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import time
-from threading import Event
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
 from typing import Any
 
 from torch._C._distributed_c10d import Store
 
 from byteps_thc.errors import DeadlineError, TransportError
-from byteps_thc.transport.communicator import translate
 
 _POLL_S = 0.02
+#: A store that takes longer for an answer is lost.
+STORE_S = 15.0
 
 
 class Agreement:
     """Of one rank. store: of these ranks and nothing else. stop: set when this rank waits no longer.
 
-    Nothing here waits in the store, whose other users would wait, too. TransportError when it is gone.
+    Nothing here waits in the store, whose other users would wait, too. Raises TransportError if the store is gone or
+    does not answer for STORE_S.
     """
 
     def __init__(self, store: Store, rank: int, ranks: int, stop: Event) -> None:
@@ -57,23 +62,42 @@ class Agreement:
 
     def forget(self, *topics: str) -> None:
         """Take back what this rank has said on topics that nobody asks about any more."""
-        try:
-            for topic in topics:
-                self._store.delete_key(f"{topic}/{self.rank}")
-        except RuntimeError as error:
-            raise translate(error) from error
+        for topic in topics:
+            self._call(partial(self._store.delete_key, f"{topic}/{self.rank}"))
 
     def _set(self, key: str, text: str) -> None:
-        try:
-            self._store.set(key, text.encode())
-        except RuntimeError as error:
-            raise translate(error) from error
+        self._call(lambda: self._store.set(key, text.encode()))
 
     def _get(self, key: str) -> str | None:
+        value: bytes | None = self._call(lambda: self._store.get(key) if self._store.check([key]) else None)
+        return None if value is None else value.decode()
+
+    def _call(self, operation: Callable[[], Any]) -> Any:
+        """Return what an operation of the store returns.
+
+        The operation has a thread of its own: if the store's host is unreachable, check() never returns, whatever
+        the store's timeout.
+        """
+        answers: SimpleQueue[tuple[Any, RuntimeError | None]] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                answers.put((operation(), None))
+            except RuntimeError as error:
+                answers.put((None, error))
+
+        Thread(target=run, name="thc-store", daemon=True).start()
         try:
-            if not self._store.check([key]):
-                return None
-            value: bytes = self._store.get(key)
-        except RuntimeError as error:
-            raise translate(error) from error
-        return value.decode()
+            value, error = answers.get(timeout=STORE_S)
+        except Empty:
+            raise _store_is_gone(f"it has not answered for {STORE_S:g} s") from None
+        if error is not None:
+            raise _store_is_gone(str(error)) from error
+        return value
+
+
+def _store_is_gone(why: str) -> TransportError:
+    return TransportError(
+        "the process group's store does not answer, so that ranks cannot agree on servers: has the process with it, "
+        f"rank 0's or torchrun's, ended, or is its host unreachable? {why}"
+    )

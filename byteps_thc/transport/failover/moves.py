@@ -14,6 +14,8 @@ from byteps_thc.wire.layout import UDP_PORT
 _NAMED = re.compile(r"\bserver (\d+\.\d+\.\d+\.\d+):(\d+)")
 #: What ask_servers() says of a server that workers may come to.
 THERE = "there"
+#: What a rank says of a server that is there, but does not deliver what this rank needs.
+UNDELIVERED = "answering but delivering nothing"
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,27 @@ class Statement:
 
 @dataclass(frozen=True)
 class Plan:
-    """What all ranks do, the same on all of them. servers: numbers of those that all reach. missing: what any lacks."""
+    """What all ranks do, the same on all of them.
+
+    servers: numbers of those that all reach. undelivered: of those that deliver nothing to a rank. missing: what any
+    rank lacks.
+    """
 
     servers: tuple[int, ...]
+    undelivered: tuple[int, ...]
     missing: Missing
     given_up: bool
 
     @classmethod
     def of(cls, everyone: Sequence[Statement], refusing: Collection[int] = ()) -> Self:
         """Return what follows from what all ranks have said. refusing: servers not to use if another is there."""
-        by_server = zip(*(each.presences for each in everyone), strict=True)
-        there = tuple(number for number, seen in enumerate(by_server) if all(each == THERE for each in seen))
+        by_server = [*zip(*(each.presences for each in everyone), strict=True)]
+        answering = {n: seen for n, seen in enumerate(by_server) if {*seen} <= {THERE, UNDELIVERED}}
+        there = tuple(number for number, seen in answering.items() if UNDELIVERED not in seen)
+        # One that delivers nothing is better than none. With two, ranks could leave them in turns for ever.
         return cls(
-            tuple(number for number in there if number not in refusing) or there,
+            tuple(number for number in there if number not in refusing) or there or tuple(answering)[:1],
+            tuple(number for number, seen in enumerate(by_server) if UNDELIVERED in seen),
             Missing.of_any(each.missing for each in everyone),
             any(each.tired for each in everyone),
         )

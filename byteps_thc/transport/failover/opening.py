@@ -10,17 +10,15 @@ from threading import Event
 from torch._C._distributed_c10d import Store
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError, ThcError
+from byteps_thc.errors import ConfigurationError, ThcError, TransportError
 from byteps_thc.transport.failover.agreement import Agreement
-from byteps_thc.transport.failover.session import FailoverSession, Road
+from byteps_thc.transport.failover.session import LONGEST_CONNECT_S, FailoverSession, Road
 from byteps_thc.transport.network_settings import Timeouts
 from byteps_thc.transport.run import told_run
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import Session
 
-#: Servers have answered just before: what is longer is a fault, after which ranks ask again.
-_LONGEST_CONNECT_S = 5.0
-_SWITCH = "switch"
+_SWITCH, _ERROR = "switch", "error: "
 #: They have let this rank in just before, too.
 _LONGEST_ANSWER_S = 2.0
 
@@ -33,21 +31,32 @@ def open_failover_session(
     workers: int,
     deadline_s: float,
     moved: Callable[[], None],
+    lost: Callable[[], None],
 ) -> FailoverSession | Session:
     """Join the servers' job as one of the ranks that share `store`, which is for nothing else.
 
     A session that ends with its servers where they are switches, from which workers cannot move: their addresses are in
-    a switch's tables. network: with a run. deadline_s, moved: see FailoverSession. Raises what Session raises,
+    a switch's tables. network: with a run. deadline_s, moved, lost: see FailoverSession. Raises what Session raises,
     ConfigurationError where failover is asked for with a switch, DeadlineError when a rank does not come.
     """
-    first = network.open_session(config, worker, workers, deadline_s)
-    ask = first.inquiry()
+    agreement = Agreement(store, worker, workers, Event())
     try:
+        first = network.open_session(config, worker, workers, deadline_s)
+    except ThcError as error:
+        agreement.tell("kind", f"{_ERROR}{error}")  # the others name what this rank misses, and not this rank
+        raise
+    timeouts = network.timeouts or Timeouts(operation_s=deadline_s)
+    try:
+        ask = first.inquiry()
         # Only together: a rank whose question was lost would wait for others that never move.
-        agreement = Agreement(store, worker, workers, Event())
         kinds = agreement.exchange(
-            "kind", _SWITCH if "other" in ask(_LONGEST_ANSWER_S) else "", time.monotonic() + deadline_s
+            "kind",
+            _SWITCH if "other" in ask(_LONGEST_ANSWER_S) else "",
+            time.monotonic() + timeouts.connect_s + _LONGEST_ANSWER_S + deadline_s,
         )
+        for rank, kind in enumerate(kinds):
+            if kind.startswith(_ERROR):
+                raise TransportError(f"rank {rank} could not join the servers: {kind.removeprefix(_ERROR)}")
         if _SWITCH in kinds and network.failover:
             raise ConfigurationError("failover=True works with thc-ps, and a server is a switch: leave it out")
     except ThcError:
@@ -56,8 +65,7 @@ def open_failover_session(
     if _SWITCH in kinds:
         return first
     again = config.model_copy(update={"codes_per_packet": first.codes_per_packet})
-    timeouts = network.timeouts or Timeouts(operation_s=deadline_s)
-    timeouts = replace(timeouts, connect_s=min(timeouts.connect_s, _LONGEST_CONNECT_S))
+    timeouts = replace(timeouts, connect_s=min(timeouts.connect_s, LONGEST_CONNECT_S))
 
     def open_again(servers: Sequence[str], generation: int) -> Session:
         # A server keeps workers of another run out: those of another generation, or with other servers.
@@ -66,4 +74,4 @@ def open_failover_session(
         return moved_network.open_session(again, worker, workers, deadline_s)
 
     road = Road(tuple(network.servers), open_again, ask, deadline_s)
-    return FailoverSession(first, road, store, worker, workers, moved=moved)
+    return FailoverSession(first, road, store, worker, workers, moved=moved, lost=lost)

@@ -16,6 +16,7 @@ from byteps_thc.arrays import F32, U8, U16
 from byteps_thc.errors import RestartError, ServerRefusedError, ThcError, TransportError
 from byteps_thc.transport.at_exit import close_at_exit
 from byteps_thc.transport.failover.agreement import Agreement
+from byteps_thc.transport.failover.delivery import describe, undelivered
 from byteps_thc.transport.failover.moves import Plan, Statement, named_in, why_none
 from byteps_thc.transport.failover.stages import CodeStage, KeptStages, NormStage, Stage
 from byteps_thc.transport.failover.watch import QUESTION_S, Presences, Watch, now_s
@@ -27,12 +28,16 @@ _logger = logging.getLogger("byteps_thc")
 _SLICE_S = 0.5
 #: From one attempt to the next, where no server is there.
 _PAUSE_S = 0.5
-#: How long others may take to begin with a move, and to join, after the deadline: so that all give up together.
-_GRACE_S = 5.0
+#: How long a session with servers that have just answered may take to open: what is longer is a fault, after which
+#: ranks ask again.
+LONGEST_CONNECT_S = 5.0
 #: So many attempts that a server has refused, and a move does without it: the first may meet workers of before.
 _REFUSALS = 2
 #: A server that does not answer for so long is left out of a move.
 _LONG_QUESTION_S = 1.0
+#: How long ranks wait for each other after the deadline: longer than an attempt in which one of them waits for a
+#: server, so that all give up together, and the error names the server.
+_GRACE_S = _LONG_QUESTION_S + LONGEST_CONNECT_S + 2.0
 #: Looks at the same stage without a result, a quarter of a second each, after which a session that had to join again
 #: is given up.
 _STUCK_LOOKS = 4
@@ -56,12 +61,20 @@ class FailoverSession:
     """As a Session to those who push and wait. Made by all ranks of a group; any thread may call anything.
 
     first: the session of generation 0, with all servers. store: of these ranks and nothing else. moved: told of every
-    move. What Session raises, and TransportError when no server is left within the deadline, DeadlineError when a rank
-    does not take part in a move.
+    move. lost: told when this rank cannot move any more, as its store is gone. What Session raises, and TransportError
+    when no server is left within the deadline, DeadlineError when a rank does not take part in a move.
     """
 
     def __init__(
-        self, first: Session, road: Road, store: Store, rank: int, ranks: int, *, moved: Callable[[], None]
+        self,
+        first: Session,
+        road: Road,
+        store: Store,
+        rank: int,
+        ranks: int,
+        *,
+        moved: Callable[[], None],
+        lost: Callable[[], None],
     ) -> None:
         self._road, self._moved = road, moved
         self._session = first
@@ -78,7 +91,7 @@ class FailoverSession:
         self._presences = Presences(road.servers)
         self._wanted: str | None = None  # why to move when the next norms are pushed
         self._stuck: tuple[Stage | None, int] = (None, 0)
-        self._watch = Watch(self._presences, lambda: road.ask(QUESTION_S), self._look)
+        self._watch = Watch(self._presences, lambda: road.ask(QUESTION_S), self._look, lost)
         close_at_exit(self)
 
     @property
@@ -177,6 +190,9 @@ class FailoverSession:
         looks = self._looks_without_a_result()
         if looks and (gone := self._presences.gone(self._used)):
             return f"{self._names(gone)} does not answer"
+        if looks and (late := undelivered(packets := self._session.unanswered())):
+            self._presences.blame([self._used[place] for place in late])
+            return "; ".join(describe(self.servers[place], packets[place]) for place in late)
         if looks >= _STUCK_LOOKS and self._session.counters()["rejoins"] > 0:
             return "a server was restarted"
         return None
@@ -240,10 +256,11 @@ class FailoverSession:
             self._generation += 1
             self._agreement.ask(self._generation, why)
             statement = Statement(self._stages.missing(), self._ask(), time.monotonic() > deadline)
-            texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), deadline + _GRACE_S)
+            patience = max(deadline, time.monotonic()) + _GRACE_S
+            texts = self._agreement.exchange(f"{self._generation}/left", statement.as_text(), patience)
             everyone = [Statement.from_text(text) for text in texts]
             plan = Plan.of(everyone, [number for number, count in refusals.items() if count >= _REFUSALS])
-            session, errors = self._open_together(plan, deadline + _GRACE_S)
+            session, errors = self._open_together(plan, deadline)
             if session is not None:
                 break
             reasons = list(filter(None, [why_none(self._road.servers, everyone), *errors]))
@@ -257,21 +274,23 @@ class FailoverSession:
                     "ranks could not go on with %s: %s", self._names(plan.servers) or "a server", reasons[-1]
                 )
             self._closing.wait(_PAUSE_S)
-        left_out = [number for number in {*self._used, *refusals} if number not in plan.servers]
-        self._presences.left_out(left_out, now_s())
+        # Of servers that have just been used: earlier ones count once. Any rank may find out, and all count it.
+        self._presences.blame([number for number in plan.undelivered if number in self._used])
+        lost = [number for number in {*self._used, *refusals} if number not in plan.servers]
+        self._presences.moved(plan.servers, lost, refusals, now_s())
         self._session, self._used = session, plan.servers
         return self._stages.push_again(session, plan.missing)
 
     def _ask(self) -> tuple[str, ...]:
-        answers = tuple(self._road.ask(_LONG_QUESTION_S))
-        self._presences.take(answers)
-        return answers
+        self._presences.take(self._road.ask(_LONG_QUESTION_S))
+        return self._presences.words(now_s())
 
     def _open_together(self, plan: Plan, deadline: float) -> tuple[Session | None, list[str]]:
         """Return a session with the servers of a plan, None unless all ranks have one, and each rank's error or ""."""
         session, error = self._open(plan)
         try:
-            errors = self._agreement.exchange(f"{self._generation}/joined", error, deadline)
+            patience = max(deadline, time.monotonic()) + _GRACE_S
+            errors = self._agreement.exchange(f"{self._generation}/joined", error, patience)
             self._forget(self._generation - 2)
         except ThcError:
             if session is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from byteps_thc.errors import ThcError
-from byteps_thc.transport.failover.moves import THERE
+from byteps_thc.transport.failover.moves import THERE, UNDELIVERED
 
 _logger = logging.getLogger("byteps_thc")
 
@@ -21,6 +22,8 @@ QUESTION_S = 0.5
 _QUESTIONS = 4
 #: How long a server that was lost stays out at least: doubled each time, so that one that comes and goes costs little.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
+#: A rank's store may be gone because the training ends: so long until that is worth a warning.
+_ENDING_S = 2.0
 
 
 class Presences:
@@ -32,6 +35,8 @@ class Presences:
         self._unanswered = [0] * len(servers)
         self._losses = [0] * len(servers)
         self._out_until = [0.0] * len(servers)
+        self._blames = [0] * len(servers)
+        self._blamed_until = [0.0] * len(servers)
 
     def take(self, answers: Sequence[str]) -> None:
         """Take in what ask_servers() has returned."""
@@ -39,12 +44,36 @@ class Presences:
             self._unanswered[number] = self._unanswered[number] + 1 if answer == "silent" else 0
             self._last[number] = answer
 
-    def left_out(self, numbers: Sequence[int], now_s: float) -> None:
-        """Take in that these are not used any more."""
+    def blame(self, numbers: Sequence[int]) -> None:
+        """Take in, once or more often until moved(), that these answer but deliver nothing. They are not THERE then."""
         for number in numbers:
+            self._blames[number] += self._blamed_until[number] < math.inf
+            self._blamed_until[number] = math.inf
+
+    def moved(self, used: Sequence[int], lost: Collection[int], refusing: Collection[int], now_s: float) -> None:
+        """Take in that ranks have moved to `used`, without `lost`, some of which have refused them.
+
+        A server that delivers nothing, and then again, or refuses, stays out for the longest pause.
+        """
+        for number in lost:
+            fresh = self._blamed_until[number] == math.inf
+            self._blames[number] += self._blames[number] > 0 and number in refusing and not fresh
             pause_s = min(_FIRST_PAUSE_S * 2.0 ** self._losses[number], _LONGEST_PAUSE_S)
+            if self._blames[number] > 1:
+                pause_s = _LONGEST_PAUSE_S
             self._losses[number] += 1
             self._out_until[number] = now_s + pause_s
+            if fresh:
+                self._blamed_until[number] = now_s + pause_s
+        for number in used:
+            self._blamed_until[number] = 0.0
+
+    def words(self, now_s: float) -> tuple[str, ...]:
+        """Return what this rank says of each server to the others."""
+        return tuple(
+            UNDELIVERED if last == THERE and now_s < self._blamed_until[number] else last
+            for number, last in enumerate(self._last)
+        )
 
     def doubtful(self) -> bool:
         """Whether a server has not answered, and may be gone or not."""
@@ -71,11 +100,17 @@ class Watch:
     """Asks, and looks after each question and between them, until it is closed.
 
     ask: what the servers say, as ask_servers() has it. look: what to do a few times a second. An error of either ends
-    it: a rank whose store is gone cannot agree with others on anything.
+    it: a rank whose store is gone cannot agree with others on anything. lost: called then.
     """
 
-    def __init__(self, presences: Presences, ask: Callable[[], Sequence[str]], look: Callable[[], None]) -> None:
-        self._presences, self._ask, self._look = presences, ask, look
+    def __init__(
+        self,
+        presences: Presences,
+        ask: Callable[[], Sequence[str]],
+        look: Callable[[], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._presences, self._ask, self._look, self._lost = presences, ask, look, lost
         self._closing = threading.Event()
         # A daemon: it must not keep a process from ending that has forgotten it.
         self._thread = threading.Thread(target=self._run, name="thc-watch", daemon=True)
@@ -96,8 +131,12 @@ class Watch:
                     self._presences.take(self._ask())
                 self._look()
         except ThcError as error:
-            if not self._closing.is_set():
-                _logger.info("servers are not watched any more: %s", error)
+            if self._closing.wait(_ENDING_S):
+                return
+            self._lost()
+            _logger.warning(
+                "this rank can no longer fail over: the training continues, but ends if a server goes. %s", error
+            )
 
 
 def now_s() -> float:

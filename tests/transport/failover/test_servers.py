@@ -224,7 +224,9 @@ def test_a_switch_has_a_session_that_ends_with_it(failover: bool | None) -> None
     def opened(worker: int) -> FailoverSession | Session:
         local = UdpConfig(local=f"{HOST}:{ports[worker]}")
         network = NetworkConfig(servers=[SERVER], job=JOB, backend=local, run="1", failover=failover)
-        return open_failover_session(network, ThcConfig(), store, worker, 2, 30.0, moved=lambda: None)
+        return open_failover_session(
+            network, ThcConfig(), store, worker, 2, 30.0, moved=lambda: None, lost=lambda: None
+        )
 
     with udp_switch("v1model", job_of(JOB, ports, ThcConfig())), ThreadPoolExecutor(2) as threads:
         opening = [threads.submit(opened, worker) for worker in range(2)]

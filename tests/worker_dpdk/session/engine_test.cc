@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine_fixture.h"
+#include "io/address.h"
 #include "session/session_engine.h"
 
 namespace thc::testing {
@@ -603,6 +604,53 @@ TEST_F(EngineTest, DeadlineBlamesAServerThatHasStoppedAnswering) {
   EXPECT_EQ(failure.missing_workers, 0U);
   EXPECT_NE(failure.message.find("the server has not answered for"), std::string::npos) << failure.message;
   EXPECT_NE(failure.message.find("before that it waited for worker 1"), std::string::npos) << failure.message;
+}
+
+// Results above an MTU get lost, or all that one port of several says. A notice is an answer: others are slow.
+TEST_F(EngineTest, TellsHowLongAServerHasDeliveredNothing) {
+  const auto pass_in_steps = [this](Duration time) {
+    for (Duration passed{0}; passed < time; passed += Duration(50'000)) {
+      pass(Duration(50'000));
+    }
+  };
+  const auto packets = join_and_push(two_workers(), 64);
+  pass(Duration(5'000'000));
+  EXPECT_EQ(group->unanswered(0).for_ms, 0U) << "it was not sent again: this process did not run";
+  pass_in_steps(Duration(3'000'000));
+  EXPECT_GE(group->unanswered(0).for_ms, 7'500U);
+  EXPECT_EQ(group->unanswered(0).port, kServer.port);
+  arrive(error(header_of(packets[0]), ErrorReason::kIncomplete, 0b01));
+  EXPECT_EQ(group->unanswered(0).for_ms, 0U);
+  pass_in_steps(Duration(2'000'000));
+  EXPECT_GE(group->unanswered(0).for_ms, 1'500U);
+  EXPECT_LE(group->unanswered(0).for_ms, 2'000U);
+  arrive(aggregate_of(packets[0], 1));
+  EXPECT_EQ(group->unanswered(0).for_ms, 0U);
+}
+
+TEST_F(EngineTest, DeadlineNamesTheServerThatAnswersHelloAndDeliversNothing) {
+  join_and_push(two_workers(), 64);
+  std::size_t questions = 0;
+  for (Duration passed{0}; passed < config->operation_timeout; passed += Duration(50'000)) {
+    pass(Duration(50'000));
+    for (const Datagram& sent : packet_io.take_sent()) {
+      if (type_of(sent) == MessageType::kHello) {
+        ++questions;
+        wire::Header header = header_of(sent);
+        header.message_type = static_cast<std::uint8_t>(MessageType::kChallenge);
+        arrive(make_datagram(header, wire::ChallengePayload{}));
+      }
+    }
+  }
+  EXPECT_GT(questions, 1U);
+  EXPECT_LE(questions, static_cast<std::size_t>(config->operation_timeout / Duration(300'000)));
+  ASSERT_TRUE(engine->failure());
+  const std::string& message = engine->failure()->message;
+  EXPECT_NE(message.find("the server answers, but " + io::to_string(kServer) + " has delivered nothing for"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("firewalls"), std::string::npos) << message;
+  EXPECT_NE(message.find("MTU"), std::string::npos) << message;
 }
 
 // The switch of a rack passes a repetition on to its root, and has nothing to say about one that does not answer.
