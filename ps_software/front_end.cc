@@ -45,6 +45,7 @@ std::vector<std::unique_ptr<io::PacketIo>> open_udp(const Options& options) {
   io::UdpConfig config;
   config.local = {.ip = io::parse_ipv4(options.listen), .port = options.port};
   config.receive_buffer_bytes = options.receive_buffer_bytes;
+  config.answers = true;
   return io::make_udp_ios(config, options.threads);
 }
 

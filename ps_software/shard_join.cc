@@ -134,7 +134,7 @@ void Shard::join(const Packet& packet, const Hello& hello, Job& job, TimePoint n
     case Roster::Verdict::kAgain:
       break;
   }
-  job.enter(hello, packet.from, now);
+  job.enter(hello, io_.simplify(packet.from), now);
   send_welcome(packet, job);
 }
 

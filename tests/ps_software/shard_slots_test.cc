@@ -42,6 +42,40 @@ TEST_F(Slots, ResultGoesToEveryWorker) {
   EXPECT_EQ(job_counters().partial.get(), 0U);
 }
 
+// Of a server with several addresses each worker may use another one: results leave from it, and all else.
+TEST_F(ShardTest, EveryWorkerIsAnsweredFromTheAddressThatItUses) {
+  const auto at = [](unsigned worker) {
+    io::Endpoint from = address(worker);
+    from.own_ip = 0x0a0000f0 + worker;
+    return from;
+  };
+  for (unsigned worker = 0; worker < kWorkers; ++worker) {
+    const Reply welcome = single(say_hello(at(worker), make_hello(worker)));
+    ASSERT_EQ(welcome.type(), MessageType::kWelcome);
+    EXPECT_EQ(welcome.to.own_ip, at(worker).own_ip);
+    epoch = welcome.header.epoch;
+  }
+  std::vector<Reply> results;
+  for (unsigned worker = 0; worker < kWorkers; ++worker) {
+    // One of which asks at another address in between, or somebody in its name: what it joined at counts.
+    io::Endpoint from = at(worker);
+    from.own_ip += worker == 1 ? 9 : 0;
+    results = exchange({{from, make_codes(worker)}});
+  }
+  ASSERT_EQ(results.size(), kWorkers);
+  for (const Reply& result : results) EXPECT_EQ(result.to.own_ip, at(result.header.worker_id).own_ip);
+  // A stranger is refused where it asked, and the worker is asked where it joined whether it lives.
+  HelloMessage stranger = make_hello(0);
+  stranger.payload.nonce = 999;
+  const auto replies = say_hello({0x0a000063, 9000, 0x0a0000ff}, stranger);
+  ASSERT_EQ(replies.size(), 2U);
+  for (const Reply& reply : replies) {
+    const bool is_probe = reply.type() == MessageType::kProbe;
+    EXPECT_EQ(reply.to.own_ip, is_probe ? at(0).own_ip : 0x0a0000ffU);
+    EXPECT_EQ(reply.to == address(0), is_probe);
+  }
+}
+
 TEST_F(Slots, NormsGetTheirMaximum) {
   from_worker(0, make_norm(0, 0x20));
   from_worker(1, make_norm(1, 0x41));

@@ -13,7 +13,10 @@ namespace thc::io {
 struct Endpoint {
   std::uint32_t ip = 0;
   std::uint16_t port = 0;
-  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+  /// The own address that this peer sends to, and that datagrams to it must leave from: a host may have several. 0: the
+  /// kernel chooses. receive() fills it in for a server on all addresses (UdpConfig). It does not tell peers apart.
+  std::uint32_t own_ip = 0;
+  friend bool operator==(const Endpoint& a, const Endpoint& b) noexcept { return a.ip == b.ip && a.port == b.port; }
 };
 
 /// A received datagram's payload; valid until the next receive() on the same PacketIo.
@@ -76,6 +79,10 @@ class PacketIo {
   /// The same, as far as this host knows, for others that reach `to` over its network: where `to` is this host itself,
   /// at an address that others have a way to, what its interface sends, although the own way takes more.
   virtual std::size_t common_datagram_bytes(Endpoint to) const noexcept { return max_datagram_bytes(to); }
+
+  /// The same peer, without own_ip where the kernel sends to it from that address anyway, which saves work for each
+  /// datagram. For a peer that much is sent to; a route may change, so who asks is answered at RxPacket::from.
+  virtual Endpoint simplify(Endpoint peer) const noexcept { return peer; }
 
   /// About how many payload bytes can arrive between two receive() calls before some are lost.
   virtual std::size_t receive_buffer_bytes() const noexcept = 0;

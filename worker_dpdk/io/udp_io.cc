@@ -59,6 +59,9 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
       receiver_(socket_.get(), peers_, counters_),
       sender_(socket_.get(), config.gso, peers_, counters_) {
   grow_send_buffer(socket_, config.send_buffer_bytes);
+  if (config.answers && local.ip == 0) {
+    ask_for_own_address(socket_);
+  }
 }
 
 std::size_t UdpIo::receive(std::span<RxPacket> packets) noexcept { return receiver_.receive(packets); }
@@ -93,6 +96,11 @@ std::size_t UdpIo::max_datagram_bytes(Endpoint to) const noexcept { return route
 
 std::size_t UdpIo::common_datagram_bytes(Endpoint to) const noexcept {
   return std::min(max_datagram_bytes(to), own_interface_max_datagram_bytes(route_probe_, to));
+}
+
+Endpoint UdpIo::simplify(Endpoint peer) const noexcept {
+  if (peer.own_ip != 0 && route_source_ip(route_probe_, peer) == peer.own_ip) peer.own_ip = 0;
+  return peer;
 }
 
 std::unique_ptr<UdpIo> make_udp_io(const UdpConfig& config) {

@@ -19,6 +19,9 @@ struct UdpConfig {
   std::size_t send_buffer_bytes = 16U << 20;     ///< asked for
   bool gso = true;  ///< send bursts as UDP_SEGMENT super-datagrams where the kernel has them
   bool gro = true;  ///< take bursts as UDP_GRO super-datagrams where the kernel has them
+  /// A server's: receive() tells at which own address a peer asks, so that answers leave from it. A worker answers
+  /// nobody: it sends to servers from the address that the kernel chooses.
+  bool answers = false;
 };
 
 /// One UDP socket with its batches. All buffers are allocated here, none later.
@@ -37,6 +40,7 @@ class UdpIo final : public PacketIo {
   Endpoint local() const noexcept override { return local_; }
   std::size_t max_datagram_bytes(Endpoint to) const noexcept override;
   std::size_t common_datagram_bytes(Endpoint to) const noexcept override;
+  Endpoint simplify(Endpoint peer) const noexcept override;
   std::size_t receive_buffer_bytes() const noexcept override { return receive_buffer_bytes_; }
   const IoCounters& counters() const noexcept override { return counters_; }
 

@@ -56,6 +56,7 @@ void UdpReceiver::open_message() noexcept {
   offset_ = 0;
   end_ = message.msg_len;
   segment_bytes_ = std::max<std::size_t>(end_, 1);
+  own_ip_ = 0;
   if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
     ++counters_.rx_malformed;
     end_ = 0;
@@ -75,13 +76,17 @@ void UdpReceiver::open_message() noexcept {
       int segment_bytes = 0;
       std::memcpy(&segment_bytes, CMSG_DATA(c), sizeof segment_bytes);
       segment_bytes_ = static_cast<std::size_t>(std::max(segment_bytes, 1));
+    } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+      in_pktinfo info{};
+      std::memcpy(&info, CMSG_DATA(c), sizeof info);
+      own_ip_ = ntohl(info.ipi_spec_dst.s_addr);  // an own address also where it came to a broadcast one
     }
   }
 }
 
 Endpoint UdpReceiver::sender() const noexcept {
   const sockaddr_in& sender = senders_[message_];
-  return {ntohl(sender.sin_addr.s_addr), ntohs(sender.sin_port)};
+  return {ntohl(sender.sin_addr.s_addr), ntohs(sender.sin_port), own_ip_};
 }
 
 std::size_t UdpReceiver::split(std::span<RxPacket> packets) noexcept {

@@ -21,6 +21,17 @@ constexpr int kIcmpErrors = 8;  // one is reported for each datagram that found 
 // A worker that lacks a result asks again every 200 ms at least.
 constexpr std::chrono::seconds kRecent{2};
 
+/// Appends a control message; the header's has the room.
+template <typename Value>
+void add_control(msghdr& header, int level, int type, const Value& value) noexcept {
+  auto* control = reinterpret_cast<cmsghdr*>(static_cast<std::uint8_t*>(header.msg_control) + header.msg_controllen);
+  control->cmsg_level = level;
+  control->cmsg_type = type;
+  control->cmsg_len = CMSG_LEN(sizeof value);
+  std::memcpy(CMSG_DATA(control), &value, sizeof value);
+  header.msg_controllen += CMSG_SPACE(sizeof value);
+}
+
 bool is_buffer_full(int error) noexcept { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
 
 /// What the kernel says when it, or the device, cannot cut a merged message, or not with datagrams of that size.
@@ -69,7 +80,8 @@ UdpSender::Message* UdpSender::find_open(std::uint16_t index, Endpoint to, std::
     return nullptr;
   }
   Message& message = messages_[index];
-  const bool fits = !message.closed && message.to == to && size_bytes <= message.segment_bytes &&
+  const bool same_way = message.to == to && message.to.own_ip == to.own_ip;
+  const bool fits = !message.closed && same_way && size_bytes <= message.segment_bytes &&
                     message.total_bytes + size_bytes <= kMessageBytes;
   return fits ? &message : nullptr;
 }
@@ -179,21 +191,26 @@ void UdpSender::fill_header(Message& message, msghdr& header) noexcept {
   header.msg_namelen = sizeof message.address;
   header.msg_iov = message.vector.data();
   header.msg_iovlen = message.vectors;
+  add_own_address(message, header);
   if (message.segments > 1) {
     header.msg_control = &message.control;
-    header.msg_controllen = sizeof message.control;
-    cmsghdr* control = CMSG_FIRSTHDR(&header);
-    control->cmsg_level = SOL_UDP;
-    control->cmsg_type = UDP_SEGMENT;
-    control->cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
-    const auto segment_bytes = static_cast<std::uint16_t>(message.segment_bytes);
-    std::memcpy(CMSG_DATA(control), &segment_bytes, sizeof segment_bytes);
+    add_control(header, SOL_UDP, UDP_SEGMENT, static_cast<std::uint16_t>(message.segment_bytes));
+  }
+}
+
+/// As source address alone: the route to the destination tells the interface, as for any other datagram.
+void UdpSender::add_own_address(Message& message, msghdr& header) noexcept {
+  if (message.to.own_ip != 0) {
+    header.msg_control = &message.control;
+    in_pktinfo info{};
+    info.ipi_spec_dst.s_addr = htonl(message.to.own_ip);
+    add_control(header, IPPROTO_IP, IP_PKTINFO, info);
   }
 }
 
 /// Sends messages [first, end) of sending_ until one is refused; returns the first that is not dealt with yet.
 std::size_t UdpSender::send_from(std::size_t first, std::size_t end) noexcept {
-  const Message& message = messages_[sending_[first]];
+  Message& message = messages_[sending_[first]];
   for (int icmp_errors = 0; icmp_errors < kIcmpErrors;) {
     const int sent = sendmmsg(socket_, &headers_[first], static_cast<unsigned>(end - first), MSG_DONTWAIT);
     if (sent > 0) {
@@ -224,7 +241,7 @@ void UdpSender::count_sent(const Message& message) noexcept {
   counters_.tx_bytes += message.total_bytes;
 }
 
-void UdpSender::refused(const Message& message, int error) noexcept {
+void UdpSender::refused(Message& message, int error) noexcept {
   if (message.segments == 1 || !cannot_merge(error)) {
     counters_.tx_errors += message.segments;
     return;
@@ -236,15 +253,16 @@ void UdpSender::refused(const Message& message, int error) noexcept {
 }
 
 /// Whether any of them was sent.
-bool UdpSender::send_segments(const Message& message) noexcept {
+bool UdpSender::send_segments(Message& message) noexcept {
   const std::uint64_t sent_before = counters_.tx_packets;
   std::size_t vector = 0;
   for (std::uint32_t offset = 0; offset < message.total_bytes; offset += message.segment_bytes) {
     const std::size_t size_bytes = std::min(message.segment_bytes, message.total_bytes - offset);
     msghdr header{};
-    header.msg_name = const_cast<sockaddr_in*>(&message.address);
+    header.msg_name = &message.address;
     header.msg_namelen = sizeof message.address;
-    header.msg_iov = const_cast<iovec*>(&message.vector[vector]);
+    header.msg_iov = &message.vector[vector];
+    add_own_address(message, header);
     for (std::size_t bytes = 0; bytes < size_bytes; bytes += message.vector[vector++].iov_len) {
       ++header.msg_iovlen;
     }

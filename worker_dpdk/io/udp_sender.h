@@ -37,8 +37,9 @@ class UdpSender {
   static constexpr std::size_t kOpenMessages = 256;    // hash table, a power of two
   static constexpr std::uint16_t kNoMessage = 0xffff;
 
+  // Room for the control messages IP_PKTINFO and UDP_SEGMENT, in this order.
   struct alignas(cmsghdr) Control {
-    std::array<std::uint8_t, CMSG_SPACE(sizeof(std::uint16_t))> bytes;
+    std::array<std::uint8_t, CMSG_SPACE(sizeof(in_pktinfo)) + CMSG_SPACE(sizeof(std::uint16_t))> bytes;
   };
 
   // One datagram, or several of `segment_bytes` each (the last may be shorter) to one destination.
@@ -64,10 +65,11 @@ class UdpSender {
   bool wait_for_room() noexcept;
   bool deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept;
   static void fill_header(Message& message, msghdr& header) noexcept;
+  static void add_own_address(Message& message, msghdr& header) noexcept;
   std::size_t send_from(std::size_t first, std::size_t end) noexcept;
   void count_sent(const Message& message) noexcept;
-  void refused(const Message& message, int error) noexcept;
-  bool send_segments(const Message& message) noexcept;
+  void refused(Message& message, int error) noexcept;
+  bool send_segments(Message& message) noexcept;
 
   int socket_;
   bool gso_;

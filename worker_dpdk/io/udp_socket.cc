@@ -46,6 +46,19 @@ std::size_t datagram_bytes_of(std::size_t mtu_bytes) noexcept {
   return std::min(std::max(mtu_bytes, kIpUdpHeaderBytes + 1) - kIpUdpHeaderBytes, kMaxUdpPayloadBytes);
 }
 
+/// Calls ask(socket) with the probe connected to `to`; not at all when there is no route.
+template <typename Ask>
+void ask_route(const FileDescriptor& probe, Endpoint to, Ask ask) noexcept {
+  const sockaddr_in address = to_sockaddr(to);
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return;
+  }
+  ask(probe.get());
+  const sockaddr disconnect{.sa_family = AF_UNSPEC, .sa_data = {}};  // forgets the own address and port as well
+  // If it fails the old peer stays, which the next connect replaces. NOLINTNEXTLINE(bugprone-unused-return-value)
+  connect(probe.get(), &disconnect, sizeof disconnect);
+}
+
 bool has_address(const ifaddrs& interface, std::uint32_t ip) noexcept {
   if (interface.ifa_addr == nullptr || interface.ifa_addr->sa_family != AF_INET) {
     return false;
@@ -90,6 +103,13 @@ Endpoint bind_udp_socket(const FileDescriptor& socket, Endpoint local) {
   return {ntohl(address.sin_addr.s_addr), ntohs(address.sin_port)};
 }
 
+void ask_for_own_address(const FileDescriptor& socket) {
+  const int on = 1;
+  if (setsockopt(socket.get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) {
+    throw_errno("the kernel does not tell which address a datagram came to (IP_PKTINFO)");
+  }
+}
+
 std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept {
   return grow_buffer(socket.get(), SO_RCVBUFFORCE, SO_RCVBUF, bytes);
 }
@@ -99,19 +119,21 @@ std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) no
 }
 
 std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {
-  std::size_t mtu_bytes = 1500;
-  const sockaddr_in address = to_sockaddr(to);
-  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
-    int mtu = 0;
+  int mtu = 0;
+  ask_route(probe, to, [&mtu](int connected) {
     socklen_t length = sizeof mtu;
-    if (getsockopt(probe.get(), IPPROTO_IP, IP_MTU, &mtu, &length) == 0 && mtu > 0) {
-      mtu_bytes = static_cast<std::size_t>(mtu);
-    }
-    const sockaddr disconnect{.sa_family = AF_UNSPEC, .sa_data = {}};  // forgets the own address and port as well
-    // If it fails the old peer stays, which the next connect replaces. NOLINTNEXTLINE(bugprone-unused-return-value)
-    connect(probe.get(), &disconnect, sizeof disconnect);
-  }
-  return datagram_bytes_of(mtu_bytes);
+    getsockopt(connected, IPPROTO_IP, IP_MTU, &mtu, &length);
+  });
+  return datagram_bytes_of(mtu > 0 ? static_cast<std::size_t>(mtu) : 1500);
+}
+
+std::uint32_t route_source_ip(const FileDescriptor& probe, Endpoint to) noexcept {
+  sockaddr_in source{};
+  ask_route(probe, to, [&source](int connected) {
+    socklen_t length = sizeof source;
+    getsockname(connected, reinterpret_cast<sockaddr*>(&source), &length);
+  });
+  return ntohl(source.sin_addr.s_addr);
 }
 
 std::size_t own_interface_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {

@@ -32,6 +32,9 @@ FileDescriptor open_udp_socket();
 /// Binds; returns the address with the port resolved. Throws TransportError, which for a port in use says what to do.
 Endpoint bind_udp_socket(const FileDescriptor& socket, Endpoint local);
 
+/// Asks the kernel to tell of each datagram which own address it came to (IP_PKTINFO). Throws TransportError.
+void ask_for_own_address(const FileDescriptor& socket);
+
 /// Asks for a receive buffer of `bytes` (beyond net.core.rmem_max when privileged); returns the bytes granted.
 std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept;
 
@@ -41,6 +44,9 @@ std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) no
 /// Largest UDP payload that goes to `to` in one IP packet on the present route; 1472 (Ethernet) when there is no route.
 /// `probe`: an unbound UDP socket used for nothing else. Opens none itself, so that it works when descriptors run out.
 std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept;
+
+/// The address that the kernel sends to `to` from; 0 when there is no route. `probe`: as above.
+std::uint32_t route_source_ip(const FileDescriptor& probe, Endpoint to) noexcept;
 
 /// Largest UDP payload that the interface with the address of `to` sends in one IP packet; SIZE_MAX where it is none of
 /// this host's. Packets of this host to itself take the loopback interface instead, whatever the address.
