@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from byteps_thc.torch.optimizer.gradient_hooks import GradientHooks
 from byteps_thc.torch.parameters import NamedParameter
 from byteps_thc.torch.reducers.gradient_reducer import GradientReducer
+from byteps_thc.transport.byteps.claims import Claim
 from byteps_thc.transport.ending import collect_forgotten
 
 
@@ -32,8 +33,9 @@ def hooks_of(tensor: Tensor) -> dict[int, Any]:
 
 def test_a_forgotten_optimizer_takes_its_hooks_off_the_model() -> None:
     model, events = nn.Linear(3, 2, bias=False), list[str]()
-    parameters = [NamedParameter("weight", model.weight, 0)]
-    hooks = GradientHooks(parameters, Pushed(events), 1)  # type: ignore[abstract]
+    parameters, claim = [NamedParameter("weight", model.weight, 0)], Claim()
+    claim.add(["weight"])
+    hooks = GradientHooks(parameters, Pushed(events), claim, 1)  # type: ignore[abstract]
     model(torch.ones(1, 3)).sum().backward()
     assert events == ["weight"]
     assert len(hooks_of(model.weight)) == 1
@@ -42,3 +44,4 @@ def test_a_forgotten_optimizer_takes_its_hooks_off_the_model() -> None:
     collect_forgotten()
     assert events == ["weight", "closed"]
     assert hooks_of(model.weight) == {}
+    assert not claim.things

@@ -20,6 +20,7 @@ MODULES = ("ddp", "fsdp", "torch", "checkpoint", "baselines", "ops")
 FRONT_ENDS = ["byteps_thc", *(f"byteps_thc.{name}" for name in MODULES)]
 #: torch's, and others', and what the examples for frameworks define
 FOREIGN = {
+    "AveragedModel",
     "Compression",
     "DDPStrategy",
     "DistributedDataParallel",

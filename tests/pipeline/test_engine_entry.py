@@ -135,6 +135,7 @@ def test_all_front_doors_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = GradientBuffer("1", torch.ones(100), (ParameterSlice("a", 0, 100),))
     reducer = object.__new__(ThcReducer)
     reducer._calls, reducer._policy = cast(Any, SimpleNamespace(packings={}, known={})), CompressionPolicy()
+    reducer._engine = cast(Any, SimpleNamespace(worker=0))
     for call in (
         lambda: mine.all_reduce(buffer),
         lambda: mine.reduce_scatter("rows", matrix, rows, rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Hashable
 from weakref import WeakSet
 
@@ -34,7 +35,9 @@ class Claims:
 
         Python collects garbage at another time on each worker. Workers have to find the same claims.
         """
-        collect_forgotten()
+        if self._claims:
+            gc.collect()
+            collect_forgotten()  # claims are released in threads
         claim = Claim()
         self._claims.add(claim)
         return claim
