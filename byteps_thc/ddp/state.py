@@ -185,7 +185,7 @@ class ThcState(Averager):
         averaging.steps.scaling.scale = scale
 
     def close(self) -> None:
-        """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        """End the engine's threads, and leave the servers. A collected state does so, too, or Python's end."""
         self._closed = True
         if self._averaging is not None:
             self._averaging.steps.log()
