@@ -201,7 +201,7 @@ class ThcState(Averager):
         averaging.steps.scaling.scale = scale
 
     def close(self) -> None:
-        """End the engine's threads, and leave the servers. At the latest it happens when Python ends."""
+        """End the engine's threads, and leave the servers. A collected state does so, too, or Python's end."""
         if not self._closed:
             self._warn_if_never_called()
         self._closed = True

@@ -198,7 +198,10 @@ class ThcReducer:
         self._steps.scaling.scale = scale
 
     def close(self) -> None:
-        """End the threads, and leave the servers; what is in flight fails. At the latest, Python's end does it."""
+        """End the threads, and leave the servers; what is in flight fails.
+
+        The collection of the reducer does so, too, once no call is in flight, or Python's end.
+        """
         self._closed = True
         self._ending.close()
 

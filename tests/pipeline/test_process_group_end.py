@@ -88,15 +88,8 @@ def test_groups_of_ours_end_with_their_engine_or_before_python_does(tmp_path: Pa
 
 
 CLOSED = ("closed_ddp", "closed_reducer")
-AMONG_RANKS = (
-    "ddp",
-    "ddp_baseline",
-    "ddp_synchronized",
-    "fsdp",
-    "hsdp",
-    "reducer",
-    "reducer_in_flight",
-)
+AMONG_RANKS = ("ddp", "fsdp", "reducer_in_flight")
+MORE_AMONG_RANKS = ("ddp_baseline", "ddp_synchronized", "hsdp", "reducer")
 THROUGH_A_SERVER = (
     "closed_failover",
     "closed_session",
@@ -113,7 +106,8 @@ THROUGH_A_SERVER = (
         pytest.param(2, CLOSED, id="closed"),
         pytest.param(4, CLOSED, id="closed, two nodes"),
         pytest.param(2, AMONG_RANKS, id="forgotten"),
-        pytest.param(4, ("ddp", "reducer"), id="forgotten, two nodes"),
+        pytest.param(2, MORE_AMONG_RANKS, id="forgotten, more", marks=pytest.mark.slow),
+        pytest.param(4, ("ddp", "reducer"), id="forgotten, two nodes", marks=pytest.mark.slow),
         pytest.param(2, THROUGH_A_SERVER, id="forgotten, with a server"),
     ],
 )
