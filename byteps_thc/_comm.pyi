@@ -13,6 +13,9 @@ U16 = npt.NDArray[np.uint16]
 def has_dpdk() -> bool:
     """Whether this build has the DPDK back end."""
 
+def resolve_server(server: str, *, lookup_s: float) -> str:
+    """Return the IP:PORT of a server's HOST or HOST:PORT, as SessionConfig.set_servers() finds it."""
+
 class SessionConfig:
     """Settings; Session checks them and raises ConfigurationError."""
 
@@ -31,8 +34,16 @@ class SessionConfig:
     loss_tolerant: bool
 
     def __init__(self, *, bits: int, table: list[int]) -> None: ...
-    def set_servers(self, servers: list[str]) -> None:
-        """IP or IP:PORT each; partition p goes to servers[p mod len(servers)]."""
+    def set_servers(self, servers: list[str], *, lookup_s: float) -> None:
+        """HOST or HOST:PORT each; partition p goes to servers[p mod len(servers)].
+
+        Names are looked up, all within `lookup_s`. Raises ConfigurationError for IPv6, for a name with no address or
+        several, and for a server that is listed twice; TransportError and DeadlineError when no name server answers.
+        """
+
+    @property
+    def servers(self) -> list[str]:
+        """IP:PORT each."""
 
     def set_job(self, *, job: int, worker: int, workers: int, quorum: int) -> None:
         """quorum 0: all workers."""
@@ -52,7 +63,7 @@ class IoConfig:
 
     def __init__(self) -> None: ...
     def use_udp(self, *, local: str, gso: bool, gro: bool) -> None:
-        """local: IP or IP:PORT to bind; polling thread t binds PORT + t, port 0 is any free one."""
+        """local: HOST or HOST:PORT to bind; polling thread t binds PORT + t, port 0 is any free one."""
 
     def use_dpdk(
         self,

@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "io/address.h"
+#include "io/name_lookup.h"
 #include "job_table.h"
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
@@ -72,8 +73,22 @@ CLI::Validator positive_size() {
       units.get_description());
 }
 
+/// An own address, or a name that is looked up for it.
+CLI::Validator own_address() {
+  return CLI::Validator(
+      [](std::string& text) {
+        try {
+          text = io::ipv4_to_string(io::resolve_host(text));
+        } catch (const Error& error) {
+          return std::string(error.what());
+        }
+        return std::string{};
+      },
+      "HOST");
+}
+
 void add_network(CLI::App& app, Options& o) {
-  app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->check(CLI::ValidIPV4);
+  app.add_option("--listen", o.listen, "Address to listen on (with --dpdk: own address)")->transform(own_address());
   app.add_option("--port", o.port,
                  "UDP port of the first packet thread; the others have those that follow; 0 picks free ones")
       ->check(kPort);
@@ -122,7 +137,7 @@ void add_racks(CLI::App& app, RackTexts& o) {
   const auto group = "Racks";
   CLI::Option* upstream =
       app.add_option("--upstream", o.upstream,
-                     "IP:PORT of the thc-ps that adds the sums of all racks: this one serves a rack")
+                     "HOST:PORT of the thc-ps that adds the sums of all racks: this one serves a rack")
           ->group(group);
   CLI::Option* rack = app.add_option("--rack", o.rack, "Number of this server's rack, from 0")->group(group);
   CLI::Option* racks = app.add_option("--racks", o.racks, "Workers of all racks: 0-3,4-7 are two racks of four")
@@ -136,16 +151,13 @@ void add_racks(CLI::App& app, RackTexts& o) {
 void read_racks(const RackTexts& texts, Options& o) {
   if (texts.upstream.empty()) return;
   try {
-    const io::Endpoint root = io::parse_endpoint(texts.upstream, wire::kUdpPort);
-    if (root.port == 0 || root.ip == 0) {
-      throw ConfigurationError("the root has an address and a port, which are not 0: IP:PORT of another thc-ps");
-    }
+    const io::Endpoint root = io::resolve_servers({texts.upstream}, wire::kUdpPort).front();
     if (root == io::Endpoint{io::parse_ipv4(o.listen), o.port}) {
       throw ConfigurationError("this is the server's own address: the root is another thc-ps");
     }
     io::check_port_range(root.port, o.threads);
     o.leaf = make_leaf(root, texts.rack, texts.racks);
-  } catch (const ConfigurationError& error) {
+  } catch (const Error& error) {
     throw CLI::ValidationError("--upstream, --rack, --racks", error.what());
   }
 }
@@ -156,7 +168,7 @@ void add_observation(CLI::App& app, Options& o) {
       ->check(kPort)
       ->group(group);
   app.add_option("--metrics-listen", o.metrics_listen, "Address of the Prometheus endpoint")
-      ->check(CLI::ValidIPV4)
+      ->transform(own_address())
       ->group(group);
   app.add_option("--log-level", o.log_level, "What to log on standard error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))

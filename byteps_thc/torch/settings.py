@@ -63,7 +63,7 @@ class ThcCompression(Settings, NetworkSettings):
     route: Literal["network", "servers"] = "network"
     """network: thc-ps or a switch, beside BytePS; servers: BytePS's own servers and vans"""
     servers: Annotated[Sequence[str], BeforeValidator(_from_list)] = ()
-    """network: "IP" or "IP:PORT" of every thc-ps or switch"""
+    """network: "HOST" or "HOST:PORT" of every thc-ps or switch"""
     job: int = Field(default=1, ge=0, lt=MAX_JOB_ID + 1)
     """network: number of the first lane's job on those servers; lanes use job, job + 1, ..."""
     lanes: int | None = Field(default=None, ge=1, le=16)

@@ -26,8 +26,8 @@ class UdpConfig:
     """Kernel UDP."""
 
     local: str = "0.0.0.0:0"
-    """IP or IP:PORT to bind; port 0: any free port. Polling thread t binds PORT + t. With a switch, the address its job
-    description lists"""
+    """HOST or HOST:PORT to bind; port 0: any free port. Polling thread t binds PORT + t. With a switch, the address its
+    job description lists"""
     gso: bool = True
     """send bursts in one system call where the kernel can"""
     gro: bool = True
@@ -39,7 +39,7 @@ class DpdkConfig:
     """DPDK ethdev, any poll-mode driver. DpdkUnavailableError when this build has no DPDK or EAL does not start."""
 
     local: str
-    """own IP or IP:PORT; port 0: any. Polling thread t has PORT + t. With a switch, the address its job description
+    """own HOST or HOST:PORT; port 0: any. Polling thread t has PORT + t. With a switch, the address its job description
     lists"""
     eal_args: Sequence[str] = ()
     """EAL arguments, for example ("--no-huge", "-m", "256", "--vdev=net_af_packet0,iface=veth0"); once per process"""

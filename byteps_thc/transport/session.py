@@ -66,7 +66,8 @@ class Session(NetworkSettings):
     """
 
     servers: Sequence[str]
-    """"IP" or "IP:PORT" each; partition p goes to servers[p mod len(servers)]"""
+    """"HOST" or "HOST:PORT" each, an IPv4 address or a name; partition p goes to servers[p mod len(servers)]. Names are
+    looked up once, within timeouts.connect_s"""
     job: int = field(kw_only=True)
     """16 bits, the same for all workers and different from other jobs on the servers"""
     worker: int = field(kw_only=True)
@@ -97,6 +98,11 @@ class Session(NetworkSettings):
     def codes_per_packet(self) -> int:
         """Codes in a full packet, which is a chunk of `contributions`."""
         return self._session.config.codes_per_packet
+
+    @property
+    def addresses(self) -> list[str]:
+        """IP:PORT of each server."""
+        return self._session.config.servers
 
     @property
     def code_bits(self) -> int:
@@ -220,7 +226,6 @@ def _session_config(session: Session) -> _comm.SessionConfig:
     config, workers = session.config, session.workers
     resolved = config.resolve(workers)
     settings = _comm.SessionConfig(bits=resolved.table.bits, table=list(resolved.table.values))
-    settings.set_servers(list(session.servers))
     settings.set_job(
         job=session.job, worker=session.worker, workers=workers, quorum=resolve_quorum(session.quorum, workers)
     )
@@ -233,5 +238,6 @@ def _session_config(session: Session) -> _comm.SessionConfig:
     settings.loss_tolerant = session.loss_tolerant
     timeouts = session.timeouts or Timeouts()
     settings.set_timeouts(connect_s=timeouts.connect_s, operation_s=timeouts.operation_s, loss_s=timeouts.loss_s)
+    settings.set_servers(list(session.servers), lookup_s=timeouts.connect_s)
     settings.set_retransmission(initial_s=timeouts.rto_initial_s, min_s=timeouts.rto_min_s, max_s=timeouts.rto_max_s)
     return settings

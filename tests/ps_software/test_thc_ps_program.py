@@ -45,7 +45,7 @@ def test_help_and_version() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--listen", "localhost"], "--listen"),
+        (["--listen", "10.0.0"], '--listen: "10.0.0" is neither an address nor a name'),
         (["--threads", "0"], "--threads"),
         (["--fault-drop", "1.5"], "--fault-drop"),
         (["--fault-reorder", "nan"], "--fault-reorder: Value nan not in range 0 to 1"),
@@ -73,9 +73,9 @@ def test_help_and_version() -> None:
         ([*RACK_0, "--racks", "0-7"], "--rack is the number of this server's rack among those of --racks"),
         ([*RACK_0, "--racks", "0-3,5-7"], "rack 1 must begin with worker 4, not 5"),
         ([*RACK_0, "--racks", "0-3,4-x"], "'4-x' is no rack"),
-        (["--upstream", "root", "--rack", "0", "--racks", "0-3,4-7"], "is not an IPv4 address"),
-        (["--upstream", "10.0.0.9:0", "--rack", "0", "--racks", "0-3,4-7"], "the root has an address and a port"),
-        (["--upstream", "0.0.0.0", "--rack", "0", "--racks", "0-3,4-7"], "the root has an address and a port"),
+        (["--upstream", "the root", "--rack", "0", "--racks", "0-3,4-7"], "is neither an address nor a name"),
+        (["--upstream", "10.0.0.9:0", "--rack", "0", "--racks", "0-3,4-7"], "address and port must not be 0"),
+        (["--upstream", "0.0.0.0", "--rack", "0", "--racks", "0-3,4-7"], "address and port must not be 0"),
         (
             ["--upstream", "127.0.0.1", "--listen", "127.0.0.1", "--rack", "0", "--racks", "0-3,4-7"],
             "this is the server's own address",

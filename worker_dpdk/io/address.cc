@@ -17,20 +17,6 @@ std::uint32_t parse_ipv4(std::string_view text) {
   return ntohl(address.s_addr);
 }
 
-Endpoint parse_endpoint(std::string_view text, std::uint16_t default_port) {
-  const std::size_t colon = text.find(':');
-  if (colon == std::string_view::npos) {
-    return {parse_ipv4(text), default_port};
-  }
-  const std::string_view port_text = text.substr(colon + 1);
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
-  if (error != std::errc{} || end != port_text.data() + port_text.size()) {
-    throw ConfigurationError("\"" + std::string(port_text) + "\" is not a UDP port (0 to 65535)");
-  }
-  return {parse_ipv4(text.substr(0, colon)), port};
-}
-
 MacAddress parse_mac(std::string_view text) {
   MacAddress mac{};
   bool ok = text.size() == 17;

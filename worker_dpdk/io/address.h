@@ -12,11 +12,8 @@ namespace thc::io {
 
 using MacAddress = std::array<std::uint8_t, 6>;
 
-/// "10.0.0.1" to host byte order. Throws ConfigurationError.
+/// "10.0.0.1" to host byte order, where a name cannot stand (else: io/name_lookup.h). Throws ConfigurationError.
 std::uint32_t parse_ipv4(std::string_view text);
-
-/// "10.0.0.1:48865" or "10.0.0.1" (then `default_port`). Throws ConfigurationError.
-Endpoint parse_endpoint(std::string_view text, std::uint16_t default_port);
 
 /// "02:00:00:00:00:01". Throws ConfigurationError.
 MacAddress parse_mac(std::string_view text);

@@ -11,6 +11,7 @@
 
 #include "io/address.h"
 #include "io/authenticated_io.h"
+#include "io/name_lookup.h"
 #include "python/register_comm.h"
 #include "thc/errors.h"
 
@@ -19,8 +20,14 @@ namespace {
 
 namespace py = pybind11;
 
+/// Other Python threads go on meanwhile.
+io::Endpoint resolve_local(const std::string& local) {
+  const py::gil_scoped_release release;
+  return io::resolve_endpoint(local, 0);
+}
+
 void use_udp(IoConfig& config, const std::string& local, bool gso, bool gro) {
-  config.back_end = io::UdpConfig{.local = io::parse_endpoint(local, 0), .gso = gso, .gro = gro};
+  config.back_end = io::UdpConfig{.local = resolve_local(local), .gso = gso, .gro = gro};
 }
 
 /// neighbours: (ip, mac) each.
@@ -31,7 +38,7 @@ void use_dpdk(IoConfig& config, const std::string& local, std::vector<std::strin
   io::DpdkConfig dpdk;
   dpdk.eal_args = std::move(eal_args);
   dpdk.devices = std::move(devices);
-  dpdk.local = io::parse_endpoint(local, 0);
+  dpdk.local = resolve_local(local);
   dpdk.prefix_length = static_cast<std::uint8_t>(prefix_length);
   dpdk.gateway_ip = gateway.empty() ? 0 : io::parse_ipv4(gateway);
   for (const auto& [ip, mac] : neighbours) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/address.h"
+#include "io/name_lookup.h"
 #include "python/register_comm.h"
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
@@ -39,21 +40,37 @@ T narrow(std::uint64_t value, const char* name) {
   return static_cast<T>(value);
 }
 
+/// Other Python threads go on meanwhile.
+std::vector<io::Endpoint> resolve_servers(const std::vector<std::string>& servers, double lookup_s) {
+  const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(from_seconds(lookup_s, "lookup_s"));
+  const py::gil_scoped_release release;
+  return io::resolve_servers(servers, wire::kUdpPort, patience);
+}
+
 }  // namespace
 
 void register_session_config(py::module_& module) {
+  module.def(
+      "resolve_server",
+      [](const std::string& server, double lookup_s) { return io::to_string(resolve_servers({server}, lookup_s)[0]); },
+      py::arg("server"), py::kw_only(), py::arg("lookup_s"));
   py::class_<SessionConfig>(module, "SessionConfig")
       .def(py::init([](unsigned bits, const std::vector<std::uint16_t>& table) {
              return SessionConfig{.table = LookupTable(bits, table)};
            }),
            py::kw_only(), py::arg("bits"), py::arg("table"))
-      .def("set_servers",
-           [](SessionConfig& config, const std::vector<std::string>& servers) {
-             config.servers.clear();
-             for (const std::string& server : servers) {
-               config.servers.push_back(io::parse_endpoint(server, wire::kUdpPort));
-             }
-           })
+      .def(
+          "set_servers",
+          [](SessionConfig& config, const std::vector<std::string>& servers, double lookup_s) {
+            config.servers = resolve_servers(servers, lookup_s);
+          },
+          py::arg("servers"), py::kw_only(), py::arg("lookup_s"))
+      .def_property_readonly("servers",
+                             [](const SessionConfig& config) {
+                               std::vector<std::string> texts;
+                               for (const io::Endpoint server : config.servers) texts.push_back(io::to_string(server));
+                               return texts;
+                             })
       .def(
           "set_job",
           [](SessionConfig& config, std::uint64_t job, std::uint64_t worker, std::uint64_t workers,

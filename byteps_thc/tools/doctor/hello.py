@@ -73,7 +73,20 @@ def say_hello(server: tuple[str, int], *, deadline_s: float) -> Answer:
                     hello = replace(hello, cookie=ChallengePayload.unpack(body).cookie)
                     continue
                 return _read(connection, header, reply, body, round_trip_s)
-    raise NoAnswerError(f"no answer within {deadline_s:g} s")
+    elsewhere = _answers_from_elsewhere(server, header, hello, table)
+    raise NoAnswerError(f"no answer within {deadline_s:g} s" + (f"; {elsewhere}" if elsewhere else ""))
+
+
+def _answers_from_elsewhere(server: tuple[str, int], header: Header, hello: HelloPayload, table: Sequence[int]) -> str:
+    """What is wrong if answers come from another address, which a socket that is connected does not receive."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.sendto(header.pack() + pack(hello, table), server)
+        if _receive(asking, header.job_id, _REPEAT_S) is None:
+            return ""
+    return (
+        "an answer comes from another address, which workers ignore: an old thc-ps on a host with several addresses, "
+        f"or NAT; start it there with --listen {server[0]}"
+    )
 
 
 def _hello(job: int) -> tuple[Header, HelloPayload, Sequence[int]]:

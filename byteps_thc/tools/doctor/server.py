@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import statistics
 import time
 from collections.abc import Sequence
@@ -11,14 +10,13 @@ from typing import Literal
 import numpy as np
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
+from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError, TransportError
 from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.tools.doctor.hello import Answer, NoAnswerError, random_job, say_hello
 from byteps_thc.tools.doctor.processes import why_not_loaded
 from byteps_thc.wire.layout import (
     MIN_CODES_PER_PACKET,
     SWITCH_CODES_PER_PACKET,
-    UDP_PORT,
     ConfigField,
     ErrorReason,
     Header,
@@ -33,15 +31,16 @@ _SMALLER_PACKETS = (8192, 4096, 2048, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PAC
 
 
 def parse_server(text: str) -> tuple[str, int]:
-    """Read HOST[:PORT] and look the host up; ConfigurationError when there is no such host or port."""
-    host, _, port_text = text.partition(":")
-    port = int(port_text) if port_text.isdecimal() else UDP_PORT if not port_text else 0
-    if not host or not 0 < port < 1 << 16:
-        raise ConfigurationError(f"--server must be HOST or HOST:PORT, not {text!r}")
+    """Read HOST[:PORT] and look the host up as a Session does; ConfigurationError when there is no such server."""
+    if why_not_loaded("_comm"):
+        raise ConfigurationError("--server: byteps_thc._comm does not load; run thc doctor without --server")
+    from byteps_thc import _comm  # here: compiled modules may not load
+
     try:
-        return str(socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_DGRAM)[0][4][0]), port
-    except OSError as error:
-        raise ConfigurationError(f"--server: no IPv4 address of {host!r}: {error}") from error
+        ip, _, port = _comm.resolve_server(text, lookup_s=_CONNECT_S).partition(":")
+    except ThcError as error:
+        raise ConfigurationError(f"--server: {error}") from error
+    return ip, int(port)
 
 
 def check_server(server: tuple[str, int]) -> Sequence[Finding]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from byteps_thc.transport.failover.stages import Missing
-from byteps_thc.wire.layout import UDP_PORT
 
 _NAMED = re.compile(r"\bserver (\d+\.\d+\.\d+\.\d+):(\d+)")
 #: What ask_servers() says of a server that workers may come to.
@@ -80,14 +79,15 @@ def why_none(servers: Sequence[str], everyone: Sequence[Statement]) -> str:
     return "; ".join(words)
 
 
-def named_in(error: str, servers: Sequence[str]) -> int | None:
-    """Return which server an error of joining is about. A shard's port follows that of its server."""
+def named_in(error: str, addresses: Sequence[str]) -> int | None:
+    """Return which server, of those at these addresses (IP:PORT), an error of joining is about. A shard's port follows
+    that of its server."""
     match = _NAMED.search(error)
     if match is None:
         return None
     ports = {}
-    for number, server in enumerate(servers):
-        ip, _, port = server.partition(":")
-        if ip == match[1] and int(port or UDP_PORT) <= int(match[2]):
-            ports[number] = int(port or UDP_PORT)
+    for number, address in enumerate(addresses):
+        ip, _, port = address.partition(":")
+        if ip == match[1] and int(port) <= int(match[2]):
+            ports[number] = int(port)
     return max(ports, key=ports.__getitem__, default=None)

@@ -67,11 +67,15 @@ def open_failover_session(
     again = config.model_copy(update={"codes_per_packet": first.codes_per_packet})
     timeouts = replace(timeouts, connect_s=min(timeouts.connect_s, LONGEST_CONNECT_S))
 
+    addresses = dict(zip(network.servers, first.addresses, strict=True))
+
     def open_again(servers: Sequence[str], generation: int) -> Session:
         # A server keeps workers of another run out: those of another generation, or with other servers.
         run = f"{told_run(network.run)} generation {generation} {' '.join(servers)}"
-        moved_network = replace(network, servers=tuple(servers), run=run, timeouts=timeouts)
+        # Not looked up again: the others are asked where they were, and no name server may be there in a move.
+        found = tuple(addresses[server] for server in servers)
+        moved_network = replace(network, servers=found, run=run, timeouts=timeouts)
         return moved_network.open_session(again, worker, workers, deadline_s)
 
-    road = Road(tuple(network.servers), open_again, ask, deadline_s)
+    road = Road(tuple(network.servers), tuple(first.addresses), open_again, ask, deadline_s)
     return FailoverSession(first, road, store, worker, workers, moved=moved, lost=lost)

@@ -47,11 +47,13 @@ _STUCK_LOOKS = 4
 class Road:
     """How a rank gets to servers.
 
-    servers: all that are configured. open: returns a session with some of them, of that generation. ask: what each of
-    all says, within so many seconds (ask_servers()). deadline_s: how long ranks wait for each other, or for a server.
+    servers: all that are configured. addresses: IP:PORT of each, as errors name them. open: returns a session with some
+    of them, of that generation. ask: what each of all says, within so many seconds (ask_servers()). deadline_s: how
+    long ranks wait for each other, or for a server.
     """
 
     servers: Sequence[str]
+    addresses: Sequence[str]
     open: Callable[[Sequence[str], int], Session]
     ask: Callable[[float], Sequence[str]]
     deadline_s: float
@@ -268,7 +270,8 @@ class FailoverSession:
                 raise TransportError(
                     f"no server serves all ranks, for {self._road.deadline_s:g} s: {'; '.join(dict.fromkeys(reasons))}"
                 )
-            refusals.update({number for error in errors if (number := named_in(error, self._road.servers)) is not None})
+            named = (named_in(error, self._road.addresses) for error in errors)
+            refusals.update({number for number in named if number is not None})
             if self._agreement.rank == 0:
                 _logger.warning(
                     "ranks could not go on with %s: %s", self._names(plan.servers) or "a server", reasons[-1]

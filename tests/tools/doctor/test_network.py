@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -188,6 +189,30 @@ with socket.socket(fileno=int(sys.argv[1])) as echo:
         for answer in (datagram, b"", b"x" * 31, bytes(reversed(datagram)), bytes(64)):
             echo.sendto(answer, sender)
 """
+
+
+def test_a_server_that_answers_from_another_address(thc_ps: ParameterServer) -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+    ):
+        asked.bind(("127.0.0.1", 0))
+        other.settimeout(10)
+
+        def relay() -> None:
+            while datagram := (message := asked.recvfrom(2048))[0]:
+                other.sendto(datagram, address_of(thc_ps))
+                other.sendto(other.recv(2048), message[1])
+
+        thread = threading.Thread(target=relay)
+        thread.start()
+        try:
+            [finding] = check_server(asked.getsockname())
+        finally:
+            asked.sendto(b"", asked.getsockname())
+            thread.join()
+    assert finding.fails
+    assert "an answer comes from another address" in finding.meaning
 
 
 def test_server_addresses() -> None:

@@ -188,4 +188,4 @@ def test_a_plan_is_of_servers_that_all_reach_and_of_what_any_lacks() -> None:
     ],
 )
 def test_a_server_is_known_by_what_it_has_refused(error: str, number: int | None) -> None:
-    assert named_in(error, ["10.0.0.1", "10.0.0.10:50000", "10.0.0.10:48865"]) == number
+    assert named_in(error, ["10.0.0.1:48865", "10.0.0.10:50000", "10.0.0.10:48865"]) == number

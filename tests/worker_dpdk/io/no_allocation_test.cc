@@ -106,6 +106,31 @@ TEST(NoAllocationTest, Udp) {
   EXPECT_EQ(count_allocations(*a, *b, 200), 0U);
 }
 
+TEST(NoAllocationTest, UdpFromTheAddressThatWasAsked) {
+  const auto own = make_udp_io({.local = {0, 0}, .answers = true});
+  const auto peer = loopback();
+  const Endpoint asked{0x7f000002, own->local().port};
+  const std::array<std::uint8_t, 512> data{};
+  std::array<RxPacket, 64> packets;
+  std::uint64_t answers = 0;
+  allocations = 0;
+  for (int round = -20; round < 200; ++round) {
+    watching = round >= 0;
+    for (std::size_t i = 0; i < 40; ++i) peer->send(asked, {}, data);
+    peer->flush();
+    for (std::size_t n = own->receive(packets); n > 0; n = own->receive(packets)) {
+      for (std::size_t i = 0; i < n; ++i) own->send(own->simplify(packets[i].from), {}, data);
+      own->flush();
+    }
+    for (std::size_t n = peer->receive(packets); n > 0; n = peer->receive(packets)) {
+      for (std::size_t i = 0; i < n; ++i) answers += packets[i].from == asked ? 1 : 0;
+    }
+  }
+  watching = false;
+  EXPECT_EQ(allocations, 0U);
+  EXPECT_GT(answers, 200U * 40U);
+}
+
 TEST(NoAllocationTest, FaultyUdp) {
   const FaultRates rates{.drop = 0.05, .duplicate = 0.05, .reorder = 0.05};
   FaultyIo a(loopback(), {.send = rates, .receive = rates});

@@ -1,0 +1,184 @@
+"""Servers asked at any of their addresses, and found by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from joined_sessions import check_sums, next_job
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.doctor.finding import State
+from byteps_thc.tools.doctor.server import check_server
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.transport.session import Session, UdpConfig
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    """Of a thc-ps on all addresses of this host, which are those of 127.0.0.0/8, too."""
+    with ParameterServer(ip="0.0.0.0") as server:
+        yield server.address.partition(":")[2]
+
+
+@pytest.fixture(scope="module")
+def sharded_port() -> Iterator[str]:
+    """The same with two packet threads."""
+    with ParameterServer(["--threads", "2"], ip="0.0.0.0") as server:
+        yield server.address.partition(":")[2]
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_each_worker_uses_another_address_of_the_servers(port: str, sharded_port: str, merged: bool) -> None:
+    config, job = ThcConfig(), next(next_job)
+    with ExitStack() as stack:
+        joined = [
+            stack.enter_context(
+                Session(
+                    [f"127.0.0.{2 + worker}:{port}", f"127.0.0.{7 - worker}:{sharded_port}"],
+                    job=job,
+                    worker=worker,
+                    workers=3,
+                    config=config,
+                    backend=UdpConfig(gso=merged, gro=merged),
+                )
+            )
+            for worker in range(3)
+        ]
+        check_sums(joined, config, [1, 1024, 100_001])
+        assert all(session.counters()["retransmissions"] == 0 for session in joined)
+
+
+def test_a_leaf_reaches_its_root_at_a_second_address(sharded_port: str) -> None:
+    arguments = ["--threads", "2", "--upstream", f"127.0.0.2:{sharded_port}", "--racks", "0,1"]
+    config, job = ThcConfig(), next(next_job)
+    with ExitStack() as stack:
+        racks = [
+            stack.enter_context(ParameterServer([*arguments, "--rack", str(rack)], ip="0.0.0.0")) for rack in (0, 1)
+        ]
+        ports = [rack.address.partition(":")[2] for rack in racks]
+        joined = [
+            stack.enter_context(Session([f"127.0.0.3:{port}"], job=job, worker=worker, workers=2, config=config))
+            for worker, port in enumerate(ports)
+        ]
+        check_sums(joined, config, [1024])
+
+
+def test_the_doctor_asks_a_second_address(port: str) -> None:
+    assert [finding.state for finding in check_server(("127.0.0.2", int(port)))] == [State.OK, State.OK]
+
+
+def test_servers_are_found_by_name(port: str) -> None:
+    with Session([f"localhost:{port}"], job=next(next_job), worker=0, workers=1, config=ThcConfig()) as session:
+        assert session.addresses == [f"127.0.0.1:{port}"]
+        assert session.inquiry()(5.0) == ["there"]
+
+
+@pytest.mark.parametrize("second", ["10.0.0.1", "10.0.0.1:48865"])
+def test_the_same_server_twice_is_named(second: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf'"10\.0\.0\.1" and "{second}" are both 10\.0\.0\.1:48865'):
+        Session(["10.0.0.1", second], job=1, worker=0, workers=1, config=ThcConfig())
+
+
+NAMES = """
+127.0.0.1 localhost
+127.0.0.5 one.example
+10.0.0.1 two.example
+10.0.0.2 two.example
+2001:db8::6 six.example
+"""
+
+#: Says what every way to give a server's address says of each.
+SCRIPT = r"""
+import json, os, socket, subprocess, sys, time
+from typer.testing import CliRunner
+from byteps_thc import ThcConfig, NetworkConfig
+from byteps_thc.errors import ThcError
+from byteps_thc.tools.cli import app
+from byteps_thc.tools.launch import find_thc_ps
+from byteps_thc.transport.session import Session, Timeouts
+
+def error_of(server):
+    os.environ["THC_SERVERS"] = server
+    network = NetworkConfig.from_environment()
+    try:
+        Session(network.servers, job=1, worker=0, workers=1, config=ThcConfig(), timeouts=Timeouts(connect_s=0.5))
+    except ThcError as error:
+        return type(error).__name__, str(error)
+
+def thc_ps(*arguments):
+    result = subprocess.run([find_thc_ps(), *arguments], capture_output=True, text=True, timeout=60)
+    return result.returncode, result.stderr
+
+said = {}
+for server in ("one.example", "two.example", "six.example:5", "[::1]:48865", "::1"):
+    said[server] = {
+        "session": error_of(server),
+        "doctor": CliRunner().invoke(app, ["doctor", "--server", server]).stderr if server != "one.example" else "",
+        "upstream": thc_ps("--upstream", server, "--rack", "0", "--racks", "0-0,1-1", "--threads", "16", "--port", "1")
+            if server != "one.example" else "",
+        "listen": thc_ps("--listen", server.removesuffix(":5")) if server != "one.example" else "",
+    }
+silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # the only name server
+silent.bind(("127.0.0.53", 53))
+start = time.monotonic()
+said["slow.example"] = {"session": error_of("slow.example"), "seconds": time.monotonic() - start}
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What SCRIPT prints on a host with these names."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("names of other hosts need root and `unshare`")
+    folder = tmp_path_factory.mktemp("etc")
+    (folder / "hosts").write_text(NAMES)
+    (folder / "resolv.conf").write_text("nameserver 127.0.0.53\noptions timeout:30\n")
+    mounts = " && ".join(f'mount --bind "{folder}/{name}" /etc/{name}' for name in ("hosts", "resolv.conf"))
+    inside = f'ip link set lo up && {mounts} && exec "$@"'
+    command = ["unshare", "--net", "--mount", "sh", "-c", inside, "sh", sys.executable, "-P", "-c", SCRIPT]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    answers: dict[str, Any] = json.loads(result.stdout)
+    return answers
+
+
+def test_a_name_with_one_address_is_looked_up(said: dict[str, Any]) -> None:
+    kind, message = said["one.example"]["session"]
+    assert kind == "DeadlineError"
+    assert "127.0.0.5:48865" in message  # where nobody is
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("two.example", '"two.example" has several addresses (10.0.0.1, 10.0.0.2)'),
+        ("six.example:5", '"six.example" has IPv6 addresses only'),
+        ("[::1]:48865", '"[::1]:48865" is an IPv6 address, and THC supports IPv4 only'),
+        ("::1", '"::1" is an IPv6 address, and THC supports IPv4 only'),
+    ],
+)
+def test_every_place_says_the_same_of_an_address(said: dict[str, Any], server: str, words: str) -> None:
+    kind, message = said[server]["session"]
+    assert kind == "ConfigurationError"
+    code, upstream = said[server]["upstream"]
+    listen_code, listen = said[server]["listen"]
+    assert (code, listen_code) == (2, 2)
+    for text in (message, said[server]["doctor"], upstream, listen):
+        assert words in " ".join(text.split())
+
+
+def test_a_look_up_ends_with_the_connect_timeout(said: dict[str, Any]) -> None:
+    kind, message = said["slow.example"]["session"]
+    assert kind == "DeadlineError"
+    assert '"slow.example" was not looked up within' in message
+    assert said["slow.example"]["seconds"] < 10
