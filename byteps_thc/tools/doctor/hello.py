@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import TransportError
 from byteps_thc.wire.hello import pack
@@ -93,6 +94,7 @@ def _hello(job: int) -> tuple[Header, HelloPayload, Sequence[int]]:
         granularity=table.granularity,
         codes_per_packet=SWITCH_CODES_PER_PACKET,
         quorum=1,
+        arithmetic=arithmetic_version(),
         settings_hash=resolved.shared_hash,
     )
     return header, hello, table.values

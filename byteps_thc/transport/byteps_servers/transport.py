@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from byteps_thc import _core
+from byteps_thc.arithmetic import arithmetic_version, version_name
 from byteps_thc.arrays import F32, U8, U16, HostZeros, everybody
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError, InputError
@@ -32,7 +34,7 @@ from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Transfer, Transport
 
-_DIGEST_WORDS = 8
+_DIGEST_WORDS = 8  # the last is the version of the arithmetic
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,7 @@ class BytepsTransport(Transport):
         rows = torch.zeros(self.resolved.workers, _DIGEST_WORDS, dtype=torch.int32)
         rows.numpy()[self.worker] = np.frombuffer(digest, np.int32)
         synchronize(_push(rows, "THC.settings", 0), self.deadline_s)
-        different = [worker for worker, row in enumerate(rows.numpy()) if row.tobytes() != digest]
-        if different:
-            raise ConfigurationError(
-                f"worker(s) {', '.join(map(str, different))} and this one ({self.worker}) have different settings of "
-                "THC, models or BYTEPS_PARTITION_BYTES: start all with the same"
-            )
+        require_same_digests(rows.numpy(), self.worker)
 
 
 class BytepsTransfer(Transfer):
@@ -226,4 +223,23 @@ def _settings_digest(resolved: ResolvedConfig, partitions: Sequence[PartitionSha
     table = resolved.table
     shared = (resolved.shared_hash, table.bits, table.values, resolved.value_bits, tuple(partitions))
     cut = os.environ.get("BYTEPS_PARTITION_BYTES")  # keys depend on it
-    return hashlib.sha256(repr((shared, cut)).encode()).digest()
+    settings = hashlib.sha256(repr((shared, cut)).encode()).digest()
+    return settings[: 4 * (_DIGEST_WORDS - 1)] + np.int32(arithmetic_version()).tobytes()
+
+
+def require_same_digests(rows: npt.NDArray[np.int32], worker: int) -> None:
+    """Raise ConfigurationError unless all workers have the digest of this one. rows[w]: that of worker w."""
+    different = [other for other, row in enumerate(rows) if not np.array_equal(row, rows[worker])]
+    own = int(rows[worker, -1])
+    versions = {other: int(rows[other, -1]) for other in different if rows[other, -1] != own}
+    if versions:
+        names = ", ".join(f"{version_name(version)} on worker {other}" for other, version in versions.items())
+        raise ConfigurationError(
+            f"workers have different versions of byteps_thc's arithmetic: {version_name(own)} on this one ({worker}), "
+            f"{names}. Install the same version of byteps_thc on the hosts of all workers"
+        )
+    if different:
+        raise ConfigurationError(
+            f"worker(s) {', '.join(map(str, different))} and this one ({worker}) have different settings of "
+            "THC, models or BYTEPS_PARTITION_BYTES: start all with the same"
+        )
