@@ -129,7 +129,7 @@ def cpp(wire: dict[str, Any]) -> str:
         "",
         f"inline constexpr std::uint8_t kVersion = {wire['protocol']['version']};",
         f"inline constexpr std::uint16_t kUdpPort = {wire['protocol']['udp_port']};",
-        f"inline constexpr std::uint8_t kArithmetic = {wire['protocol']['arithmetic']};",
+        f"inline constexpr std::uint8_t kArithmeticVersion = {wire['protocol']['arithmetic']};",
     ]
     out += [f"inline constexpr std::uint32_t k{camel(name)} = {value};" for name, value in limits(wire).items()]
     out.append("")

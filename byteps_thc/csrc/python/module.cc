@@ -7,7 +7,7 @@
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "CPU kernels of byteps_thc (see _core.pyi)";
-  module.attr("ARITHMETIC") = thc::wire::kArithmetic;
+  module.attr("ARITHMETIC") = thc::wire::kArithmeticVersion;
   thc::python::register_exceptions(module);
   thc::python::register_layout(module);
   thc::python::register_thread_pool(module);  // before the kernels, whose signatures name it
