@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import TransportError
 from byteps_thc.wire.hello import pack
@@ -88,13 +87,13 @@ def _hello(job: int) -> tuple[Header, HelloPayload, Sequence[int]]:
         num_workers=1,
         job_id=job,
     )
+    # Without `arithmetic`, which needs the compiled kernels: this job has no other worker.
     hello = HelloPayload(
         table_hash=table.hash,
         nonce=secrets.randbits(64),
         granularity=table.granularity,
         codes_per_packet=SWITCH_CODES_PER_PACKET,
         quorum=1,
-        arithmetic=arithmetic_version(),
         settings_hash=resolved.shared_hash,
     )
     return header, hello, table.values
