@@ -10,6 +10,9 @@ F32 = npt.NDArray[np.float32]
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 
+ARITHMETIC: int
+"""number of the arithmetic that this was built with"""
+
 def has_dpdk() -> bool:
     """Whether this build has the DPDK back end."""
 
@@ -29,6 +32,8 @@ class SessionConfig:
     """64 bits, which training; 0: not told. The server refuses workers of another one"""
     settings_hash: int
     """32 bits; the server refuses workers of a job with different ones"""
+    arithmetic: int
+    """24 bits, arithmetic_version(); the server refuses workers of a job with another one"""
     window_bytes: int
     """most bytes in flight to one server; 0: what the server allows"""
     loss_tolerant: bool

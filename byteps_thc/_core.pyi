@@ -21,6 +21,9 @@ Residual = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 #: float32, float16, or uint16 holding bfloat16 bits
 Gradient = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.uint16]
 
+ARITHMETIC: int
+"""number of the arithmetic of these kernels"""
+
 class ThreadPool:
     """Threads that share the work of a kernel: the calling one, and threads - 1 helpers that sleep between calls.
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
+
+from byteps_thc.wire.layout import ARITHMETIC
 
 COMPILED_MODULES = ("_core", "_comm")
 
@@ -22,6 +25,18 @@ def check_built(package: Path) -> None:
             "the folder of the script, or from the current one, before it imports what is installed.",
             name="byteps_thc",
             path=str(package),
+        )
+
+
+def check_arithmetic(module: ModuleType) -> None:
+    """Raise ImportError unless a compiled module has the arithmetic of this Python code."""
+    compiled = getattr(module, "ARITHMETIC", None)
+    if compiled != ARITHMETIC:
+        raise ImportError(
+            f"{module.__name__} has arithmetic version {compiled or 'unknown'}, and the Python code of byteps_thc has "
+            f"{ARITHMETIC}: {module.__file__} is left over from another version, and averages would be wrong. Install "
+            "byteps_thc again (pip install --force-reinstall --no-deps, or `make setup` in a clone)",
+            name=module.__name__,
         )
 
 

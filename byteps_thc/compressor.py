@@ -36,6 +36,7 @@ from byteps_thc.arrays import (
     value_dtype,
 )
 from byteps_thc.block_plan import WHOLE, BlockPlan, ends_array
+from byteps_thc.built import check_arithmetic
 from byteps_thc.config import ResolvedConfig, ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, InputError
 from byteps_thc.rounding import Rounding
@@ -43,6 +44,8 @@ from byteps_thc.row_scales import PartitionSizes, RowScales
 from byteps_thc.tables import LookupTable
 from byteps_thc.threads import MAX_THREADS, default_threads
 from byteps_thc.wire.layout import MIN_CODES_PER_PACKET
+
+check_arithmetic(_core)
 
 #: Largest max norm whose residual is kept. Beyond it fp32 intermediates (up to 2^10 norms) may overflow: such a step is
 #: as lost as one with infinite gradients, and a GradScaler will skip it.

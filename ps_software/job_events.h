@@ -28,6 +28,7 @@ struct JobEvent {
   std::uint16_t job = 0;
   JobChange change{};
   std::uint8_t workers = 0;                                   ///< num_workers of the job
+  bool without_run = false;                                   ///< kStarted: its workers name no run
   wire::ErrorReason reason = wire::ErrorReason::kUnknownJob;  ///< kRefused: what the root said
   wire::ConfigField field{};
   std::uint16_t shards = 0;      ///< kOtherShards: the root's
@@ -36,6 +37,8 @@ struct JobEvent {
   std::size_t free_bytes = 0;    ///< kNoMemory: what there is
 
   bool started() const noexcept { return change == JobChange::kStarted; }
+  /// A second training with this job number could pair with its workers.
+  bool may_pair() const noexcept { return started() && without_run && workers > 1; }
   bool ended() const noexcept {
     return change == JobChange::kLeft || change == JobChange::kIdle || change == JobChange::kRootLost;
   }

@@ -35,7 +35,10 @@ std::string JobLog::line_of(const JobEvent& event) const {
     case JobChange::kStarted:
       // A leaf's job has the root's slots, whose log says how many.
       return job + " started: " + std::to_string(event.workers) + (event.workers == 1 ? " worker" : " workers") +
-             (place_.empty() ? ", " + std::to_string(event.slots) + " slots" : "; " + place_);
+             (place_.empty() ? ", " + std::to_string(event.slots) + " slots" : "; " + place_) +
+             (event.may_pair() ? "; its workers name no run, so workers of another training with this job number would "
+                                 "be summed with them: set Session(run=...) or THC_RUN on all workers"
+                               : "");
     case JobChange::kLeft:
       return job + " ended: all workers have left";
     case JobChange::kIdle:
@@ -60,8 +63,7 @@ std::string JobLog::line_of(const JobEvent& event) const {
   return job;
 }
 
-JobLog::JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now,
-               std::string place)
+JobLog::JobLog(JobEvents& events, Write write, Clock::time_point now, std::string place)
     : events_(events),
       write_(std::move(write)),
       place_(std::move(place)),
@@ -78,7 +80,7 @@ void JobLog::update(Clock::time_point now) {
       continue;
     }
     --budget_;
-    write_(line_of(event));
+    write_(event.may_pair() ? Level::kWarning : Level::kInfo, line_of(event));
   }
   if (now - last_summary_ >= kSummaryInterval) summarize(now);
 }
@@ -99,8 +101,8 @@ void JobLog::summarize(Clock::time_point now) {
                     .ended = left_out_.ended + events_.lost_ends()};
   const std::uint64_t started = all.started - told_.started, ended = all.ended - told_.ended;
   if (started == 0 && ended == 0) return;
-  write_("too many jobs to log them all: " + std::to_string(started) + " more started, " + std::to_string(ended) +
-         " more ended");
+  write_(Level::kInfo, "too many jobs to log them all: " + std::to_string(started) + " more started, " +
+                           std::to_string(ended) + " more ended");
   told_ = all;
   last_summary_ = now;
 }

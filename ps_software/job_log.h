@@ -14,6 +14,8 @@ namespace thc::ps {
 class JobLog {
  public:
   using Clock = std::chrono::steady_clock;
+  enum class Level : std::uint8_t { kInfo, kWarning };
+  using Write = std::function<void(Level, const std::string&)>;
 
   /// Lines at once, and how long it takes until there may be one more.
   static constexpr std::uint32_t kBurst = 100;
@@ -22,8 +24,7 @@ class JobLog {
   static constexpr std::chrono::seconds kSummaryInterval{60};
 
   /// `write` gets every line; `events` outlives this. `place`: of a leaf, "rack 0 of 2, root IP:PORT".
-  JobLog(JobEvents& events, std::function<void(const std::string&)> write, Clock::time_point now,
-         std::string place = {});
+  JobLog(JobEvents& events, Write write, Clock::time_point now, std::string place = {});
 
   /// Writes what has happened since the last call.
   void update(Clock::time_point now);
@@ -36,7 +37,7 @@ class JobLog {
   void summarize(Clock::time_point now);
 
   JobEvents& events_;
-  const std::function<void(const std::string&)> write_;
+  const Write write_;
   const std::string place_;
   std::uint32_t budget_ = kBurst;
   Clock::time_point last_refill_;

@@ -78,8 +78,11 @@ Job* JobTable::create(const Hello& hello, std::uint32_t slots, io::Endpoint from
   creation_budget_bytes_ -= static_cast<double>(kFixedCostBytes + Job::bytes_written(slots, limits_.share, leaf()));
   last_creator_ip_ = from.ip;
   ++size_;
-  events_.push(
-      {.job = hello.job_id, .change = JobChange::kStarted, .workers = hello.config.num_workers, .slots = slots});
+  events_.push({.job = hello.job_id,
+                .change = JobChange::kStarted,
+                .workers = hello.config.num_workers,
+                .without_run = hello.run == 0,
+                .slots = slots});
   return place->get();
 }
 

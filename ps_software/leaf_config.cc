@@ -89,6 +89,7 @@ JobConfig LeafConfig::towards_root(const JobConfig& config) const {
           .value_bits = config.value_bits,
           .quorum = racks,
           .settings_hash = settings_of_rack(config, first_workers),
+          .arithmetic = config.arithmetic,
           .codes_per_packet = config.codes_per_packet,
           .slots_asked = config.slots_asked,
           .table = identity(unsigned{config.table.granularity()} * largest_rack)};

@@ -74,8 +74,11 @@ Server::Server(const Options& options)
   start_metrics(options);
   log_limits(options, limits_of(options, 0, ios_.size()));
   job_log_.emplace(
-      shards_.front()->job_events(), [](const std::string& line) { spdlog::info(line); }, JobLog::Clock::now(),
-      place_of(options.leaf));
+      shards_.front()->job_events(),
+      [](JobLog::Level level, const std::string& line) {
+        spdlog::log(level == JobLog::Level::kWarning ? spdlog::level::warn : spdlog::level::info, line);
+      },
+      JobLog::Clock::now(), place_of(options.leaf));
   try {
     start_threads();
   } catch (const std::exception& error) {

@@ -129,6 +129,7 @@ def cpp(wire: dict[str, Any]) -> str:
         "",
         f"inline constexpr std::uint8_t kVersion = {wire['protocol']['version']};",
         f"inline constexpr std::uint16_t kUdpPort = {wire['protocol']['udp_port']};",
+        f"inline constexpr std::uint8_t kArithmeticVersion = {wire['protocol']['arithmetic']};",
     ]
     out += [f"inline constexpr std::uint32_t k{camel(name)} = {value};" for name, value in limits(wire).items()]
     out.append("")
@@ -180,6 +181,7 @@ def python(wire: dict[str, Any]) -> str:
         "",
         f"VERSION = {wire['protocol']['version']}",
         f"UDP_PORT = {wire['protocol']['udp_port']}",
+        f"ARITHMETIC = {wire['protocol']['arithmetic']}",
     ]
     out += [f"{name.upper()} = {value}" for name, value in limits(wire).items()]
     out += [f"{name.upper()} = ({', '.join(map(str, values))})" for name, values in choices(wire).items()]

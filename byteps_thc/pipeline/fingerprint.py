@@ -29,6 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.arrays import F32
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import InputError
@@ -61,7 +62,7 @@ class Fingerprints:
 
     def __init__(self, resolved: ResolvedConfig, worker: int) -> None:
         table = resolved.table
-        self._settings = (resolved.shared_hash, table.bits, [*table.values], resolved.workers)
+        self._settings = (arithmetic_version(), resolved.shared_hash, table.bits, [*table.values], resolved.workers)
         self._worker = worker
         self._known: dict[tuple[tuple[str, ...], int, str, str], Known] = {}
         self._scale = self._scale_before = 1.0

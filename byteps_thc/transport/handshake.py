@@ -5,33 +5,47 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-import socket
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from byteps_thc.arithmetic import arithmetic_version, version_name
 from byteps_thc.config import ResolvedConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator
+from byteps_thc.transport.host import host_identity
 
 #: Ranks that an error names one by one.
 _NAMED_RANKS = 8
+#: The setting of every rank that its user does not choose.
+_ARITHMETIC = "arithmetic"
 
 
 def require_same_settings(communicator: Communicator, ranks: int, settings: Mapping[str, Any]) -> None:
     """Raise ConfigurationError on all ranks when a setting is not the same on all of them, naming it and who has what.
 
-    settings: plain values. TransportError or DeadlineError when other ranks do not answer.
+    The version of the arithmetic is compared, too. settings: plain values. TransportError or DeadlineError when other
+    ranks do not answer.
     """
-    texts = gather_by_rank(communicator, ranks, json.dumps(dict(settings)))
+    texts = gather_by_rank(communicator, ranks, json.dumps(with_arithmetic(settings)))
     require_equal({rank: json.loads(text) for rank, text in texts.items()})
+
+
+def with_arithmetic(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings and the version of the arithmetic, for require_equal()."""
+    return {_ARITHMETIC: version_name(arithmetic_version()), **settings}
 
 
 def require_equal(everyone: Mapping[int, Mapping[str, Any]]) -> None:
     """Raise ConfigurationError unless all ranks have the same settings; everyone[r]: those of rank r of the world."""
+    versions = {rank: theirs.get(_ARITHMETIC, "unknown") for rank, theirs in everyone.items()}
+    if len({*versions.values()}) > 1:  # alone: other differences may follow from this one
+        raise ConfigurationError(
+            f"ranks have different versions of byteps_thc's arithmetic: {_who(versions)}. Install the same version of "
+            "byteps_thc on the hosts of all ranks"
+        )
     differences = []
     for name in sorted({name for theirs in everyone.values() for name in theirs}):
         values = {rank: theirs.get(name) for rank, theirs in everyone.items()}
@@ -107,33 +121,6 @@ def ranks_on_this_host(communicator: Communicator, ranks: int) -> int:
 def agreed_run(communicator: Communicator, ranks: int) -> str:
     """Return a random number of rank 0's on all ranks. TransportError or DeadlineError when others do not answer."""
     return gather_texts(communicator, ranks, secrets.token_hex(8).encode())[0].decode()
-
-
-def host_identity() -> bytes:
-    """Return what the processes of this host have in common, and no others."""
-    # Host names may be the same on all hosts (localhost), boot ids may not.
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
-    except OSError:
-        return socket.gethostname().encode()
-
-
-def node_identity() -> str:
-    """Return what the processes of a node have in common: the host, and its network as they see it.
-
-    Containers of a host that have networks of their own are nodes of their own.
-    """
-    # Of this process: a thread may be elsewhere.
-    try:
-        network = Path("/proc/self/ns/net").stat()
-    except OSError:
-        return host_identity().decode()
-    return f"{host_identity().decode()} {network.st_dev}:{network.st_ino}"
-
-
-def host_of(node: str) -> str:
-    """Return the host of what node_identity() gave."""
-    return node.partition(" ")[0]
 
 
 def gather_by_rank(communicator: Communicator, ranks: int, text: str) -> dict[int, str]:

@@ -11,10 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from byteps_thc import _comm
+from byteps_thc.built import check_arithmetic
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.quorum import Quorum
 from byteps_thc.transport.run import Run
 from byteps_thc.wire.layout import MAX_SHARDS
+
+check_arithmetic(_comm)
 
 #: Path of a key file, or the 32 bytes of a key.
 JobKey = str | os.PathLike[str] | bytes
@@ -112,8 +115,9 @@ class NetworkSettings:
     THC_KEY_FILE names, and a job without a key if there is none (docs/security.md). Servers must have the same key"""
     run: Run | None = None
     """which training this is, a number or a text that all its workers have and no other training; None: what the
-    environment variable THC_RUN says, if anything. A server that has another training under this job number refuses
-    the worker, whose gradients would be added to that one's; those that do not say a run are one training to it"""
+    environment variable THC_RUN says, or else, in a Session without a process group, the variables of torchrun, Slurm
+    or BytePS's scheduler. A server that has another training under this job number refuses the worker, whose gradients
+    would be added to that one's. Two trainings without a run are one training to it, and thc-ps logs a warning"""
 
 
 def settings_of(network: NetworkSettings) -> dict[str, Any]:

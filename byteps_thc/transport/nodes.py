@@ -17,7 +17,8 @@ import torch.distributed as dist
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.groups import Communicators, backends, cut_group
-from byteps_thc.transport.handshake import gather_by_rank, host_of, node_identity, require_equal
+from byteps_thc.transport.handshake import gather_by_rank, require_equal, with_arithmetic
+from byteps_thc.transport.host import host_of, node_identity
 from byteps_thc.transport.link_bytes import link_bytes
 from byteps_thc.transport.mesh import MeshGroups, counted
 from byteps_thc.transport.transport import Collective
@@ -58,7 +59,7 @@ def find_nodes(
     ranks = process_group.size()
     if ranks == 1:
         return None
-    mine = json.dumps([{"nodes": nodes}, config is not None, node_identity()])
+    mine = json.dumps([with_arithmetic({"nodes": nodes}), config is not None, node_identity()])
     texts = gather_by_rank(Communicators(process_group, deadline_s).for_questions(), ranks, mine)
     everyone = {rank: json.loads(text) for rank, text in texts.items()}
     require_equal({rank: settings for rank, (settings, _, _) in everyone.items()})

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 
 from byteps_thc.errors import ConfigurationError
+from byteps_thc.transport.byteps.scheduler import run_of_scheduler
 from byteps_thc.wire.fnv1a import fnv1a_64
 
 #: What all workers of a training say, and those of no other do; 7 and "7" are the same.
 Run = int | str
 _VARIABLE = "THC_RUN"
+#: TORCHELASTIC_RUN_ID without --rdzv-id or --standalone, the same in all trainings.
+_TORCHRUN_DEFAULT = "none"
 
 
 def told_run(run: Run | None) -> str | None:
@@ -19,6 +22,20 @@ def told_run(run: Run | None) -> str | None:
     if isinstance(run, bool) or not isinstance(run, int | str) or run == "":
         raise ConfigurationError(f"run is {run!r}: give a number or a text, the same to all workers of this training")
     return str(run)
+
+
+def run_of_launcher() -> str | None:
+    """Return the run that the launcher's variables name, the same on all workers it has started; None without them.
+
+    A process that torchrun or srun starts again has the same one.
+    """
+    torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
+    if torchrun and torchrun != _TORCHRUN_DEFAULT:
+        return f"torchrun {torchrun}"
+    job, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+    if job and step:  # without a step srun has not started this process
+        return f"slurm {job}.{step}"
+    return run_of_scheduler()
 
 
 def run_number(run: str | None) -> int:

@@ -1,6 +1,6 @@
 """A worker's session with parameter servers: norms and codes up, maximum norms and aggregates down.
 
-    with Session(["10.0.0.1"], job=1, worker=rank, workers=4, config=ThcConfig()) as session:
+    with Session(["10.0.0.1"], job=1, run="monday", worker=rank, workers=4, config=ThcConfig()) as session:
         session.wait(session.push_norms(0, norms, max_norms))
         session.wait(session.push_codes(0, codes, aggregate, contributions))
 
@@ -21,6 +21,7 @@ from typing import Self
 import numpy as np
 
 from byteps_thc import _comm
+from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.arrays import F32, U8, U16, value_dtype
 from byteps_thc.config import ThcConfig, require_thc
 from byteps_thc.errors import ConfigurationError, DeadlineError, InputError, ThcError
@@ -37,7 +38,7 @@ from byteps_thc.transport.network_settings import (
     io_config,
 )
 from byteps_thc.transport.quorum import resolve_quorum
-from byteps_thc.transport.run import run_number, told_run
+from byteps_thc.transport.run import run_number, run_of_launcher, told_run
 from byteps_thc.wire.layout import MAX_PARTITIONS, MAX_SHARDS
 from byteps_thc.worker_limits import require_packet_workers
 
@@ -233,7 +234,8 @@ def _session_config(session: Session) -> _comm.SessionConfig:
     settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
     settings.slots = session.slots
     settings.settings_hash = resolved.shared_hash
-    settings.run = run_number(told_run(session.run))
+    settings.arithmetic = arithmetic_version()
+    settings.run = run_number(told_run(session.run) or run_of_launcher())
     settings.window_bytes = session.window_bytes
     settings.loss_tolerant = session.loss_tolerant
     timeouts = session.timeouts or Timeouts()

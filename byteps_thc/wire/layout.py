@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 
 VERSION = 4
 UDP_PORT = 48865
+ARITHMETIC = 1
 MAX_WORKERS = 64
 MAX_WORKERS_SWITCH = 32
 SWITCH_CODES_PER_PACKET = 1024
@@ -113,6 +114,8 @@ class ConfigField(enum.IntEnum):
     """slots"""
     SETTINGS = 10
     """seed, p, rotation block, partition size or rounding"""
+    ARITHMETIC = 11
+    """version of the arithmetic: other codes of the same gradient"""
 
 
 class Flag(enum.IntFlag):
@@ -228,7 +231,7 @@ class HelloPayload(Struct):
         ("codes_per_packet", 16),
         ("slots", 32),
         ("quorum", 8),
-        ("reserved", 24),
+        ("arithmetic", 24),
         ("settings_hash", 32),
     )
 
@@ -248,8 +251,8 @@ class HelloPayload(Struct):
     """slots asked for (0: the server decides)"""
     quorum: int = 0
     """contributions that complete a slot, 1 .. num_workers"""
-    reserved: int = 0
-    """zero"""
+    arithmetic: int = 0
+    """number of the arithmetic (8 bits), digest of its bits (16): the same on all workers; servers only compare it"""
     settings_hash: int = 0
     """hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it"""
 

@@ -51,6 +51,7 @@ local config_fields = {
   [8] = "worker_id",
   [9] = "slots",
   [10] = "settings",
+  [11] = "arithmetic",
 }
 
 local flags = {
@@ -127,8 +128,8 @@ add(layouts.hello, "slots", 4, ProtoField.uint32("thc.hello.slots", "slots", bas
     "slots asked for (0: the server decides)"))
 add(layouts.hello, "quorum", 1, ProtoField.uint8("thc.hello.quorum", "quorum", base.DEC, nil, nil,
     "contributions that complete a slot, 1 .. num_workers"))
-add(layouts.hello, "reserved", 3, ProtoField.uint24("thc.hello.reserved", "reserved", base.DEC, nil, nil,
-    "zero"))
+add(layouts.hello, "arithmetic", 3, ProtoField.uint24("thc.hello.arithmetic", "arithmetic", base.DEC, nil, nil,
+    "number of the arithmetic (8 bits), digest of its bits (16): the same on all workers; servers only compare it"))
 add(layouts.hello, "settings_hash", 4, ProtoField.uint32("thc.hello.settings_hash", "settings_hash", base.DEC, nil, nil,
     "hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it"))
 

@@ -38,7 +38,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class JobConfig:
-    """What the workers of a job must share. settings_hash and slots_asked: None before the first worker joined."""
+    """What the workers of a job must share; settings_hash, arithmetic, slots_asked: None before the first joined."""
 
     num_workers: int
     code_bits: int
@@ -48,6 +48,7 @@ class JobConfig:
     codes_per_packet: int
     quorum: int
     settings_hash: int | None
+    arithmetic: int | None
     slots_asked: int | None
 
     @classmethod
@@ -62,6 +63,7 @@ class JobConfig:
             codes_per_packet=limits.CODES_PER_PACKET,
             quorum=job.contributions if job.upstream is None else job.num_workers,
             settings_hash=settings_hash,
+            arithmetic=None,
             slots_asked=slots_asked,
         )
 
@@ -85,8 +87,6 @@ def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
         payload, values = unpack(datagram[Header.SIZE_BYTES :], header.code_bits)
     except ValueError:
         return None
-    if payload.reserved != 0:
-        return None
     if field := _bad_field(header, payload):
         return Refusal(ErrorReason.BAD_CONFIG, field)
     table = _table(header.code_bits, values)
@@ -105,6 +105,7 @@ def parse_hello(header: Header, datagram: bytes) -> Hello | Refusal | None:
         codes_per_packet=payload.codes_per_packet,
         quorum=payload.quorum,
         settings_hash=payload.settings_hash,
+        arithmetic=payload.arithmetic,
         slots_asked=payload.slots,
     )
     return Hello(payload.nonce, payload.run, config)
@@ -114,6 +115,7 @@ def difference(hello: JobConfig, job: JobConfig) -> Refusal | None:
     """Return a CONFIG_MISMATCH about the first field in which a HELLO differs from its job."""
     fields: tuple[tuple[ConfigField, object, object], ...] = (
         (ConfigField.NUM_WORKERS, hello.num_workers, job.num_workers),
+        (ConfigField.ARITHMETIC, hello.arithmetic, job.arithmetic),
         (ConfigField.CODE_BITS, hello.code_bits, job.code_bits),
         (ConfigField.VALUE_BITS, hello.value_bits, job.value_bits),
         (ConfigField.GRANULARITY, hello.granularity, job.granularity),

@@ -213,6 +213,7 @@ class RootLink:
             codes_per_packet=self._config.codes_per_packet,
             slots=self._config.slots_asked or 0,
             quorum=len(self._upstream.ranges),
+            arithmetic=self._config.arithmetic or 0,
             settings_hash=rack_settings_hash(self._config, self._upstream),
         )
         return [self._frame(self._header(MessageType.HELLO).pack() + wire_hello.pack(payload, table.values))]

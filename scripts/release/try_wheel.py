@@ -75,7 +75,7 @@ def _averages_through_thc_ps() -> None:
     exact = (gradients[0] + gradients[1]) / 2
 
     def work(worker: int, server: str) -> None:
-        with Session([server], job=1, worker=worker, workers=2, config=config) as session:
+        with Session([server], job=1, run="wheel", worker=worker, workers=2, config=config) as session:
             averager = GradientAverager(session, Compressor(config, workers=2, worker=worker))
             averager.average({"gradient": gradients[worker]})
 

@@ -82,6 +82,7 @@ void append_hello(const toml::table& fields, Bytes* to) {
   hello.codes_per_packet = static_cast<std::uint16_t>(field(fields, "codes_per_packet"));
   hello.slots = static_cast<std::uint32_t>(field(fields, "slots"));
   hello.quorum = static_cast<std::uint8_t>(field(fields, "quorum"));
+  hello.arithmetic = static_cast<std::uint32_t>(field(fields, "arithmetic"));
   hello.settings_hash = static_cast<std::uint32_t>(field(fields, "settings_hash"));
   append(hello, to);
 }
@@ -221,6 +222,7 @@ TEST_F(WireGoldenTest, HelloIsReadAndWritten) {
   EXPECT_EQ(hello.config.num_workers, 3);
   EXPECT_EQ(hello.cookie, 0x99aabbccddeeff01U);
   EXPECT_EQ(hello.run, 0xfedcba9876543210U);
+  EXPECT_EQ(hello.config.arithmetic, 0x01a3f2U);
   EXPECT_EQ(hello_payload(hello), Bytes(packet.begin() + sizeof(wire::Header), packet.end()));
 }
 

@@ -17,7 +17,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
-from byteps_thc import ThcConfig, ThcError
+from byteps_thc import Compressor, ThcConfig, ThcError
+from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.ddp import CompressionPolicy, ThcState, thc_hook
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.tables import selection
@@ -61,6 +62,11 @@ def different_settings(rank: Rank) -> dict[str, Any]:
     if rank.rank == 1:  # as a version with another rule would
         selection.BYTES_WEIGHT = 0.0
     texts.append(refusal(ThcConfig(down_bits=None), CompressionPolicy()))
+    arithmetic_version.cache_clear()
+    if rank.rank == 1:  # as a version with other random bits would
+        key = Compressor._key
+        Compressor._key = lambda self, p: key(self, p) | {"tensor": p.tensor + 1}  # type: ignore[method-assign]
+    texts.append(refusal(ThcConfig(), CompressionPolicy()))
     return {"texts": texts}
 
 

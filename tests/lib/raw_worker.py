@@ -69,6 +69,7 @@ class Worker:
         codes_per_packet: int = 64,
         slots: int = 0,
         settings_hash: int = 0,
+        arithmetic: int = 0,
         source_ip: str = "127.0.0.1",
     ) -> None:
         ip, _, port = address.rpartition(":")
@@ -78,6 +79,7 @@ class Worker:
         self.codes_per_packet = codes_per_packet
         self.slots = slots
         self.settings_hash = settings_hash
+        self.arithmetic = arithmetic
         self.nonce = 1000 + worker_id if nonce is None else nonce
         self.table = table
         self.quorum = workers if quorum is None else quorum
@@ -125,6 +127,7 @@ class Worker:
             codes_per_packet=self.codes_per_packet,
             slots=self.slots,
             settings_hash=self.settings_hash,
+            arithmetic=self.arithmetic,
             quorum=self.quorum,
             cookie=self.cookies.get(shard, 0) if cookie is None else cookie,
         )

@@ -28,7 +28,11 @@ class JobLogTest : public ::testing::Test {
   JobEvents events;
   Lines lines;
   JobLog::Clock::time_point now{std::chrono::hours(1)};
-  JobLog log{events, [this](const std::string& line) { lines.push_back(line); }, now};
+  JobLog log{events,
+             [this](JobLog::Level level, const std::string& line) {
+               lines.push_back((level == JobLog::Level::kWarning ? "warning: " : "") + line);
+             },
+             now};
 };
 
 TEST_F(JobLogTest, StartAndEndOfAShortJob) {
@@ -41,6 +45,19 @@ TEST_F(JobLogTest, StartAndEndOfAShortJob) {
                            "job 8 ended: nothing was heard of its workers for the idle timeout"}));
   log.finish(now + 1s);
   EXPECT_EQ(take(), Lines{});
+}
+
+TEST_F(JobLogTest, AJobWithoutARunIsAWarning) {
+  events.push({.job = 7, .change = JobChange::kStarted, .workers = 2, .without_run = true, .slots = 64});
+  events.push({.job = 8, .change = JobChange::kStarted, .workers = 2, .slots = 64});
+  events.push({.job = 9, .change = JobChange::kStarted, .workers = 1, .without_run = true, .slots = 64});
+  log.update(now);
+  const auto lines = take();
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_TRUE(lines[0].starts_with("warning: job 7 started: 2 workers, 64 slots; its workers name no run")) << lines[0];
+  EXPECT_NE(lines[0].find("THC_RUN on all workers"), std::string::npos);
+  EXPECT_EQ(lines[1], "job 8 started: 2 workers, 64 slots");
+  EXPECT_EQ(lines[2], "job 9 started: 1 worker, 64 slots") << "nobody to pair with";
 }
 
 TEST_F(JobLogTest, AFloodBecomesANumber) {

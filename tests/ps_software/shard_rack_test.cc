@@ -645,10 +645,12 @@ TEST(LeafConfig, SettingsOfARackAreThoseOfASwitch) {  // the same number as in t
                          .value_bits = 8,
                          .quorum = 6,
                          .settings_hash = 0x01020304,
+                         .arithmetic = 0x01a3f2,
                          .codes_per_packet = 1024,
                          .slots_asked = 0,
                          .table = LookupTable(4, values)};
   EXPECT_EQ(make_leaf({}, 1, {"0-2", "3-5"}).towards_root(config).settings_hash, 0x1547ae0eU);
+  EXPECT_EQ(make_leaf({}, 1, {"0-2", "3-5"}).towards_root(config).arithmetic, 0x01a3f2U);
 }
 
 TEST(LeafConfig, SaysWhatIsWrongWithRacks) {

@@ -480,7 +480,7 @@ def cpu_ticks(pid: int) -> int:
 
 def logged_jobs(capfd: pytest.CaptureFixture[str]) -> list[str]:
     """What servers that have ended wrote to their log about jobs."""
-    return re.findall(r"\[info\] ((?:job|too many jobs) .*)", capfd.readouterr().err)
+    return re.findall(r"\[(?:info|warning)\] ((?:job|too many jobs) .*)", capfd.readouterr().err)
 
 
 def test_every_job_is_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixture[str]) -> None:
@@ -495,7 +495,11 @@ def test_every_job_is_logged(make_worker: MakeWorker, capfd: pytest.CaptureFixtu
             pair[0].send_codes([1] * 32)
             assert pair[0].receive().reason == ErrorReason.UNKNOWN_JOB, "both have left"
         make_worker(server.address, 0, workers=1, job=9).join()
-    once = ["job 5 started: 2 workers, 4096 slots", "job 5 ended: all workers have left"]
+    started = (
+        "job 5 started: 2 workers, 4096 slots; its workers name no run, so workers of another training with this job "
+        "number would be summed with them: set Session(run=...) or THC_RUN on all workers"
+    )
+    once = [started, "job 5 ended: all workers have left"]
     assert logged_jobs(capfd) == [*once, *once, "job 9 started: 1 worker, 4096 slots", "job 9 ended: the server stops"]
 
 

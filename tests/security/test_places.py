@@ -19,6 +19,7 @@ import pytest
 from pushed_codes import push_codes
 from raw_worker import Worker
 
+from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import RestartError, ServerRefusedError
 from byteps_thc.tools.launch import ParameterServer
@@ -78,6 +79,7 @@ def test_nobody_replaces_a_worker_that_computes(make_worker: MakeWorker, threads
             value_bits=resolved.value_bits,
             codes_per_packet=sessions[0].codes_per_packet,
             settings_hash=resolved.shared_hash,
+            arithmetic=arithmetic_version(),
             source_ip="127.0.0.66",
         )
         assert set(claim_for(stranger, 3.0 if threads == 1 else 1.5)) == {MessageType.ERROR}

@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -50,14 +51,26 @@ WORKER = """
 """
 
 
+RUN_VARIABLES = {"THC_RUN", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "DMLC_PS_ROOT_URI"}
+
+
 class Member:
     """A worker of a training, in a process of its own."""
 
-    def __init__(self, server: str, training: str, worker: int, job: int, run: str | None, local: str) -> None:
+    def __init__(
+        self,
+        server: str,
+        training: str,
+        worker: int,
+        job: int,
+        run: str | None,
+        local: str,
+        launcher: Mapping[str, str],
+    ) -> None:
         settings = {"server": server, "worker": worker, "job": job, "run": run, "local": local}
         settings["code"] = {"A": 1, "B": 2}[training]
         command = [sys.executable, "-P", "-c", textwrap.dedent(WORKER), json.dumps(settings)]
-        environment = {name: value for name, value in os.environ.items() if name != "THC_RUN"}
+        environment = {name: value for name, value in os.environ.items() if name not in RUN_VARIABLES} | {**launcher}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -89,10 +102,17 @@ def members() -> Iterator[Start]:
     with ExitStack() as stack:
 
         def start(
-            server: str, training: str, worker: int, *, job: int = 1, run: str | None = "", local: str = "127.0.0.1:0"
+            server: str,
+            training: str,
+            worker: int,
+            *,
+            job: int = 1,
+            run: str | None = "",
+            local: str = "127.0.0.1:0",
+            launcher: Mapping[str, str] = MappingProxyType({}),
         ) -> Member:
-            """run: "": the training's name."""
-            member = Member(server, training, worker, job, training if run == "" else run, local)
+            """run: "": the training's name. launcher: variables that it sets."""
+            member = Member(server, training, worker, job, training if run == "" else run, local, launcher)
             stack.callback(member.end)
             return member
 
@@ -192,6 +212,17 @@ def test_one_worker_that_lives_keeps_another_training_out(members: Start, thc_ps
     assert_refused(members(thc_ps.address, "B", 0))
     pair[0] = members(thc_ps.address, "A", 0)
     assert pair[0].hear() == {"joined": True}, "a restarted worker of the same training is let in"
+
+
+def test_launchers_tell_trainings_apart_and_a_restarted_worker_joins(members: Start, thc_ps: ParameterServer) -> None:
+    """Nobody says a run: one training was started by torchrun, the other by srun."""
+    torchrun, srun = {"TORCHELASTIC_RUN_ID": "a1"}, {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+    pair = [members(thc_ps.address, "A", worker, run=None, launcher=torchrun) for worker in range(2)]
+    assert [member.hear() for member in pair] == [{"joined": True}] * 2
+    pair[0].process.kill()
+    assert_refused(members(thc_ps.address, "B", 0, run=None, launcher=srun))
+    pair[0] = members(thc_ps.address, "A", 0, run=None, launcher=torchrun)
+    assert pair[0].hear() == {"joined": True}
 
 
 @pytest.mark.parametrize("program", ["v1model", pytest.param("tna", marks=SLOW)])

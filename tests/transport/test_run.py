@@ -8,14 +8,16 @@ from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.torch import Compression
 from byteps_thc.transport.byteps.scheduler import run_of_scheduler
-from byteps_thc.transport.run import run_number, told_run
+from byteps_thc.transport.run import run_number, run_of_launcher, told_run
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import Session
+
+LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT")
 
 
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("THC_RUN", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT"):
+    for name in ("THC_RUN", *LAUNCHERS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -65,6 +67,26 @@ def test_a_scheduler_of_loopback_is_one_of_this_host(monkeypatch: pytest.MonkeyP
     assert run is not None
     assert run.startswith(f"scheduler {address}:9000 of ")
     assert run == run_of_scheduler()
+
+
+@pytest.mark.parametrize(
+    ("variables", "run"),
+    [
+        ({}, None),
+        ({"TORCHELASTIC_RUN_ID": "none"}, None),  # torchrun's default, the same in all trainings
+        ({"TORCHELASTIC_RUN_ID": "bert"}, "torchrun bert"),
+        ({"SLURM_JOB_ID": "77"}, None),  # in the batch script, which srun has not started
+        ({"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}, "slurm 77.0"),
+        ({"TORCHELASTIC_RUN_ID": "none", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "1"}, "slurm 77.1"),
+        ({"TORCHELASTIC_RUN_ID": "bert", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "1"}, "torchrun bert"),
+        ({"DMLC_PS_ROOT_URI": "10.0.0.5", "DMLC_PS_ROOT_PORT": "9000"}, "scheduler 10.0.0.5:9000"),
+    ],
+)
+def test_launchers_name_the_run(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], run: str | None) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert run_of_launcher() == run
+    assert told_run(None) is None, "ranks of a process group agree on a number of their own"
 
 
 def test_the_network_config_of_the_environment_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

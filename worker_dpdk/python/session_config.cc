@@ -106,6 +106,7 @@ void register_session_config(py::module_& module) {
       .def_readwrite("slots", &SessionConfig::slots)
       .def_readwrite("run", &SessionConfig::run)
       .def_readwrite("settings_hash", &SessionConfig::settings_hash)
+      .def_readwrite("arithmetic", &SessionConfig::arithmetic)
       .def_readwrite("window_bytes", &SessionConfig::window_bytes)
       .def_property_readonly("quorum", [](const SessionConfig& config) { return config.quorum; });
 }

@@ -81,6 +81,7 @@ JobConfig job_config(const SessionConfig& config) {
           .value_bits = static_cast<std::uint8_t>(config.value_bits),
           .quorum = config.quorum,
           .settings_hash = config.settings_hash,
+          .arithmetic = config.arithmetic,
           .codes_per_packet = static_cast<std::uint16_t>(config.codes_per_packet),
           .slots_asked = config.slots,
           .table = config.table};

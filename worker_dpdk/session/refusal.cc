@@ -1,6 +1,7 @@
 #include "session/refusal.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "io/address.h"
@@ -19,8 +20,9 @@ std::string name_of(wire::ConfigField field) {
   }
   switch (field) {
     case wire::ConfigField::kSettings:
-      return "seed, p, rotation_block, partition_bytes, rounding, subtract_rounding, error_feedback or the version of "
-             "byteps_thc";
+      return "seed, p, rotation_block, partition_bytes, rounding, subtract_rounding or error_feedback";
+    case wire::ConfigField::kArithmetic:
+      return "the version of byteps_thc's arithmetic";
     case wire::ConfigField::kTable:
       return "the lookup table (by p, granularity or uniform_table)";
     default:
@@ -53,10 +55,30 @@ std::uint64_t all_workers(const SessionConfig& config) {
   return config.num_workers == wire::kMaxWorkers ? ~std::uint64_t{0} : (std::uint64_t{1} << config.num_workers) - 1;
 }
 
+/// "4"; of an arithmetic, its number and the digest of its bits: "1 (digest 0xa3f2)"
+std::string value_text(wire::ConfigField field, std::uint32_t value) {
+  if (field != wire::ConfigField::kArithmetic) {
+    return std::to_string(value);
+  }
+  std::array<char, 4> digest{'0', '0', '0', '0'};
+  for (unsigned i = 0; i < digest.size(); ++i) {
+    digest[digest.size() - 1 - i] = "0123456789abcdef"[value >> 4 * i & 0xf];
+  }
+  return std::to_string(value >> 16) + " (digest 0x" + std::string(digest.data(), digest.size()) + ")";
+}
+
+/// What to do where workers differ in `field`.
+std::string same_field_hint(wire::ConfigField field) {
+  return field == wire::ConfigField::kArithmetic
+             ? "; install the same version of byteps_thc on the hosts of all workers"
+             : "; give all workers the same ThcConfig, or THC_CONFIG, the job description of a switch the same "
+               "[jobs.thc], and the servers of racks, if there are any, the same --racks";
+}
+
 /// " (this worker: 2, job: 4)"
 std::string both_values(wire::ConfigField field, std::uint32_t job_value, const SessionConfig& config) {
   const auto own = own_value(field, config);
-  return own ? " (this worker: " + std::to_string(*own) + ", job: " + std::to_string(job_value) + ")" : "";
+  return own ? " (this worker: " + value_text(field, *own) + ", job: " + value_text(field, job_value) + ")" : "";
 }
 
 /// " 5"
@@ -97,7 +119,8 @@ std::string outsider_hint(const Outsider& outsider, const SessionConfig& config)
   }
   const auto own = own_value(outsider.field, config);
   const std::string values =
-      own ? " (" + std::to_string(outsider.value) + ", here " + std::to_string(*own) + ")" : std::string();
+      own ? " (" + value_text(outsider.field, outsider.value) + ", here " + value_text(outsider.field, *own) + ")"
+          : std::string();
   return "; the server has refused one that differs in " + name_of(outsider.field) + values +
          packet_hint(outsider.field, outsider.value, config);
 }
@@ -206,10 +229,7 @@ Failure refusal(const ServerMessage& message, io::Endpoint server, const Session
     case wire::ErrorReason::kConfigMismatch:
       return {.kind = Failure::Kind::kRefused,
               .message = who + name_of(field) + " of " + worker + " differs from the job's" +
-                         both_values(field, error.job_value, config) +
-                         "; give all workers the same ThcConfig, or THC_CONFIG, the job "
-                         "description of a switch the same [jobs.thc], and the servers of racks, "
-                         "if there are any, the same --racks" +
+                         both_values(field, error.job_value, config) + same_field_hint(field) +
                          packet_hint(field, error.job_value, config),
               .codes_per_packet = smaller_packets(error, config)};
     case wire::ErrorReason::kOtherTraining:

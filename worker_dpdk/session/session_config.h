@@ -47,6 +47,7 @@ struct SessionConfig {
   bool others_follow = false;
   std::uint64_t run = 0;            ///< which training, the same on all workers; 0: not told
   std::uint32_t settings_hash = 0;  ///< of settings that all workers share but this library does not use
+  std::uint32_t arithmetic = 0;     ///< 24 bits: what codes come from, the same on all workers; only compared
   std::uint8_t quorum = 0;          ///< contributions that complete a slot; 0: all workers
   std::uint32_t slots = 0;          ///< slots asked for; 0: the server decides
   std::uint32_t window_bytes = 0;   ///< limit of bytes in flight below the one the server gives; 0: the server's

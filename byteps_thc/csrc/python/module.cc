@@ -3,9 +3,11 @@
 
 #include "python/register.h"
 #include "python/translate_errors.h"
+#include "thc/wire_layout.h"
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "CPU kernels of byteps_thc (see _core.pyi)";
+  module.attr("ARITHMETIC") = thc::wire::kArithmeticVersion;
   thc::python::register_exceptions(module);
   thc::python::register_layout(module);
   thc::python::register_thread_pool(module);  // before the kernels, whose signatures name it

@@ -58,6 +58,7 @@ std::vector<std::uint8_t> hello_payload(const Hello& hello) {
   payload.slots = config.slots_asked;
   payload.quorum = config.quorum;
   payload.settings_hash = config.settings_hash;
+  payload.arithmetic = config.arithmetic;
   const std::vector<be16_t> values_be(config.table.values().begin(), config.table.values().end());
   std::vector<std::uint8_t> bytes(sizeof(payload) + values_be.size() * sizeof(be16_t));
   std::memcpy(bytes.data(), &payload, sizeof(payload));
@@ -72,7 +73,7 @@ ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_
   std::memcpy(&header, datagram.data(), sizeof(header));
   std::memcpy(&payload, datagram.data() + sizeof(header), sizeof(payload));
   if (!wire::is_code_bits(header.code_bits)) return Refusal{ErrorReason::kBadConfig, ConfigField::kCodeBits};
-  if (datagram.size() != kFixedBytes + (std::size_t{2} << header.code_bits) || payload.reserved != 0) return {};
+  if (datagram.size() != kFixedBytes + (std::size_t{2} << header.code_bits)) return {};
   if (const auto field = bad_field(header, payload, max_datagram_bytes)) {
     return Refusal{ErrorReason::kBadConfig, *field};
   }
@@ -90,6 +91,7 @@ ParsedHello parse_hello(std::span<const std::uint8_t> datagram, std::size_t max_
                           .value_bits = header.value_bits,
                           .quorum = payload.quorum,
                           .settings_hash = payload.settings_hash,
+                          .arithmetic = payload.arithmetic,
                           .codes_per_packet = payload.codes_per_packet,
                           .slots_asked = payload.slots,
                           .table = *table}};
@@ -111,6 +113,8 @@ std::optional<std::uint32_t> value_of(wire::ConfigField field, const JobConfig& 
       return config.quorum;
     case ConfigField::kSlots:
       return config.slots_asked;
+    case ConfigField::kArithmetic:
+      return config.arithmetic;
     default:
       return std::nullopt;
   }
@@ -118,6 +122,7 @@ std::optional<std::uint32_t> value_of(wire::ConfigField field, const JobConfig& 
 
 std::optional<wire::ConfigField> difference(const JobConfig& a, const JobConfig& b) noexcept {
   if (a.num_workers != b.num_workers) return ConfigField::kNumWorkers;
+  if (a.arithmetic != b.arithmetic) return ConfigField::kArithmetic;  // another version may choose another table, too
   if (a.table.bits() != b.table.bits()) return ConfigField::kCodeBits;
   if (a.value_bits != b.value_bits) return ConfigField::kValueBits;
   if (a.table.granularity() != b.table.granularity()) return ConfigField::kGranularity;

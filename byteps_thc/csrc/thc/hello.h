@@ -18,7 +18,8 @@ struct JobConfig {
   std::uint8_t num_workers;
   std::uint8_t value_bits;
   std::uint8_t quorum;
-  std::uint32_t settings_hash;  ///< of settings only workers use
+  std::uint32_t settings_hash;   ///< of settings only workers use
+  std::uint32_t arithmetic = 0;  ///< 24 bits: what the workers' codes come from
   std::uint16_t codes_per_packet;
   std::uint32_t slots_asked;  ///< 0: the server decides
   LookupTable table;

@@ -12,6 +12,7 @@ namespace thc::wire {
 
 inline constexpr std::uint8_t kVersion = 4;
 inline constexpr std::uint16_t kUdpPort = 48865;
+inline constexpr std::uint8_t kArithmeticVersion = 1;
 inline constexpr std::uint32_t kMaxWorkers = 64;
 inline constexpr std::uint32_t kMaxWorkersSwitch = 32;
 inline constexpr std::uint32_t kSwitchCodesPerPacket = 1024;
@@ -100,10 +101,11 @@ enum class ConfigField : std::uint16_t {
   kWorkerId = 8,  // worker id
   kSlots = 9,  // slots
   kSettings = 10,  // seed, p, rotation block, partition size or rounding
+  kArithmetic = 11,  // version of the arithmetic: other codes of the same gradient
 };
 
 /// By value; empty where there is none.
-inline constexpr std::array<const char*, 11> kConfigFieldNames = {
+inline constexpr std::array<const char*, 12> kConfigFieldNames = {
     "none",
     "num_workers",
     "code_bits",
@@ -115,6 +117,7 @@ inline constexpr std::array<const char*, 11> kConfigFieldNames = {
     "worker_id",
     "slots",
     "settings",
+    "arithmetic",
 };
 
 inline constexpr std::uint8_t kFlagRetransmit = 1U << 0;  // sent before; ask for the state of the slot
@@ -173,7 +176,7 @@ struct HelloPayload {
   be16_t codes_per_packet;  ///< codes in a full CODES packet
   be32_t slots;  ///< slots asked for (0: the server decides)
   be8_t quorum;  ///< contributions that complete a slot, 1 .. num_workers
-  be24_t reserved;  ///< zero
+  be24_t arithmetic;  ///< number of the arithmetic (8 bits), digest of its bits (16): the same on all workers; servers only compare it
   be32_t settings_hash;  ///< hash of seed, p, rotation block, partition size, rounding: the same on all workers; servers only compare it
 };
 static_assert(sizeof(HelloPayload) == 48 && alignof(HelloPayload) == 1);
@@ -186,7 +189,7 @@ static_assert(offsetof(HelloPayload, granularity) == 32);
 static_assert(offsetof(HelloPayload, codes_per_packet) == 34);
 static_assert(offsetof(HelloPayload, slots) == 36);
 static_assert(offsetof(HelloPayload, quorum) == 40);
-static_assert(offsetof(HelloPayload, reserved) == 41);
+static_assert(offsetof(HelloPayload, arithmetic) == 41);
 static_assert(offsetof(HelloPayload, settings_hash) == 44);
 
 /// Payload of WELCOME.

@@ -20,7 +20,8 @@ from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import host_identity, require_equal
+from byteps_thc.transport.handshake import require_equal, with_arithmetic
+from byteps_thc.transport.host import host_identity
 from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
 
 #: Makes the engine of the slow dimension.
@@ -99,7 +100,7 @@ def _stream_device(inner: Engine) -> torch.device | None:
 
 def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:
     """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
-    mine = json.dumps([host_identity().decode(), settings])
+    mine = json.dumps([host_identity().decode(), with_arithmetic(settings)])
     texts = gather_by_rank_over_mesh(fast, slow, groups, mine)
     everyone = {rank: json.loads(text) for rank, text in texts.items()}
     require_equal({rank: theirs for rank, (_, theirs) in everyone.items()})

@@ -17,6 +17,8 @@ from byteps_thc.wire.layout import UDP_PORT
 
 #: Ethernet's, enough for the sums of 1024 codes.
 MEMIF_MTU_BYTES = 1500
+#: Its thc-ps and switches serve this demo alone.
+RUN = "thc demo"
 #: Without huge pages EAL takes ordinary memory, this much in each process.
 EAL_MEMORY_MIB = 128
 
@@ -41,6 +43,7 @@ class ServerNetwork(Network):
         return Session(
             self.servers,
             job=scheme.job,
+            run=RUN,
             worker=worker,
             workers=settings.workers,
             config=settings.thc_config(scheme),

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from byteps_thc.tools.demo.checked_session import CheckedSession
 from byteps_thc.tools.demo.namespaces import Namespaces
-from byteps_thc.tools.demo.network import Network
+from byteps_thc.tools.demo.network import RUN, Network
 from byteps_thc.tools.demo.settings import DemoSettings, Scheme
 from byteps_thc.tools.demo.site import Site
 from byteps_thc.tools.demo.software_switch import SoftwareSwitch, SwitchChoice
@@ -40,6 +40,7 @@ class SwitchNetwork(Network):
         """Join the job of a scheme. The process itself stays where it is: gloo and thc-ps are on its loopback."""
         shared: dict[str, Any] = {
             "job": scheme.job,
+            "run": RUN,
             "worker": worker,
             "workers": settings.workers,
             "config": settings.thc_config(scheme),

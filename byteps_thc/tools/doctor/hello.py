@@ -100,6 +100,7 @@ def _hello(job: int) -> tuple[Header, HelloPayload, Sequence[int]]:
         num_workers=1,
         job_id=job,
     )
+    # Without `arithmetic`, which needs the compiled kernels: this job has no other worker.
     hello = HelloPayload(
         table_hash=table.hash,
         nonce=secrets.randbits(64),

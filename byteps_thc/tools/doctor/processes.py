@@ -67,8 +67,9 @@ def run_command(command: Sequence[str], deadline_s: float) -> Outcome:
 
 @functools.cache
 def why_not_loaded(module: str) -> str:
-    """Why a compiled module does not load, tried in a Python of its own, which it may crash; "" when it does."""
-    outcome = run_command([sys.executable, "-P", "-c", f"import byteps_thc.{module}"], _LOAD_DEADLINE_S)
+    """Why a compiled module does not load, or is another version's; "" when neither. In a Python that it may crash."""
+    program = f"from byteps_thc import {module}, built; built.check_arithmetic({module})"
+    outcome = run_command([sys.executable, "-P", "-c", program], _LOAD_DEADLINE_S)
     return "" if outcome.code == 0 else outcome.reason
 
 

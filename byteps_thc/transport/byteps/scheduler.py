@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 
-from byteps_thc.transport.handshake import host_identity
+from byteps_thc.transport.host import host_identity
 
 
 def run_of_scheduler() -> str | None:

@@ -40,6 +40,7 @@
 @noWarn("unused") const bit<16> THC_FIELD_WORKER_ID = 8;
 @noWarn("unused") const bit<16> THC_FIELD_SLOTS = 9;
 @noWarn("unused") const bit<16> THC_FIELD_SETTINGS = 10;
+@noWarn("unused") const bit<16> THC_FIELD_ARITHMETIC = 11;
 @noWarn("unused") const bit<8> THC_FLAG_RETRANSMIT = 1;
 @noWarn("unused") const bit<8> THC_FLAG_PARTIAL = 2;
 @noWarn("unused") const bit<8> THC_FLAG_ABSTAIN = 4;
@@ -76,7 +77,7 @@ header thc_hello_h {
     bit<16> codes_per_packet;
     bit<32> slots;
     bit<8> quorum;
-    bit<24> reserved;
+    bit<24> arithmetic;
     bit<32> settings_hash;
 }
 

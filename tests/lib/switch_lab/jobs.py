@@ -14,6 +14,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from thc_scapy import FLAGS, PORT, TYPES, VERSION, Thc, ThcHello
 
+from byteps_thc.arithmetic import arithmetic_version
 from byteps_thc.config import ResolvedConfig, ThcConfig
 from byteps_thc.tables import LookupTable
 from thc_switch.upstream_description import UpstreamDescription
@@ -149,6 +150,7 @@ class Job:
             slots=self.slots,
             quorum=self.quorum,
             settings_hash=self.resolved.shared_hash,
+            arithmetic=arithmetic_version(),
             values=list(self.table.values),
         )
         return frame(worker, self.header(worker, "hello", epoch=0) / hello)

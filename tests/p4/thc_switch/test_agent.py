@@ -116,12 +116,15 @@ def test_a_different_table_of_the_same_granularity(describe: Describe, a_job: Ma
 
 
 def test_the_first_worker_settles_what_the_job_description_does_not(site: Site) -> None:
-    site.hello(0, settings_hash=5, slots=16)
+    site.hello(0, arithmetic=0x01A3F2, settings_hash=5, slots=16)
     settings_error = ErrorPayload(0, ErrorReason.CONFIG_MISMATCH, ConfigField.SETTINGS, 0)
-    assert site.hello(1, settings_hash=6, slots=16).error == settings_error
+    assert site.hello(1, arithmetic=0x01A3F2, settings_hash=6, slots=16).error == settings_error
+    arithmetic_error = ErrorPayload(0, ErrorReason.CONFIG_MISMATCH, ConfigField.ARITHMETIC, 0x01A3F2)
+    other = site.hello(1, arithmetic=0x02A3F2, settings_hash=6, slots=16)
+    assert other.error == arithmetic_error, "other settings may follow from it"
     slots_error = ErrorPayload(0, ErrorReason.CONFIG_MISMATCH, ConfigField.SLOTS, 16)
-    assert site.hello(1, settings_hash=5, slots=0).error == slots_error
-    assert site.hello(1, settings_hash=5, slots=16).welcome.slots == 16
+    assert site.hello(1, arithmetic=0x01A3F2, settings_hash=5, slots=0).error == slots_error
+    assert site.hello(1, arithmetic=0x01A3F2, settings_hash=5, slots=16).welcome.slots == 16
 
 
 @pytest.mark.parametrize(
@@ -388,7 +391,6 @@ def test_a_goodbye_counts_from_the_workers_address_only(site: Site) -> None:
         ({"flags": 0x80}, "header"),
         ({"contributions": 1}, "header"),
         ({"switch_state": 1}, "header"),
-        ({"reserved": 1}, "length"),
     ],
 )
 def test_messages_that_get_no_answer(site: Site, changes: dict[str, int], why: str) -> None:

@@ -112,6 +112,7 @@ def test_settings_of_a_rack_are_those_of_thc_ps(leaf: Deployment) -> None:
         codes_per_packet=1024,
         quorum=6,
         settings_hash=0x01020304,
+        arithmetic=0,
         slots_asked=0,
     )
     upstream = leaf.jobs[0].upstream

@@ -22,6 +22,7 @@ from joined_sessions import LOOPBACK, check_sums, expected_sum, in_parallel, mak
 from pushed_codes import push_codes
 
 from byteps_thc import _core
+from byteps_thc.arithmetic import DIGEST_BITS, arithmetic_version, version_name
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import (
     ConfigurationError,
@@ -139,6 +140,19 @@ def test_different_settings_of_the_compression_are_refused(server: ParameterServ
         pytest.raises(ServerRefusedError, match=rf"\b{next(iter(other))}\b.* of worker 1 differs from the job"),
     ):
         Session([server.address], job=job, worker=1, workers=2, config=ThcConfig(**common | other), backend=LOOPBACK)
+
+
+def test_another_arithmetic_is_refused_by_name(server: ParameterServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = {"job": next(next_job), "workers": 2, "config": ThcConfig(), "backend": LOOPBACK}
+    with Session([server.address], worker=0, **shared):
+        other = arithmetic_version() + (1 << DIGEST_BITS)
+        monkeypatch.setattr("byteps_thc.transport.session.arithmetic_version", lambda: other)
+        with pytest.raises(
+            ServerRefusedError, match=r"arithmetic of worker 1 differs .*\(this worker: 2 \(digest"
+        ) as said:
+            Session([server.address], worker=1, **shared)
+        assert f"job: {version_name(arithmetic_version())}" in str(said.value)
+        assert "install the same version of byteps_thc" in str(said.value)
 
 
 def test_different_number_of_workers_names_both(server: ParameterServer) -> None:

@@ -1,0 +1,72 @@
+"""The version of the arithmetic: ranks with different versions get wrong averages, so every route compares it.
+
+The version is the number ARITHMETIC of wire.toml (8 bits) and a digest of a small known encode and decode (16 bits).
+The number names the difference to people. The digest also finds a changed bit whose author forgot to bump the number.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+import numpy as np
+
+from byteps_thc import _core
+from byteps_thc.block_plan import WHOLE, BlockPlan, RowSpan
+from byteps_thc.compressor import Compressor, received_by_all
+from byteps_thc.config import ResolvedConfig, ThcConfig
+from byteps_thc.tables import LookupTable
+from byteps_thc.wire.layout import ARITHMETIC
+
+#: Bits of the digest in the version.
+DIGEST_BITS = 16
+_COORDINATES = 300  # two rotation blocks and a part of one
+_WORKERS = 2
+# Fixed, so that the digest is about the arithmetic and not about chosen tables, which ranks compare by themselves. The
+# threshold of p = 1/4 needs no logarithm, whose last bit differs between C libraries.
+_TABLE = LookupTable(bits=4, granularity=17, p=0.25, values=(*range(8), *range(10, 18)), cost=0.0)
+_ROWS = BlockPlan((), (RowSpan(7, 260, 20),))
+_DOWN = LookupTable(bits=6, granularity=63, p=0.25, values=tuple(range(64)), cost=0.0)
+
+
+@functools.cache
+def arithmetic_version() -> int:
+    """Return the version of the arithmetic in this process, 24 bits, computed once."""
+    return ARITHMETIC << DIGEST_BITS | int.from_bytes(golden_digest()[: DIGEST_BITS // 8])
+
+
+def version_name(version: int) -> str:
+    """Return a version for people: number and digest."""
+    return f"{version >> DIGEST_BITS} (digest 0x{version & (1 << DIGEST_BITS) - 1:04x})"
+
+
+def golden_digest() -> bytes:
+    """Return a hash of the codes, sums and averages of a small fixed gradient, the same on all processors."""
+    digest = hashlib.blake2b(digest_size=16)
+    stratified = ThcConfig(rotation_block=128)
+    requantized = ThcConfig(rotation_block=128, rounding="independent", error_feedback=True, seed=1 << 40)
+    for resolved, plan in (
+        (ResolvedConfig(stratified, _WORKERS, _TABLE, value_bits=8), WHOLE),
+        (ResolvedConfig(requantized, _WORKERS, _TABLE, value_bits=8, down=_DOWN), WHOLE),
+        (ResolvedConfig(requantized, _WORKERS, _TABLE, value_bits=8, down=_DOWN), _ROWS),
+    ):
+        _encode_and_decode(resolved, plan, digest)
+    return digest.digest()
+
+
+def _encode_and_decode(resolved: ResolvedConfig, plan: BlockPlan, digest: hashlib.blake2b) -> None:
+    gradient = ((np.arange(_COORDINATES, dtype=np.float32) * 37) % 101 - 50) / 16
+    sums = np.zeros(0, np.uint8)
+    for worker in range(_WORKERS):
+        compressor = Compressor(resolved, workers=_WORKERS, worker=worker, threads=1)
+        partition = compressor.partition("arithmetic", _COORDINATES, plan=plan)
+        compressor.measure(partition, gradient, round=3)
+        # Given, not measured: the last bit of a norm is a worker's own affair.
+        codes = compressor.encode(partition, np.full(len(partition.norms), 30, np.float32))
+        digest.update(codes.tobytes())
+        if worker == 0:
+            sums = np.zeros(partition.padded, np.uint8)
+        _core.lookup_sum(codes, _TABLE.array, sums, bits=_TABLE.bits, add=worker > 0)
+    average = np.zeros(_COORDINATES, np.float32)
+    compressor.decode(partition, *received_by_all(compressor, partition, sums), average)
+    digest.update(average.tobytes())

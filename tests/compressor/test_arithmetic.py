@@ -1,0 +1,130 @@
+"""The version of the arithmetic has every bit that codes or averages depend on, and every route refuses another."""
+
+from __future__ import annotations
+
+import hashlib
+import types
+from collections.abc import Iterator, Mapping
+
+import _core_test as core
+import numpy as np
+import pytest
+
+from byteps_thc import Compressor, ConfigurationError, ThcConfig, _comm, _core
+from byteps_thc.arithmetic import DIGEST_BITS, arithmetic_version, golden_digest, version_name
+from byteps_thc.block_plan import BlockPlan, RowSpan
+from byteps_thc.built import check_arithmetic
+from byteps_thc.compressor import received_by_all
+from byteps_thc.config import ResolvedConfig
+from byteps_thc.pipeline.fingerprint import Fingerprints
+from byteps_thc.tables import LookupTable
+from byteps_thc.transport.byteps.comparison import require_same_arithmetic
+from byteps_thc.transport.handshake import require_equal, with_arithmetic
+from byteps_thc.wire.layout import ARITHMETIC
+
+#: The number of the arithmetic, and digests of codes and averages. Whoever changes a digest bumps the number, too.
+GOLDEN = {
+    "arithmetic": 1,
+    "small": "47131a955737276fb5b2be8d36bcfb25",
+    "large": "916a1e600e22716998c6c29a6e5f8a15",
+}
+
+
+def large_digest() -> str:
+    """Of more cases than a start has time for: every code width, blocks of all sizes, ends, residuals, half floats."""
+    digest = hashlib.blake2b(digest_size=16)
+    random = np.random.default_rng(31)
+    values = {1: (0, 9), 2: (0, 3, 7, 9), 3: (0, 1, 2, 4, 5, 7, 8, 9), 8: tuple(range(256))}
+    cases = [(bits, block) for bits in values for block in (64, 256, 8192)]
+    for bits, block in cases:
+        granularity = values[bits][-1]
+        table = LookupTable(bits, granularity, p=0.25, values=values[bits], cost=0.0)
+        rounding = "independent" if bits == 2 else "stratified"
+        config = ThcConfig(rotation_block=block, error_feedback=True, seed=bits, rounding=rounding)
+        down = LookupTable(6, 63, p=0.25, values=tuple(range(64)), cost=0.0) if block == 256 else None
+        resolved = ResolvedConfig(config, 3, table, value_bits=16, down=down)
+        compressor = Compressor(resolved, workers=3, worker=2, threads=1)
+        plan = BlockPlan((128, 4096), (RowSpan(5000, 8000, 50),) if block == 8192 else ())
+        partition = compressor.partition("golden", 9000, plan=plan)
+        for round in range(2):
+            gradient = random.integers(-500, 500, 9000).astype(np.float16 if block == 64 else np.float32) / 8
+            compressor.measure(partition, gradient, round=round)
+            codes = compressor.encode(partition, np.full(len(partition.norms), 900, np.float32))
+            sums = np.zeros(partition.padded, np.uint16)
+            for worker in range(3):
+                _core.lookup_sum(codes, table.array, sums, bits=bits, add=worker > 0)
+            average = np.zeros(9000, np.float32)
+            compressor.decode(partition, *received_by_all(compressor, partition, sums), average)
+            for bits_of in (codes, average):
+                digest.update(bits_of.tobytes())
+    return digest.hexdigest()
+
+
+@pytest.fixture(params=core.instruction_sets())
+def instruction_set(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for module in ("compressor", "arithmetic"):  # with the same kernels, of which one set can be chosen
+        monkeypatch.setattr(f"byteps_thc.{module}._core", core)
+    core.use_instruction_set(request.param)
+    yield request.param
+    core.use_instruction_set(None)
+
+
+@pytest.mark.usefixtures("instruction_set")
+def test_golden_bits_change_with_the_number_only() -> None:
+    now = {"arithmetic": ARITHMETIC, "small": golden_digest().hex(), "large": large_digest()}
+    assert now == GOLDEN, "bump `arithmetic` in wire.toml, and write the new digests here (CONTRIBUTING.md)"
+
+
+def test_all_parts_have_the_number() -> None:
+    assert _core.ARITHMETIC == _comm.ARITHMETIC == ARITHMETIC < 256
+    assert arithmetic_version() >> DIGEST_BITS == ARITHMETIC
+    assert version_name(0x0100_A3F2) != version_name(0x01_A3F2) == "1 (digest 0xa3f2)"
+
+
+@pytest.mark.parametrize("attributes", [{}, {"ARITHMETIC": ARITHMETIC + 1}])
+def test_a_module_of_another_version_is_refused(attributes: Mapping[str, int]) -> None:
+    module = types.ModuleType("byteps_thc._core")
+    vars(module).update(attributes, __file__="/old/_core.so")
+    with pytest.raises(
+        ImportError, match=r"/old/_core\.so is left over from another version.* Install byteps_thc again"
+    ):
+        check_arithmetic(module)
+
+
+def test_random_bits_of_another_key_are_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refactoring that forgets to bump the number."""
+    before = golden_digest()
+    key = Compressor._key
+    monkeypatch.setattr(Compressor, "_key", lambda self, p: key(self, p) | {"tensor": p.tensor + 1})
+    assert golden_digest() != before
+
+
+def test_ranks_of_other_versions_are_named() -> None:
+    others = {0: with_arithmetic({"seed": 0}), 1: {"arithmetic": "2 (digest 0x0001)", "seed": 1}, 2: {"seed": 0}}
+    with pytest.raises(ConfigurationError) as refused:
+        require_equal(others)
+    said = str(refused.value)
+    assert said.startswith("ranks have different versions of byteps_thc's arithmetic: ")
+    for words in (
+        f"{version_name(arithmetic_version())} on rank 0",
+        "2 (digest 0x0001) on rank 1",
+        "unknown on rank 2",
+    ):
+        assert words in said
+    assert "Install the same version of byteps_thc" in said
+
+
+def test_processes_of_byteps_are_named() -> None:
+    versions = np.array([0x01A3F2, 0x01A3F2, 0x02A3F2], np.int32)
+    require_same_arithmetic(versions[:2], 0)
+    with pytest.raises(
+        ConfigurationError, match=r"1 \(digest 0xa3f2\) on this one \(0\), 2 \(digest 0xa3f2\) on process 2"
+    ):
+        require_same_arithmetic(versions, 0)
+
+
+def test_fingerprints_of_another_version_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = ThcConfig().resolve(workers=2)
+    known = Fingerprints(resolved, 0).of(["weight"], 1000, "weight")
+    monkeypatch.setattr("byteps_thc.pipeline.fingerprint.arithmetic_version", lambda: 2 << DIGEST_BITS)
+    assert Fingerprints(resolved, 0).of(["weight"], 1000, "weight").hash != known.hash
