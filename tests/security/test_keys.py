@@ -6,12 +6,15 @@ import os
 import pwd
 import random
 import re
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,6 +35,7 @@ from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import Session, Timeouts, UdpConfig
 from byteps_thc.wire.layout import Header, MessageType
 
+DEPLOYMENT = Path(__file__).parents[2] / "ps_software/deployment"
 LOOPBACK = UdpConfig("127.0.0.1:0")
 CONFIG = ThcConfig(codes_per_packet=1024)
 COUNT = 200 * 1024
@@ -316,6 +320,110 @@ def test_key_files_are_of_this_user(write_keys: Callable[[str], str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert result.returncode == 1
     assert f"belongs to user {nobody}" in result.stderr
+
+
+def started(name: str, *, user: int | None = None, environment: Mapping[str, str] | None = None) -> str:
+    """Start the unit's own command with this key file; return what thc-ps writes until it is ready, or ends."""
+    unit = (DEPLOYMENT / "thc-ps.service").read_text(encoding="utf-8")
+    _, *arguments = shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)[1])  # type: ignore[index]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        config = Path(folder, "thc-ps.toml")
+        settings = (DEPLOYMENT / "thc-ps.toml").read_text(encoding="utf-8")
+        settings = re.sub(r"^port = .*$", "port = 0", settings, flags=re.MULTILINE)
+        settings = re.sub(r"^metrics-.*$", "", settings, flags=re.MULTILINE)
+        config.write_text(f'{settings}\nkey-file = "{name}"\n')
+        config.chmod(0o644)
+        arguments = [argument.replace("/etc/thc-ps.toml", str(config)) for argument in arguments]
+        assert str(config) in arguments
+        identity = [] if user is None else ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        process = subprocess.Popen(
+            [*identity, shutil.copy(find_thc_ps(), folder), *arguments, "--listen", "127.0.0.1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        with process:
+            lines = list[str]()
+            for line in process.stdout or ():
+                lines.append(line)
+                if "ready" in line:
+                    break
+            process.terminate()
+        return "".join(lines)
+
+
+@pytest.fixture
+def credentials() -> Iterator[Path]:
+    """A folder that any user can reach, as systemd's and Kubernetes' are."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "thc-ps.key").write_text(KEY.hex())
+        yield Path(folder)
+
+
+#: A user of DynamicUser=, who has no name.
+USER = 61234
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root starts the service as another user")
+def test_the_service_reads_its_credential(credentials: Path) -> None:
+    """As systemd makes it: root's, 0440 (the mask of an ACL that names the user), in a folder of 0550."""
+    assert "LoadCredential=thc-ps.key" in (DEPLOYMENT / "thc-ps.service").read_text(encoding="utf-8").splitlines()
+    assert 'key-file = "thc-ps.key"' in (DEPLOYMENT / "thc-ps.toml").read_text(encoding="utf-8")
+    key = credentials / "thc-ps.key"
+    os.chown(key, 0, USER)
+    key.chmod(0o440)
+    os.chown(credentials, 0, USER)
+    credentials.chmod(0o550)
+    assert "ready" in started("thc-ps.key", user=USER, environment={"CREDENTIALS_DIRECTORY": str(credentials)})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root starts the service as another user")
+def test_a_kubernetes_secret_is_read(credentials: Path) -> None:
+    """Links to a folder of its time, root's, for the pod's fsGroup; the folder above is open, and sticky."""
+    data = credentials / "..2026_11_26"
+    data.mkdir()
+    key = data / "key"
+    (credentials / "thc-ps.key").rename(key)
+    os.chown(key, 0, USER)
+    key.chmod(0o440)
+    (credentials / "..data").symlink_to(data.name)
+    (credentials / "key").symlink_to("..data/key")
+    os.chown(data, 0, USER)
+    data.chmod(0o2775)
+    credentials.chmod(0o1777)
+    assert "ready" in started(str(credentials / "key"), user=USER)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root makes files of others")
+@pytest.mark.parametrize(
+    ("mode", "folder_mode", "owner"),
+    [(0o444, 0o755, 0), (0o640, 0o777, 0), (0o660, 0o755, 0), (0o440, 0o755, USER), (0o440, 0o755, USER + 1)],
+    ids=["all read", "open folder", "group writes", "own file, group reads", "a stranger's"],
+)
+def test_files_that_strangers_may_know_are_refused(credentials: Path, mode: int, folder_mode: int, owner: int) -> None:
+    key = credentials / "thc-ps.key"
+    os.chown(key, owner, USER)
+    key.chmod(mode)
+    credentials.chmod(folder_mode)
+    said = started(str(key), user=USER)
+    assert "ready" not in said
+    assert "chmod 600" in said or f"belongs to user {owner}" in said
+    assert KEY.hex() not in said
+
+
+@pytest.mark.parametrize("given", [KEY.hex(), KEY.hex()[:40], f"7 {KEY.hex()}", f"/{KEY.hex()}"])
+def test_a_key_in_the_place_of_its_file_is_not_repeated(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THC_KEY_FILE", given)
+    for key in (given, None):
+        with pytest.raises(ConfigurationError, match="a key was given where the name of its file") as caught:
+            join("127.0.0.1:9", 0, key=key, timeouts=SOON)
+        assert given[-20:] not in str(caught.value)
+    said = started(given)
+    assert "a key was given where the name of its file" in said
+    assert KEY.hex()[:20] not in said
 
 
 def test_thc_key_makes_a_key(write_keys: Callable[[str], str]) -> None:

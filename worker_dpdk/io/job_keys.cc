@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "io/udp_socket.h"
@@ -19,8 +21,58 @@ namespace {
 constexpr std::size_t kMostFileBytes = std::size_t{8} << 20;  // a line for every job
 constexpr const char* kHowToMake = "; make one with: (umask 077; thc key > FILE)";
 
+constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
+/// Digits of a name without any other character that are taken for a part of a key.
+constexpr std::size_t kLeastKeyDigits = 32;
+
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw ConfigurationError("key file " + name + ": " + why);
+}
+
+/// Whether a key was given in the place of its file's name. It must not be repeated then.
+bool contains_key(std::string_view path) {
+  if (path.size() >= kLeastKeyDigits && path.find_first_not_of(kHexDigits) == std::string_view::npos) return true;
+  std::size_t digits = 0;
+  for (const char c : path) {
+    digits = kHexDigits.find(c) != std::string_view::npos ? digits + 1 : 0;
+    if (digits >= 2 * kJobKeyBytes) return true;
+  }
+  return false;
+}
+
+/// A relative name is that of a credential, where systemd has passed one of that name (LoadCredential=).
+std::string locate(const std::string& name) {
+  const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");  // NOLINT(concurrency-mt-unsafe)
+  if (credentials == nullptr || name.empty() || name.front() == '/') return name;
+  std::string path = std::string(credentials) + "/" + name;
+  return access(path.c_str(), F_OK) == 0 ? path : name;
+}
+
+/// Whether others than the owner and the group may replace files in the folder that the file is in, links followed.
+bool folder_is_open(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::canonical(path, error);
+  struct stat status{};
+  return error || stat(file.parent_path().c_str(), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
+}
+
+/// Throws unless only people who may know the keys can read or change the file.
+void check_mode(const std::string& path, const struct stat& status) {
+  // Who owns it knows its keys, and may change them at any time.
+  if (status.st_uid != geteuid() && status.st_uid != 0) {
+    refuse(path, "it belongs to user " + std::to_string(status.st_uid) +
+                     ", who may know its keys: make new ones in a file of this process's user, or of root");
+  }
+  if ((status.st_mode & S_IRWXO) != 0) {
+    refuse(path, "everybody may use it, so its keys may be known: chmod 600, and make new ones");
+  }
+  if ((status.st_mode & S_IRWXG) == 0) return;
+  // systemd's credentials and Kubernetes' secrets are root's, and readable by the group of whoever needs them.
+  if (status.st_uid != 0 || (status.st_mode & (S_IWGRP | S_IXGRP)) != 0 || folder_is_open(path)) {
+    refuse(path,
+           "its group may use it. That is allowed to read root's file (0440) in a folder that others cannot write: "
+           "chmod 600, and make new keys");
+  }
 }
 
 std::string read_private_file(const std::string& path) {
@@ -32,14 +84,7 @@ std::string read_private_file(const std::string& path) {
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     refuse(path, "not a regular file");
   }
-  // Who owns it knows its keys, and may change them at any time.
-  if (status.st_uid != geteuid() && status.st_uid != 0) {
-    refuse(path, "it belongs to user " + std::to_string(status.st_uid) +
-                     ", who may know its keys: make new ones in a file of this process's user, or of root");
-  }
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    refuse(path, "others than its owner may use it, so its keys may be known: chmod 600, and make new ones");
-  }
+  check_mode(path, status);
   if (static_cast<std::size_t>(status.st_size) > kMostFileBytes) {
     refuse(path, "too long for a key file");
   }
@@ -82,7 +127,13 @@ std::string_view take_word(std::string_view& line) {
 
 }  // namespace
 
-JobKeys JobKeys::read(const std::string& path) {
+JobKeys JobKeys::read(const std::string& name) {
+  if (contains_key(name)) {
+    throw ConfigurationError(
+        "a key was given where the name of its file is expected: write a new key to a file, (umask 077; thc key > "
+        "FILE), and give FILE. The key that was given may be in the list of processes or a shell's history");
+  }
+  const std::string path = locate(name);
   std::string text = read_private_file(path);
   JobKeys keys = [&] {
     try {

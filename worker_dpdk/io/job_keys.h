@@ -31,9 +31,10 @@ struct MessageKeys {
 class JobKeys {
  public:
   /// A file of one line of 64 hexadecimal digits, the key of all jobs, or of lines "JOB 64-DIGITS"; empty lines and
-  /// those that begin with # do not count. Throws ConfigurationError: not readable, readable for others than its
-  /// owner, not of this form.
-  static JobKeys read(const std::string& path);
+  /// those that begin with # do not count. name: its path; a relative one is looked up in $CREDENTIALS_DIRECTORY first.
+  /// Throws ConfigurationError: not readable, open to people who should not know its keys (docs/security.md), not of
+  /// this form; or the name is a key itself, which is not repeated.
+  static JobKeys read(const std::string& name);
   /// The same of its text; `name` is for messages. Keys are in none of them.
   static JobKeys parse(std::string_view text, const std::string& name);
   /// One key for all jobs.
