@@ -51,6 +51,23 @@ def test_needs_no_library_that_is_not_in_the_wheel(name: str) -> None:
     assert {library: path for library, path in others.items() if Path(path).resolve().parent != PACKAGE} == {}
 
 
+@pytest.mark.parametrize("name", ["_core", "_comm", "thc-ps", "libthc_dpdk"])
+def test_compiled_files_are_hardened(name: str) -> None:
+    """Stack protector, checked copies, no writable table of functions; thc-ps at an address of chance."""
+    file = find_thc_ps() if name == "thc-ps" else next(PACKAGE.glob(f"{name}.*so"), None)
+    if file is None:
+        pytest.skip("this build has no DPDK")
+    headers, dynamic = (run(["readelf", "--wide", option, str(file)]).stdout for option in ("-lh", "-d"))
+    assert re.search(r"Type:\s+DYN", headers)
+    assert "GNU_RELRO" in headers
+    assert re.search(r"GNU_STACK.* RW ", headers)
+    assert re.search(r"BIND_NOW|FLAGS.*NOW", dynamic)
+    symbols = run(["readelf", "--wide", "--dyn-syms", str(file)]).stdout
+    assert "__stack_chk_fail" in symbols
+    if name in ("_comm", "thc-ps"):
+        assert "_chk@" in symbols, "_FORTIFY_SOURCE"
+
+
 @pytest.mark.skipif(os.confstr("CS_GNU_LIBC_VERSION") != "glibc 2.36", reason="newer compilers ask for newer runtimes")
 @pytest.mark.parametrize("name", ["_core", "_comm", "thc-ps"])
 def test_a_build_on_debian_12_asks_for_what_manylinux_2_34_has(name: str) -> None:
