@@ -13,7 +13,7 @@ def probe() -> dict[str, object]:
         if error.name != "torch":
             raise  # torch is there, and something it needs is not
         return {"installed": False}
-    torch.nn.Linear(64, 64).bfloat16()(torch.ones(8, 64, device="cpu").bfloat16())
+    torch.nn.Linear(64, 64).bfloat16()(torch.ones(8, 64).bfloat16())
     return {"installed": True}
 
 
