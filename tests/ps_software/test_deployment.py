@@ -231,7 +231,18 @@ def test_package(tmp_path: Path) -> None:
     fields = subprocess.run(["dpkg-deb", "--info", package], capture_output=True, text=True, check=True).stdout
     assert "libsodium23" in fields
     subprocess.run(["dpkg-deb", "--extract", package, str(tmp_path)], check=True)
+    notices = (tmp_path / "usr/share/doc/thc-ps/NOTICE").read_text()
+    assert all(library in notices for library in ("fmt", "spdlog", "toml++", "CLI11"))
+    subprocess.run(["dpkg-deb", "--control", package, str(tmp_path / "control")], check=True)
+    for script in ("postinst", "prerm", "postrm"):
+        command = [str(tmp_path / "control" / script), "configure", "0.0.1"]
+        done = subprocess.run(command, capture_output=True, check=True)
+        # Without systemd they do nothing, and say nothing.
+        assert (done.stdout, done.stderr) == (b"", b"") or Path("/run/systemd/system").exists()
     program = tmp_path / "usr/bin/thc-ps"
+    hardened = subprocess.run(["readelf", "--wide", "-ld", str(program)], capture_output=True, text=True, check=True)
+    assert "GNU_RELRO" in hardened.stdout
+    assert "NOW" in hardened.stdout
     version = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=True).stdout
     assert f"_{version.split()[1]}_" in package
     manual = (tmp_path / "usr/share/man/man1/thc-ps.1").read_text()
