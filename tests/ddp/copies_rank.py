@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import io
-import logging
 import pickle
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from log_warnings import warnings_of_log
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -25,15 +25,6 @@ from byteps_thc.ddp import ThcState, compress, thc_hook
 from byteps_thc.fsdp import compress_reduce_scatter
 
 POLICY = CompressionPolicy(deadline_s=60)
-
-
-class Warnings(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
 
 
 def trained(model: nn.Module, rank: Rank) -> Tensor:
@@ -56,18 +47,16 @@ def saved_and_loaded(ddp: nn.Module) -> Any:
     return torch.load(file, weights_only=False)
 
 
-def copies(rank: Rank) -> dict[str, Any]:
-    warnings = Warnings()
-    logging.getLogger("byteps_thc").addHandler(warnings)
+def copies(rank: Rank, warnings: list[str]) -> dict[str, Any]:
     torch.manual_seed(0)
     ddp = DistributedDataParallel(nn.Linear(64, 64))
     state = compress(ddp, policy=POLICY)
     before = trained(ddp, rank)
     report: dict[str, Any] = {"exact": exact(copy.deepcopy(ddp.module), rank), "before": before, "copies": {}}
-    report["warnings of none"] = list(warnings.texts)
+    report["warnings of none"] = [*warnings]
     torch.save(ddp, io.BytesIO())
     pickle.dumps(state)
-    report["warnings of saving"] = list(warnings.texts)
+    report["warnings of saving"] = [*warnings]
     for name, make in (
         ("deepcopy", copy.deepcopy),
         ("AveragedModel", lambda model: AveragedModel(model).module),
@@ -77,7 +66,7 @@ def copies(rank: Rank) -> dict[str, Any]:
     with_hook = DistributedDataParallel(copy.deepcopy(ddp.module))
     with_hook.register_comm_hook(pickle.loads(pickle.dumps(state)), thc_hook)
     report["copies"]["unpickled state"] = trained(with_hook, rank)
-    report["warnings"] = warnings.texts
+    report["warnings"] = [*warnings]
     report["after"] = trained(ddp, rank)
     report["type"] = type(state) is ThcState
     state.close()
@@ -112,7 +101,9 @@ def with_another_default_device(rank: Rank) -> dict[str, Tensor]:
 
 def main() -> None:
     with joined_rank() as rank:
-        rank.report({"copies": copies(rank), "devices": with_another_default_device(rank)})
+        with warnings_of_log() as warnings:
+            report = copies(rank, warnings)
+        rank.report({"copies": report, "devices": with_another_default_device(rank)})
 
 
 if __name__ == "__main__":

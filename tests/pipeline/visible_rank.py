@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from log_warnings import warnings_of_log
 from ranks import joined_rank
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,15 +20,6 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.fsdp import compress_reduce_scatter, compress_replicas
 
 POLICY = CompressionPolicy(deadline_s=60)
-
-
-class Warnings(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
 
 
 def model() -> nn.Sequential:
@@ -113,11 +104,9 @@ def main() -> None:
     with joined_rank() as rank:
         report: dict[str, Any] = {}
         for case in cases:
-            warnings = Warnings()
-            logging.getLogger("byteps_thc").addHandler(warnings)
-            result = case()
-            logging.getLogger("byteps_thc").removeHandler(warnings)
-            report[case.__name__] = {"warnings": warnings.texts, "result": result}
+            with warnings_of_log() as warnings:
+                result = case()
+            report[case.__name__] = {"warnings": warnings, "result": result}
         rank.report(report)
 
 
