@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from log_warnings import warnings_of_log
+from log_lines import log_lines
 from ranks import Rank, joined_rank
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -101,7 +101,7 @@ def with_another_default_device(rank: Rank) -> dict[str, Tensor]:
 
 def main() -> None:
     with joined_rank() as rank:
-        with warnings_of_log() as warnings:
+        with log_lines() as warnings:
             report = copies(rank, warnings)
         rank.report({"copies": report, "devices": with_another_default_device(rank)})
 

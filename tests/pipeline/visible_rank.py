@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from log_warnings import warnings_of_log
+from log_lines import log_lines
 from ranks import joined_rank
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -104,7 +104,7 @@ def main() -> None:
     with joined_rank() as rank:
         report: dict[str, Any] = {}
         for case in cases:
-            with warnings_of_log() as warnings:
+            with log_lines() as warnings:
                 result = case()
             report[case.__name__] = {"warnings": warnings, "result": result}
         rank.report(report)
