@@ -96,9 +96,10 @@ void add_network(CLI::App& app, Options& o) {
       ->check(CLI::Range(1, static_cast<int>(wire::kMaxShards)));
   app.add_option("--rcvbuf", o.receive_buffer_bytes, "Receive buffer of a thread to ask the kernel for")
       ->transform(positive_size());
-  app.add_option("--key-file", o.key_file,
-                 "Serve jobs with a key in this file (mode 600, or a credential of systemd by its name) and no others: 64 "
-                 "hexadecimal digits, the key of all jobs, or lines of JOB and digits");
+  app.add_option(
+      "--key-file", o.key_file,
+      "Serve jobs with a key in this file (mode 600, or a credential of systemd by its name) and no others: 64 "
+      "hexadecimal digits, the key of all jobs, or lines of JOB and digits");
   app.add_option("--ready-file", o.ready_file, "Write IP:PORT to this file when ready");
 }
 
