@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -28,10 +28,10 @@ class Team:
 
 @pytest.fixture
 def make_team(thc_ps: ParameterServer) -> Iterator[Callable[..., Team]]:
-    """Joins `workers` workers to a job; keyword arguments are those of Session."""
+    """Joins `workers` workers to a job; rows: GradientAverager's; other keyword arguments are those of Session."""
     with ExitStack() as stack:
 
-        def make(workers: int, config: ThcConfig, *, job: int = 1, **settings: Any) -> Team:
+        def make(workers: int, config: ThcConfig, *, job: int = 1, rows: Sequence[str] = (), **settings: Any) -> Team:
             return Team(
                 [
                     GradientAverager(
@@ -41,6 +41,7 @@ def make_team(thc_ps: ParameterServer) -> Iterator[Callable[..., Team]]:
                             )
                         ),
                         Compressor(config, workers=workers, worker=worker),
+                        rows,
                     )
                     for worker in range(workers)
                 ]

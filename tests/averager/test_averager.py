@@ -35,6 +35,30 @@ def test_average_is_near_and_the_same_everywhere(make_team, gradients_of, config
             np.testing.assert_array_equal(own[name], gradients[0][name])
 
 
+def test_zero_rows_stay_zero_in_partitions_that_end_within_rows(make_team, gradients_of):
+    team = make_team(2, SMALL, rows=["embedding"])
+    gradients = gradients_of(2, {"embedding": 1000 * 70, "head": 5000})
+    for own in gradients:
+        own["embedding"] = own["embedding"].reshape(1000, 70)
+        own["embedding"][np.arange(1000) % 10 > 1] = 0
+    truth = {name: np.mean([own[name] for own in gradients], axis=0) for name in gradients[0]}
+    team.average(gradients)
+    assert not gradients[0]["embedding"][~truth["embedding"].any(1)].any()
+    for name, exact in truth.items():
+        assert nmse(gradients[0][name], exact) < 2 * 1.5e-2
+        np.testing.assert_array_equal(gradients[0][name], gradients[1][name])
+
+
+def test_workers_with_other_rows_are_told(make_team, gradients_of):
+    team = make_team(2, SMALL)
+    team.averagers[1]._rows = frozenset(["w"])
+    gradients = gradients_of(2, {"w": 4000})
+    for own in gradients:
+        own["w"] = own["w"].reshape(40, 100)
+    with pytest.raises(InputError, match="different gradients"):
+        team.average(gradients)
+
+
 def test_error_feedback_makes_up_over_steps(make_team, gradients_of):
     team = make_team(2, FEEDBACK)
     gradients = gradients_of(2, {"w": 20_000})
