@@ -53,8 +53,8 @@ class ThcReducer:
     residuals, figures and checkpoints are those of a rank's shards then. config: a ThcConfig, or one of
     byteps_thc.baselines; or give settings of ThcConfig as keywords, ThcReducer(bits=4). policy: warm-up, bypass of
     small tensors, deadline; None: CompressionPolicy(). rows: names of tensors whose rows have a scale each, such as the
-    gradients of embeddings; they are added to policy.rows. grad_scaler: as ThcState's; calls must be waited for one by
-    one then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    gradients of embeddings, added to policy.rows; None: no more than those. grad_scaler: as ThcState's; calls must be
+    waited for one by one then. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     Every all_reduce() is a step of policy and statistics. Residuals, 4 or 2 bytes per element, belong to the names. It
     is a context manager, and not for several threads at a time.
@@ -73,7 +73,7 @@ class ThcReducer:
         dim: str | None = None,
         nodes: Nodes = "auto",
         policy: CompressionPolicy | None = None,
-        rows: Sequence[str] = (),
+        rows: Sequence[str] | None = None,
         worker: int | None = None,
         workers: int | None = None,
         grad_scaler: LossScale | None = None,
@@ -83,7 +83,7 @@ class ThcReducer:
         place = Place(where, mesh, dim, nodes, worker, workers)
         with refusals_told(place.group):
             place.check()
-            policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows)
+            policy = choose_policy(policy, grad_scaler=grad_scaler, log_every=log_every).with_rows(rows or ())
             scheme = choose_scheme(config, settings)
         averaging = place.open(scheme, policy)
         self._engine, self._levels = averaging.engine, averaging.levels
