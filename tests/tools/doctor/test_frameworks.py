@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from doctor_host import without_modules
+from private_mounts import NO_MOUNTS, can_mount
 
 from byteps_thc.tools import bfloat16
 from byteps_thc.tools.doctor.finding import State
@@ -160,12 +161,7 @@ def test_no_shared_memory() -> None:
     assert finding.state is State.PROBLEM
 
 
-def can_mount() -> bool:
-    # A chroot that is not a mount point cannot have mounts of its own, even for root.
-    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, timeout=10, check=False).returncode == 0
-
-
-@pytest.mark.skipif(not can_mount(), reason="no private mounts here: they need root, and / must be a mount point")
+@pytest.mark.skipif(not can_mount(), reason=NO_MOUNTS)
 def test_shared_memory_of_a_container(tmp_path: Path) -> None:
     code = (
         "import dataclasses, json, sys; from byteps_thc.tools.doctor.frameworks import check_shared_memory; "

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from joined_sessions import check_sums, next_job
+from private_mounts import NO_MOUNTS, can_mount
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
@@ -138,8 +137,8 @@ print(json.dumps(said))
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What SCRIPT prints on a host with these names."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("names of other hosts need root and `unshare`")
+    if not can_mount():
+        pytest.skip(NO_MOUNTS)
     folder = tmp_path_factory.mktemp("etc")
     (folder / "hosts").write_text(NAMES)
     (folder / "resolv.conf").write_text("nameserver 127.0.0.53\noptions timeout:30\n")

@@ -1,0 +1,16 @@
+"""Whether tests may have mounts of their own, which nobody else sees."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+#: Why not, for those that are skipped.
+NO_MOUNTS = "no private mounts here: they need root, and / must be a mount point"
+
+
+def can_mount() -> bool:
+    """Whether `unshare --mount` works. A chroot that is no mount point cannot have mounts of its own, even for root."""
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, timeout=10, check=False).returncode == 0
