@@ -79,8 +79,12 @@ class PartitionSizes:
     def of(self, coordinates: int, plan: BlockPlan) -> tuple[int, int]:
         """Return (norms, padded coordinates): a norm for each rotation block and each segment with a scale."""
         rows = self.scaled_rows(coordinates, plan)
-        blocks = len(self._block_sizes(coordinates, plan)) if rows is None else len(rows.scaled)
-        return blocks + (0 if rows is None else len(rows)), _core.padded_size(coordinates, self._block)
+        norms = self.blocks(coordinates, plan) + (0 if rows is None else len(rows))
+        return norms, _core.padded_size(coordinates, self._block)
+
+    def blocks(self, coordinates: int, plan: BlockPlan) -> int:
+        """Return the number of rotation blocks."""
+        return len(self._block_sizes(coordinates, plan))
 
     def _block_sizes(self, coordinates: int, plan: BlockPlan) -> np.ndarray[Any, np.dtype[np.int64]]:
         return _core.block_sizes(coordinates, self._block, ends_array(plan.ends))

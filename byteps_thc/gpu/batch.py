@@ -13,7 +13,7 @@ from torch import Tensor
 
 from byteps_thc import _core
 from byteps_thc.arrays import require_tensor
-from byteps_thc.block_plan import WHOLE, BlockPlan, ends_array
+from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import requantized_shard, scale_groups
 from byteps_thc.device_message import HEADER_WORDS, Beside, Exact, Message
 from byteps_thc.errors import ConfigurationError, InputError
@@ -66,14 +66,13 @@ class DeviceBatch:
         plans = [plan.within(span) for span in spans]
         within = [own.ends for own in plans]
         padded = tuple(compressor.sizes(size, own)[1] for size, own in zip(sizes, plans, strict=True))
-        counts = [
-            len(_core.block_sizes(size, config.rotation_block, ends_array(ends)))
-            for size, ends in zip(sizes, within, strict=True)
-        ]
+        counts = [compressor.partition_sizes.blocks(size, own) for size, own in zip(sizes, plans, strict=True)]
         self.padded, self._padded = sum(padded), padded
         beside = beside or Beside(None, (), ())
         self.scales = self._row_scales(plans, rows * counts, beside.holes)
         self._blocks = rows * sum(counts)
+        # Here, because a copy from host memory waits for the device.
+        self._part_sizes = torch.tensor(self.sizes, device=device)
         self.norms = torch.zeros(self._blocks + (0 if self.scales is None else len(self.scales)), device=device)
         steps, blocks = compressor.resolved.clamp_steps, rows * list(counts)
         self.clamp = AdaptiveClamp(steps, self.norms, sizes=self.sizes, blocks=blocks) if steps else None
@@ -225,8 +224,7 @@ class DeviceBatch:
     def _keep(self, residual: Tensor) -> None:
         """Take over the residuals of partitions that were kept."""
         assert self.residual is not None
-        sizes = torch.tensor(self.sizes, device=residual.device)
-        kept = torch.repeat_interleave(self.keep != 0, sizes, output_size=self.coordinates)
+        kept = torch.repeat_interleave(self.keep != 0, self._part_sizes, output_size=self.coordinates)
         torch.where(kept, residual.to(self.residual.dtype), self.residual, out=self.residual)
 
     def _row_scales(
