@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -14,40 +13,14 @@ from failover_workers import Workers
 from joined_sessions import check_sums
 from restarted_servers import RestartedServers
 from torch.distributed import HashStore
-from udp_relay import UdpRelay
+from worker_relay import WorkerRelay
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError, DeadlineError, TransportError
-from byteps_thc.transport.failover import watch
 from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.failover.session import FailoverSession
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.transport.session import DpdkConfig, FaultConfig, Session, UdpConfig
-
-WORKER_ID_OFFSET = 5  # of a header
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as opened:
-        yield opened
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server is given up, and taken back, sooner."""
-    monkeypatch.setattr(watch, "TICK_S", 0.05)
-    monkeypatch.setattr(watch, "_FIRST_PAUSE_S", 0.2)
-
-
-class WorkerRelay(UdpRelay):
-    """Loses what one worker sends, while it is told to."""
-
-    lost_worker = -1
-
-    def _relay(self, is_up: bool, datagram: bytes, *way: object) -> None:
-        if datagram[WORKER_ID_OFFSET] != self.lost_worker:
-            super()._relay(is_up, datagram, *way)  # type: ignore[arg-type]
 
 
 def start(servers: list[str], workers: int = 2, **options: object) -> Workers:

@@ -1,0 +1,17 @@
+"""A relay that loses what one worker sends."""
+
+from __future__ import annotations
+
+from udp_relay import UdpRelay
+
+WORKER_ID_OFFSET = 5  # of a header
+
+
+class WorkerRelay(UdpRelay):
+    """Loses what one worker sends, while it is told to."""
+
+    lost_worker = -1
+
+    def _relay(self, is_up: bool, datagram: bytes, *way: object) -> None:
+        if datagram[WORKER_ID_OFFSET] != self.lost_worker:
+            super()._relay(is_up, datagram, *way)  # type: ignore[arg-type]
