@@ -78,6 +78,9 @@ class Shard {
 
   /// Whether the job is the training's that says HELLO. Otherwise it is refused, as long as the other one lives.
   bool make_way(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept;
+  /// Frees the place in a job of other settings, once the process that has it is found to be gone. A worker that ends
+  /// before its WELCOME comes says no GOODBYE, and may be back with other settings at once.
+  void clear_place(const Hello& hello, Job& job, TimePoint now) noexcept;
   /// A job of a training that is over, with other settings, ends for this one.
   void take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept;
   void start_over(Job& job, std::uint64_t run) noexcept;

@@ -71,6 +71,7 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
   if (packet.job != nullptr) {
     if (!make_way(packet, hello, *packet.job, now)) return;
     if (const auto field = difference(hello.config, packet.job->config())) {
+      if (packet.job->roster().has(hello.worker_id)) clear_place(hello, *packet.job, now);
       if (packet.job->roster().size() == 0 && !upstream_) return take_over(packet, hello, now);
       packet.job->refused({hello.worker_id, *field, value_of(*field, hello.config).value_or(0)});
       return send_error(packet, {.reason = ErrorReason::kConfigMismatch,
@@ -85,6 +86,12 @@ void Shard::take_hello(const Packet& packet, const Hello& hello, TimePoint now) 
   Job* job = jobs_.create(hello, slots, packet.from, now);
   if (job == nullptr) return send_error(packet, {ErrorReason::kTooManyJobs});
   join(packet, hello, *job, now);
+}
+
+void Shard::clear_place(const Hello& hello, Job& job, TimePoint now) noexcept {
+  const Roster::Verdict verdict = job.judge(hello, now);
+  if (verdict == Roster::Verdict::kDuplicate) send_probes(job, now);
+  if (verdict == Roster::Verdict::kRestarted) job.leave(hello.worker_id);
 }
 
 void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept {

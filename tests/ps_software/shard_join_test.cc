@@ -286,6 +286,41 @@ TEST_F(Contest, ASilentProcessIsReplacedAfterASecondOfProbes) {
   EXPECT_EQ(results[0].payload[0], 3);
 }
 
+// It left before it was welcomed, so without a GOODBYE, and comes again with smaller packets, which a server wants.
+TEST_F(Contest, ASilentProcessLosesItsPlaceToOneWithOtherSettings) {
+  const auto claim_otherwise = [&] {
+    HelloMessage hello = make_hello(2);
+    hello.payload.nonce = std::uint64_t{999};
+    hello.payload.quorum = std::uint8_t{2};
+    std::vector<Reply> replies = say_hello(kNewcomer, hello);
+    std::erase_if(replies, [](const Reply& reply) { return reply.type() == MessageType::kProbe; });
+    return single(replies);
+  };
+  for (int tries = 0; tries < 15; ++tries) {
+    ASSERT_EQ(claim_otherwise().reason(), ErrorReason::kConfigMismatch);
+    pass(100ms);
+  }
+  from_worker(0, make_goodbye(0));
+  ASSERT_EQ(claim_otherwise().reason(), ErrorReason::kConfigMismatch) << "worker 1 lives in the job";
+  from_worker(1, make_goodbye(1));
+  EXPECT_EQ(claim_otherwise().type(), MessageType::kWelcome);
+}
+
+TEST_F(Contest, AProcessThatAnswersKeepsItsPlaceFromOtherSettings) {
+  HelloMessage hello = make_hello(2);
+  hello.payload.nonce = std::uint64_t{999};
+  hello.payload.quorum = std::uint8_t{2};
+  for (int i = 0; i < 30; ++i) {
+    for (const Reply& reply : say_hello(kNewcomer, hello)) note_probe(reply);
+    pass(100ms);
+    EXPECT_TRUE(from_worker(2, make_alive()).empty());
+  }
+  EXPECT_GE(probes, 12);
+  EXPECT_TRUE(from_worker(0, make_codes(0)).empty()) << "the job goes on";
+  from_worker(1, make_codes(1));
+  EXPECT_EQ(from_worker(2, make_codes(2)).size(), kWorkers);
+}
+
 TEST_F(Contest, ProbesEndWithTheClaim) {
   claim();
   pass(10s);
