@@ -306,10 +306,17 @@ Ideal ideal_of(const Scenario& scenario) {
     const double rate_bps = scenario.rate_bps * (host == 0 ? scenario.slow_host_factor : 1);
     ideal.transfer_s = std::max({ideal.transfer_s, links.up[host] * 8 / rate_bps, links.down[host] * 8 / rate_bps});
   }
-  const PacketBytes bytes = packet_bytes(session_config(scenario, {Network::address(0, kServerPort)}));
+  const SessionConfig config = session_config(scenario, {Network::address(0, kServerPort)});
+  const double packets = static_cast<double>(scenario.parameters) / config.codes_per_packet;
+  ideal.transfer_s = std::max(ideal.transfer_s, scenario.packet_s * packets *
+                                                    std::max(1.0, static_cast<double>(scenario.workers) /
+                                                                      static_cast<double>(scenario.servers)));
+  const PacketBytes bytes = packet_bytes(config);
   const auto both_bits = static_cast<double>(8 * (bytes.codes + bytes.result));
   const double server_bps = scenario.rate_bps * (scenario.colocated ? scenario.slow_host_factor : 1);
-  ideal.round_trip_s = 2 * scenario.one_way_delay_s + both_bits / (scenario.rate_bps * scenario.slow_host_factor) +
+  ideal.round_trip_s = 2 * (scenario.one_way_delay_s + scenario.wake_s) +
+                       static_cast<double>(scenario.workers + 1) * scenario.packet_s +
+                       both_bits / (scenario.rate_bps * scenario.slow_host_factor) +
                        static_cast<double>(scenario.workers) * both_bits / server_bps;
   return ideal;
 }
