@@ -9,6 +9,9 @@ namespace {
 constexpr std::size_t kFirstPackets = 10;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
+// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most.
+constexpr double kPace = 2;
+constexpr double kBurstUs = 1'000;
 constexpr std::size_t kBurstBytes = 64 * 1024;
 // As BBR finds out that the pipe is full: three rounds in which delivery did not grow by a quarter.
 constexpr double kGrowth = 1.25;
@@ -42,8 +45,9 @@ void CongestionControl::set_window(double bytes) noexcept {
   window_bytes_ = static_cast<std::size_t>(std::clamp(bytes, fewest, static_cast<double>(most_bytes_)));
 }
 
-double CongestionControl::pace_bytes_per_us() const noexcept {
-  return 2 * static_cast<double>(window_bytes_) / static_cast<double>(std::max<Duration::rep>(least_round_trip_.count(), 1));
+double CongestionControl::burst_bytes() const noexcept {
+  const auto fewest = static_cast<double>(std::min(kFirstPackets * packet_bytes_, kBurstBytes));
+  return std::clamp(rate_.get() * kBurstUs, fewest, static_cast<double>(kBurstBytes));
 }
 
 bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
@@ -52,15 +56,15 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
     round_.window_used = true;
     return false;
   }
-  if (least_round_trip_ == Duration::max()) {
+  const double pace = kPace * rate_.get();
+  if (pace == 0) {
     return true;
   }
   const std::chrono::duration<double, std::micro> elapsed = now - credited_at_;
   credited_at_ = now;
-  const double pace = pace_bytes_per_us();
-  const auto burst = static_cast<double>(std::max(kBurstBytes, bytes));
-  credit_bytes_ = std::min(burst, credit_bytes_ + pace * elapsed.count());
-  const double missing = static_cast<double>(bytes) - credit_bytes_;
+  const auto wanted = static_cast<double>(bytes);
+  credit_bytes_ = std::min(std::max(burst_bytes(), wanted), credit_bytes_ + pace * elapsed.count());
+  const double missing = wanted - credit_bytes_;
   if (missing <= 0) {
     return true;
   }

@@ -61,7 +61,7 @@ class CongestionControl {
   void shrink(double factor) noexcept;
   void grow(double rate, bool queues) noexcept;
   void set_window(double bytes) noexcept;
-  double pace_bytes_per_us() const noexcept;
+  double burst_bytes() const noexcept;
 
   std::size_t packet_bytes_ = 0;
   std::size_t most_bytes_ = 0;
