@@ -141,8 +141,9 @@ void Training::add_competitor() {
 }
 
 void Training::changed(Member& member) {
-  if (const auto& failure = member.worker->engine().failure(); failure && problem_.empty()) {
+  if (const auto& failure = member.worker->engine().failure(); failure) {
     problem_ = "a worker failed: " + failure->message;
+    return;
   }
   if (!connected_) {
     connected_ =
