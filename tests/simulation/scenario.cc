@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint16_t kServerPort = 48865;
 constexpr std::uint16_t kWorkerPort = 50000;
+constexpr std::uint16_t kTcpPort = 5001;
 
 /// The package's default: 4 bits, granularity 30.
 LookupTable table() {
@@ -54,6 +55,7 @@ class Training {
     Picoseconds ended_at = kNever;
     std::vector<std::uint8_t> contributions;
   };
+  void add_competitor();
   void changed(Member& member);
   void begin_step();
   void submit(Member& member);
@@ -69,6 +71,11 @@ class Training {
   std::vector<Member> members_;
   std::vector<std::uint8_t> codes_;
   std::vector<std::uint8_t> sums_;  ///< all workers store the same here
+  std::unique_ptr<TcpFlow> competitor_;
+  std::uint64_t competitor_bytes_ = 0;  ///< at the step's begin
+  double own_bits_ = 0;                 ///< of a step on the link that the competitor uses
+  double competitor_bits_ = 0;          ///< while steps ran
+  double running_s_ = 0;
   Alarm next_step_;
   bool connected_ = false;
   std::size_t ended_ = 0;  ///< workers that have ended the step
@@ -114,18 +121,37 @@ Training::Training(const Scenario& scenario)
     member.start = std::make_unique<Alarm>(events_, [this, &member] { submit(member); });
     member.contributions.resize(scenario.parameters / config_.codes_per_packet + 2 * partitions_of(scenario));
   }
+  add_competitor();
   codes_.assign(scenario.parameters / 2 + 1, 0x5a);
   sums_.resize(scenario.parameters * config_.value_bits / 8);
 }
 
+void Training::add_competitor() {
+  if (scenario_.competitor == Competitor::kNone) {
+    return;
+  }
+  const std::size_t host = host_of_server(scenario_, 0);
+  const std::size_t other =
+      network_.add_host(link_config(scenario_, 1, true), link_config(scenario_, 1, false), scenario_.back_pressure);
+  const bool from_server = scenario_.competitor == Competitor::kFromServer;
+  competitor_ = std::make_unique<TcpFlow>(network_, Network::address(from_server ? host : other, kTcpPort),
+                                          Network::address(from_server ? other : host, kTcpPort + 1), scenario_.growth);
+  const LinkBytes bytes = link_bytes(scenario_);
+  own_bits_ = 8 * (from_server ? bytes.up : bytes.down)[host];
+}
+
 void Training::changed(Member& member) {
-  if (const auto& failure = member.worker->engine().failure(); failure && problem_.empty()) {
+  if (const auto& failure = member.worker->engine().failure(); failure) {
     problem_ = "a worker failed: " + failure->message;
+    return;
   }
   if (!connected_) {
     connected_ =
         std::ranges::all_of(members_, [](const Member& m) { return m.worker && m.worker->engine().connected(); });
     if (connected_) {
+      if (competitor_) {
+        competitor_->start();
+      }
       next_step_.set(events_.now() + picoseconds(scenario_.idle_s));
     }
     return;
@@ -144,6 +170,7 @@ void Training::changed(Member& member) {
 void Training::begin_step() {
   ended_ = 0;
   std::ranges::fill(sums_, 0xee);
+  competitor_bytes_ = competitor_ ? competitor_->delivered_bytes() : 0;
   began_at_ = events_.now() + picoseconds(scenario_.straggler_s);
   for (Member& member : members_) {
     member.start->set(&member == &members_.front() ? began_at_ : events_.now());
@@ -173,6 +200,10 @@ void Training::end_step() {
   }
   const double took_s = seconds(events_.now() - began_at_);
   outcome_.step_s.push_back(took_s);
+  if (competitor_) {
+    running_s_ += took_s + scenario_.straggler_s;
+    competitor_bits_ += 8 * static_cast<double>(competitor_->delivered_bytes() - competitor_bytes_);
+  }
   outcome_.worst_spread = std::max(outcome_.worst_spread, seconds(events_.now() - first) / took_s);
   // Every worker has sent the codes 5 and 10 in turns.
   const std::size_t bytes = config_.value_bits / 8;
@@ -223,44 +254,71 @@ void Training::count(Outcome& outcome) const {
       outcome.marked += link->counters().marked;
     }
   }
+  if (running_s_ > 0) {
+    const double rate_bps = scenario_.rate_bps * (scenario_.colocated ? scenario_.slow_host_factor : 1);
+    outcome.competitor_share = competitor_bits_ / running_s_ / rate_bps;
+    outcome.own_share = own_bits_ * static_cast<double>(outcome.step_s.size()) / running_s_ / rate_bps;
+  }
   outcome.simulated_s = seconds(events_.now());
   outcome.events = events_.events();
 }
 
 }  // namespace
 
-Ideal ideal_of(const Scenario& scenario) {
-  const SessionConfig config = session_config(scenario, {Network::address(0, kServerPort)});
+namespace {
+
+struct PacketBytes {
+  std::size_t codes;
+  std::size_t result;
+};
+PacketBytes packet_bytes(const SessionConfig& config) {
   const std::size_t per_packet = config.codes_per_packet;
-  const std::size_t code_bytes = sizeof(wire::Header) + per_packet / 2 + kOverheadBytes;
-  const std::size_t result_bytes = sizeof(wire::Header) + per_packet * config.value_bits / 8 + kOverheadBytes;
+  return {.codes = sizeof(wire::Header) + per_packet / 2 + kOverheadBytes,
+          .result = sizeof(wire::Header) + per_packet * config.value_bits / 8 + kOverheadBytes};
+}
+
+}  // namespace
+
+LinkBytes link_bytes(const Scenario& scenario) {
+  const SessionConfig config = session_config(scenario, {Network::address(0, kServerPort)});
+  const PacketBytes bytes = packet_bytes(config);
   const std::size_t hosts = scenario.workers + (scenario.colocated ? 0 : scenario.servers);
-  std::vector<double> up(hosts);
-  std::vector<double> down(hosts);
+  LinkBytes links{.up = std::vector<double>(hosts), .down = std::vector<double>(hosts)};
   for (std::size_t partition = 0; partition < partitions_of(scenario); ++partition) {
-    const auto packets = static_cast<double>((codes_of(scenario, partition) + per_packet - 1) / per_packet);
+    const std::size_t per_packet = config.codes_per_packet;
+    const std::size_t packets = (codes_of(scenario, partition) + per_packet - 1) / per_packet;
     const std::size_t server = host_of_server(scenario, partition % scenario.servers);
     for (std::size_t worker = 0; worker < scenario.workers; ++worker) {
       if (worker != server) {
-        up[worker] += packets * static_cast<double>(code_bytes);
-        down[server] += packets * static_cast<double>(code_bytes);
-        up[server] += packets * static_cast<double>(result_bytes);
-        down[worker] += packets * static_cast<double>(result_bytes);
+        links.up[worker] += static_cast<double>(packets * bytes.codes);
+        links.down[server] += static_cast<double>(packets * bytes.codes);
+        links.up[server] += static_cast<double>(packets * bytes.result);
+        links.down[worker] += static_cast<double>(packets * bytes.result);
       }
     }
   }
+  return links;
+}
+
+Ideal ideal_of(const Scenario& scenario) {
+  const LinkBytes links = link_bytes(scenario);
   Ideal ideal;
-  double slowest_bps = scenario.rate_bps;
-  for (std::size_t host = 0; host < hosts; ++host) {
+  for (std::size_t host = 0; host < links.up.size(); ++host) {
     const double rate_bps = scenario.rate_bps * (host == 0 ? scenario.slow_host_factor : 1);
-    slowest_bps = std::min(slowest_bps, rate_bps);
-    ideal.transfer_s = std::max({ideal.transfer_s, up[host] * 8 / rate_bps, down[host] * 8 / rate_bps});
+    ideal.transfer_s = std::max({ideal.transfer_s, links.up[host] * 8 / rate_bps, links.down[host] * 8 / rate_bps});
   }
-  const double own_s = 8 * static_cast<double>(code_bytes + result_bytes) / slowest_bps;
+  const SessionConfig config = session_config(scenario, {Network::address(0, kServerPort)});
+  const double packets = static_cast<double>(scenario.parameters) / config.codes_per_packet;
+  ideal.transfer_s = std::max(ideal.transfer_s, scenario.packet_s * packets *
+                                                    std::max(1.0, static_cast<double>(scenario.workers) /
+                                                                      static_cast<double>(scenario.servers)));
+  const PacketBytes bytes = packet_bytes(config);
+  const auto both_bits = static_cast<double>(8 * (bytes.codes + bytes.result));
   const double server_bps = scenario.rate_bps * (scenario.colocated ? scenario.slow_host_factor : 1);
-  const double all_s =
-      8 * static_cast<double>(scenario.workers) * static_cast<double>(code_bytes + result_bytes) / server_bps;
-  ideal.round_trip_s = 2 * scenario.one_way_delay_s + own_s + all_s;
+  ideal.round_trip_s = 2 * (scenario.one_way_delay_s + scenario.wake_s) +
+                       static_cast<double>(scenario.workers + 1) * scenario.packet_s +
+                       both_bits / (scenario.rate_bps * scenario.slow_host_factor) +
+                       static_cast<double>(scenario.workers) * both_bits / server_bps;
   return ideal;
 }
 
@@ -287,8 +345,8 @@ std::string Scenario::text() const {
       << " queue_bytes=" << queue_bytes << " loss=" << loss << " mark_fraction=" << mark_fraction
       << " parameters=" << parameters << " partitions=" << partitions_of(*this) << " steps=" << steps
       << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " competitor=" << static_cast<int>(competitor)
-      << (cubic ? " cubic" : "") << (back_pressure ? "" : " no back pressure") << " wake_s=" << wake_s
-      << " packet_s=" << packet_s << " slots=" << slots << " seed=" << seed;
+      << (growth == Growth::kCubic ? "" : " NewReno") << (back_pressure ? "" : " no back pressure")
+      << " wake_s=" << wake_s << " packet_s=" << packet_s << " slots=" << slots << " seed=" << seed;
   return out.str();
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "simulation/tcp_flow.h"
+
 namespace thc::simulation {
 
 /// Where a TCP-like flow runs beside the training: from or to the host of server 0, at the other end a host of its own.
@@ -28,7 +30,7 @@ struct Scenario {
   double idle_s = 0.2;     ///< between steps
   double straggler_s = 0;  ///< worker 0 begins each step so much later
   Competitor competitor = Competitor::kNone;
-  bool cubic = false;
+  Growth growth = Growth::kCubic;  ///< the competitor's
   bool back_pressure = true;
   double wake_s = 0;    ///< from an arrival to the program that takes it
   double packet_s = 0;  ///< of a program's time for each that arrives
@@ -40,6 +42,13 @@ struct Scenario {
   /// All of it, to repeat a run.
   std::string text() const;
 };
+
+/// Of a step, of each host, without repeats.
+struct LinkBytes {
+  std::vector<double> up;
+  std::vector<double> down;
+};
+LinkBytes link_bytes(const Scenario& scenario);
 
 /// What a step would take if nothing was lost and no link idle.
 struct Ideal {
@@ -61,7 +70,8 @@ struct Outcome {
   std::uint64_t marked = 0;
   std::uint64_t rejoins = 0;
   std::uint32_t unanswered_ms = 0;  ///< the longest time that a worker took a packet for unanswered
-  double competitor_share = 0;      ///< of its link, while steps run
+  double competitor_share = 0;      ///< of the link that both use, while steps run
+  double own_share = 0;             ///< likewise, of the training without repeats
   double simulated_s = 0;
   std::uint64_t events = 0;
 

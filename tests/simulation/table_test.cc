@@ -26,6 +26,13 @@ Outcome print_row(const Scenario& scenario) {
               static_cast<unsigned long>(outcome.dropped + outcome.dropped_by_hosts),
               static_cast<unsigned long>(outcome.lost), 100 * outcome.worst_spread, took.count(),
               outcome.problem.c_str());
+  if (scenario.competitor != Competitor::kNone) {
+    std::printf("%44s %.0f %% of the link, TCP %.0f %%\n", "THC", 100 * outcome.own_share,
+                100 * outcome.competitor_share);
+  }
+  if (outcome.marked != 0) {
+    std::printf("%44s %lu\n", "marked", static_cast<unsigned long>(outcome.marked));
+  }
   std::fflush(stdout);
   return outcome;
 }
@@ -72,6 +79,47 @@ TEST(Table, LongWay) {
 TEST(Table, SlowHost) {
   print_head();
   for (const Scenario& scenario : both({.name = "1 Gb/s, one host at 1/10", .slow_host_factor = .1})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, Competitor) {
+  print_head();
+  for (const Growth growth : {Growth::kNewReno, Growth::kCubic}) {
+    for (const Competitor competitor : {Competitor::kToServer, Competitor::kFromServer}) {
+      for (const Scenario& scenario :
+           both({.name = std::string("100 Mb/s, TCP ") + (growth == Growth::kCubic ? "CUBIC" : "NewReno") +
+                         (competitor == Competitor::kToServer ? " to" : " from") + " host",
+                 .rate_bps = 100e6,
+                 .one_way_delay_s = 500e-6,
+                 .queue_bytes = 125'000,
+                 .parameters = 4'000'000,
+                 .competitor = competitor,
+                 .growth = growth})) {
+        print_row(scenario);
+      }
+    }
+  }
+}
+
+TEST(Table, Marks) {
+  print_head();
+  for (const Scenario& scenario : both({.name = "1 Gb/s, 512 KiB, ECN marks from 64 KiB", .mark_fraction = .125})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, Straggler) {
+  print_head();
+  for (const Scenario& scenario : both({.name = "1 Gb/s, a worker .5 s late", .straggler_s = .5})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, NoBackPressure) {
+  print_head();
+  for (const Scenario& scenario :
+       both({.name = "1 Gb/s, 100 kB, no back pressure", .queue_bytes = 100'000, .back_pressure = false})) {
     print_row(scenario);
   }
 }
