@@ -278,6 +278,10 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
   lane.losses.answered(packet, now);
   lane.overtaking = true;
+  if (rtt_.backed_off()) {
+    rtt_.confirm(elapsed(packet.sent_at, now));
+    next_check_ = now;  // timers get shorter again
+  }
   congestion_.answered(packet.sent_mark, packet.bytes, now);
   context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
 }
