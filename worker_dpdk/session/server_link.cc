@@ -279,6 +279,15 @@ void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) 
   const bool first = lane.losses.answers_first_transmission(packet, now);
   lane.losses.answered(packet, now);
   lane.overtaking = true;
+  if (const Duration longest = elapsed(packet.first_sent_at, now);
+      rtt_.smoothed() == Duration::zero() && longest > rtt_.bounds().max) {
+    // All were repeated before the first result, and would be in every round: rather too long a round trip than none.
+    rtt_.sample(std::min(longest, 4 * rtt_.bounds().max));
+  }
+  if (rtt_.backed_off()) {
+    rtt_.confirm(elapsed(packet.sent_at, now));
+    next_check_ = now;  // timers get shorter again
+  }
   congestion_.answered(first ? packet.first_mark : packet.mark, packet.bytes, now);
   context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
 }
