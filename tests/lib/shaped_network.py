@@ -109,15 +109,18 @@ class Host:
 
 
 class ShapedNetwork:
-    """Hosts on one switch; a context manager that removes them. ConfigurationError without root (see Namespaces)."""
+    """Hosts on one switch; a context manager that removes them. ConfigurationError without root (see Namespaces).
 
-    def __init__(self, hosts: int) -> None:
+    name: of another network of this process, which may be there at the same time.
+    """
+
+    def __init__(self, hosts: int, name: str = "") -> None:
         self._namespaces = Namespaces()
-        switch = self._namespaces.add("bridge")
+        switch = self._namespaces.add(f"{name}bridge")
         try:
             run_inside(switch, "ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
             run_inside(switch, "ip", "link", "set", "bridge", "addrgenmode", "none", "up")
-            self.hosts = [Host(self._namespaces.add(f"host{number}"), switch, number) for number in range(hosts)]
+            self.hosts = [Host(self._namespaces.add(f"{name}host{number}"), switch, number) for number in range(hosts)]
             for host in self.hosts:
                 host.connect()
         except BaseException:
