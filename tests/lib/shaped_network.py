@@ -78,16 +78,22 @@ class Host:
         # Linux's default, whatever this machine's own setting is (BBR paces by itself and fills no queue).
         _run(self.namespace, "ip", "route", "replace", _NETWORK, "dev", INTERFACE, "congctl", "cubic")
 
-    def shape(self, bits_per_s: float) -> None:
-        """Let the link carry that much in each direction."""
-        for namespace, interface in ((self.namespace, INTERFACE), (self._switch, self.port)):
-            bytes_per_s = bits_per_s / 8
-            burst_bytes = max(_MIN_BURST_BYTES, int(bytes_per_s * _BURST_S))
+    def shape(self, bits_per_s: float, queue_bytes: int | None = None) -> None:
+        """Let the link carry that much in each direction, with a queue of 10 ms or 512 KiB unless a size is given."""
+        bytes_per_s = bits_per_s / 8
+        burst_bytes = max(_MIN_BURST_BYTES, int(bytes_per_s * _BURST_S))
+        if queue_bytes is None:
             queue_bytes = max(_MIN_QUEUE_BYTES, int(bytes_per_s * _QUEUE_S))
+        for namespace, interface in self._ends():
             _run(
                 namespace, "tc", "qdisc", "replace", "dev", interface, "root", "tbf",
                 "rate", f"{int(bits_per_s)}bit", "burst", str(burst_bytes), "limit", str(queue_bytes),
             )  # fmt: skip
+
+    def unshape(self) -> None:
+        """Let a shaped link carry as much as the processor does again."""
+        for namespace, interface in self._ends():
+            _run(namespace, "tc", "qdisc", "delete", "dev", interface, "root")
 
     def sent(self) -> LinkCount:
         """What the host has put on its link since the link was shaped."""
@@ -96,6 +102,10 @@ class Host:
     def received(self) -> LinkCount:
         """What the switch has put on the host's link since then; drops are those of a full port."""
         return _count(self._switch, self.port)
+
+    def _ends(self) -> tuple[tuple[str, str], ...]:
+        """Namespace and interface of both ends of the link."""
+        return (self.namespace, INTERFACE), (self._switch, self.port)
 
 
 class ShapedNetwork:

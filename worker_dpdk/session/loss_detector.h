@@ -5,35 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
+#include "session/recent_max.h"
 #include "session/rtt_estimator.h"
 #include "session/slot_share.h"
 #include "session/slot_stream.h"
 
 namespace thc {
-
-/// The largest of the last thousand or two of values.
-template <typename Value>
-class RecentMax {
- public:
-  void add(Value value) noexcept { current_ = std::max(current_, value); }
-  /// Call for every packet.
-  void count() noexcept {
-    if (++counted_ == kBlock) {
-      counted_ = 0;
-      previous_ = std::exchange(current_, Value{});
-    }
-  }
-  Value get() const noexcept { return std::max(current_, previous_); }
-
- private:
-  static constexpr std::uint32_t kBlock = 1024;
-  Value current_{};
-  Value previous_{};
-  std::uint32_t counted_ = 0;
-};
 
 class LossDetector {
  public:
@@ -77,8 +56,8 @@ class LossDetector {
     std::uint64_t transmissions = 0;  ///< packets sent and notices taken
     std::uint64_t answered = 0;       ///< the latest of them that has a result
     std::uint64_t highest_end = 0;    ///< behind the highest packet that has a result
-    RecentMax<std::uint64_t> reordered_by{};
-    RecentMax<Duration> reordered_for{};
+    RecentMax<std::uint64_t, 1024> reordered_by{};
+    RecentMax<Duration, 1024> reordered_for{};
     TimePoint active_at{};   ///< last packet sent or answered
     TimePoint noticed_at{};  ///< last notice
     std::uint32_t in_flight = 0;

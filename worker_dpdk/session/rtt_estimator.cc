@@ -19,12 +19,13 @@ void RttEstimator::sample(Duration round_trip) noexcept {
   timeout_ = std::clamp(smoothed_ + 4 * variation_, bounds_.min, bounds_.longest);
 }
 
-void RttEstimator::back_off(TimePoint now) noexcept {
+bool RttEstimator::back_off(TimePoint now) noexcept {
   if (now < next_doubling_) {
-    return;
+    return false;
   }
   ++doublings_;
   next_doubling_ = now + timeout(0);
+  return true;
 }
 
 Duration RttEstimator::timeout(unsigned repetitions) const noexcept {

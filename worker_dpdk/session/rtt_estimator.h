@@ -22,8 +22,8 @@ class RttEstimator {
   void sample(Duration round_trip) noexcept;
 
   /// A timer ran out: doubles the timeout of all packets, at most once per timeout. Without this, round trips that
-  /// have grown past the timeout would have every packet repeated and never be measured.
-  void back_off(TimePoint now) noexcept;
+  /// have grown past the timeout would have every packet repeated and never be measured. False: not yet again.
+  bool back_off(TimePoint now) noexcept;
 
   bool backed_off() const noexcept { return doublings_ != 0; }
 

@@ -51,7 +51,9 @@ void ServerLink::open_streams() {
   }
   norms_.losses.open(membership_.share());
   codes_.losses.open(membership_.share());
-  window_bytes_ = own_window_bytes(context_, membership_);
+  most_in_flight_bytes_ = own_window_bytes(context_, membership_);
+  const std::size_t code_bytes = std::size_t{context_.config.codes_per_packet} * context_.config.table.bits() / 8;
+  congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_);
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
@@ -133,6 +135,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
       sample_round_trip(elapsed(packet->sent_at, now), now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
+    congestion_.answered(packet->sent_mark, 0, now);
   }
 }
 
@@ -159,6 +162,7 @@ void ServerLink::sample_round_trip(Duration round_trip, TimePoint now) noexcept 
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
+  congestion_.sample_round_trip(round_trip, now);
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 
@@ -270,6 +274,8 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
   lane.losses.answered(packet, now);
   lane.overtaking = true;
+  congestion_.answered(packet.sent_mark, packet.bytes, now);
+  context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
 }
 
 void ServerLink::release(Lane& lane, InFlight& packet) {
@@ -298,7 +304,8 @@ void ServerLink::abandon() {
     }
   }
   in_flight_bytes_ = 0;
-  next_check_ = TimePoint::max();
+  congestion_.forget_pipe();
+  next_check_ = next_send_ = TimePoint::max();
 }
 
 void ServerLink::fail(Failure failure) {
