@@ -9,10 +9,12 @@ namespace {
 constexpr std::size_t kFirstPackets = 10;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
-// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most.
+// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and of
+// 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
 constexpr double kPace = 2;
 constexpr double kBurstUs = 1'000;
 constexpr std::size_t kBurstBytes = 64 * 1024;
+constexpr double kTimerUs = 250;
 // As BBR finds out that the pipe is full: three rounds in which delivery did not grow by a quarter.
 constexpr double kGrowth = 1.25;
 constexpr unsigned kFlatRounds = 3;
@@ -23,7 +25,7 @@ constexpr double kSlowGrowth = 1.0 / 32;
 // It does not grow into a queue that is longer than the way, and than this.
 constexpr Duration kLongestQueue{25'000};
 // Loss while there is a queue, and loss of more than any way has by itself.
-constexpr double kShrinkForLoss = 0.8;
+constexpr double kShrinkForLoss = 0.7;
 constexpr double kShrinkForMuchLoss = 0.7;
 constexpr double kMuchLoss = 0.05;
 constexpr std::uint32_t kFewestLosses = 4;
@@ -47,7 +49,8 @@ void CongestionControl::set_window(double bytes) noexcept {
 
 double CongestionControl::burst_bytes() const noexcept {
   const auto fewest = static_cast<double>(std::min(kFirstPackets * packet_bytes_, kBurstBytes));
-  return std::clamp(rate_.get() * kBurstUs, fewest, static_cast<double>(kBurstBytes));
+  const double most = std::max(static_cast<double>(kBurstBytes), kPace * rate_.get() * kTimerUs);
+  return std::clamp(rate_.get() * kBurstUs, fewest, most);
 }
 
 bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
@@ -119,7 +122,7 @@ bool CongestionControl::is_much_lost() const noexcept {
 }
 
 void CongestionControl::timed_out() noexcept {
-  if (++timeouts_ > 1) {
+  if (least_round_trip_ != Duration::max() && ++timeouts_ > 1) {  // else the way may be longer than the first timeouts
     doubles_ = false;
     shrink(0.5);
   }
@@ -153,7 +156,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
     shrink(kShrinkForLoss);
   } else if (news && round_.marks > 0) {
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
-  } else if (round_.window_used && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
+  } else if (round_.window_used && has_sample && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, queues);
   }
   if (counted_bytes_ > kCountedPackets * packet_bytes_) {

@@ -16,7 +16,8 @@ void RttEstimator::sample(Duration round_trip) noexcept {
     smoothed_ += (round_trip - smoothed_) / 8;
   }
   doublings_ = 0;
-  timeout_ = std::clamp(smoothed_ + 4 * variation_, bounds_.min, bounds_.longest);
+  timeout_ =
+      std::clamp(smoothed_ + 4 * variation_, bounds_.min, std::clamp(2 * smoothed_, bounds_.max, bounds_.longest));
 }
 
 bool RttEstimator::back_off(TimePoint now) noexcept {
