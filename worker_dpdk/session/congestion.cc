@@ -132,7 +132,10 @@ bool CongestionControl::finds_queue() noexcept {
   return ++untold_rounds_ <= kRememberedRounds && had_queue_;
 }
 
-void CongestionControl::lost(std::size_t bytes) noexcept {
+void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
+  if (mark <= shrunk_mark_) {
+    return;  // the window has shrunk for that already
+  }
   round_lost_bytes_ += bytes;
   counted_lost_bytes_ += bytes;
   ++counted_losses_;
@@ -176,12 +179,11 @@ void CongestionControl::end_round(TimePoint now) noexcept {
       queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
   const bool waits = is_queue(round_.least_round_trip);
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
-  const bool news = round_.end_mark > shrunk_mark_ + 1;  // not what the window has shrunk for already
-  if (news && is_much_lost()) {
+  if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);
-  } else if (news && round_lost_bytes_ > 0 && queues) {
+  } else if (round_lost_bytes_ > 0 && queues) {
     shrink(kShrinkForLoss);
-  } else if (news && round_.marks > 0) {
+  } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
   } else if (round_.window_used && has_sample && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, waits);

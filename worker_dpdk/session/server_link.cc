@@ -273,6 +273,9 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
   const bool first = lane.losses.answers_first_transmission(packet, now);
+  if (!first) {
+    congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result
+  }
   lane.losses.answered(packet, now);
   lane.overtaking = true;
   if (const Duration longest = elapsed(packet.first_sent_at, now);
