@@ -25,14 +25,15 @@ constexpr double kSlowGrowth = 1.0 / 32;
 // It does not grow into a queue that is longer than the way, and than this.
 constexpr Duration kLongestQueue{25'000};
 constexpr Duration kShortestQueue{200};
-// Where all packets are earlier than another worker's, nothing is known of the network. For so many rounds it is taken
+// Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
 // to be as it was.
 constexpr unsigned kRememberedRounds = 8;
 // Loss while there is a queue, and loss of more than any way has by itself.
-constexpr double kShrinkForLoss = 0.8;
+constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
 constexpr double kMuchLoss = 0.1;
 constexpr std::uint32_t kFewestLosses = 8;
+constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
 // The least round trip is that of the last one or two of these.
 constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
@@ -126,10 +127,8 @@ bool CongestionControl::finds_queue() noexcept {
     untold_rounds_ = 0;
     return had_queue_ = is_queue(round_.least_of_network);
   }
-  if (!is_told_) {
-    return is_queue(round_.least_round_trip);
-  }
-  return ++untold_rounds_ <= kRememberedRounds && had_queue_;
+  // Who is never last has more under way than it needs, so that it may shrink for the wait as well.
+  return is_told_ && ++untold_rounds_ <= kRememberedRounds ? had_queue_ : is_queue(round_.least_round_trip);
 }
 
 void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
@@ -157,7 +156,7 @@ void CongestionControl::shrink(double factor) noexcept {
   doubles_ = false;
   // What is delivered now needs that much even without a queue.
   const double needed =
-      rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
+      kNeeded * rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
   const auto window = static_cast<double>(window_bytes_);
   set_window(std::min(window, std::max(window * factor, needed)));
   shrunk_mark_ = sent_bytes_;
