@@ -244,6 +244,9 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
+  if (message.congested) {
+    congestion_.marked();
+  }
   const bool last = (header.flags & wire::kFlagLast) != 0;
   if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
     sample_round_trip(elapsed(packet->sent_at, now), last, now);
