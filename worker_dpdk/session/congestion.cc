@@ -139,6 +139,9 @@ void CongestionControl::shrink(double factor) noexcept {
 }
 
 void CongestionControl::end_round(TimePoint now) noexcept {
+  if (round_.delivered_bytes == 0) {
+    return begin_round(now);  // notices that others are late say nothing of the way
+  }
   const Duration taken = std::max(elapsed(round_.began_at, now), Duration(1));
   const double rate = static_cast<double>(round_.delivered_bytes) / static_cast<double>(taken.count());
   rate_.add(rate);

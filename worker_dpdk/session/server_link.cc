@@ -139,7 +139,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
       sample_round_trip(elapsed(packet->sent_at, now), now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
-    congestion_.answered(packet->sent_mark, 0, now);
+    congestion_.answered(packet->mark, 0, now);
   }
 }
 
@@ -276,6 +276,7 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
+  const bool first = lane.losses.answers_first_transmission(packet, now);
   lane.losses.answered(packet, now);
   lane.overtaking = true;
   if (const Duration longest = elapsed(packet.first_sent_at, now);
@@ -287,7 +288,7 @@ void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) 
     rtt_.confirm(elapsed(packet.sent_at, now));
     next_check_ = now;  // timers get shorter again
   }
-  congestion_.answered(packet.sent_mark, packet.bytes, now);
+  congestion_.answered(first ? packet.first_mark : packet.mark, packet.bytes, now);
   context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
 }
 

@@ -92,7 +92,7 @@ void ServerLink::give_up_late(Lane& lane, TimePoint now) {
     }
     context_.counters.add(Count::kGivenUp);
     congestion_.lost(packet.bytes);
-    congestion_.answered(packet.sent_mark, 0, now);
+    congestion_.answered(packet.mark, 0, now);
     packet.operation().store_nothing(packet.chunk);
     release(lane, packet);
   });
