@@ -25,7 +25,7 @@ constexpr double kSlowGrowth = 1.0 / 32;
 // It does not grow into a queue that is longer than the way, and than this.
 constexpr Duration kLongestQueue{25'000};
 // Loss while there is a queue, and loss of more than any way has by itself.
-constexpr double kShrinkForLoss = 0.7;
+constexpr double kShrinkForLoss = 0.8;
 constexpr double kShrinkForMuchLoss = 0.7;
 constexpr double kMuchLoss = 0.05;
 constexpr std::uint32_t kFewestLosses = 4;
