@@ -75,7 +75,8 @@ class ServerLink {
   void take_result(const ServerMessage& message, TimePoint now);
   void take_order_mismatch(const wire::Header& about, TimePoint now);
   void take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoint now) noexcept;
-  void sample_round_trip(Duration round_trip, TimePoint now) noexcept;
+  /// `networks_alone`: it holds no wait for other workers.
+  void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
   void take_straggler(const ServerMessage& message, TimePoint now);
   /// The packet in flight a message is about; null (and a counter) when there is none.
   InFlight* match(const ServerMessage& message) noexcept;
