@@ -58,6 +58,11 @@ TimePoint LossDetector::loss_time(const InFlight& packet) const noexcept {
   if (packet.number >= shard.highest_end || packet.transmission >= shard.answered) {
     return TimePoint::max();
   }
+  if (packet.sent_at <= packet.noticed_at) {
+    // It has arrived and waits for others, perhaps on a longer way than ours: as long again as until now. What can be
+    // lost is the result.
+    return packet.noticed_at + std::max(elapsed(packet.first_sent_at, packet.noticed_at), rtt_.bounds().min);
+  }
   const std::uint64_t reordered_by = shard.reordered_by.get();
   if (shard.answered - packet.transmission >= std::max(kPacketThreshold, reordered_by + reordered_by / 4 + 1)) {
     return packet.awaited_since;
