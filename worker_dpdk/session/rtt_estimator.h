@@ -25,6 +25,13 @@ class RttEstimator {
   /// have grown past the timeout would have every packet repeated and never be measured. False: not yet again.
   bool back_off(TimePoint now) noexcept;
 
+  /// A packet that was sent more than once has its result, so long after the last time: ends back-off where that can be
+  /// a round trip as they were before. Otherwise nothing is known (Karn's algorithm).
+  void confirm(Duration round_trip) noexcept {
+    if (round_trip >= min_ && round_trip <= timeout_) {
+      doublings_ = 0;
+    }
+  }
   bool backed_off() const noexcept { return doublings_ != 0; }
 
   /// Timeout of a packet repeated `repetitions` times, at most bounds.max or as round trips are.

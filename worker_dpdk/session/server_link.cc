@@ -132,10 +132,10 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
     if (packet->retransmissions == 1) {  // only repeated packets are answered so, and this one was repeated once
-      sample_round_trip(elapsed(packet->sent_at, now), now);
+      sample_round_trip(elapsed(packet->sent_at, now), true, now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
-    congestion_.answered(packet->sent_mark, 0, now);
+    congestion_.answered(packet->mark, 0, now);
   }
 }
 
@@ -157,12 +157,12 @@ void ServerLink::take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoi
   resend_shard(slot, now);
 }
 
-void ServerLink::sample_round_trip(Duration round_trip, TimePoint now) noexcept {
+void ServerLink::sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept {
   if (rtt_.backed_off()) {
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
-  congestion_.sample_round_trip(round_trip, now);
+  congestion_.sample_round_trip(round_trip, networks_alone, now);
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 
@@ -245,7 +245,7 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
   if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
-    sample_round_trip(elapsed(packet->sent_at, now), now);
+    sample_round_trip(elapsed(packet->sent_at, now), (header.flags & wire::kFlagLast) != 0, now);
   }
   note_answer(lane, *packet, now);
   release(lane, *packet);
@@ -272,9 +272,19 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
+  const bool first = lane.losses.answers_first_transmission(packet, now);
   lane.losses.answered(packet, now);
   lane.overtaking = true;
-  congestion_.answered(packet.sent_mark, packet.bytes, now);
+  if (const Duration longest = elapsed(packet.first_sent_at, now);
+      rtt_.smoothed() == Duration::zero() && longest > rtt_.bounds().max) {
+    // All were repeated before the first result, and would be in every round: rather too long a round trip than none.
+    rtt_.sample(std::min(longest, 4 * rtt_.bounds().max));
+  }
+  if (rtt_.backed_off()) {
+    rtt_.confirm(elapsed(packet.sent_at, now));
+    next_check_ = now;  // timers get shorter again
+  }
+  congestion_.answered(first ? packet.first_mark : packet.mark, packet.bytes, now);
   context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
 }
 
