@@ -85,9 +85,7 @@ std::uint64_t CongestionControl::sent(std::size_t bytes, TimePoint now) noexcept
   return sent_bytes_;
 }
 
-void CongestionControl::begin_round(TimePoint now) noexcept {
-  round_ = {.end_mark = sent_bytes_ + 1, .began_at = now};
-}
+void CongestionControl::begin_round(TimePoint now) noexcept { round_ = {.end_mark = sent_bytes_ + 1, .began_at = now}; }
 
 void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept {
   timeouts_ = 0;
@@ -131,7 +129,8 @@ void CongestionControl::timed_out() noexcept {
 void CongestionControl::shrink(double factor) noexcept {
   doubles_ = false;
   // What is delivered now needs that much even without a queue.
-  const double needed = rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
+  const double needed =
+      rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
   const auto window = static_cast<double>(window_bytes_);
   set_window(std::min(window, std::max(window * factor, needed)));
   shrunk_mark_ = sent_bytes_;
@@ -173,7 +172,8 @@ void CongestionControl::end_round(TimePoint now) noexcept {
 void CongestionControl::grow(double rate, bool queues) noexcept {
   const auto window = static_cast<double>(window_bytes_);
   if (!doubles_) {
-    return set_window(window + std::max(static_cast<double>(packet_bytes_), window * (queues ? kSlowGrowth : kFastGrowth)));
+    return set_window(window +
+                      std::max(static_cast<double>(packet_bytes_), window * (queues ? kSlowGrowth : kFastGrowth)));
   }
   if (rate >= best_rate_ * kGrowth) {
     best_rate_ = rate;

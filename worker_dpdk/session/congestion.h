@@ -78,9 +78,9 @@ class CongestionControl {
   std::uint32_t counted_losses_ = 0;
 
   bool doubles_ = true;
-  double best_rate_ = 0;    ///< bytes a microsecond
+  double best_rate_ = 0;  ///< bytes a microsecond
   unsigned flat_rounds_ = 0;
-  RecentMax<double, 8> rate_;  ///< of the last rounds
+  RecentMax<double, 8> rate_;     ///< of the last rounds
   unsigned queueing_rounds_ = 0;  ///< in a row
   unsigned timeouts_ = 0;         ///< since the last answer
 

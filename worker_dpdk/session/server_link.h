@@ -86,8 +86,8 @@ class ServerLink {
     SlotStream stream;
     LossDetector losses;
     TimePoint next_loss = TimePoint::max();  ///< not later than when one counts as lost
-    bool overtaking = false;  ///< there were results since the last look
-    bool unsent = false;      ///< some packets may be unsent
+    bool overtaking = false;                 ///< there were results since the last look
+    bool unsent = false;                     ///< some packets may be unsent
   };
   Lane& lane_of(std::uint32_t slot) noexcept { return slot < membership_.norm_slots() ? norms_ : codes_; }
   /// Whether packets are given up after the loss timeout instead of being repeated.
@@ -133,7 +133,7 @@ class ServerLink {
   CongestionControl congestion_;
   std::size_t most_in_flight_bytes_ = 0;  ///< what the server, and this end, have memory for
   std::size_t in_flight_bytes_ = 0;
-  TimePoint next_send_ = TimePoint::max();  ///< when pacing lets a packet go that waits
+  TimePoint next_send_ = TimePoint::max();   ///< when pacing lets a packet go that waits
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
   TimePoint asked_at_{};

@@ -192,8 +192,8 @@ LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* pa
 }
 
 TimePoint ServerLink::next_timer() const noexcept {
-  TimePoint next = std::min({next_check_, next_send_, norms_.next_loss, codes_.next_loss, forbearance_.end(),
-                             membership_.next_timer()});
+  TimePoint next = std::min(
+      {next_check_, next_send_, norms_.next_loss, codes_.next_loss, forbearance_.end(), membership_.next_timer()});
   for (const Lane* lane : {&norms_, &codes_}) {
     if (const OperationPart* part = lane->stream.first(); part != nullptr) {
       next = std::min(next, part->deadline);
