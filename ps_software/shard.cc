@@ -213,13 +213,16 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
 void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot,
                         TimePoint now) noexcept {
   wire::Header header = result_header(packet.header, reply);
+  const std::uint8_t flags = header.flags;
   packet.job->mark_queued(local_slot, header.round, flush_number_);
   const Roster& roster = packet.job->roster();
   const bool may_be_gone = packet.job->has_quorum();  // else all have contributed just now
   roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
     const bool waits = (reply.bitmap >> worker & 1) != 0;  // it may not ask again: codes of a loss-tolerant worker
     if (may_be_gone && !waits && roster.is_silent(worker, now)) return packet.counters.withheld.add();
+    const bool last = worker == packet.header.worker_id;
     header.worker_id = worker;
+    header.flags = static_cast<std::uint8_t>(flags | (last ? wire::kFlagLast : 0U));
     io_.send(to, bytes_of(header), reply.result);
   });
 }
