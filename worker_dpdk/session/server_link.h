@@ -86,6 +86,7 @@ class ServerLink {
     LossDetector losses;
     TimePoint next_loss = TimePoint::max();  ///< not later than when one counts as lost
     std::uint64_t careful_until = 0;  ///< number of the first packet that the loss of earlier ones is no reason for
+    TimePoint answered_at{};          ///< when a packet last had a result or a notice
     bool overtaking = false;          ///< there were results since the last look
     bool unsent = false;              ///< some packets may be unsent
   };
@@ -106,13 +107,16 @@ class ServerLink {
   /// Asks for results of that own shard; false where it is being joined again.
   bool probe(Lane& lane, std::size_t shard, TimePoint now) noexcept;
   void check_deadline(const SlotStream& stream, TimePoint now);
+  /// How long a server that is there and reached leaves no packet unanswered.
+  Duration silence() const noexcept;
   /// Whether packets of this one's size, and no others, may be lost on the way. `silent`: nothing is answered now.
   LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
   std::size_t resend_budget_bytes() const noexcept;
   /// Earlier packets without one may be lost.
   void note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept;
-  /// Tells the group how long the oldest packet of a shard is unanswered, and asks whether the shard is there.
-  void note_unanswered(const InFlight& oldest, TimePoint now) noexcept;
+  /// Tells the group for how long a shard, whose oldest packet is given, answers none of the lane, and asks whether the
+  /// shard is there.
+  void note_unanswered(const Lane& lane, const InFlight& oldest, TimePoint now) noexcept;
   /// The server has answered a packet: what is still unanswered is told again by timers.
   void forget_unanswered() noexcept;
   void release(Lane& lane, InFlight& packet);
