@@ -88,6 +88,18 @@ def ddp_section() -> list[str]:
     return shaped_section("DDP step, 25 M parameters, 4 gloo ranks on shaped links", "bench_ddp.py", "ddp")
 
 
+def congestion_section() -> list[str]:
+    """Averages over links that carry less than is sent."""
+    script, title = "bench_congestion.py", "Links that carry less than is sent"
+    lines = [f"### {title}", "", f"`PYTHONPATH=tests/lib {PYTHON} tests/benchmarks/{script}`", ""]
+    if os.geteuid() != 0:
+        return [*lines, "Not measured: network namespaces need root (`sudo make bench`).", ""]
+    result = result_of(script, "congestion")
+    columns = result["columns"]
+    lines += [table_line(columns), "| --- | --- |" + " ---: |" * (len(columns) - 2)]
+    return [*lines, *(table_line(cells) for cells in result["cells"]), ""]
+
+
 def hierarchy_section() -> list[str]:
     """DDP over nodes against flat DDP, where the link between the nodes is shaped."""
     return shaped_section("DDP step over 2 nodes of 2 gloo ranks, 25 M parameters", "bench_hierarchy.py", "hierarchy")
@@ -348,6 +360,7 @@ SECTIONS: dict[str, Callable[[], list[str]]] = {
     "push_pull": push_pull_sections,
     "polling_threads": polling_threads_section,
     "loss": loss_section,
+    "congestion": congestion_section,
     "ddp": ddp_section,
     "hierarchy": hierarchy_section,
     "fsdp": fsdp_section,

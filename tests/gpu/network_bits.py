@@ -106,11 +106,12 @@ def check_copies(rank: Rank, job: int) -> None:
     engine.close()
 
 
-def check_ddp(rank: Rank, job: int) -> None:
-    """DDP's model is on the GPU, and so are its kernels; what is copied is codes and sums."""
+def check_ddp(rank: Rank, job: int, kernels: Literal["device", "auto"], bytes_copied: tuple[float, float]) -> None:
+    """DDP's model is on the GPU. Kernels of the device copy codes and sums; "auto" takes the host's with servers."""
     torch.manual_seed(0)
     ddp = DistributedDataParallel(nn.Linear(2000, 2000).to(DEVICE), device_ids=[0])
-    state = compress(ddp, bits=4, network=NetworkConfig(rank.settings["servers"], job=job))
+    network = NetworkConfig(rank.settings["servers"], job=job)
+    state = compress(ddp, bits=4, network=network, policy=CompressionPolicy(kernels=kernels))
     inputs = torch.randn(64, 2000, device=DEVICE)
     for _ in range(3):
         ddp.zero_grad()
@@ -122,7 +123,7 @@ def check_ddp(rank: Rank, job: int) -> None:
     assert torch.equal(smallest, largest)
     figures = state.compression_stats()
     copied = (figures.to_host_bytes + figures.to_device_bytes) / figures.coordinates
-    assert 1.5 < copied <= 1.6, copied
+    assert bytes_copied[0] < copied <= bytes_copied[1], copied
     state.close()
 
 
@@ -163,7 +164,8 @@ def run(rank: Rank) -> dict[str, str]:
     }
     if ON_GPU:
         checks["copies"] = lambda: check_copies(rank, 99)
-        checks["DDP"] = lambda: check_ddp(rank, 101)
+        checks["DDP"] = lambda: check_ddp(rank, 101, "device", (1.5, 1.6))
+        checks["DDP, as it is by default"] = lambda: check_ddp(rank, 102, "auto", (7.9, 8.0))
         checks["time"] = lambda: time_step(rank, 103)
     checks["lost packets"] = lambda: check_losses(rank, 100)  # the last one: it adds twins
     return run_checks(checks)

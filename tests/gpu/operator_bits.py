@@ -60,7 +60,7 @@ def check_case(case: Case) -> None:
 
 def check_compiled(mode: str) -> None:
     """On a GPU: rounds of a compiled function are those of calls one by one."""
-    case = Case(5 * 8192 + 1000, ThcConfig())
+    case = Case(5 * 8192 + 1000, ThcConfig(error_feedback=True))
     direct, compiled = OperatorWorker(ops, case, 0, DEVICE), OperatorWorker(ops, case, 0, DEVICE)
     program = torch.compile(compiled.average_alone, fullgraph=True, mode=mode)
     for number in range(5):

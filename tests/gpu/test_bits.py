@@ -29,6 +29,12 @@ def test_gpu_compressor_goes_through_rounds_as_compressor_does(interpret: Callab
     assert "same bits" in interpret("compressor_bits.py")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_rows_with_scales_have_the_bits_of_those_in_host_memory(interpret: Callable[..., str]) -> None:
+    assert "same bits: 150 rows" in interpret("rows_bits.py")
+
+
 @pytest.mark.timeout(600)
 def test_operators_have_the_bits_of_those_on_the_cpu(interpret: Callable[..., str]) -> None:
     assert "same bits: 5 cases" in interpret("operator_bits.py")

@@ -239,6 +239,10 @@ bool DpdkIo::send(Endpoint to, std::span<const std::uint8_t> header, std::span<c
   DpdkPort& port = *ports_[neighbour->port_index];
   rte_mbuf* mbuf = rte_pktmbuf_alloc(port.device.pool());
   if (mbuf == nullptr) {
+    port.queue.flush(counters_);  // which waits until the ring takes some, and gives back others
+    mbuf = rte_pktmbuf_alloc(port.device.pool());
+  }
+  if (mbuf == nullptr) {
     ++counters_.tx_no_buffer;
     return false;
   }

@@ -4,14 +4,17 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "io/frame.h"
 
 namespace thc::io {
 namespace {
 
+// A full ring waits for the interface, which takes a while for each frame; drivers free them by the dozen. A ring that
+// nothing leaves for so long is a dead peer's.
 constexpr int kFullRingSpins = 64;
-constexpr int kFullRingYields = 16;
+constexpr std::chrono::milliseconds kFruitless{20};
 
 }  // namespace
 
@@ -35,11 +38,20 @@ void DpdkQueue::flush(IoCounters& counters) noexcept {
   for (std::size_t i = 0; i < waiting_; ++i) {
     bytes += to_send_[i]->pkt_len - sizeof(UdpFrameHeader);  // the driver may free a frame as soon as it has it
   }
-  for (int attempt = 0; done < waiting_ && attempt < kFullRingSpins + kFullRingYields;) {
+  int full_in_a_row = 0;
+  for (std::chrono::steady_clock::time_point full_since; done < waiting_;) {
     const std::uint16_t sent =
         rte_eth_tx_burst(port_id_, queue_, to_send_.data() + done, static_cast<std::uint16_t>(waiting_ - done));
     done += sent;
-    if (sent == 0 && ++attempt >= kFullRingSpins) {
+    if (sent > 0) {
+      full_in_a_row = 0;
+      dead_ = false;
+    } else if (++full_in_a_row == kFullRingSpins) {
+      full_since = std::chrono::steady_clock::now();
+    } else if (full_in_a_row > kFullRingSpins) {
+      // Once waiting was in vain, what follows is tried but not waited for.
+      dead_ = dead_ || std::chrono::steady_clock::now() - full_since > kFruitless;
+      if (dead_) break;
       sched_yield();  // the peer of a virtual device may need this core
     }
   }

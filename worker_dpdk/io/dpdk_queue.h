@@ -25,11 +25,13 @@ class DpdkQueue {
 
   /// Queues a frame, which is the queue's from now on. Counts the datagrams that left.
   void transmit(rte_mbuf* frame, IoCounters& counters) noexcept;
+  /// A full ring is no loss: waits as long as frames leave it.
   void flush(IoCounters& counters) noexcept;
 
  private:
   const std::uint16_t port_id_;
   const std::uint16_t queue_;
+  bool dead_ = false;  // the ring is full, and waiting brought nothing
   std::size_t waiting_ = 0;
   std::array<rte_mbuf*, kBurst> to_send_{};
 };

@@ -57,8 +57,8 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
       receive_buffer_bytes_(grow_receive_buffer(socket_, config.receive_buffer_bytes)),
       gro_active_(config.gro && enable_gro(socket_.get())),
       receiver_(socket_.get(), peers_, counters_),
-      sender_(socket_.get(), config.gso, peers_, counters_) {
-  grow_send_buffer(socket_, config.send_buffer_bytes);
+      sender_(socket_.get(), config.gso, config.send_buffer_bytes, peers_, counters_) {
+  ask_for_errors(socket_);
   if (config.answers && local.ip == 0) {
     ask_for_own_address(socket_);
   }
@@ -80,7 +80,13 @@ void UdpIo::wait(std::chrono::microseconds timeout) noexcept {
   std::array<pollfd, 2> watched{{{socket_.get(), POLLIN, 0}, {wake_event_.get(), POLLIN, 0}}};
   const auto timeout_us = std::max<std::int64_t>(timeout.count(), 0);
   const timespec limit{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000};
-  if (ppoll(watched.data(), watched.size(), &limit, nullptr) > 0 && (watched[1].revents & POLLIN) != 0) {
+  if (ppoll(watched.data(), watched.size(), &limit, nullptr) <= 0) {
+    return;
+  }
+  if ((watched[0].revents & POLLERR) != 0) {
+    take_icmp_errors(socket_.get());
+  }
+  if ((watched[1].revents & POLLIN) != 0) {
     std::uint64_t wakes = 0;
     [[maybe_unused]] const auto n = read(wake_event_.get(), &wakes, sizeof wakes);
   }

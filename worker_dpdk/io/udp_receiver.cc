@@ -6,7 +6,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "io/udp_socket.h"
+
 namespace thc::io {
+namespace {
+
+constexpr int kAttempts = 8;  // ICMP errors may come faster than they are taken
+
+}  // namespace
 
 UdpReceiver::UdpReceiver(int socket, RecentPeers& peers, IoCounters& counters)
     : socket_(socket),
@@ -38,10 +45,15 @@ bool UdpReceiver::fill() noexcept {
     message.msg_hdr.msg_controllen = sizeof(Control);
   }
   int received = -1;
-  do {
+  for (int attempts = 0; attempts < kAttempts && received < 0; ++attempts) {
     received = recvmmsg(socket_, messages_.data(), kMessages, MSG_DONTWAIT, nullptr);
-    // An ICMP error about a datagram sent earlier is reported once and says nothing about those that are waiting.
-  } while (received < 0 && (errno == EINTR || errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH));
+    if (received < 0 && errno == EAGAIN) {
+      break;
+    }
+    if (received < 0) {
+      take_icmp_errors(socket_);  // about datagrams sent earlier: they say nothing about those that are waiting
+    }
+  }
   filled_ = received > 0 ? static_cast<std::size_t>(received) : 0;
   message_ = 0;
   if (filled_ > 0) {

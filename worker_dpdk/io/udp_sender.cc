@@ -1,23 +1,25 @@
 #include "io/udp_sender.h"
 
-#include <linux/sockios.h>
 #include <netinet/udp.h>
-#include <poll.h>
-#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "io/udp_socket.h"
 #include "thc/wire_layout.h"
 
 namespace thc::io {
 namespace {
 
-// Of one wait for room in the send buffer, in milliseconds: while it drains, and while nothing leaves it.
-constexpr int kLongestWaits = 8;
-constexpr int kFruitlessWaits = 2;
-constexpr int kIcmpErrors = 8;  // one is reported for each datagram that found nobody, instead of sending the next one
+// Of one wait for room in the send buffer. A link of 2 Mb/s takes a quarter of a second for the largest message.
+constexpr SendBuffer::Patience kMembers{.fruitless_ms = 250, .longest_ms = 500};
+constexpr SendBuffer::Patience kStrangers{.fruitless_ms = 2, .longest_ms = 8};
+constexpr std::size_t kStrangersAtOnce = 8;  // so that they leave the half of the buffer to others
+constexpr int kRefusals = 8;                 // ICMP errors come instead of sending the next message
+// For one datagram: each a millisecond, or 16 KiB that have left. Merged ones are sent one by one after a few.
+constexpr int kFullQueues = 256;
+constexpr int kFullQueuesMerged = 4;
 // A worker that lacks a result asks again every 200 ms at least.
 constexpr std::chrono::seconds kRecent{2};
 
@@ -32,7 +34,8 @@ void add_control(msghdr& header, int level, int type, const Value& value) noexce
   header.msg_controllen += CMSG_SPACE(sizeof value);
 }
 
-bool is_buffer_full(int error) noexcept { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
+bool is_queue_full(int error) noexcept { return error == ENOBUFS || error == ENOMEM; }
+bool is_buffer_full(int error) noexcept { return error == EAGAIN || is_queue_full(error); }
 
 /// What the kernel says when it, or the device, cannot cut a merged message, or not with datagrams of that size.
 /// Anything else is the fault of one message: its destination (port 0), a firewall, a route.
@@ -40,15 +43,15 @@ bool cannot_merge(int error) noexcept {
   return error == EINVAL || error == EIO || error == EOPNOTSUPP || error == EMSGSIZE || error == ENOPROTOOPT;
 }
 
-int unsent_bytes(int socket) noexcept {
-  int bytes = 0;
-  return ioctl(socket, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
-}
-
 }  // namespace
 
-UdpSender::UdpSender(int socket, bool gso, const RecentPeers& peers, IoCounters& counters)
-    : socket_(socket), gso_(gso), peers_(peers), counters_(counters), messages_(kMessages) {
+UdpSender::UdpSender(int socket, bool gso, std::size_t buffer_bytes, const RecentPeers& peers, IoCounters& counters)
+    : socket_(socket),
+      gso_(gso),
+      buffer_(socket, buffer_bytes),
+      peers_(peers),
+      counters_(counters),
+      messages_(kMessages) {
   open_.fill(kNoMessage);
 }
 
@@ -82,7 +85,7 @@ UdpSender::Message* UdpSender::find_open(std::uint16_t index, Endpoint to, std::
   Message& message = messages_[index];
   const bool same_way = message.to == to && message.to.own_ip == to.own_ip;
   const bool fits = !message.closed && same_way && size_bytes <= message.segment_bytes &&
-                    message.total_bytes + size_bytes <= kMessageBytes;
+                    message.total_bytes + size_bytes <= buffer_.message_bytes();
   return fits ? &message : nullptr;
 }
 
@@ -125,40 +128,34 @@ void UdpSender::flush() noexcept {
   if (used_ == 0) {
     return;
   }
-  // The kernel calls a socket writable when half of its buffer is free. What has no neighbour stays in it for seconds.
-  stalled_ = !wait_for_room();
+  buffer_.begin_batch();
+  stalled_ = stalled_ && !buffer_.has_room();
   const auto recent = std::chrono::steady_clock::now() - kRecent;
-  std::size_t kept = 0;
   for (std::size_t i = 0; i < used_; ++i) {
-    if (stalled_ && !deserves_the_rest(messages_[i], recent)) {
-      counters_.tx_no_buffer += messages_[i].segments;
-    } else {
-      fill_header(messages_[i], headers_[kept].msg_hdr);
-      sending_[kept++] = static_cast<std::uint16_t>(i);
-    }
+    waits_[i] = deserves_the_rest(messages_[i], recent);
+    fill_header(messages_[i], headers_[i].msg_hdr);
   }
-  for (std::size_t done = 0; done < kept;) {
-    done = send_from(done, kept);
+  for (std::size_t done = 0; done < used_;) {
+    std::size_t end = done + 1;
+    while (end < used_ && waits_[end] == waits_[done]) {
+      ++end;
+    }
+    done = waits_[done] ? send_from(done, end) : send_to_strangers(done, std::min(end, done + kStrangersAtOnce));
   }
   used_ = 0;
 }
 
-/// Waits as long as the buffer drains, and no longer. Once that was in vain it is not tried again until there is room:
-/// many flushes would each wait for the same few destinations.
-bool UdpSender::wait_for_room() noexcept {
-  pollfd writable{socket_, POLLOUT, 0};
-  if (poll(&writable, 1, 0) > 0) {
-    return true;
+/// Only while half of the buffer is free. What has no neighbour stays in it for seconds. Once waiting was in vain it is
+/// not tried again until there is room: many flushes would each wait for the same few destinations.
+std::size_t UdpSender::send_to_strangers(std::size_t first, std::size_t end) noexcept {
+  strangers_stalled_ = !buffer_.has_room() && (strangers_stalled_ || !buffer_.wait_for_room(kStrangers, false));
+  if (!strangers_stalled_) {
+    return send_from(first, end);
   }
-  int fruitless = stalled_ ? kFruitlessWaits : 0;
-  for (int waits = 0; waits < kLongestWaits && fruitless < kFruitlessWaits; ++waits) {
-    const int before_bytes = unsent_bytes(socket_);
-    if (poll(&writable, 1, 1) > 0) {
-      return true;
-    }
-    fruitless += unsent_bytes(socket_) < before_bytes ? 0 : 1;
+  for (; first < end; ++first) {
+    counters_.tx_no_buffer += messages_[first].segments;
   }
-  return false;
+  return end;
 }
 
 /// Whether a message may use the half of the buffer that is kept for those who do drain: what workers send to their
@@ -208,32 +205,47 @@ void UdpSender::add_own_address(Message& message, msghdr& header) noexcept {
   }
 }
 
-/// Sends messages [first, end) of sending_ until one is refused; returns the first that is not dealt with yet.
+/// Sends messages [first, end) until one is refused; returns the first that is not dealt with yet.
 std::size_t UdpSender::send_from(std::size_t first, std::size_t end) noexcept {
-  Message& message = messages_[sending_[first]];
-  for (int icmp_errors = 0; icmp_errors < kIcmpErrors;) {
+  const bool may_wait = waits_[first];
+  Failures failures{.most_full_queues = messages_[first].segments > 1 ? kFullQueuesMerged : kFullQueues};
+  for (;;) {
     const int sent = sendmmsg(socket_, &headers_[first], static_cast<unsigned>(end - first), MSG_DONTWAIT);
     if (sent > 0) {
       for (int i = 0; i < sent; ++i) {
-        count_sent(messages_[sending_[first++]]);
+        count_sent(messages_[first++]);
       }
       return first;
     }
-    if (is_buffer_full(errno)) {
-      if (stalled_ || !wait_for_room()) {
-        stalled_ = true;
-        counters_.tx_no_buffer += message.segments;
-        return first + 1;
-      }
-    } else if (errno == ECONNREFUSED) {
-      ++icmp_errors;
-    } else if (errno != EINTR) {
-      refused(message, errno);
+    if (const int error = errno; !may_retry(error, may_wait, failures)) {
+      refused(messages_[first], error, may_wait);
       return first + 1;
     }
   }
-  counters_.tx_errors += message.segments;
-  return first + 1;
+}
+
+/// Whether to try again what the kernel has just refused, once it has waited where it may.
+bool UdpSender::may_retry(int error, bool may_wait, Failures& failures) noexcept {
+  if (error == EINTR) {
+    return true;
+  }
+  if (is_buffer_full(error)) {
+    if (!may_wait || stalled_) {
+      return false;
+    }
+    if (is_queue_full(error)) {
+      if (++failures.full_queues < failures.most_full_queues && buffer_.wait_for_queue()) {
+        return true;
+      }
+      stalled_ = failures.most_full_queues == kFullQueues;  // datagrams of a merged message are tried
+      return false;
+    }
+    stalled_ = !buffer_.wait_for_room(kMembers, true);
+    return !stalled_;
+  }
+  // Perhaps an ICMP error about an earlier datagram; what is wrong with this one is said again.
+  const bool pending = take_icmp_errors(socket_);
+  return ++failures.refused < (pending ? kRefusals : 2);
 }
 
 void UdpSender::count_sent(const Message& message) noexcept {
@@ -241,19 +253,21 @@ void UdpSender::count_sent(const Message& message) noexcept {
   counters_.tx_bytes += message.total_bytes;
 }
 
-void UdpSender::refused(Message& message, int error) noexcept {
-  if (message.segments == 1 || !cannot_merge(error)) {
+void UdpSender::refused(Message& message, int error, bool may_wait) noexcept {
+  if (is_queue_full(error) && message.segments > 1 && may_wait && !stalled_) {
+    send_segments(message, may_wait);  // the queue may be smaller than the message
+  } else if (is_buffer_full(error)) {
+    counters_.tx_no_buffer += message.segments;
+  } else if (message.segments == 1 || !cannot_merge(error)) {
     counters_.tx_errors += message.segments;
-    return;
-  }
-  // The datagrams themselves tell whose fault it is: of a bad destination they are refused, too.
-  if (send_segments(message)) {
+  } else if (send_segments(message, may_wait)) {
+    // The datagrams themselves tell whose fault it is: of a bad destination they are refused, too.
     gso_ = false;
   }
 }
 
 /// Whether any of them was sent.
-bool UdpSender::send_segments(Message& message) noexcept {
+bool UdpSender::send_segments(Message& message, bool may_wait) noexcept {
   const std::uint64_t sent_before = counters_.tx_packets;
   std::size_t vector = 0;
   for (std::uint32_t offset = 0; offset < message.total_bytes; offset += message.segment_bytes) {
@@ -266,11 +280,18 @@ bool UdpSender::send_segments(Message& message) noexcept {
     for (std::size_t bytes = 0; bytes < size_bytes; bytes += message.vector[vector++].iov_len) {
       ++header.msg_iovlen;
     }
-    if (sendmsg(socket_, &header, MSG_DONTWAIT) >= 0) {
+    Failures failures{.most_full_queues = kFullQueues};
+    bool sent = false;
+    int error = 0;
+    do {
+      sent = sendmsg(socket_, &header, MSG_DONTWAIT) >= 0;
+      error = errno;
+    } while (!sent && may_retry(error, may_wait, failures));
+    if (sent) {
       ++counters_.tx_packets;
       counters_.tx_bytes += size_bytes;
     } else {
-      ++(is_buffer_full(errno) ? counters_.tx_no_buffer : counters_.tx_errors);
+      ++(is_buffer_full(error) ? counters_.tx_no_buffer : counters_.tx_errors);
     }
   }
   return counters_.tx_packets != sent_before;

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,20 +13,26 @@
 
 #include "io/packet_io.h"
 #include "io/recent_peers.h"
+#include "io/send_buffer.h"
 
 namespace thc::io {
 
 class UdpSender {
  public:
   /// `socket` stays the caller's. `gso`: try UDP_SEGMENT; given up for good when the kernel refuses merged datagrams
-  /// that it sends one by one.
-  UdpSender(int socket, bool gso, const RecentPeers& peers, IoCounters& counters);
+  /// that it sends one by one. `buffer_bytes`: what the send buffer may grow to.
+  UdpSender(int socket, bool gso, std::size_t buffer_bytes, const RecentPeers& peers, IoCounters& counters);
 
   bool send(Endpoint to, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
             std::span<const std::uint8_t> trailer) noexcept;
 
-  /// Waits some milliseconds at most, and only while the send buffer drains. What has no room then is dropped and
-  /// counted (tx_no_buffer): first answers to strangers, and what goes to addresses that have been silent.
+  /// A full buffer, or a full queue of the interface, is no loss: what goes to members waits as long as it drains.
+  /// Answers to strangers, and what goes to addresses that have been silent, wait some milliseconds at most. What has
+  /// no room then is dropped and counted (tx_no_buffer).
+  ///
+  /// Nothing is received meanwhile. Few milliseconds pass until some room is free, and what arrives in them is no more
+  /// than workers may have in flight: the receive buffer has the room for that (window_bytes of WELCOME). A server
+  /// that read on would only have more to send.
   void flush() noexcept;
 
   bool gso_active() const noexcept { return gso_; }
@@ -62,23 +69,34 @@ class UdpSender {
   Message* start_message(Endpoint to, std::size_t size_bytes) noexcept;
   static void append(Message& message, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
                      std::span<const std::uint8_t> trailer) noexcept;
-  bool wait_for_room() noexcept;
+  // How often sending one message was tried in vain, by the reason.
+  struct Failures {
+    int refused = 0;
+    int full_queues = 0;
+    int most_full_queues = 0;
+  };
+
   bool deserves_the_rest(const Message& message, RecentPeers::TimePoint recent) const noexcept;
   static void fill_header(Message& message, msghdr& header) noexcept;
   static void add_own_address(Message& message, msghdr& header) noexcept;
+  std::size_t send_to_strangers(std::size_t first, std::size_t end) noexcept;
   std::size_t send_from(std::size_t first, std::size_t end) noexcept;
+  bool may_retry(int error, bool may_wait, Failures& failures) noexcept;
   void count_sent(const Message& message) noexcept;
-  void refused(Message& message, int error) noexcept;
-  bool send_segments(Message& message) noexcept;
+  void refused(Message& message, int error, bool may_wait) noexcept;
+  bool send_segments(Message& message, bool may_wait) noexcept;
 
   int socket_;
   bool gso_;
-  bool stalled_ = false;  // the buffer is full, and waiting brought nothing
+  SendBuffer buffer_;
+  // The buffer is full, and waiting brought nothing: for anybody, and for strangers.
+  bool stalled_ = false;
+  bool strangers_stalled_ = false;
   const RecentPeers& peers_;
   IoCounters& counters_;
   std::vector<Message> messages_;
   std::size_t used_ = 0;
-  std::array<std::uint16_t, kMessages> sending_{};  // the messages of headers_
+  std::bitset<kMessages> waits_;  // which messages wait for room
   std::array<mmsghdr, kMessages> headers_{};
   std::array<std::uint16_t, kOpenMessages> open_;  // the message of each destination that takes more
 };

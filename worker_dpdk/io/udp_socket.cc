@@ -1,6 +1,7 @@
 #include "io/udp_socket.h"
 
 #include <ifaddrs.h>
+#include <linux/errqueue.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -18,6 +20,7 @@
 namespace thc::io {
 namespace {
 
+constexpr int kMostErrors = 1024;  // at once: more may come meanwhile
 constexpr std::size_t kIpUdpHeaderBytes = 28;
 constexpr std::size_t kMaxUdpPayloadBytes = 65535 - kIpUdpHeaderBytes;
 
@@ -31,15 +34,11 @@ sockaddr_in to_sockaddr(Endpoint endpoint) {
   return address;
 }
 
-std::size_t grow_buffer(int fd, int force_option, int option, std::size_t bytes) noexcept {
+void set_buffer(int fd, int force_option, int option, std::size_t bytes) noexcept {
   const int wanted = static_cast<int>(std::min<std::size_t>(bytes, 1U << 30));
   if (setsockopt(fd, SOL_SOCKET, force_option, &wanted, sizeof wanted) != 0) {
     setsockopt(fd, SOL_SOCKET, option, &wanted, sizeof wanted);
   }
-  int granted = 0;
-  socklen_t length = sizeof granted;
-  getsockopt(fd, SOL_SOCKET, option, &granted, &length);
-  return static_cast<std::size_t>(granted) / 2;  // the kernel doubles what was asked for, for its own bookkeeping
 }
 
 std::size_t datagram_bytes_of(std::size_t mtu_bytes) noexcept {
@@ -111,11 +110,41 @@ void ask_for_own_address(const FileDescriptor& socket) {
 }
 
 std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept {
-  return grow_buffer(socket.get(), SO_RCVBUFFORCE, SO_RCVBUF, bytes);
+  set_buffer(socket.get(), SO_RCVBUFFORCE, SO_RCVBUF, bytes);
+  int granted = 0;
+  socklen_t length = sizeof granted;
+  getsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &granted, &length);
+  return static_cast<std::size_t>(granted) / 2;  // the kernel doubles what was asked for, for its own bookkeeping
 }
 
-std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept {
-  return grow_buffer(socket.get(), SO_SNDBUFFORCE, SO_SNDBUF, bytes);
+void resize_send_buffer(int socket, std::size_t bytes) noexcept {
+  set_buffer(socket, SO_SNDBUFFORCE, SO_SNDBUF, bytes);
+}
+
+void ask_for_errors(const FileDescriptor& socket) noexcept {
+  const int on = 1;  // where a kernel lacks it, drops stay silent
+  setsockopt(socket.get(), IPPROTO_IP, IP_RECVERR, &on, sizeof on);
+}
+
+bool take_icmp_errors(int socket) noexcept {
+  bool any = false;
+  struct alignas(cmsghdr) {
+    std::array<std::uint8_t, 256> bytes;  // of the error and of what the socket asks for with each datagram
+  } control;
+  for (int taken = 0; taken < kMostErrors; ++taken) {
+    msghdr message{};
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control;
+    if (recvmsg(socket, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) break;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+      if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) {
+        sock_extended_err error{};
+        std::memcpy(&error, CMSG_DATA(c), sizeof error);
+        any = any || error.ee_origin == SO_EE_ORIGIN_ICMP;
+      }
+    }
+  }
+  return any;
 }
 
 std::size_t route_max_datagram_bytes(const FileDescriptor& probe, Endpoint to) noexcept {

@@ -38,8 +38,16 @@ void ask_for_own_address(const FileDescriptor& socket);
 /// Asks for a receive buffer of `bytes` (beyond net.core.rmem_max when privileged); returns the bytes granted.
 std::size_t grow_receive_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept;
 
-/// Same for the send buffer.
-std::size_t grow_send_buffer(const FileDescriptor& socket, std::size_t bytes) noexcept;
+/// Same for the send buffer, which may also shrink; what is in it stays.
+void resize_send_buffer(int socket, std::size_t bytes) noexcept;
+
+/// Asks the kernel to tell what becomes of datagrams: a full queue of the interface is ENOBUFS then, no success
+/// (IP_RECVERR). So are ICMP errors, which say nothing about later datagrams: take_icmp_errors().
+void ask_for_errors(const FileDescriptor& socket) noexcept;
+
+/// Takes the errors that wait, which otherwise fill the receive buffer and end each poll(). Returns whether one of them
+/// came by ICMP: the last call may have failed for an earlier datagram's sake.
+bool take_icmp_errors(int socket) noexcept;
 
 /// Largest UDP payload that goes to `to` in one IP packet on the present route; 1472 (Ethernet) when there is no route.
 /// `probe`: an unbound UDP socket used for nothing else. Opens none itself, so that it works when descriptors run out.

@@ -31,6 +31,7 @@ enum class Count : std::size_t {
   kAbstained,           ///< CODES that do not count, sent again included: a quorum went on without this worker's norms
   kNewEpochs,           ///< times a server went on in another epoch, with its slots as they were
   kRejoins,             ///< times a server had lost the job and was joined again
+  kWindowBytes,         ///< not a count: what may be under way to servers now (congestion.h)
   kSmoothedRttUs,       ///< not a count: last smoothed round-trip time, microseconds
   kEnd
 };
@@ -58,6 +59,7 @@ inline constexpr std::array<std::string_view, kCounts> kCountNames = {"hello_sen
                                                                       "abstained",
                                                                       "new_epochs",
                                                                       "rejoins",
+                                                                      "window_bytes",
                                                                       "smoothed_rtt_us"};
 
 class Counters {

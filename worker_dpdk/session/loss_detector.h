@@ -5,35 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
+#include "session/recent_max.h"
 #include "session/rtt_estimator.h"
 #include "session/slot_share.h"
 #include "session/slot_stream.h"
 
 namespace thc {
-
-/// The largest of the last thousand or two of values.
-template <typename Value>
-class RecentMax {
- public:
-  void add(Value value) noexcept { current_ = std::max(current_, value); }
-  /// Call for every packet.
-  void count() noexcept {
-    if (++counted_ == kBlock) {
-      counted_ = 0;
-      previous_ = std::exchange(current_, Value{});
-    }
-  }
-  Value get() const noexcept { return std::max(current_, previous_); }
-
- private:
-  static constexpr std::uint32_t kBlock = 1024;
-  Value current_{};
-  Value previous_{};
-  std::uint32_t counted_ = 0;
-};
 
 class LossDetector {
  public:
@@ -54,6 +33,8 @@ class LossDetector {
   /// Call when a packet needs no result any more; answered ones, too.
   void released(const InFlight& packet) noexcept { --shard_of(packet).in_flight; }
 
+  /// Whether a result that comes now is not of the last repeat: that one has been answered, or is too young.
+  bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
   /// Whether the time until the result of an unrepeated packet was the network's; otherwise it waited for others.
   bool is_round_trip(const InFlight& packet) const noexcept {
     return packet.first_sent_at > shard_of(packet).noticed_at;
@@ -77,8 +58,8 @@ class LossDetector {
     std::uint64_t transmissions = 0;  ///< packets sent and notices taken
     std::uint64_t answered = 0;       ///< the latest of them that has a result
     std::uint64_t highest_end = 0;    ///< behind the highest packet that has a result
-    RecentMax<std::uint64_t> reordered_by{};
-    RecentMax<Duration> reordered_for{};
+    RecentMax<std::uint64_t, 1024> reordered_by{};
+    RecentMax<Duration, 1024> reordered_for{};
     TimePoint active_at{};   ///< last packet sent or answered
     TimePoint noticed_at{};  ///< last notice
     std::uint32_t in_flight = 0;
@@ -86,7 +67,6 @@ class LossDetector {
   };
   Shard& shard_of(const InFlight& packet) noexcept { return shards_[shard_number(packet)]; }
   const Shard& shard_of(const InFlight& packet) const noexcept { return shards_[shard_number(packet)]; }
-  bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
 
   const RttEstimator& rtt_;
   SlotShare share_;

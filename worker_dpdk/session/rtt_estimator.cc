@@ -16,21 +16,23 @@ void RttEstimator::sample(Duration round_trip) noexcept {
     smoothed_ += (round_trip - smoothed_) / 8;
   }
   doublings_ = 0;
-  timeout_ = std::clamp(smoothed_ + 4 * variation_, bounds_.min, bounds_.max);
+  timeout_ =
+      std::clamp(smoothed_ + 4 * variation_, bounds_.min, std::clamp(2 * smoothed_, bounds_.max, bounds_.longest));
 }
 
-void RttEstimator::back_off(TimePoint now) noexcept {
+bool RttEstimator::back_off(TimePoint now) noexcept {
   if (now < next_doubling_) {
-    return;
+    return false;
   }
   ++doublings_;
   next_doubling_ = now + timeout(0);
+  return true;
 }
 
 Duration RttEstimator::timeout(unsigned repetitions) const noexcept {
   constexpr unsigned kEnoughDoublings = 20;  // 1 us << 20 is past any sane maximum and far from overflow
   const unsigned doublings = std::min(std::max(repetitions, doublings_), kEnoughDoublings);
-  return std::min(timeout_ * (std::int64_t{1} << doublings), bounds_.max);
+  return std::min(timeout_ * (std::int64_t{1} << doublings), std::max(timeout_, bounds_.max));
 }
 
 }  // namespace thc

@@ -9,15 +9,12 @@
 namespace thc {
 namespace {
 
-/// Own shards' part of what server and settings allow in flight, and what this end can take when all results come at
-/// once.
+/// Own shards' part of what the server allows in flight, and what this end can take when all results come at once.
 std::size_t own_window_bytes(const LinkContext& context, const Membership& membership) noexcept {
   const SessionConfig& config = context.config;
-  const std::uint64_t allowed_bytes =
-      config.window_bytes == 0 ? membership.window_bytes() : std::min(config.window_bytes, membership.window_bytes());
   const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
   const SlotShare& share = membership.share();
-  return std::min<std::size_t>(allowed_bytes * share.own_shards() / share.shards,
+  return std::min<std::size_t>(std::uint64_t{membership.window_bytes()} * share.own_shards() / share.shards,
                                results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits()));
 }
 
@@ -28,7 +25,6 @@ ServerLink::ServerLink(std::size_t server, LinkContext& context, std::uint64_t n
       index_(server),
       membership_(context.config.servers[server], context.config, context.packet_io, context.counters,
                   {.thread = context.thread, .threads = context.group.engines()}, nonce, now),
-      rtt_(context.config.rtt),
       norm_header_(make_header(wire::MessageType::kNorm, context.config)),
       codes_header_(make_header(wire::MessageType::kCodes, context.config)) {}
 
@@ -55,7 +51,9 @@ void ServerLink::open_streams() {
   }
   norms_.losses.open(membership_.share());
   codes_.losses.open(membership_.share());
-  window_bytes_ = own_window_bytes(context_, membership_);
+  most_in_flight_bytes_ = own_window_bytes(context_, membership_);
+  const std::size_t code_bytes = std::size_t{context_.config.codes_per_packet} * context_.config.table.bits() / 8;
+  congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_);
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
@@ -141,6 +139,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
       sample_round_trip(elapsed(packet->sent_at, now), now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
+    congestion_.answered(packet->mark, 0, now);
   }
 }
 
@@ -167,6 +166,7 @@ void ServerLink::sample_round_trip(Duration round_trip, TimePoint now) noexcept 
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
+  congestion_.sample_round_trip(round_trip, now);
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 
@@ -277,9 +277,21 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
+  const bool first = lane.losses.answers_first_transmission(packet, now);
   lane.losses.answered(packet, now);
   lane.answered_at = now;
   lane.overtaking = true;
+  if (const Duration longest = elapsed(packet.first_sent_at, now);
+      rtt_.smoothed() == Duration::zero() && longest > rtt_.bounds().max) {
+    // All were repeated before the first result, and would be in every round: rather too long a round trip than none.
+    rtt_.sample(std::min(longest, 4 * rtt_.bounds().max));
+  }
+  if (rtt_.backed_off()) {
+    rtt_.confirm(elapsed(packet.sent_at, now));
+    next_check_ = now;  // timers get shorter again
+  }
+  congestion_.answered(first ? packet.first_mark : packet.mark, packet.bytes, now);
+  context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
 }
 
 void ServerLink::release(Lane& lane, InFlight& packet) {
@@ -310,7 +322,8 @@ void ServerLink::abandon() {
     }
   }
   in_flight_bytes_ = 0;
-  next_check_ = TimePoint::max();
+  congestion_.forget_pipe();
+  next_check_ = next_send_ = TimePoint::max();
 }
 
 void ServerLink::fail(Failure failure) {

@@ -1,5 +1,5 @@
 // Everything between a polling thread of a worker and its shards of one server: membership, the streams of both stages,
-// window (server_link_sending.cc) and retransmission (server_link_timers.cc).
+// window (server_link_sending.cc, congestion.h) and retransmission (server_link_timers.cc).
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "session/congestion.h"
 #include "session/engine_group.h"
 #include "session/loss_detector.h"
 #include "session/membership.h"
@@ -56,9 +57,9 @@ class ServerLink {
 
   void enqueue(std::shared_ptr<Operation> operation, TimePoint deadline);
   void take(const ServerMessage& message, TimePoint now);
-  /// Repeats or gives up packets without a result, says HELLO, fails what is past its deadline.
+  /// Finds out which packets are lost, asks for results, says HELLO, fails what is past its deadline.
   void run_timers(TimePoint now);
-  /// Sends what the window allows.
+  /// Sends what the window allows: lost packets again, then new ones.
   void send_new(TimePoint now) noexcept;
   TimePoint next_timer() const noexcept;
 
@@ -85,22 +86,23 @@ class ServerLink {
     SlotStream stream;
     LossDetector losses;
     TimePoint next_loss = TimePoint::max();  ///< not later than when one counts as lost
-    std::uint64_t careful_until = 0;  ///< number of the first packet that the loss of earlier ones is no reason for
-    TimePoint answered_at{};          ///< when a packet last had a result or a notice
-    bool overtaking = false;          ///< there were results since the last look
-    bool unsent = false;              ///< some packets may be unsent
+    TimePoint answered_at{};                 ///< when a packet last had a result or a notice
+    bool overtaking = false;                 ///< there were results since the last look
+    bool unsent = false;                     ///< some packets may be unsent
   };
   Lane& lane_of(std::uint32_t slot) noexcept { return slot < membership_.norm_slots() ? norms_ : codes_; }
   /// Whether packets are given up after the loss timeout instead of being repeated.
   bool gives_up(const Lane& lane) const noexcept;
 
-  /// Whether the next packet may go now.
-  bool has_room(const Lane& lane, std::uint32_t bytes) const noexcept;
+  /// Whether a packet may go now, as the window and pacing have it.
+  bool has_room(std::uint32_t bytes, TimePoint now) noexcept;
+  /// Whether a new packet may go.
+  bool takes_new(const Lane& lane, std::uint32_t bytes, TimePoint now) noexcept;
   void send_new(Lane& lane, TimePoint now) noexcept;
   void send(Lane& lane, InFlight& packet, TimePoint now) noexcept;
   void note_unsent(Lane& lane, TimePoint now) noexcept;
   void repeat(Lane& lane, InFlight& packet, TimePoint now) noexcept;
-  void repeat_lost(Lane& lane, TimePoint now) noexcept;
+  void find_lost(Lane& lane, TimePoint now) noexcept;
   void run_packet_timers(Lane& lane, TimePoint now);
   void give_up_late(Lane& lane, TimePoint now);
   void send_unsent(Lane& lane, TimePoint now) noexcept;
@@ -111,7 +113,6 @@ class ServerLink {
   Duration silence() const noexcept;
   /// Whether packets of this one's size, and no others, may be lost on the way. `silent`: nothing is answered now.
   LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
-  std::size_t resend_budget_bytes() const noexcept;
   /// Earlier packets without one may be lost.
   void note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept;
   /// Tells the group for how long a shard, whose oldest packet is given, answers none of the lane, and asks whether the
@@ -133,8 +134,10 @@ class ServerLink {
   Lane codes_{Stage::kCodes, rtt_};
   wire::Header norm_header_;
   wire::Header codes_header_;
-  std::size_t window_bytes_ = 0;
+  CongestionControl congestion_;
+  std::size_t most_in_flight_bytes_ = 0;  ///< what the server, and this end, have memory for
   std::size_t in_flight_bytes_ = 0;
+  TimePoint next_send_ = TimePoint::max();   ///< when pacing lets a packet go that waits
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
   TimePoint asked_at_{};

@@ -1,5 +1,6 @@
 // What a link sends: new packets as the window allows, and lost ones again.
 #include <algorithm>
+#include <utility>
 
 #include "session/server_link.h"
 #include "thc/wire_layout.h"
@@ -7,11 +8,22 @@
 namespace thc {
 
 void ServerLink::send_new(TimePoint now) noexcept {
-  send_new(norms_, now);
-  send_new(codes_, now);
+  next_send_ = TimePoint::max();
+  for (Lane* lane : {&norms_, &codes_}) {
+    send_unsent(*lane, now);
+  }
+  for (Lane* lane : {&norms_, &codes_}) {
+    send_new(*lane, now);
+  }
 }
 
-bool ServerLink::has_room(const Lane& lane, std::uint32_t bytes) const noexcept {
+bool ServerLink::has_room(std::uint32_t bytes, TimePoint now) noexcept {
+  const bool room = congestion_.has_room(bytes, now);
+  next_send_ = std::min(next_send_, congestion_.next_send());
+  return room;
+}
+
+bool ServerLink::takes_new(const Lane& lane, std::uint32_t bytes, TimePoint now) noexcept {
   const SlotStream& stream = lane.stream;
   // One packet of a stage may always go. If codes that wait for another worker's could keep norms back here, and
   // norms that wait for ours keep codes back there, both would wait for ever.
@@ -19,18 +31,32 @@ bool ServerLink::has_room(const Lane& lane, std::uint32_t bytes) const noexcept 
     return true;
   }
   // A packet without a result holds back the one that is a lap of all slots behind it. So that others have enough to do
-  // until it has been repeated, they may fill only a part of the slots; a smaller one where packets have got lost
-  // lately.
+  // until it has been repeated, they may fill only half of the slots.
   constexpr std::size_t kFewSlots = 16;  // they would not do without half of them
-  const std::size_t part = stream.next_number() < lane.careful_until ? 4 : 2;
-  const std::size_t most = std::max(stream.capacity() / part, std::min(stream.capacity(), kFewSlots));
-  return stream.in_flight() < most && in_flight_bytes_ + bytes <= window_bytes_;
+  const std::size_t most = std::max(stream.capacity() / 2, std::min(stream.capacity(), kFewSlots));
+  return stream.in_flight() < most && in_flight_bytes_ + bytes <= most_in_flight_bytes_ && has_room(bytes, now);
+}
+
+void ServerLink::send_unsent(Lane& lane, TimePoint now) noexcept {
+  if (!std::exchange(lane.unsent, false)) {
+    return;
+  }
+  lane.stream.for_each_in_flight([&](InFlight& packet) {
+    if (!packet.unsent || !membership_.joined(packet.slot)) {
+      return;  // sent again when the shard has answered HELLO
+    }
+    if (lane.unsent || !has_room(packet.bytes, now)) {
+      lane.unsent = true;
+      return;
+    }
+    repeat(lane, packet, now);
+  });
 }
 
 void ServerLink::send_new(Lane& lane, TimePoint now) noexcept {
   SlotStream& stream = lane.stream;
   for (auto next = stream.next(); next && membership_.joined(next->slot); next = stream.next()) {
-    if (!has_room(lane, next->bytes)) {
+    if (lane.unsent || !takes_new(lane, next->bytes, now)) {
       return;
     }
     InFlight* packet = stream.take_next(now);
@@ -54,6 +80,8 @@ void ServerLink::send(Lane& lane, InFlight& packet, TimePoint now) noexcept {
   header.chunk = static_cast<std::uint16_t>(packet.chunk);
   packet.sent_at = now;
   lane.losses.sent(packet, now);
+  packet.mark = congestion_.sent(packet.bytes, now);
+  packet.first_mark = packet.retransmissions == 0 ? packet.mark : packet.first_mark;
   packet.unsent = !context_.packet_io.send(address_of(packet.slot),
                                            {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
                                            packet.operation().chunk_payload(packet.chunk));

@@ -1,4 +1,5 @@
-// What a link does when nothing arrives: repeats packets, gives them up, finds out that a deadline is over.
+// What a link does when nothing arrives: finds out which packets are lost, gives them up, asks for results, finds out
+// that a deadline is over.
 #include <algorithm>
 #include <utility>
 
@@ -8,12 +9,8 @@
 namespace thc {
 namespace {
 
-// When a whole window is to be sent again it competes with new packets, and with the peers that are late: at most this
-// much per period, divided among polling threads.
-constexpr std::size_t kResendBudgetBytes = 64 * 1024;
+// From a packet that the back end had no room for to the next attempt.
 constexpr Duration kResendPeriod{1'000};
-// For how many laps of the slots a loss makes careful.
-constexpr std::uint64_t kCarefulLaps = 8;
 // A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
 constexpr Duration kSilence{1'000'000};
 // Nor is it the way, if that is also so many round trips.
@@ -27,13 +24,6 @@ Duration ServerLink::silence() const noexcept { return std::max(kSilence, kSilen
 
 bool ServerLink::gives_up(const Lane& lane) const noexcept {
   return context_.config.delivery == Delivery::kLossTolerant && lane.stream.stage() == Stage::kCodes;
-}
-
-std::size_t ServerLink::resend_budget_bytes() const noexcept {
-  const SlotShare& share = membership_.share();
-  const SessionConfig& config = context_.config;
-  const std::size_t largest_bytes = sizeof(wire::Header) + std::size_t{config.codes_per_packet} * config.value_bits / 8;
-  return std::max(kResendBudgetBytes * share.own_shards() / share.shards, largest_bytes);
 }
 
 void ServerLink::run_timers(TimePoint now) {
@@ -52,8 +42,8 @@ void ServerLink::run_timers(TimePoint now) {
   if (context_.failure) {
     return;
   }
-  repeat_lost(norms_, now);
-  repeat_lost(codes_, now);
+  find_lost(norms_, now);
+  find_lost(codes_, now);
   if (now >= next_check_) {
     next_check_ = TimePoint::max();
     run_packet_timers(norms_, now);
@@ -61,7 +51,7 @@ void ServerLink::run_timers(TimePoint now) {
   }
 }
 
-void ServerLink::repeat_lost(Lane& lane, TimePoint now) noexcept {
+void ServerLink::find_lost(Lane& lane, TimePoint now) noexcept {
   if ((!std::exchange(lane.overtaking, false) && now < lane.next_loss) || gives_up(lane)) {
     return;
   }
@@ -72,8 +62,8 @@ void ServerLink::repeat_lost(Lane& lane, TimePoint now) noexcept {
     }
     const TimePoint lost_at = lane.losses.loss_time(packet);
     if (lost_at <= now) {
-      lane.careful_until = lane.stream.next_number() + kCarefulLaps * lane.stream.capacity();
-      repeat(lane, packet, now);
+      congestion_.lost(packet.bytes);
+      packet.unsent = lane.unsent = true;
     } else {
       lane.next_loss = std::min(lane.next_loss, lost_at);
     }
@@ -88,13 +78,7 @@ void ServerLink::repeat(Lane& lane, InFlight& packet, TimePoint now) noexcept {
 
 void ServerLink::run_packet_timers(Lane& lane, TimePoint now) {
   if (gives_up(lane)) {
-    give_up_late(lane, now);
-  }
-  if (lane.unsent) {
-    send_unsent(lane, now);
-  }
-  if (gives_up(lane)) {
-    return;
+    return give_up_late(lane, now);
   }
   for (std::size_t shard = 0; shard < lane.losses.shards(); ++shard) {
     if (lane.losses.probe_time(shard) > now || probe(lane, shard, now)) {
@@ -111,23 +95,10 @@ void ServerLink::give_up_late(Lane& lane, TimePoint now) {
       return;
     }
     context_.counters.add(Count::kGivenUp);
+    congestion_.lost(packet.bytes);
+    congestion_.answered(packet.mark, 0, now);
     packet.operation().store_nothing(packet.chunk);
     release(lane, packet);
-  });
-}
-
-void ServerLink::send_unsent(Lane& lane, TimePoint now) noexcept {
-  lane.unsent = false;
-  std::size_t budget_bytes = resend_budget_bytes();
-  lane.stream.for_each_in_flight([&](InFlight& packet) {
-    if (!packet.unsent || !membership_.joined(packet.slot)) {
-      return;  // sent again when the shard has answered HELLO
-    }
-    if (packet.bytes > budget_bytes) {
-      return note_unsent(lane, now);
-    }
-    budget_bytes -= packet.bytes;
-    repeat(lane, packet, now);
   });
 }
 
@@ -151,7 +122,9 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
   if (newest == nullptr || !membership_.joined(newest->slot)) {
     return false;  // all is sent again when the shard has answered HELLO
   }
-  rtt_.back_off(now);
+  if (rtt_.back_off(now)) {
+    congestion_.timed_out();
+  }
   lane.losses.probed(shard);
   // The newest one's result tells what was lost before it. That may have to wait for others, who wait for the oldest.
   repeat(lane, *newest, now);
@@ -224,8 +197,8 @@ LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* pa
 }
 
 TimePoint ServerLink::next_timer() const noexcept {
-  TimePoint next =
-      std::min({next_check_, norms_.next_loss, codes_.next_loss, forbearance_.end(), membership_.next_timer()});
+  TimePoint next = std::min(
+      {next_check_, next_send_, norms_.next_loss, codes_.next_loss, forbearance_.end(), membership_.next_timer()});
   for (const Lane* lane : {&norms_, &codes_}) {
     if (const OperationPart* part = lane->stream.first(); part != nullptr) {
       next = std::min(next, part->deadline);

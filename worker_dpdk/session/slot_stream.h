@@ -29,7 +29,7 @@ struct InFlight {
   std::uint32_t round = 0;  ///< of the packet in flight, or of the last one that was
   std::uint32_t chunk = 0;
   std::uint32_t bytes = 0;
-  bool unsent = false;  ///< the back end had no room or the shard was lost: send as soon as possible
+  bool unsent = false;  ///< lost, or the back end had no room: to be sent as soon as possible
   std::uint8_t retransmissions = 0;
   TimePoint first_sent_at{};
   TimePoint sent_at{};
@@ -37,6 +37,8 @@ struct InFlight {
   std::uint64_t first_transmission = 0;  ///< of its shard and stage, from 1 (LossDetector)
   std::uint64_t transmission = 0;        ///< the last one, or the notice that it has arrived
   TimePoint awaited_since{};             ///< when that was
+  std::uint64_t first_mark = 0;          ///< of the first time it was sent (CongestionControl)
+  std::uint64_t mark = 0;                ///< of the last time
   TimePoint noticed_at{};                ///< the last notice that it waits for others
   std::uint64_t seen_workers = 0;        ///< bitmap of the last incomplete notice; 0: none
   std::uint64_t seen_racks = 0;          ///< likewise of racks_incomplete

@@ -3,8 +3,9 @@
     python tests/benchmarks/gpu/bench_run.py [--folder build/bench/gpu] [--only WORD] [--budget-s 600] [--stand-in]
 
 Every part is a program with a time limit of its own: one that fails, or is not over in time, is a row of the report,
-and the next one begins. report.json and report.md are written anew after every part. --stand-in: on the CPU, in
-Triton's interpreter, with tiny sizes, to see that parts run; some need minutes there.
+and the next one begins. Parts that compare bits measure no time, and wait for imports and compilers: they run at once.
+report.json and report.md are written anew after every part. --stand-in: on the CPU, in Triton's interpreter, with tiny
+sizes, one part after the other, to see that parts run; some need minutes there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -21,13 +23,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
 _TAIL_LINES = 40
+_POLL_S = 0.05
 _SEARCHED = ("tests/benchmarks/gpu", "tests/benchmarks", "tests/gpu", "tests/lib")
 
 
@@ -36,6 +39,7 @@ class Part:
     """command: a program of ROOT and its options. limit_s: of its time. table: it writes one to --json.
 
     stand_in: options that let it run without a GPU; None: it needs one. tool: what must be on PATH, before the program.
+    beside: it measures no time, and runs at once with those before and after it that do not either.
     """
 
     name: str
@@ -44,34 +48,53 @@ class Part:
     table: bool = False
     stand_in: str | None = ""
     tool: str = ""
+    beside: bool = False
 
+
+#: A kernel takes one to three seconds to compile, and kernel_bits.py has some 150.
+_KERNEL_PROCESSES = 4
+_BITS_LIMIT_S = 90
 
 #: In the order of what is worth most, should the time be over.
 PARTS = (
     Part("floor of host calls", "tests/benchmarks/gpu/floor.py", 45, table=True, stand_in="--stand-in"),
-    Part("bits of the kernels", "tests/gpu/kernel_bits.py", 60),
-    Part("bits of requantized sums", "tests/gpu/requantize_bits.py", 45),
-    Part("bits of GpuCompressor", "tests/gpu/compressor_bits.py", 45),
-    Part("bits of the operators", "tests/gpu/operator_bits.py", 60),
-    Part("bits of the device engine, 2 ranks through the host", "tests/gpu/engine_bits.py", 60),
-    Part("the same with requantized sums", "tests/gpu/engine_bits.py --requantized 2", 60),
+    *(
+        Part(f"bits of the kernels, {part + 1} of {_KERNEL_PROCESSES}",
+             f"tests/gpu/kernel_bits.py --part {part}/{_KERNEL_PROCESSES}", _BITS_LIMIT_S, beside=True)
+        for part in range(_KERNEL_PROCESSES)
+    ),
+    Part("bits of requantized sums", "tests/gpu/requantize_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("bits of GpuCompressor", "tests/gpu/compressor_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("bits of rows with scales", "tests/gpu/rows_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("bits of the operators", "tests/gpu/operator_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("bits of the device engine, 2 ranks through the host", "tests/gpu/engine_bits.py", _BITS_LIMIT_S, beside=True),
+    Part("the same with requantized sums", "tests/gpu/engine_bits.py --requantized 2", _BITS_LIMIT_S, beside=True),
+    Part("graphs, and offsets beyond 2^31", "tests/gpu/on_device.py", _BITS_LIMIT_S, stand_in=None, beside=True),
+    Part(
+        "engines on NCCL, one rank", "tests/gpu/engines_on_device.py --only nccl", _BITS_LIMIT_S, stand_in=None,
+        beside=True,
+    ),
+    Part(
+        "engines, two ranks through the host", "tests/gpu/engines_on_device.py --only staged", _BITS_LIMIT_S,
+        stand_in=None, beside=True,
+    ),
+    Part(
+        "many ranks in one process", "tests/gpu/many_ranks.py --seeds 50 --limit-s 40", _BITS_LIMIT_S,
+        stand_in="--seeds 1", beside=True,
+    ),
     Part("bits with servers", "tests/gpu/network_bits.py", 60),
-    Part("graphs, and offsets beyond 2^31", "tests/gpu/on_device.py", 45, stand_in=None),
-    Part("engines on NCCL, one rank", "tests/gpu/engines_on_device.py --only nccl", 120, stand_in=None),
     Part("kernels, 128 registers", "tests/benchmarks/bench_gpu.py", 60, table=True),
-    Part("kernels, 96 registers", "tests/benchmarks/bench_gpu.py --registers 96", 40, table=True),
-    Part("kernels, 80 registers", "tests/benchmarks/bench_gpu.py --registers 80", 40, table=True),
     Part("DDP steps", "tests/benchmarks/gpu/ddp_steps.py", 120, table=True, stand_in="--stand-in"),
     Part("a step by stage", "tests/benchmarks/gpu/stages_profile.py", 40, table=True, stand_in="--stand-in"),
     Part("FSDP2", "tests/benchmarks/gpu/fsdp_steps.py", 45, table=True, stand_in="--stand-in"),
-    Part("many ranks in one process", "tests/gpu/many_ranks.py --seeds 50 --limit-s 40", 75, stand_in="--seeds 1"),
-    Part("engines, two ranks through the host", "tests/gpu/engines_on_device.py --only staged", 45, stand_in=None),
+    Part("kernels, 96 registers", "tests/benchmarks/bench_gpu.py --registers 96", 40, table=True),
+    Part("kernels, 80 registers", "tests/benchmarks/bench_gpu.py --registers 80", 40, table=True),
     Part(
         "what bounds encode (ncu)", "tests/benchmarks/bench_gpu.py --log-coordinates 24", 60, stand_in=None,
         tool="ncu --clock-control none --set full -k regex:encode_kernel -c 2",
     ),
     Part(
-        "memory checked (compute-sanitizer)", "tests/gpu/compressor_bits.py", 60, stand_in=None,
+        "memory checked (compute-sanitizer)", "tests/gpu/compressor_bits.py", 90, stand_in=None,
         tool="compute-sanitizer --tool memcheck --error-exitcode 1",
     ),
 )  # fmt: skip
@@ -100,55 +123,84 @@ _NO_TOOL, _NO_GPU, _NO_TIME = "the tool is not on PATH", "needs a GPU", "left ou
 _NOT_BEGUN = (_NO_TOOL, _NO_GPU, _NO_TIME)
 
 
-def run_part(part: Part, folder: Path, *, left_s: float, stand_in: bool) -> Outcome:
-    """Run it, at most for its limit and for what is left; what it has started is ended with it."""
-    tool = shlex.split(part.tool)
-    program, *options = shlex.split(part.command)
-    options += shlex.split(part.stand_in or "") if stand_in else []
-    table = folder / f"{part.name.replace(' ', '_')}.json"
-    table.unlink(missing_ok=True)
-    if part.table:
-        options += ["--json", str(table)]
-    outcome = Outcome(part.name, " ".join([*tool, "python", program, *options]), "ok")
-    if stand_in and part.stand_in is None:
-        outcome.status = _NO_GPU
-    elif tool and shutil.which(tool[0]) is None:
-        outcome.status = _NO_TOOL
-    elif left_s <= 0:
-        outcome.status = _NO_TIME
-    if outcome.status != "ok":
-        return outcome
-    outcome.limit_s = min(part.limit_s, left_s)
-    searched = os.pathsep.join(
-        [*(str(ROOT / name) for name in _SEARCHED), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
-    environment = os.environ | {"PYTHONPATH": searched} | ({"TRITON_INTERPRET": "1"} if stand_in else {})
-    log = folder / f"{table.stem}.log"
-    start = time.monotonic()
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [*tool, sys.executable, "-P", str(ROOT / program), *options],
-            cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        try:
-            code = process.wait(outcome.limit_s)
-            outcome.status = "ok" if code == 0 else f"ended with {code}"
-        except subprocess.TimeoutExpired:
-            outcome.status = f"not over after {outcome.limit_s:.0f} s"
-        finally:
-            _end(process)
-    outcome.seconds = time.monotonic() - start
-    outcome.tail = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-    if table.exists():
-        outcome.columns, outcome.rows = table_of(json.loads(table.read_text()))
-    return outcome
+class Run:
+    """A part from its start to its end, at most for its limit and for what is left of the time."""
+
+    def __init__(self, part: Part, folder: Path, *, left_s: float, stand_in: bool) -> None:
+        tool = shlex.split(part.tool)
+        program, *options = shlex.split(part.command)
+        options += shlex.split(part.stand_in or "") if stand_in else []
+        self._table = folder / f"{part.name.replace(' ', '_')}.json"
+        self._table.unlink(missing_ok=True)
+        if part.table:
+            options += ["--json", str(self._table)]
+        self.outcome = Outcome(part.name, " ".join([*tool, "python", program, *options]), "ok")
+        self._process: subprocess.Popen[bytes] | None = None
+        if stand_in and part.stand_in is None:
+            self.outcome.status = _NO_GPU
+        elif tool and shutil.which(tool[0]) is None:
+            self.outcome.status = _NO_TOOL
+        elif left_s <= 0:
+            self.outcome.status = _NO_TIME
+        if self.outcome.status != "ok":
+            return
+        self.outcome.limit_s = min(part.limit_s, left_s)
+        searched = os.pathsep.join(
+            [*(str(ROOT / name) for name in _SEARCHED), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
+        environment = os.environ | {"PYTHONPATH": searched} | ({"TRITON_INTERPRET": "1"} if stand_in else {})
+        self._log = folder / f"{self._table.stem}.log"
+        self._start = time.monotonic()
+        with self._log.open("w") as output:
+            self._process = subprocess.Popen(
+                [*tool, sys.executable, "-P", str(ROOT / program), *options],
+                cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def over(self) -> bool:
+        """Whether it ended, or its time; the outcome is whole then."""
+        if self._process is None:
+            return True
+        code = self._process.poll()
+        seconds = time.monotonic() - self._start
+        if code is None and seconds < self.outcome.limit_s:
+            return False
+        if code is None:
+            self.outcome.status = f"not over after {self.outcome.limit_s:.0f} s"
+        elif code != 0:
+            self.outcome.status = f"ended with {code}"
+        self.end()
+        self.outcome.seconds = seconds
+        self.outcome.tail = self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        if self._table.exists():
+            self.outcome.columns, self.outcome.rows = table_of(json.loads(self._table.read_text()))
+        return True
+
+    def end(self) -> None:
+        """End it and the processes of its session, which are nobody else's."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a part and the processes of its session, which are nobody else's."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def run_at_once(parts: Sequence[Part], folder: Path, *, left_s: float, stand_in: bool) -> Iterator[list[Outcome]]:
+    """Run parts beside each other; yield the outcomes of those that are over, in the order of the parts, after each."""
+    runs = [Run(part, folder, left_s=left_s, stand_in=stand_in) for part in parts]
+    over: set[int] = set()
+    try:
+        while len(over) < len(runs):
+            ended = {number for number, run in enumerate(runs) if number not in over and run.over()}
+            over |= ended
+            if ended:
+                yield [run.outcome for number, run in enumerate(runs) if number in over]
+            else:
+                time.sleep(_POLL_S)
+    finally:
+        for run in runs:
+            run.end()
 
 
 def table_of(result: Any) -> tuple[list[str], list[list[str]]]:
@@ -205,15 +257,25 @@ def write(folder: Path, machine: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def run_all(parts: Sequence[Part], folder: Path, *, budget_s: float, stand_in: bool, machine: str) -> list[Outcome]:
-    """Run all parts in turn; the reports are in the folder after each."""
+    """Run all parts; the reports are in the folder after each."""
     folder.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
     end = time.monotonic() + budget_s
-    for part in parts:
-        outcomes.append(run_part(part, folder, left_s=end - time.monotonic(), stand_in=stand_in))
-        print(f"{part.name}: {outcomes[-1].status}, {outcomes[-1].seconds:.0f} s", flush=True)
-        write(folder, machine, outcomes)
+    for group in groups_of(parts, alone=stand_in):
+        before, ended = [*outcomes], 0
+        for at_once in run_at_once(group, folder, left_s=end - time.monotonic(), stand_in=stand_in):
+            outcomes = before + at_once
+            write(folder, machine, outcomes)
+            ended = len(at_once)
+        for outcome in outcomes[len(outcomes) - ended :]:
+            print(f"{outcome.name}: {outcome.status}, {outcome.seconds:.0f} s", flush=True)
     return outcomes
+
+
+def groups_of(parts: Sequence[Part], *, alone: bool) -> list[list[Part]]:
+    """Return the parts that run at once. alone: each by itself."""
+    groups = [[*group] for _, group in itertools.groupby(parts, lambda part: part.beside)]
+    return [some for group in groups for some in ([group] if group[0].beside and not alone else [[p] for p in group])]
 
 
 def main() -> int:

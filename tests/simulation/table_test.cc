@@ -1,0 +1,133 @@
+// The target table of the congestion control, in simulated time. Each test prints its rows.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "simulation/scenario.h"
+
+namespace thc::simulation {
+namespace {
+
+void print_head() {
+  std::printf("%-44s %9s %9s %9s %9s %7s %8s %8s %7s %7s %6s\n", "case", "ideal s", "first", "median", "worst",
+              "x ideal", "repeats%", "drops", "lost", "spread%", "ms");
+}
+
+Outcome print_row(const Scenario& scenario) {
+  const Ideal ideal = ideal_of(scenario);
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run(scenario);
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  std::printf("%-44s %9.4f %9.4f %9.4f %9.4f %7.2f %8.2f %8lu %7lu %7.1f %6.0f %s\n", scenario.name.c_str(),
+              ideal.step_s(), outcome.step_s.empty() ? 0 : outcome.step_s.front(), outcome.median_s(),
+              outcome.worst_s(), outcome.median_s() / ideal.step_s(), 100 * outcome.repeated(),
+              static_cast<unsigned long>(outcome.dropped + outcome.dropped_by_hosts),
+              static_cast<unsigned long>(outcome.lost), 100 * outcome.worst_spread, took.count(),
+              outcome.problem.c_str());
+  if (scenario.competitor != Competitor::kNone) {
+    std::printf("%44s %.0f %% of the link, TCP %.0f %%\n", "THC", 100 * outcome.own_share,
+                100 * outcome.competitor_share);
+  }
+  if (outcome.marked != 0) {
+    std::printf("%44s %lu\n", "marked", static_cast<unsigned long>(outcome.marked));
+  }
+  std::fflush(stdout);
+  return outcome;
+}
+
+/// One server, and one on each worker's host.
+std::vector<Scenario> both(Scenario scenario) {
+  Scenario four = scenario;
+  four.servers = 4;
+  four.colocated = true;
+  four.name += ", 4 colocated";
+  scenario.name += ", 1 server";
+  return {scenario, four};
+}
+
+TEST(Table, Queues) {
+  print_head();
+  for (const double rate_bps : {100e6, 1e9}) {
+    const std::string rate = rate_bps < 1e9 ? "100 Mb/s" : "1 Gb/s";
+    for (const auto& [name, queue_bytes] :
+         {std::pair{"100 kB", 100'000.0}, {"512 KiB", 524'288.0}, {"100 ms", rate_bps / 80}}) {
+      for (const Scenario& scenario :
+           both({.name = rate + ", " + name,
+                 .rate_bps = rate_bps,
+                 .queue_bytes = static_cast<std::size_t>(queue_bytes),
+                 .parameters = rate_bps < 1e9 ? std::size_t{1'000'000} : std::size_t{4'000'000}})) {
+        print_row(scenario);
+      }
+    }
+  }
+}
+
+TEST(Table, LongWay) {
+  print_head();
+  for (const Scenario& scenario : both({.name = "20 Mb/s, 100 ms round trip, .5 %",
+                                        .rate_bps = 20e6,
+                                        .one_way_delay_s = 50e-3,
+                                        .queue_bytes = 250'000,
+                                        .loss = .005,
+                                        .parameters = 2'000'000})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, SlowHost) {
+  print_head();
+  for (const Scenario& scenario : both({.name = "1 Gb/s, one host at 1/10", .slow_host_factor = .1})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, Competitor) {
+  print_head();
+  for (const Growth growth : {Growth::kNewReno, Growth::kCubic}) {
+    for (const Competitor competitor : {Competitor::kToServer, Competitor::kFromServer}) {
+      for (const Scenario& scenario :
+           both({.name = std::string("100 Mb/s, TCP ") + (growth == Growth::kCubic ? "CUBIC" : "NewReno") +
+                         (competitor == Competitor::kToServer ? " to" : " from") + " host",
+                 .rate_bps = 100e6,
+                 .one_way_delay_s = 500e-6,
+                 .queue_bytes = 125'000,
+                 .parameters = 4'000'000,
+                 .competitor = competitor,
+                 .growth = growth})) {
+        print_row(scenario);
+      }
+    }
+  }
+}
+
+TEST(Table, Marks) {
+  print_head();
+  for (const Scenario& scenario : both({.name = "1 Gb/s, 512 KiB, ECN marks from 64 KiB", .mark_fraction = .125})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, Straggler) {
+  print_head();
+  for (const Scenario& scenario : both({.name = "1 Gb/s, a worker .5 s late", .straggler_s = .5})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, NoBackPressure) {
+  print_head();
+  for (const Scenario& scenario :
+       both({.name = "1 Gb/s, 100 kB, no back pressure", .queue_bytes = 100'000, .back_pressure = false})) {
+    print_row(scenario);
+  }
+}
+
+TEST(Table, ManyWorkers) {
+  print_head();
+  print_row({.name = "1 Gb/s, 64 workers, 1 server", .workers = 64, .parameters = 500'000});
+}
+
+}  // namespace
+}  // namespace thc::simulation

@@ -1,0 +1,186 @@
+#include "session/congestion.h"
+
+#include <utility>
+
+namespace thc {
+namespace {
+
+// RFC 6928's ten packets, and not more bytes than those have on Ethernet.
+constexpr std::size_t kFirstPackets = 10;
+constexpr std::size_t kFirstBytes = 14'600;
+constexpr std::size_t kFewestPackets = 2;
+// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and of
+// 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
+constexpr double kPace = 2;
+constexpr double kBurstUs = 1'000;
+constexpr std::size_t kBurstBytes = 64 * 1024;
+constexpr double kTimerUs = 250;
+// As BBR finds out that the pipe is full: three rounds in which delivery did not grow by a quarter.
+constexpr double kGrowth = 1.25;
+constexpr unsigned kFlatRounds = 3;
+constexpr unsigned kQueueingRounds = 2;
+// After that the window grows by these parts a round: where no queue is to be seen, and where there is one.
+constexpr double kFastGrowth = 1.0 / 8;
+constexpr double kSlowGrowth = 1.0 / 32;
+// It does not grow into a queue that is longer than the way, and than this.
+constexpr Duration kLongestQueue{25'000};
+// Loss while there is a queue, and loss of more than any way has by itself.
+constexpr double kShrinkForLoss = 0.8;
+constexpr double kShrinkForMuchLoss = 0.7;
+constexpr double kMuchLoss = 0.05;
+constexpr std::uint32_t kFewestLosses = 4;
+constexpr std::size_t kCountedPackets = 100;
+// The least round trip is that of the last one or two of these.
+constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
+
+}  // namespace
+
+void CongestionControl::open(std::size_t packet_bytes, std::size_t most_bytes) noexcept {
+  packet_bytes_ = packet_bytes;
+  most_bytes_ = std::max(most_bytes, kFewestPackets * packet_bytes);
+  set_window(static_cast<double>(std::min(kFirstPackets * packet_bytes, kFirstBytes)));
+  credit_bytes_ = kBurstBytes;
+}
+
+void CongestionControl::set_window(double bytes) noexcept {
+  const auto fewest = static_cast<double>(kFewestPackets * packet_bytes_);
+  window_bytes_ = static_cast<std::size_t>(std::clamp(bytes, fewest, static_cast<double>(most_bytes_)));
+}
+
+double CongestionControl::burst_bytes() const noexcept {
+  const auto fewest = static_cast<double>(std::min(kFirstPackets * packet_bytes_, kBurstBytes));
+  const double most = std::max(static_cast<double>(kBurstBytes), kPace * rate_.get() * kTimerUs);
+  return std::clamp(rate_.get() * kBurstUs, fewest, most);
+}
+
+bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
+  next_send_ = TimePoint::max();
+  if (pipe_bytes() != 0 && pipe_bytes() + bytes > window_bytes_) {
+    round_.window_used = true;
+    return false;
+  }
+  const double pace = kPace * rate_.get();
+  if (pace == 0) {
+    return true;
+  }
+  const std::chrono::duration<double, std::micro> elapsed = now - credited_at_;
+  credited_at_ = now;
+  const auto wanted = static_cast<double>(bytes);
+  credit_bytes_ = std::min(std::max(burst_bytes(), wanted), credit_bytes_ + pace * elapsed.count());
+  const double missing = wanted - credit_bytes_;
+  if (missing <= 0) {
+    return true;
+  }
+  round_.window_used = true;
+  next_send_ = now + std::chrono::ceil<Duration>(std::chrono::duration<double, std::micro>(missing / pace));
+  return false;
+}
+
+std::uint64_t CongestionControl::sent(std::size_t bytes, TimePoint now) noexcept {
+  if (pipe_bytes() == 0) {
+    begin_round(now);
+  }
+  credit_bytes_ -= static_cast<double>(bytes);
+  sent_bytes_ += bytes;
+  return sent_bytes_;
+}
+
+void CongestionControl::begin_round(TimePoint now) noexcept { round_ = {.end_mark = sent_bytes_ + 1, .began_at = now}; }
+
+void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept {
+  timeouts_ = 0;
+  round_.delivered_bytes += bytes;
+  ++round_.answers;
+  counted_bytes_ += bytes;
+  answered_bytes_ = std::max(answered_bytes_, mark);
+  if (mark >= round_.end_mark) {
+    end_round(now);
+  }
+}
+
+void CongestionControl::sample_round_trip(Duration round_trip, TimePoint now) noexcept {
+  if (now >= period_end_) {
+    period_end_ = now + kLeastRoundTripPeriod;
+    least_round_trip_ = std::exchange(period_least_, Duration::max());
+  }
+  period_least_ = std::min(period_least_, round_trip);
+  least_round_trip_ = std::min(least_round_trip_, round_trip);
+  round_.least_round_trip = std::min(round_.least_round_trip, round_trip);
+}
+
+void CongestionControl::lost(std::size_t bytes) noexcept {
+  round_lost_bytes_ += bytes;
+  counted_lost_bytes_ += bytes;
+  ++counted_losses_;
+}
+
+bool CongestionControl::is_much_lost() const noexcept {
+  const auto counted = static_cast<double>(counted_bytes_ + counted_lost_bytes_);
+  return counted_losses_ >= kFewestLosses && static_cast<double>(counted_lost_bytes_) > kMuchLoss * counted;
+}
+
+void CongestionControl::timed_out() noexcept {
+  if (least_round_trip_ != Duration::max() && ++timeouts_ > 1) {  // else the way may be longer than the first timeouts
+    doubles_ = false;
+    shrink(0.5);
+  }
+}
+
+void CongestionControl::shrink(double factor) noexcept {
+  doubles_ = false;
+  // What is delivered now needs that much even without a queue.
+  const double needed =
+      rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
+  const auto window = static_cast<double>(window_bytes_);
+  set_window(std::min(window, std::max(window * factor, needed)));
+  shrunk_mark_ = sent_bytes_;
+  counted_bytes_ = counted_lost_bytes_ = 0;
+  counted_losses_ = 0;
+}
+
+void CongestionControl::end_round(TimePoint now) noexcept {
+  if (round_.delivered_bytes == 0) {
+    return begin_round(now);  // notices that others are late say nothing of the way
+  }
+  const Duration taken = std::max(elapsed(round_.began_at, now), Duration(1));
+  const double rate = static_cast<double>(round_.delivered_bytes) / static_cast<double>(taken.count());
+  rate_.add(rate);
+  rate_.count();
+  const Duration least = least_round_trip_;
+  const bool has_sample = round_.least_round_trip != Duration::max();
+  const bool queues = has_sample && round_.least_round_trip > least + std::max(least / 4, Duration(200));
+  const bool queues_much = has_sample && round_.least_round_trip > least + std::max(least, kLongestQueue);
+  queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
+  const bool news = round_.end_mark > shrunk_mark_ + 1;  // not what the window has shrunk for already
+  if (news && is_much_lost()) {
+    shrink(kShrinkForMuchLoss);
+  } else if (news && round_lost_bytes_ > 0 && queues) {
+    shrink(kShrinkForLoss);
+  } else if (news && round_.marks > 0) {
+    shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
+  } else if (round_.window_used && has_sample && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
+    grow(rate, queues);
+  }
+  if (counted_bytes_ > kCountedPackets * packet_bytes_) {
+    counted_bytes_ = counted_lost_bytes_ = 0;
+    counted_losses_ = 0;
+  }
+  round_lost_bytes_ = 0;
+  begin_round(now);
+}
+
+void CongestionControl::grow(double rate, bool queues) noexcept {
+  const auto window = static_cast<double>(window_bytes_);
+  if (!doubles_) {
+    return set_window(window +
+                      std::max(static_cast<double>(packet_bytes_), window * (queues ? kSlowGrowth : kFastGrowth)));
+  }
+  if (rate >= best_rate_ * kGrowth) {
+    best_rate_ = rate;
+    flat_rounds_ = 0;
+    return set_window(2 * window);
+  }
+  doubles_ = ++flat_rounds_ < kFlatRounds && queueing_rounds_ < kQueueingRounds;
+}
+
+}  // namespace thc

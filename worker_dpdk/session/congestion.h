@@ -1,0 +1,96 @@
+// How much a link may have under way (docs/protocol.md, "Congestion"): a window that follows what the way delivers,
+// loses and marks. It knows neither packets nor results: a link tells it what it sends and what is answered.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "session/recent_max.h"
+#include "session/session_config.h"
+
+namespace thc {
+
+/// A result says that all that was sent before its packet has left the network: it has arrived, and perhaps waits for
+/// other workers, or it is lost. So the *pipe*, what may be in a queue, is what was sent since. The window bounds it.
+/// Times until results hold the wait for the slowest worker, which is no congestion; nothing here shrinks the window
+/// for it.
+class CongestionControl {
+ public:
+  /// Once, before anything is sent. `packet_bytes`: of a full packet. `most_bytes`: never more than that.
+  void open(std::size_t packet_bytes, std::size_t most_bytes) noexcept;
+
+  std::size_t window_bytes() const noexcept { return window_bytes_; }
+  std::size_t pipe_bytes() const noexcept { return static_cast<std::size_t>(sent_bytes_ - answered_bytes_); }
+
+  /// Whether so many bytes may be sent now. Where they may not, the window counts as used.
+  bool has_room(std::size_t bytes, TimePoint now) noexcept;
+  /// When pacing lets the packet go that has_room() refused last; the end of time where an answer must come first.
+  TimePoint next_send() const noexcept { return next_send_; }
+
+  /// Of every packet sent, also again. The return value is for answered(): how much was sent up to its end.
+  std::uint64_t sent(std::size_t bytes, TimePoint now) noexcept;
+  /// The transmission with that mark is answered by a result of so many `bytes` sent, or by a notice (0).
+  void answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept;
+  /// The time from a packet that was sent once to its result.
+  void sample_round_trip(Duration round_trip, TimePoint now) noexcept;
+  /// So many bytes count as lost.
+  void lost(std::size_t bytes) noexcept;
+  /// A packet, or its result, passed a queue that marks (ECN).
+  void marked() noexcept { ++round_.marks; }
+  /// Nothing was answered for a whole timeout, once more.
+  void timed_out() noexcept;
+  /// Nothing is under way any more.
+  void forget_pipe() noexcept { answered_bytes_ = sent_bytes_; }
+
+ private:
+  /// From a packet to its answer.
+  struct Round {
+    std::uint64_t end_mark = 0;  ///< the answer of what was sent up to here ends it
+    TimePoint began_at{};
+    std::uint64_t delivered_bytes = 0;
+    std::uint32_t answers = 0;
+    std::uint32_t marks = 0;
+    bool window_used = false;
+    Duration least_round_trip = Duration::max();
+  };
+
+  void begin_round(TimePoint now) noexcept;
+  void end_round(TimePoint now) noexcept;
+  bool is_much_lost() const noexcept;
+  void shrink(double factor) noexcept;
+  void grow(double rate, bool queues) noexcept;
+  void set_window(double bytes) noexcept;
+  double burst_bytes() const noexcept;
+
+  std::size_t packet_bytes_ = 0;
+  std::size_t most_bytes_ = 0;
+  std::size_t window_bytes_ = 0;
+  std::uint64_t sent_bytes_ = 0;      ///< of all transmissions
+  std::uint64_t answered_bytes_ = 0;  ///< of them, up to the latest that was answered
+
+  Round round_;
+  std::uint64_t shrunk_mark_ = 0;  ///< what was sent before the window shrank last
+  std::size_t round_lost_bytes_ = 0;
+  // Of the last hundred packets or more: what is lost at random comes in clusters.
+  std::uint64_t counted_bytes_ = 0;
+  std::uint64_t counted_lost_bytes_ = 0;
+  std::uint32_t counted_losses_ = 0;
+
+  bool doubles_ = true;
+  double best_rate_ = 0;  ///< bytes a microsecond
+  unsigned flat_rounds_ = 0;
+  RecentMax<double, 8> rate_;     ///< of the last rounds
+  unsigned queueing_rounds_ = 0;  ///< in a row
+  unsigned timeouts_ = 0;         ///< since the last answer
+
+  Duration least_round_trip_ = Duration::max();  ///< of this period and the one before
+  Duration period_least_ = Duration::max();
+  TimePoint period_end_{};
+
+  double credit_bytes_ = 0;  ///< may go at once
+  TimePoint credited_at_{};
+  TimePoint next_send_ = TimePoint::max();
+};
+
+}  // namespace thc
