@@ -171,9 +171,12 @@ void Training::begin_step() {
   ended_ = 0;
   std::ranges::fill(sums_, 0xee);
   competitor_bytes_ = competitor_ ? competitor_->delivered_bytes() : 0;
-  began_at_ = events_.now() + picoseconds(scenario_.straggler_s);
+  began_at_ = events_.now();
   for (Member& member : members_) {
-    member.start->set(&member == &members_.front() ? began_at_ : events_.now());
+    const double late_s = &member == &members_.front() ? scenario_.straggler_s : 0;
+    const Picoseconds start = events_.now() + picoseconds(late_s + scenario_.jitter_s * network_.random());
+    began_at_ = std::max(began_at_, start);
+    member.start->set(start);
   }
 }
 
@@ -243,6 +246,7 @@ void Training::count(Outcome& outcome) const {
     outcome.repeats += counters[Count::kRetransmissions];
     outcome.rejoins += counters[Count::kRejoins];
     outcome.dropped_by_hosts += member.worker->socket().dropped();
+    outcome.unanswered_ms = std::max(outcome.unanswered_ms, member.worker->unanswered_ms());
   }
   for (const auto& server : servers_) {
     outcome.dropped_by_hosts += server->socket().dropped();
@@ -344,9 +348,10 @@ std::string Scenario::text() const {
       << " slow_host_factor=" << slow_host_factor << " one_way_delay_s=" << one_way_delay_s
       << " queue_bytes=" << queue_bytes << " loss=" << loss << " mark_fraction=" << mark_fraction
       << " parameters=" << parameters << " partitions=" << partitions_of(*this) << " steps=" << steps
-      << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " competitor=" << static_cast<int>(competitor)
-      << (growth == Growth::kCubic ? "" : " NewReno") << (back_pressure ? "" : " no back pressure")
-      << " wake_s=" << wake_s << " packet_s=" << packet_s << " slots=" << slots << " seed=" << seed;
+      << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " jitter_s=" << jitter_s
+      << " competitor=" << static_cast<int>(competitor) << (growth == Growth::kCubic ? "" : " NewReno")
+      << (back_pressure ? "" : " no back pressure") << " wake_s=" << wake_s << " packet_s=" << packet_s
+      << " slots=" << slots << " seed=" << seed;
   return out.str();
 }
 

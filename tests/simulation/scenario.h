@@ -27,8 +27,9 @@ struct Scenario {
   std::size_t parameters = 1'000'000;
   std::size_t partitions = 0;  ///< 0: two for each server
   std::size_t steps = 6;
-  double idle_s = 0.2;     ///< between steps
-  double straggler_s = 0;  ///< worker 0 begins each step so much later
+  double idle_s = 0.2;       ///< between steps
+  double straggler_s = 0;    ///< worker 0 begins each step so much later
+  double jitter_s = 100e-6;  ///< workers begin a step within this time
   Competitor competitor = Competitor::kNone;
   Growth growth = Growth::kCubic;  ///< the competitor's
   bool back_pressure = true;

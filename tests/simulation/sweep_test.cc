@@ -49,6 +49,7 @@ Scenario random_scenario(std::uint64_t seed) {
   s.slow_host_factor = s.rate_bps >= 10e6 && random.chance(.125) ? .1 : 1;
   s.back_pressure = random.chance(.75);
   s.idle_s = random.over(1e-3, 1);
+  s.jitter_s = random.over(10e-6, 10e-3);
   if (random.chance(.25)) {
     s.wake_s = random.over(1e-6, 50e-6);
     s.packet_s = random.over(1e-7, 2e-6);
@@ -59,8 +60,8 @@ Scenario random_scenario(std::uint64_t seed) {
   const double most = std::max(kPackets / 2 / kSteps / static_cast<double>(s.workers), 4.0);
   const double packets = std::clamp(held * random.over(1, 20), std::min(50.0, most), most);
   s.parameters = static_cast<std::size_t>(packets * kCodesPerPacket);
-  s.parameters = std::max(std::min(s.parameters, static_cast<std::size_t>(static_cast<double>(s.parameters) * kLongestStep /
-                                                                          ideal_of(s).step_s())),
+  s.parameters = std::max(std::min(s.parameters, static_cast<std::size_t>(static_cast<double>(s.parameters) *
+                                                                          kLongestStep / ideal_of(s).step_s())),
                           static_cast<std::size_t>(2 * kCodesPerPacket));
   s.slots = s.workers * s.servers > 32 ? 512 : 0;  // what each worker has for each server costs memory
   const Ideal ideal = ideal_of(s);
@@ -86,12 +87,12 @@ void check(std::uint64_t seed, bool print) {
   const double reference_s = ideal.step_s() + slow_start_rounds(s) * ideal.round_trip_s;
   if (print) {
     std::printf(
-        "seed %4lu ref %8.4f first %6.2f median %6.2f worst %6.2f repeats%% %6.2f drops %6lu lost %5lu spread%% %5.1f "
+        "seed %4lu ref %8.4f first %6.2f median %6.2f worst %6.2f repeats%% %6.2f drops %6lu lost %5lu unanswered %u spread%% %5.1f "
         "own %.2f tcp %.2f ev %7lu | %s | %s\n",
         static_cast<unsigned long>(seed), reference_s, outcome.step_s.empty() ? 0 : outcome.step_s[0] / reference_s,
         outcome.median_s() / reference_s, outcome.worst_s() / reference_s, 100 * outcome.repeated(),
         static_cast<unsigned long>(outcome.dropped + outcome.dropped_by_hosts),
-        static_cast<unsigned long>(outcome.lost), 100 * outcome.worst_spread, outcome.own_share,
+        static_cast<unsigned long>(outcome.lost), outcome.unanswered_ms, 100 * outcome.worst_spread, outcome.own_share,
         outcome.competitor_share, static_cast<unsigned long>(outcome.events), s.text().c_str(),
         outcome.problem.c_str());
   }

@@ -25,14 +25,15 @@ constexpr double kSlowGrowth = 1.0 / 32;
 // It does not grow into a queue that is longer than the way, and than this.
 constexpr Duration kLongestQueue{25'000};
 constexpr Duration kShortestQueue{200};
-// Where all packets are earlier than another worker's, nothing is known of the network. For so many rounds it is taken
+// Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
 // to be as it was.
 constexpr unsigned kRememberedRounds = 8;
 // Loss while there is a queue, and loss of more than any way has by itself.
-constexpr double kShrinkForLoss = 0.8;
+constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
 constexpr double kMuchLoss = 0.1;
 constexpr std::uint32_t kFewestLosses = 8;
+constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
 // The least round trip is that of the last one or two of these.
 constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
@@ -126,13 +127,14 @@ bool CongestionControl::finds_queue() noexcept {
     untold_rounds_ = 0;
     return had_queue_ = is_queue(round_.least_of_network);
   }
-  if (!is_told_) {
-    return is_queue(round_.least_round_trip);
-  }
-  return ++untold_rounds_ <= kRememberedRounds && had_queue_;
+  // Who is never last has more under way than it needs, so that it may shrink for the wait as well.
+  return is_told_ && ++untold_rounds_ <= kRememberedRounds ? had_queue_ : is_queue(round_.least_round_trip);
 }
 
-void CongestionControl::lost(std::size_t bytes) noexcept {
+void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
+  if (mark <= shrunk_mark_) {
+    return;  // the window has shrunk for that already
+  }
   round_lost_bytes_ += bytes;
   counted_lost_bytes_ += bytes;
   ++counted_losses_;
@@ -154,7 +156,7 @@ void CongestionControl::shrink(double factor) noexcept {
   doubles_ = false;
   // What is delivered now needs that much even without a queue.
   const double needed =
-      rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
+      kNeeded * rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
   const auto window = static_cast<double>(window_bytes_);
   set_window(std::min(window, std::max(window * factor, needed)));
   shrunk_mark_ = sent_bytes_;
@@ -176,12 +178,11 @@ void CongestionControl::end_round(TimePoint now) noexcept {
       queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
   const bool waits = is_queue(round_.least_round_trip);
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
-  const bool news = round_.end_mark > shrunk_mark_ + 1;  // not what the window has shrunk for already
-  if (news && is_much_lost()) {
+  if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);
-  } else if (news && round_lost_bytes_ > 0 && queues) {
+  } else if (round_lost_bytes_ > 0 && queues) {
     shrink(kShrinkForLoss);
-  } else if (news && round_.marks > 0) {
+  } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
   } else if (round_.window_used && has_sample && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, waits);

@@ -34,8 +34,14 @@ class CongestionControl {
   void answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept;
   /// The time from a packet that was sent once to its result. `networks_alone`: nobody was waited for.
   void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
-  /// So many bytes count as lost.
-  void lost(std::size_t bytes) noexcept;
+  /// A packet with that mark seems to be lost. It may be another worker's that is, which a server tells from results.
+  void suspect(std::uint64_t mark, std::size_t bytes) noexcept {
+    if (!is_told_) {
+      lost(mark, bytes);
+    }
+  }
+  /// It is lost.
+  void lost(std::uint64_t mark, std::size_t bytes) noexcept;
   /// A packet, or its result, passed a queue that marks (ECN).
   void marked() noexcept { ++round_.marks; }
   /// Nothing was answered for a whole timeout, once more.
@@ -87,7 +93,7 @@ class CongestionControl {
   unsigned flat_rounds_ = 0;
   RecentMax<double, 8> rate_;     ///< of the last rounds
   unsigned queueing_rounds_ = 0;  ///< in a row
-  bool is_told_ = false;          ///< the server tells which round trips are the network's alone
+  bool is_told_ = false;          ///< the server tells which packets came last
   bool had_queue_ = false;        ///< the last of those
   unsigned untold_rounds_ = 0;    ///< since that one
   unsigned timeouts_ = 0;         ///< since the last answer

@@ -244,10 +244,14 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
-  if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
-    sample_round_trip(elapsed(packet->sent_at, now), (header.flags & wire::kFlagLast) != 0, now);
+  if (message.congested) {
+    congestion_.marked();
   }
-  note_answer(lane, *packet, now);
+  const bool last = (header.flags & wire::kFlagLast) != 0;
+  if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
+    sample_round_trip(elapsed(packet->sent_at, now), last, now);
+  }
+  note_answer(lane, *packet, last, now);
   release(lane, *packet);
 }
 
@@ -267,13 +271,17 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
   if (lane.stream.stage() == Stage::kNorm) {
     context_.group.tell_left_behind(packet->operation().partition());
   }
-  note_answer(lane, *packet, now);
+  note_answer(lane, *packet, false, now);
   release(lane, *packet);
 }
 
-void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
+void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept {
   const bool first = lane.losses.answers_first_transmission(packet, now);
-  lane.losses.answered(packet, now);
+  if (!first) {
+    congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result
+  }
+  tells_last_ |= last;
+  lane.losses.answered(packet, tells_last_ && !last, now);
   lane.overtaking = true;
   if (const Duration longest = elapsed(packet.first_sent_at, now);
       rtt_.smoothed() == Duration::zero() && longest > rtt_.bounds().max) {

@@ -112,7 +112,7 @@ class ServerLink {
   /// Whether packets of this one's size, and no others, may be lost on the way. `silent`: nothing is answered now.
   LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
   /// Earlier packets without one may be lost.
-  void note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept;
+  void note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept;
   /// Tells the group how long the oldest packet of a shard is unanswered, and asks whether the shard is there.
   void note_unanswered(const InFlight& oldest, TimePoint now) noexcept;
   /// The server has answered a packet: what is still unanswered is told again by timers.
@@ -136,6 +136,7 @@ class ServerLink {
   std::size_t in_flight_bytes_ = 0;
   TimePoint next_send_ = TimePoint::max();   ///< when pacing lets a packet go that waits
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
+  bool tells_last_ = false;  ///< the server tells which packet of a slot came last
   TimePoint heard_at_{};
   TimePoint asked_at_{};
   Unanswered unanswered_;
