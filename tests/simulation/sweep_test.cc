@@ -87,7 +87,8 @@ void check(std::uint64_t seed, bool print) {
   const double reference_s = ideal.step_s() + slow_start_rounds(s) * ideal.round_trip_s;
   if (print) {
     std::printf(
-        "seed %4lu ref %8.4f first %6.2f median %6.2f worst %6.2f repeats%% %6.2f drops %6lu lost %5lu unanswered %u spread%% %5.1f "
+        "seed %4lu ref %8.4f first %6.2f median %6.2f worst %6.2f repeats%% %6.2f drops %6lu lost %5lu unanswered %u "
+        "spread%% %5.1f "
         "own %.2f tcp %.2f ev %7lu | %s | %s\n",
         static_cast<unsigned long>(seed), reference_s, outcome.step_s.empty() ? 0 : outcome.step_s[0] / reference_s,
         outcome.median_s() / reference_s, outcome.worst_s() / reference_s, 100 * outcome.repeated(),
