@@ -133,6 +133,9 @@ class Session:
     def unanswered(self) -> list[tuple[float, int]]:
         """Of each server: for how many seconds a packet has had no answer at most, 0.0 for none; and its port."""
 
+    def heard(self) -> list[float]:
+        """Of each server: how many seconds ago anything of it arrived."""
+
     def thread_counters(self) -> list[dict[str, int]]:
         """Of each polling thread."""
 

@@ -39,11 +39,12 @@ def compress(
         state = compress(ddp, bits=4)
 
     ddp: a DistributedDataParallel without a communication hook, or torch.compile() of one. config: a ThcConfig, or one
-    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. nodes: "auto": where several hosts have
-    equal numbers of ranks, more than one each, averages are exact within a host and compressed between them; "flat":
-    compressed over all ranks. mesh: 2-D, of the same ranks, instead: averages are exact within the nodes, and
-    compressed over its dimension `dim`, between them. Other arguments and errors: as ThcState's, which is returned and
-    names residuals after the model's parameters.
+    of byteps_thc.baselines; or give settings of ThcConfig as keywords, as here. nodes: "levels": where several hosts
+    have equal numbers of ranks, more than one each, averages are exact within a host and compressed between them;
+    "flat": compressed over all ranks; "auto": over gloo the faster of these, measured here, over NCCL "levels". mesh:
+    2-D, of the same ranks, instead: averages are exact within the nodes, and compressed over its dimension `dim`,
+    between them. Other arguments and errors: as ThcState's, which is returned and names residuals after the model's
+    parameters.
 
         mesh = init_device_mesh("cuda", (nodes, gpus_per_node), mesh_dim_names=("between", "within"))
         state = compress(ddp, mesh=mesh, dim="between", bits=4)

@@ -44,20 +44,20 @@ class ThcState(Averager):
     """State of thc_hook for one DDP model: engine, residuals, schedule.
 
     process_group: DDP's, None for the default one; gloo or NCCL. Or a 2-D mesh of its ranks and dim, the name of the
-    slow dimension, between the nodes. nodes: without a mesh, "auto": ranks that share a host are a node where nodes
+    slow dimension, between the nodes. nodes: without a mesh, "levels": ranks that share a host are a node where nodes
     have equal numbers of ranks, more than one, and there are several; "flat": they are not, and all ranks average
-    compressed. With a mesh, or nodes that were found, averages are exact within a node, where each rank gets a shard of
-    every parameter, and compressed between the nodes; residuals, figures and checkpoints are those of the shard. A
-    baseline, or `network`, takes nodes of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give
-    settings of ThcConfig as keywords. policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy().
-    network: servers or a switch that sum; None: the ranks do. With a mesh, shard s of a node has the job network.job +
-    s. model: names the residuals in checkpoints after the model's parameters
-    (DDP's and torch.compile's prefixes left out). Without it they are numbered in the order of DDP's first iteration,
-    which a resumed run repeats when model and bucket_cap_mb are the same. grad_scaler: keeps residuals in the unit of
-    the scaled gradients when its scale changes, and all ranks must have the same (but those of a quorum or with
-    lost packets); and when an average is not finite, so that it skips the step, all
-    residuals stay as they were before, at the cost of a copy of them per step. Without it only those
-    of that partition do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
+    compressed; "auto": over gloo the faster of these, measured here, over NCCL "levels". With a mesh, or nodes that
+    were found, averages are exact within a node, where each rank gets a shard of every parameter, and compressed
+    between the nodes; residuals, figures and checkpoints are those of the shard. A baseline, or `network`, takes nodes
+    of a mesh only. config: a ThcConfig, or one of byteps_thc.baselines; or give settings of ThcConfig as keywords.
+    policy: warm-up, bypass of small parameters, deadline; None: CompressionPolicy(). network: servers or a switch that
+    sum; None: the ranks do. With a mesh, shard s of a node has the job network.job + s. model: names the residuals in
+    checkpoints after the model's parameters (DDP's and torch.compile's prefixes left out). Without it they are numbered
+    in the order of DDP's first iteration, which a resumed run repeats when model and bucket_cap_mb are the same.
+    grad_scaler: keeps residuals in the unit of the scaled gradients when its scale changes, and all ranks must have the
+    same (but those of a quorum or with lost packets); and when an average is not finite, so that it skips the step, all
+    residuals stay as they were before, at the cost of a copy of them per step. Without it only those of that partition
+    do. log_every: steps from one log line ("byteps_thc", INFO) of rank 0 to the next; 0: none.
 
     All ranks of the group must make it, in the same order as their other collectives and with the same settings. It may
     be made before there is a default process group, for a framework that initialises torch.distributed later: settings

@@ -85,7 +85,7 @@ def require_scope(state: object, scope: str | None) -> None:
             return
         hint = (
             "it was saved by ranks that average in two levels, whose residuals are of shards: nodes of as many ranks "
-            "load it, or a mesh (mesh=..., dim=...)"
+            'load it (nodes="levels"), or a mesh (mesh=..., dim=...)'
         )
     elif theirs is None:
         hint = 'it was saved by ranks that average in one level, whose residuals are whole: nodes="flat" loads it'

@@ -1,15 +1,17 @@
 """Which ranks of a process group share a node: found when an engine is made, so that nobody has to say it.
 
-Averages take two levels, exact within a node and compressed between the nodes, where that is possible: nodes have equal
-numbers of ranks, more than one each, and there is more than one node. Where it is not, they take one, over all ranks.
+Averages can take two levels, exact within a node and compressed between the nodes, if nodes have equal numbers of
+ranks, more than one each, and there is more than one node. Over gloo both ways are measured then, because two levels
+send less and compute more: which one is faster depends on network and processors. Without a choice nothing is measured.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
 import torch.distributed as dist
@@ -17,15 +19,15 @@ import torch.distributed as dist
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.groups import Communicators, backends, cut_group
-from byteps_thc.transport.handshake import gather_by_rank, require_equal, with_arithmetic
+from byteps_thc.transport.handshake import Gather, gather_by_rank, require_equal, with_arithmetic
 from byteps_thc.transport.host import host_of, node_identity
 from byteps_thc.transport.link_bytes import link_bytes
 from byteps_thc.transport.mesh import MeshGroups, counted
 from byteps_thc.transport.transport import Collective
 from byteps_thc.transport.warn_once import warn_once
 
-#: auto: two levels where nodes allow it. flat: one level, over all ranks.
-Nodes = Literal["auto", "flat"]
+#: auto: the faster way if nodes allow two levels. levels: two levels if nodes allow it. flat: one, over all ranks.
+Nodes = Literal["auto", "levels", "flat"]
 
 _LISTED = 8  # nodes
 
@@ -34,13 +36,40 @@ _logger = logging.getLogger("byteps_thc")
 
 def require_nodes(nodes: object, *, mesh_is_given: bool = False) -> None:
     """Raise ConfigurationError unless `nodes` is one of Nodes, and "auto" beside a mesh, which says where nodes are."""
-    if nodes not in ("auto", "flat"):
+    if nodes not in ("auto", "levels", "flat"):
         raise ConfigurationError(
-            f'nodes is {nodes!r}: give "auto" or "flat", or leave it out and give a 2-D DeviceMesh and the name of its '
-            "slow dimension (dim=...)"
+            f'nodes is {nodes!r}: give "auto", "levels" or "flat", or leave it out and give a 2-D DeviceMesh and '
+            "the name of its slow dimension (dim=...)"
         )
     if mesh_is_given and nodes != "auto":
         raise ConfigurationError(f"nodes={nodes!r} and a mesh contradict each other: leave one of them out")
+
+
+@dataclass(frozen=True)
+class WayTimes:
+    """Seconds that an average takes in two levels, and in one."""
+
+    two_levels_s: float
+    flat_s: float
+
+    @property
+    def takes_two(self) -> bool:
+        """Whether two levels are as fast."""
+        return self.two_levels_s <= self.flat_s
+
+    def agreed(self, gather: Gather) -> WayTimes:
+        """Return the times of the slowest rank, the same on all ranks; collective."""
+        everyone = [json.loads(text) for text in gather(json.dumps([self.two_levels_s, self.flat_s]).encode())]
+        two_levels_s, flat_s = (max(times) for times in zip(*everyone, strict=True))
+        return WayTimes(two_levels_s, flat_s)
+
+    def __str__(self) -> str:
+        """Both numbers, for the log."""
+        return f"an average took {self.two_levels_s * 1e3:.1f} ms in two levels, {self.flat_s * 1e3:.1f} ms in one"
+
+
+#: Measures both ways on this rank; collective.
+Measure = Callable[[MeshGroups], WayTimes]
 
 
 def find_nodes(
@@ -49,34 +78,39 @@ def find_nodes(
     config: ThcConfig | None,
     collective: Collective,
     deadline_s: float,
+    measure: Measure,
 ) -> MeshGroups | None:
     """Return the two levels in which the ranks of a process group average, None for one; collective over them.
 
-    config: what compresses; None: something that has one level only. Rank 0 logs which nodes there are and what was
-    chosen, and warns where one level is dear. ConfigurationError when ranks have different `nodes`, TransportError or
-    DeadlineError when ranks do not answer.
+    config: what compresses; None: something that has one level only. measure: called if there is a choice. Rank 0 logs
+    which nodes there are, what was chosen and what was measured, and warns where one level is dear. Raises
+    ConfigurationError if ranks have different `nodes`, TransportError or DeadlineError if ranks do not answer.
     """
     ranks = process_group.size()
     if ranks == 1:
         return None
     mine = json.dumps([with_arithmetic({"nodes": nodes}), config is not None, node_identity()])
-    texts = gather_by_rank(Communicators(process_group, deadline_s).for_questions().gather, mine)
+    gather = Communicators(process_group, deadline_s).for_questions().gather
+    texts = gather_by_rank(gather, mine)
     everyone = {rank: json.loads(text) for rank, text in texts.items()}
     require_equal({rank: settings for rank, (settings, _, _) in everyone.items()})
     if config is None or not all(has_levels for _, has_levels, _ in everyone.values()):
         return None  # where they differ, so do settings that will be compared
     names = [node for _, _, node in everyone.values()]
     found = group_by_node(names)
-    takes_two = nodes == "auto" and has_two_levels(found)
+    levels, times, ring = None, None, "nccl" in backends(process_group)
+    if nodes != "flat" and has_two_levels(found):
+        levels = MeshGroups(*cut_group(process_group, [found, [*zip(*found, strict=True)]]))
+        if nodes == "auto" and not ring:
+            times = measure(levels).agreed(gather)
+            levels = levels if times.takes_two else None
     if process_group.rank() == 0:
-        _logger.info("%s", chosen_levels(names, two=takes_two))
-        ring = "nccl" in backends(process_group)
-        if not takes_two and (warning := cost_of_one_level(nodes, found, config, collective, ring=ring)):
+        measured = "" if times is None else f' (nodes="auto": {times})'
+        _logger.info("%s%s", chosen_levels(names, two=levels is not None), measured)
+        dear = levels is None and times is None
+        if dear and (warning := cost_of_one_level(nodes, found, config, collective, ring=ring)):
             warn_once(warning)
-    if not takes_two:
-        return None
-    fast, slow = cut_group(process_group, [found, [*zip(*found, strict=True)]])
-    return MeshGroups(fast, slow)
+    return levels
 
 
 def group_by_node(names: Sequence[str]) -> list[list[int]]:

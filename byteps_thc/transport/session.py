@@ -12,6 +12,8 @@ methods may be called from any thread.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +41,7 @@ from byteps_thc.transport.network_settings import (
 )
 from byteps_thc.transport.quorum import resolve_quorum
 from byteps_thc.transport.run import run_number, run_of_launcher, told_run
+from byteps_thc.transport.silence import SilenceLog
 from byteps_thc.wire.layout import MAX_PARTITIONS, MAX_SHARDS
 from byteps_thc.worker_limits import require_packet_workers
 
@@ -52,6 +55,9 @@ __all__ = [
     "UdpConfig",
     "has_dpdk",
 ]
+
+#: How long a wait lasts before it looks for silent servers.
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,6 +83,7 @@ class Session(NetworkSettings):
     config: ThcConfig = field(kw_only=True)
     """the same on all workers"""
     _session: _comm.Session = field(init=False)
+    _silence: SilenceLog = field(init=False)
 
     # A session is itself, whatever its settings, which may be lists.
     __eq__ = object.__eq__
@@ -92,6 +99,8 @@ class Session(NetworkSettings):
         require_packet_workers(self.workers)
         warn_of_ignored_bits(self.config, "servers and switches", self.worker)
         object.__setattr__(self, "_session", _comm.Session(_session_config(self), io_config(self)))
+        operation_s = (self.timeouts or Timeouts()).operation_s
+        object.__setattr__(self, "_silence", SilenceLog(self.addresses, operation_s))
         # Say GOODBYE, and end the polling threads before static destructors take the devices away from them.
         close_at_exit(self)
 
@@ -156,7 +165,12 @@ class Session(NetworkSettings):
 
     def is_done(self, stage: _comm.Operation, timeout: float | None) -> bool:
         """As wait(), but False when it is still in flight after `timeout` seconds."""
-        return self._session.wait(stage, timeout)
+        until_s = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._session.wait(stage, min(_LOOK_S, max(until_s - time.monotonic(), 0.0))):
+            self._silence.look(self._session.heard(), self._session.unanswered())
+            if time.monotonic() >= until_s:
+                return False
+        return True
 
     def chunks(self, count: int) -> int:
         """Packets, and elements of `contributions`, of a partition of `count` codes."""
@@ -180,6 +194,10 @@ class Session(NetworkSettings):
         0.0 seconds if it has answered all packets. A notice that other workers are missing is an answer.
         """
         return self._session.unanswered()
+
+    def heard(self) -> list[float]:
+        """Return how many seconds ago anything arrived from each server."""
+        return self._session.heard()
 
     def inquiry(self) -> Callable[[float], list[str]]:
         """Return what asks all servers, within so many seconds, whether they are there, also when this has ended.

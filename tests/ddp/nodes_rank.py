@@ -15,18 +15,36 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
+import byteps_thc.engines
 import byteps_thc.transport.nodes
 from byteps_thc import ThcConfig
 from byteps_thc.baselines import TopK
 from byteps_thc.checkpoint import checkpointable, load
 from byteps_thc.ddp import ThcState, compress
+from byteps_thc.transport.nodes import WayTimes
 
 CONFIG = ThcConfig(error_feedback=True)
 
 
+MEASURE = byteps_thc.engines.time_both_ways
+calls = 0
+
+
 def placed(rank: Rank, nodes: list[str]) -> None:
-    """Let this rank be on that node."""
+    """Let this rank be on that node, where two levels are fast."""
     byteps_thc.transport.nodes.node_identity = lambda: nodes[rank.rank]  # type: ignore[attr-defined]
+    measuring(lambda *_: WayTimes(0.1, 0.2))
+
+
+def measuring(measure: Callable[..., WayTimes]) -> None:
+    """Let that measure both ways, and count how often it does."""
+
+    def counting(*arguments: Any) -> WayTimes:
+        global calls
+        calls += 1
+        return measure(*arguments)
+
+    byteps_thc.engines.time_both_ways = counting
 
 
 def model() -> DistributedDataParallel:
@@ -69,7 +87,28 @@ def one_way(rank: Rank) -> dict[str, Any]:
 
 def uneven(rank: Rank) -> dict[str, Any]:
     """The second time nothing is said that was said before."""
-    return {"auto": averages(rank), "again": averages(rank), "flat": averages(rank, nodes="flat")}
+    result = {"auto": averages(rank), "again": averages(rank), "flat": averages(rank, nodes="flat")}
+    return result | {"calls": calls}
+
+
+def measured(rank: Rank) -> dict[str, Any]:
+    """Ways that take other times on each rank, at last those that they take."""
+    result: dict[str, Any] = {"calls": {}}
+    ways: dict[str, tuple[list[float], list[float], dict[str, Any]]] = {
+        "slow levels": ([0.1, 0.4, 0.1, 0.1], [0.2, 0.2, 0.2, 0.3], {}),
+        "fast levels": ([0.1, 0.4, 0.1, 0.1], [0.2, 0.2, 0.2, 0.5], {}),
+        "levels": ([1.0] * 4, [0.1] * 4, {"nodes": "levels"}),
+        "flat": ([0.1] * 4, [1.0] * 4, {"nodes": "flat"}),
+        "baseline": ([0.1] * 4, [1.0] * 4, {"config": TopK(ratio=0.5)}),
+    }
+    for name, (two_levels, flat, options) in ways.items():
+        before = calls
+        mine = WayTimes(two_levels[rank.rank], flat[rank.rank])
+        measuring(lambda *_, mine=mine: mine)  # type: ignore[misc]
+        result[name] = averages(rank, **options)
+        result["calls"][name] = calls - before
+    measuring(MEASURE)
+    return result | {"real": averages(rank)}
 
 
 def loading(rank: Rank) -> dict[str, Any]:
@@ -162,7 +201,7 @@ def said(call: Callable[[], Any]) -> str:
 
 
 CASES: dict[str, Callable[[Rank], Any]] = {
-    case.__name__: case for case in (one_way, uneven, loading, subgroups, other_levels, refused)
+    case.__name__: case for case in (one_way, uneven, measured, loading, subgroups, other_levels, refused)
 }
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,39 @@ def test_two_levels_are_those_of_a_mesh_wherever_ranks_are(nodes: str, run: Run)
 def test_rank_0_logs_what_was_chosen(run: Run) -> None:
     for rank, report in enumerate(run("one_way", "abab")):
         two = "averages are exact within each of 2 nodes of 2 ranks, compressed between them"
+        two += ' (nodes="auto": an average took 100.0 ms in two levels, 200.0 ms in one)'
         one = "averages are compressed over 4 ranks on 2 nodes, in one level"
         assert report["found"]["lines"] == ([] if rank else [two])
         assert report["flat"]["lines"] == ([] if rank else [one])  # which costs less than bf16 here: no warning
         assert report["mesh"]["lines"] == report["baseline"]["lines"] == []
+
+
+@pytest.mark.parametrize("case", ["slow levels", "fast levels", "real"])
+def test_auto_takes_the_faster_way_on_all_ranks(case: str, run: Run) -> None:
+    """Ranks measure different times: those of the slowest rank count."""
+    reports = [report[case] for report in run("measured", "aabb")]
+    two = reports[0]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
+    assert two or reports[0]["said"].startswith("ThcState(flat, 4 ranks, ")
+    number = r"(\d+\.\d)"
+    words = rf'.* \(nodes="auto": an average took {number} ms in two levels, {number} ms in one\)'
+    (line,) = reports[0]["lines"]
+    assert (match := re.fullmatch(words, line)), line
+    assert two == (float(match[1]) <= float(match[2]))
+    assert ("within each of 2 nodes of 2 ranks" if two else "over 4 ranks on 2 nodes, in one level") in line
+    if case != "real":
+        assert match.groups() == (("400.0", "300.0") if case == "slow levels" else ("400.0", "500.0"))
+    for report in reports:
+        assert report["said"] == reports[0]["said"]
+        assert torch.equal(report["averages"], reports[0]["averages"])
+    assert all(report["lines"] == [] for report in reports[1:])
+
+
+def test_only_auto_measures_and_only_where_there_is_a_choice(run: Run) -> None:
+    for report in run("measured", "aabb"):
+        assert report["levels"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
+        assert report["calls"] == {"slow levels": 1, "fast levels": 1, "levels": 0, "flat": 0, "baseline": 0}
+    for report in run("uneven", "aba"):
+        assert report["calls"] == 0
 
 
 def test_uneven_nodes_are_flat_and_told_once_what_it_costs(run: Run) -> None:
@@ -170,7 +200,7 @@ def test_wrong_use_says_what_to_do(run: Run) -> None:
         different = "ConfigurationError: ranks have different settings: "
         assert report["differ"] == f"{different}nodes is 'auto' on rank 0, 'flat' on rank 1"
         assert report["mesh"].startswith("ConfigurationError: nodes='flat' and a mesh contradict each other")
-        assert report["unknown"].startswith('ConfigurationError: nodes is \'racks\': give "auto" or "flat"')
+        assert report["unknown"].startswith('ConfigurationError: nodes is \'racks\': give "auto", "levels" or "flat"')
         assert report["bits"] == f"{different}bits is 3 on rank 0, 4 on rank 1"
 
 

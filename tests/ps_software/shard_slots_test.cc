@@ -30,7 +30,8 @@ TEST_F(Slots, MarksOfFullQueuesComeBackInTheNextResultToTheirWorker) {
   const auto results = exchange({});
   ASSERT_EQ(results.size(), kWorkers);
   for (const Reply& result : results) {
-    EXPECT_EQ(result.header.flags, result.to == address(1) ? wire::kFlagCongested : 0);
+    const unsigned last_flag = result.to == address(kWorkers - 1) ? wire::kFlagLast : 0U;
+    EXPECT_EQ(result.header.flags, (result.to == address(1) ? wire::kFlagCongested : 0U) | last_flag);
   }
   const Bytes again = with_header(make_codes(1), [](auto& h) { h.flags = wire::kFlagRetransmit; });
   EXPECT_EQ(single(from_worker(1, again)).header.flags, 0) << "was told";

@@ -81,7 +81,7 @@ REFUSALS = {
     "no mesh": "dim='between' names a dimension of a mesh",
     "not a mesh": "mesh is a str: give a 2-D DeviceMesh",
     "no dim": "the mesh has dimensions ('between', 'within'): say which one to compress (dim=...)",
-    "unknown": 'nodes is \'racks\': give "auto" or "flat", or leave it out and give a 2-D DeviceMesh',
+    "unknown": 'nodes is \'racks\': give "auto", "levels" or "flat", or leave it out and give a 2-D DeviceMesh',
     "worker": "leave worker and workers out",
     "differ": "ranks have different settings: nodes is 'auto' on rank 0, 'flat' on rank 1",
     "servers": "the mesh has no dimension 'no'",

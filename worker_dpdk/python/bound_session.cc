@@ -127,6 +127,15 @@ py::list BoundSession::unanswered() const {
   return servers;
 }
 
+py::list BoundSession::heard() const {
+  py::list servers;
+  const TimePoint now = Clock::now();
+  for (std::size_t server = 0; server < config().servers.size(); ++server) {
+    servers.append(std::chrono::duration<double>(now - session_->heard_at(server)).count());
+  }
+  return servers;
+}
+
 Session& BoundSession::session() const {
   if (is_inherited()) {
     throw TransportError("this session belongs to the parent process " + std::to_string(owner_) +

@@ -40,6 +40,8 @@ class BoundSession {
   py::list thread_counters() const;
   /// Of each server: how many seconds what it has not answered is unanswered, and at which port.
   py::list unanswered() const;
+  /// Of each server: how many seconds ago anything arrived.
+  py::list heard() const;
   const SessionConfig& config() const noexcept { return session_->config(); }
 
  private:

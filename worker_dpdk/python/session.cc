@@ -82,6 +82,7 @@ void register_session(py::module_& module) {
       .def("counters", &BoundSession::counters)
       .def("thread_counters", &BoundSession::thread_counters)
       .def("unanswered", &BoundSession::unanswered)
+      .def("heard", &BoundSession::heard)
       .def_property_readonly("config", &BoundSession::config);
 }
 

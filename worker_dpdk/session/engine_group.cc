@@ -3,6 +3,16 @@
 #include <utility>
 
 namespace thc {
+namespace {
+
+/// Told with every packet: written rarely, so that all caches keep it.
+void set_rarely(std::atomic<TimePoint>& at, TimePoint now) noexcept {
+  if (now - Duration(1'000) >= at.load(std::memory_order_relaxed)) {
+    at.store(now, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
 
 void EngineGroup::tell_shape(std::size_t server, const wire::WelcomePayload& shape) noexcept {
   servers_[server].shape = shape;
@@ -15,15 +25,17 @@ const wire::WelcomePayload* EngineGroup::shape(std::size_t server) const noexcep
 }
 
 void EngineGroup::tell_codes_answered(std::size_t server, TimePoint now) noexcept {
-  std::atomic<TimePoint>& answered_at = servers_[server].codes_answered_at;
-  // Told with every result: written rarely, so that all caches keep it.
-  if (now - Duration(1'000) >= answered_at.load(std::memory_order_relaxed)) {
-    answered_at.store(now, std::memory_order_relaxed);
-  }
+  set_rarely(servers_[server].codes_answered_at, now);
 }
 
 TimePoint EngineGroup::codes_answered_at(std::size_t server) const noexcept {
   return servers_[server].codes_answered_at.load(std::memory_order_relaxed);
+}
+
+void EngineGroup::tell_heard(std::size_t server, TimePoint now) noexcept { set_rarely(servers_[server].heard_at, now); }
+
+TimePoint EngineGroup::heard_at(std::size_t server) const noexcept {
+  return servers_[server].heard_at.load(std::memory_order_relaxed);
 }
 
 Unanswered EngineGroup::unanswered(std::size_t server) const noexcept {

@@ -41,6 +41,11 @@ class EngineGroup {
   /// When that was, within a millisecond; TimePoint::min(): never.
   TimePoint codes_answered_at(std::size_t server) const noexcept;
 
+  /// Something arrived from that server, whatever it is.
+  void tell_heard(std::size_t server, TimePoint now) noexcept;
+  /// When that was, within a millisecond; TimePoint::min(): never.
+  TimePoint heard_at(std::size_t server) const noexcept;
+
   /// What that engine's shards of the server have not answered for longest.
   void tell_unanswered(std::size_t server, std::uint32_t engine, Unanswered packet) noexcept {
     unanswered_[server * engines_ + engine].store(packet, std::memory_order_relaxed);
@@ -66,6 +71,7 @@ class EngineGroup {
     std::atomic<bool> has_shape{false};
     wire::WelcomePayload shape{};
     std::atomic<TimePoint> codes_answered_at{TimePoint::min()};
+    std::atomic<TimePoint> heard_at{TimePoint::min()};
   };
 
   std::atomic<std::uint64_t>& norms_of(std::uint16_t partition) noexcept { return left_behind_[partition / 64]; }

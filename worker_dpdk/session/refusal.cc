@@ -334,13 +334,16 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
   failure.message += packet_size_hint(config, known.large_packets);
   if (known.rejoined) {
     failure.kind = Failure::Kind::kRestart;
-    failure.message += "; the server was restarted meanwhile, some workers may have had the result before";
+    failure.message +=
+        "; meanwhile the server knew the job no longer (it was restarted, or dropped the job after --idle-timeout), so "
+        "some "
+        "workers may have had the result before";
   }
   return failure;
 }
 
-Failure lost_round(io::Endpoint server, const std::string& why) {
-  return {Failure::Kind::kRestart, "server " + io::to_string(server) + " was restarted: " + why};
+Failure lost_round(io::Endpoint server, const std::string& what) {
+  return {Failure::Kind::kRestart, "server " + io::to_string(server) + " " + what};
 }
 
 }  // namespace thc

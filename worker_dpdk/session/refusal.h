@@ -64,7 +64,7 @@ Failure order_mismatch(const wire::Header& about, io::Endpoint server, const Ses
 /// No result within the operation timeout.
 Failure no_result(const Operation& operation, io::Endpoint server, const SessionConfig& config, const NoResult& known);
 
-/// The server is back, but what it knew of packets in flight cannot be had again.
-Failure lost_round(io::Endpoint server, const std::string& why);
+/// What the server knew of packets in flight cannot be had again. `what`: what it did, after its name.
+Failure lost_round(io::Endpoint server, const std::string& what);
 
 }  // namespace thc

@@ -58,6 +58,7 @@ void ServerLink::open_streams() {
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
   heard_at_ = now;
+  context_.group.tell_heard(index_, now);
   switch (message.type) {
     case wire::MessageType::kWelcome:
       return take_welcome(message, now);
@@ -85,7 +86,9 @@ void ServerLink::take_welcome(const ServerMessage& message, TimePoint now) {
       context_.counters.add(Count::kStale);
       return;
     case Membership::Welcome::kChanged:
-      return fail(lost_round(server(), "it has another number of slots or shards, or packets of another size, now"));
+      return fail(lost_round(server(),
+                             "was restarted: it has another number of slots or shards, or packets of another "
+                             "size, now"));
     case Membership::Welcome::kShape:
       context_.group.tell_shape(index_, membership_.shape());
       context_.told = true;
@@ -127,6 +130,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
       of_racks ? Outsider{} : Outsider{static_cast<wire::ConfigField>(std::uint16_t{error.field}), error.job_value};
   if (InFlight* packet = match(message); packet != nullptr) {
     packet->noticed_at = now;
+    lane_of(packet->slot).answered_at = now;
     forget_unanswered();
     packet->seen_workers = of_racks ? 0 : std::uint64_t{error.worker_bitmap};
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
@@ -264,7 +268,8 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
   Lane& lane = lane_of(packet->slot);
   const bool may_be_left_behind = context_.config.quorum < context_.config.num_workers || gives_up(lane);
   if (!may_be_left_behind) {
-    return fail(lost_round(server(), "the other workers are already past slot " + std::to_string(packet->slot) +
+    const std::string lost = rejoined_at_ == TimePoint{} ? "says that " : "knew the job no longer, and now ";
+    return fail(lost_round(server(), lost + "the other workers are already past slot " + std::to_string(packet->slot) +
                                          " round " + std::to_string(packet->round)));
   }
   packet->operation().store_nothing(packet->chunk);
@@ -282,6 +287,7 @@ void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, Time
   }
   tells_last_ |= last;
   lane.losses.answered(packet, tells_last_ && !last, now);
+  lane.answered_at = now;
   lane.overtaking = true;
   if (const Duration longest = elapsed(packet.first_sent_at, now);
       rtt_.smoothed() == Duration::zero() && longest > rtt_.bounds().max) {
@@ -307,7 +313,9 @@ void ServerLink::rejoin(std::uint32_t slot, TimePoint now) {
   if (context_.config.quorum < context_.config.num_workers) {
     // Those who have a result would not send its round again, but a quorum of the others could complete it again with
     // another set of contributions: two maximum norms for one partition, and wrong sums from then on.
-    return fail(lost_round(server(), "rounds of a quorum cannot be repeated; restart all workers"));
+    return fail(lost_round(server(),
+                           "does not know the job any more (it was restarted, or dropped the job after "
+                           "--idle-timeout), and rounds of a quorum cannot be repeated; restart all workers"));
   }
   if (membership_.lose(slot, now)) {
     rejoined_at_ = now;

@@ -87,6 +87,7 @@ class ServerLink {
     SlotStream stream;
     LossDetector losses;
     TimePoint next_loss = TimePoint::max();  ///< not later than when one counts as lost
+    TimePoint answered_at{};                 ///< when a packet last had a result or a notice
     bool overtaking = false;                 ///< there were results since the last look
     bool unsent = false;                     ///< some packets may be unsent
   };
@@ -109,12 +110,15 @@ class ServerLink {
   /// Asks for results of that own shard; false where it is being joined again.
   bool probe(Lane& lane, std::size_t shard, TimePoint now) noexcept;
   void check_deadline(const SlotStream& stream, TimePoint now);
+  /// How long a server that is there and reached leaves no packet unanswered.
+  Duration silence() const noexcept;
   /// Whether packets of this one's size, and no others, may be lost on the way. `silent`: nothing is answered now.
   LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
   /// Earlier packets without one may be lost.
   void note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept;
-  /// Tells the group how long the oldest packet of a shard is unanswered, and asks whether the shard is there.
-  void note_unanswered(const InFlight& oldest, TimePoint now) noexcept;
+  /// Tells the group for how long a shard, whose oldest packet is given, answers none of the lane, and asks whether the
+  /// shard is there.
+  void note_unanswered(const Lane& lane, const InFlight& oldest, TimePoint now) noexcept;
   /// The server has answered a packet: what is still unanswered is told again by timers.
   void forget_unanswered() noexcept;
   void release(Lane& lane, InFlight& packet);

@@ -13,10 +13,14 @@ namespace {
 constexpr Duration kResendPeriod{1'000};
 // A server answers every repeated packet: this long without an answer, it is not the other workers that are missing.
 constexpr Duration kSilence{1'000'000};
+// Nor is it the way, if that is also so many round trips.
+constexpr int kSilentRoundTrips = 4;
 // From one question whether a shard is there to the next, while it answers nothing else: several within kSilence.
 constexpr Duration kQuestionPeriod{300'000};
 
 }  // namespace
+
+Duration ServerLink::silence() const noexcept { return std::max(kSilence, kSilentRoundTrips * rtt_.smoothed()); }
 
 bool ServerLink::gives_up(const Lane& lane) const noexcept {
   return context_.config.delivery == Delivery::kLossTolerant && lane.stream.stage() == Stage::kCodes;
@@ -113,7 +117,7 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
     }
   });
   if (oldest != nullptr) {
-    note_unanswered(*oldest, now);
+    note_unanswered(lane, *oldest, now);
   }
   if (newest == nullptr || !membership_.joined(newest->slot)) {
     return false;  // all is sent again when the shard has answered HELLO
@@ -130,15 +134,16 @@ bool ServerLink::probe(Lane& lane, std::size_t shard, TimePoint now) noexcept {
   return true;
 }
 
-void ServerLink::note_unanswered(const InFlight& oldest, TimePoint now) noexcept {
-  const Duration unanswered = oldest.unanswered_for();
+void ServerLink::note_unanswered(const Lane& lane, const InFlight& oldest, TimePoint now) noexcept {
+  // Packets that arrive later, or are lost over and over, are no sign of death while others of the lane have results.
+  const Duration unanswered = std::min(oldest.unanswered_for(), elapsed(lane.answered_at, now));
   const auto for_ms = static_cast<std::uint32_t>(unanswered.count() / 1'000);
   if (for_ms > unanswered_.for_ms) {
     unanswered_ = {.for_ms = for_ms, .port = address_of(oldest.slot).port};
     context_.group.tell_unanswered(index_, context_.thread, unanswered_);
   }
   const bool is_switch = membership_.codes_multiple() > 1;  // its control plane has other work
-  if (unanswered >= kSilence && now - asked_at_ >= kQuestionPeriod && !is_switch && membership_.joined(oldest.slot)) {
+  if (unanswered >= silence() && now - asked_at_ >= kQuestionPeriod && !is_switch && membership_.joined(oldest.slot)) {
     asked_at_ = now;
     membership_.ask(oldest.slot);
   }
@@ -163,9 +168,9 @@ void ServerLink::check_deadline(const SlotStream& stream, TimePoint now) {
   const TimePoint started_at = part->deadline - context_.config.operation_timeout;
   const InFlight* oldest = stream.oldest();
   const bool answered = heard_at_ > (oldest != nullptr ? oldest->first_sent_at : started_at);
-  const bool silent = oldest != nullptr && oldest->sent_at > heard_at_ && elapsed(heard_at_, now) >= kSilence;
+  const bool silent = oldest != nullptr && oldest->sent_at > heard_at_ && elapsed(heard_at_, now) >= silence();
   const Duration unanswered_for = oldest != nullptr ? oldest->unanswered_for() : Duration::zero();
-  const bool undelivered = unanswered_for >= kSilence;
+  const bool undelivered = unanswered_for >= silence();
   fail(no_result(operation, server(), context_.config,
                  {.packet = oldest,
                   .server_answered = answered,

@@ -56,6 +56,8 @@ class Session {
 
   /// What that server, of those in the configuration, has not answered for longest.
   Unanswered unanswered(std::size_t server) const noexcept { return group_.unanswered(server); }
+  /// See EngineGroup.
+  TimePoint heard_at(std::size_t server) const noexcept { return group_.heard_at(server); }
 
   /// Says GOODBYE, ends the polling threads and closes their sockets or devices; operations in flight fail with
   /// TransportError. May be called again.

@@ -19,7 +19,7 @@ from byteps_thc.transport.failover.agreement import Agreement
 from byteps_thc.transport.failover.delivery import describe, undelivered
 from byteps_thc.transport.failover.moves import Plan, Statement, named_in, why_none
 from byteps_thc.transport.failover.stages import CodeStage, KeptStages, NormStage, Stage
-from byteps_thc.transport.failover.watch import QUESTION_S, Presences, Watch, now_s
+from byteps_thc.transport.failover.watch import Presences, Watch, now_s, patience_s
 from byteps_thc.transport.session import Session
 
 _logger = logging.getLogger("byteps_thc")
@@ -33,11 +33,13 @@ _PAUSE_S = 0.5
 LONGEST_CONNECT_S = 5.0
 #: So many attempts that a server has refused, and a move does without it: the first may meet workers of before.
 _REFUSALS = 2
-#: A server that does not answer for so long is left out of a move.
+#: A server that does not answer for so long is left out of a move; or for twice as long where round trips are long.
 _LONG_QUESTION_S = 1.0
 #: How long ranks wait for each other after the deadline: longer than an attempt in which one of them waits for a
 #: server, so that all give up together, and the error names the server.
-_GRACE_S = _LONG_QUESTION_S + LONGEST_CONNECT_S + 2.0
+_GRACE_S = 2.0 * _LONG_QUESTION_S + LONGEST_CONNECT_S + 2.0
+#: Why ranks move after unknown_job: this is all that a worker knows.
+_LOST_JOB = "a server has lost rounds of the job: it was restarted, or dropped the job after --idle-timeout"
 #: Looks at the same stage without a result, a quarter of a second each, after which a session that had to join again
 #: is given up.
 _STUCK_LOOKS = 4
@@ -93,7 +95,7 @@ class FailoverSession:
         self._presences = Presences(road.servers)
         self._wanted: str | None = None  # why to move when the next norms are pushed
         self._stuck: tuple[Stage | None, int] = (None, 0)
-        self._watch = Watch(self._presences, lambda: road.ask(QUESTION_S), self._look, lost)
+        self._watch = Watch(self._presences, self._question, self._look, lost)
         close_at_exit(self)
 
     @property
@@ -169,7 +171,7 @@ class FailoverSession:
         if not lost_round or self._closing.is_set():
             self._failure = self._failure or error
             raise error
-        self._move("a server was restarted")
+        self._move(_LOST_JOB)
 
     def _look(self) -> None:
         """Find out, a few times a second, whether to move now or later."""
@@ -196,7 +198,7 @@ class FailoverSession:
             self._presences.blame([self._used[place] for place in late])
             return "; ".join(describe(self.servers[place], packets[place]) for place in late)
         if looks >= _STUCK_LOOKS and self._session.counters()["rejoins"] > 0:
-            return "a server was restarted"
+            return _LOST_JOB
         return None
 
     def _why_later(self, used: Sequence[int]) -> str | None:
@@ -285,8 +287,21 @@ class FailoverSession:
         return self._stages.push_again(session, plan.missing)
 
     def _ask(self) -> tuple[str, ...]:
-        self._presences.take(self._road.ask(_LONG_QUESTION_S))
+        self._presences.take(self._road.ask(patience_s(_LONG_QUESTION_S, self._round_trip_s())))
         return self._presences.words(now_s())
+
+    def _question(self) -> None:
+        """Ask all servers whether they are there; in the thread of the watch."""
+        with self._lock:
+            session, used = self._session, self._used
+        began_s = time.monotonic()
+        answers = self._road.ask(self._presences.question_s(self._round_trip_s()))
+        lasted_s = time.monotonic() - began_s
+        heard = [number for number, ago_s in zip(used, session.heard(), strict=True) if ago_s < lasted_s]
+        self._presences.take(answers, heard)
+
+    def _round_trip_s(self) -> float:
+        return self._session.counters()["smoothed_rtt_us"] * 1e-6
 
     def _open_together(self, plan: Plan, deadline: float) -> tuple[Session | None, list[str]]:
         """Return a session with the servers of a plan, None unless all ranks have one, and each rank's error or ""."""

@@ -16,10 +16,13 @@ _logger = logging.getLogger("byteps_thc")
 #: From one look to the next; every fourth one asks the servers, and each one while a server has not answered.
 TICK_S = 0.25
 _TICKS_PER_QUESTION = 4
-#: A server answers within a round trip; what is lost is asked again five times meanwhile.
+#: How long the first question lasts; meanwhile HELLO is repeated five times, and all answers count.
 QUESTION_S = 0.5
-#: So many questions in a row without an answer, and a server is gone.
-_QUESTIONS = 4
+#: Or so many round trips of results, as an answer may wait behind data in a queue on its way: up to twice as long,
+#: because a slow worker makes these long, too.
+_ROUND_TRIPS = 4.0
+#: So many questions in a row without an answer, each twice as long as the one before, and a server is gone.
+_QUESTIONS = 3
 #: How long a server that was lost stays out at least: doubled each time, so that one that comes and goes costs little.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 256.0
 #: A rank's store may be gone because the training ends: so long until that is worth a warning.
@@ -38,11 +41,22 @@ class Presences:
         self._blames = [0] * len(servers)
         self._blamed_until = [0.0] * len(servers)
 
-    def take(self, answers: Sequence[str]) -> None:
-        """Take in what ask_servers() has returned."""
+    def take(self, answers: Sequence[str], heard: Collection[int] = ()) -> None:
+        """Take in what ask_servers() has returned. heard: servers of which anything else arrived meanwhile, as results.
+
+        These are there, whatever keeps their answers.
+        """
         for number, answer in enumerate(answers):
-            self._unanswered[number] = self._unanswered[number] + 1 if answer == "silent" else 0
-            self._last[number] = answer
+            if answer == "silent" and number in heard:
+                self._unanswered[number] = 0
+            else:
+                self._unanswered[number] = self._unanswered[number] + 1 if answer == "silent" else 0
+                self._last[number] = answer
+
+    def question_s(self, round_trip_s: float) -> float:
+        """Return how long the next question may take. round_trip_s: of results; 0: unknown."""
+        doubts = max((count for count in self._unanswered if count < _QUESTIONS), default=0)
+        return patience_s(QUESTION_S, round_trip_s) * 2.0**doubts
 
     def blame(self, numbers: Sequence[int]) -> None:
         """Take in, once or more often until moved(), that these answer but deliver nothing. They are not THERE then."""
@@ -99,14 +113,14 @@ class Presences:
 class Watch:
     """Asks, and looks after each question and between them, until it is closed.
 
-    ask: what the servers say, as ask_servers() has it. look: what to do a few times a second. An error of either ends
+    ask: asks the servers whether they are there. look: what to do a few times a second. An error of either ends
     it: a rank whose store is gone cannot agree with others on anything. lost: called then.
     """
 
     def __init__(
         self,
         presences: Presences,
-        ask: Callable[[], Sequence[str]],
+        ask: Callable[[], None],
         look: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
@@ -128,7 +142,7 @@ class Watch:
             while not self._closing.wait(TICK_S):
                 tick += 1
                 if tick % _TICKS_PER_QUESTION == 0 or self._presences.doubtful():
-                    self._presences.take(self._ask())
+                    self._ask()
                 self._look()
         except ThcError as error:
             if self._closing.wait(_ENDING_S):
@@ -137,6 +151,11 @@ class Watch:
             _logger.warning(
                 "this rank can no longer fail over: the training continues, but ends if a server goes. %s", error
             )
+
+
+def patience_s(least_s: float, round_trip_s: float) -> float:
+    """Return how long to wait for an answer where results take that round trip."""
+    return min(max(least_s, _ROUND_TRIPS * round_trip_s), 2.0 * least_s)
 
 
 def now_s() -> float:

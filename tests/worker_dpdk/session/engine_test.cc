@@ -627,6 +627,25 @@ TEST_F(EngineTest, TellsHowLongAServerHasDeliveredNothing) {
   EXPECT_EQ(group->unanswered(0).for_ms, 0U);
 }
 
+// On a way that loses much, a packet may be lost over and over while others have results: the server delivers.
+TEST_F(EngineTest, AServerDeliversWhileAnyPacketHasAResult) {
+  const auto packets = join_and_push(two_workers(), std::size_t{64} * 40);
+  ASSERT_GE(packets.size(), 9U);
+  for (std::size_t i = 8; i > 0; --i) {
+    for (int step = 0; step < 30; ++step) {
+      pass(Duration(50'000));
+    }
+    EXPECT_LE(group->unanswered(0).for_ms, 1'500U);
+    arrive(aggregate_of(packets[i], 1));
+    EXPECT_EQ(group->heard_at(0), now);
+  }
+  for (int step = 0; step < 60; ++step) {
+    pass(Duration(50'000));
+  }
+  EXPECT_GE(group->unanswered(0).for_ms, 2'000U) << "the first packet still has none";
+  EXPECT_LT(group->heard_at(0), now - Duration(2'000'000));
+}
+
 TEST_F(EngineTest, DeadlineNamesTheServerThatAnswersHelloAndDeliversNothing) {
   join_and_push(two_workers(), 64);
   std::size_t questions = 0;
@@ -956,6 +975,8 @@ TEST_F(EngineTest, RestartErrorWhenTheServerComesBackWithOtherSlots) {
   arrive(welcome(0, 1, 20, 6));
   ASSERT_TRUE(push->operation->failure());
   EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
+  EXPECT_NE(push->operation->failure()->message.find("was restarted: it has another number of slots"),
+            std::string::npos);
 }
 
 TEST_F(EngineTest, AQuorumCannotBeRepeatedByARestartedServer) {
@@ -967,6 +988,8 @@ TEST_F(EngineTest, AQuorumCannotBeRepeatedByARestartedServer) {
   ASSERT_TRUE(push->operation->done());
   ASSERT_TRUE(push->operation->failure());
   EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
+  EXPECT_NE(push->operation->failure()->message.find("does not know the job any more (it was restarted, or dropped"),
+            std::string::npos);
   EXPECT_TRUE(packet_io.take_sent().empty());
 }
 
@@ -1107,6 +1130,9 @@ TEST_F(EngineTest, StragglerMeansALostRoundUnlessThereIsAQuorum) {
   arrive(straggler);
   ASSERT_TRUE(push->operation->failure());
   EXPECT_EQ(push->operation->failure()->kind, Failure::Kind::kRestart);
+  EXPECT_NE(push->operation->failure()->message.find("says that the other workers are already past slot"),
+            std::string::npos);
+  EXPECT_EQ(push->operation->failure()->message.find("restarted"), std::string::npos) << "nobody knows that";
 
   SessionConfig quorum = two_workers();
   quorum.quorum = 1;
