@@ -258,6 +258,14 @@ void Training::count(Outcome& outcome) const {
       outcome.marked += link->counters().marked;
     }
   }
+  double carried_bytes = 0;
+  double needed_bytes = 0;
+  const LinkBytes once = link_bytes(scenario_);
+  for (std::size_t host = 0; host < once.up.size(); ++host) {
+    carried_bytes += static_cast<double>(network_.up(host).counters().bytes);
+    needed_bytes += once.up[host] * static_cast<double>(outcome.step_s.size());
+  }
+  outcome.excess = needed_bytes == 0 || competitor_ ? 0 : carried_bytes / needed_bytes - 1;
   if (running_s_ > 0) {
     const double rate_bps = scenario_.rate_bps * (scenario_.colocated ? scenario_.slow_host_factor : 1);
     outcome.competitor_share = competitor_bits_ / running_s_ / rate_bps;
@@ -341,6 +349,8 @@ double Outcome::worst_s() const {
   const auto first = step_s.begin() + (step_s.size() > 1 ? 1 : 0);
   return first == step_s.end() ? 0 : *std::max_element(first, step_s.end());
 }
+
+double Outcome::longest_s() const { return step_s.empty() ? 0 : *std::ranges::max_element(step_s); }
 
 std::string Scenario::text() const {
   std::ostringstream out;
