@@ -9,8 +9,8 @@ namespace {
 constexpr std::size_t kFirstPackets = 10;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
-// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and of
-// 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
+// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and
+// of 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
 constexpr double kPace = 2;
 constexpr double kBurstUs = 1'000;
 constexpr std::size_t kBurstBytes = 64 * 1024;
@@ -76,7 +76,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
   if (missing <= 0) {
     return true;
   }
-  round_.window_used = true;
+  round_.window_used |= pipe_bytes() >= window_bytes_ / 2;
   next_send_ = now + std::chrono::ceil<Duration>(std::chrono::duration<double, std::micro>(missing / pace));
   return false;
 }

