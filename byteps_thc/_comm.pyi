@@ -26,16 +26,12 @@ class SessionConfig:
     """8 or 16; 0: the narrowest that cannot overflow"""
     codes_per_packet: int
     """multiple of 64 in 64 .. 32768; 0: the largest that fits the path to every server"""
-    slots: int
-    """0: the server decides"""
     run: int
     """64 bits, which training; 0: not told. The server refuses workers of another one"""
     settings_hash: int
     """32 bits; the server refuses workers of a job with different ones"""
     arithmetic: int
     """24 bits, arithmetic_version(); the server refuses workers of a job with another one"""
-    window_bytes: int
-    """most bytes in flight to one server; 0: what the server allows"""
     loss_tolerant: bool
 
     def __init__(self, *, bits: int, table: list[int]) -> None: ...
@@ -56,7 +52,6 @@ class SessionConfig:
     def set_timeouts(self, *, connect_s: float, operation_s: float, loss_s: float) -> None:
         """Finite, or ConfigurationError; more than 1e9 s is 1e9 s."""
 
-    def set_retransmission(self, *, initial_s: float, min_s: float, max_s: float) -> None: ...
     @property
     def quorum(self) -> int: ...
 

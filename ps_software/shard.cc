@@ -222,8 +222,10 @@ void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint3
   roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
     const bool waits = (reply.bitmap >> worker & 1) != 0;  // it may not ask again: codes of a loss-tolerant worker
     if (may_be_gone && !waits && roster.is_silent(worker, now)) return packet.counters.withheld.add();
+    const bool last = worker == packet.header.worker_id;
     header.worker_id = worker;
-    header.flags = static_cast<std::uint8_t>(flags | packet.job->take_congestion_flag(worker));
+    header.flags =
+        static_cast<std::uint8_t>(flags | (last ? wire::kFlagLast : 0U) | packet.job->take_congestion_flag(worker));
     io_.send(to, bytes_of(header), reply.result);
   });
 }

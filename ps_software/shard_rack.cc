@@ -34,7 +34,7 @@ bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool
   const bool norms = header.message_type == static_cast<std::uint8_t>(MessageType::kMaxNorm);
   const unsigned bits = norms ? 32U : unsigned{header.value_bits};
   return norms == takes_norms && payload_bytes * 8 == std::size_t{header.payload_count} * bits &&
-         header.contributions == leaf.racks && (header.flags & ~unsigned{wire::kFlagCongested}) == 0;
+         header.contributions == leaf.racks && (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast}) == 0;
 }
 
 /// Whether the root may take `hello` where it has not let `link` in: it differs in smaller packets alone. A worker

@@ -20,7 +20,7 @@ from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
 from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import require_same_settings
+from byteps_thc.transport.handshake import introduce
 from byteps_thc.transport.recorder import PlainCollective
 
 _CPU = torch.device("cpu")
@@ -51,9 +51,9 @@ def baseline_engine(
     if workers > 1 or sharded:
         engine = {"engine": "reduce-scatter"} if sharded else {}
         settings = engine | config.shared_settings() | policy.shared_settings()
-        require_same_settings(communicators.for_questions(), workers, settings)
+        introduce(communicators.for_questions().gather, settings)
         # One per thread: the operations of a communicator start in the order of its thread, the same on all ranks.
-        asked, sent, flags = (communicators.of_host() for _ in range(3))
+        asked, sent, flags = communicators.of_host(3)
         questions = RankAgreement(asked, workers, SAME_ROWS) if sharded else RankAgreement(asked, workers)
     recorder, clock = StatsRecorder(PlainCollective.among_ranks(workers, sharded=sharded)), WorkClock()
     figures = BaselineFigures(recorder, clock)

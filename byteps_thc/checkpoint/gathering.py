@@ -17,7 +17,7 @@ from byteps_thc.checkpoint.saved_states import SavedInMemory
 from byteps_thc.errors import CheckpointError, ConfigurationError, ThcError
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import choose_process_group, open_communicator
-from byteps_thc.transport.handshake import gather_texts
+from byteps_thc.transport.handshake import gather_over
 from byteps_thc.transport.replicas import bytes_of
 
 _SLICE_BYTES = 16 << 20
@@ -96,7 +96,7 @@ def _headers(
     """Return name and value of the header of every rank; raises the error of this rank, or names that of another."""
     own = [(name, value) for name, value in entries.items() if not isinstance(value, Tensor)]
     mine = {"error": str(failed)} if failed is not None else {"header": own[0]}
-    everyone = [json.loads(text) for text in gather_texts(communicator, ranks, json.dumps(mine).encode())]
+    everyone = [json.loads(text) for text in gather_over(communicator, ranks)(json.dumps(mine).encode())]
     if failed is not None:
         raise failed
     for rank, theirs in enumerate(everyone):

@@ -16,7 +16,7 @@ from typing_extensions import override
 from byteps_thc.errors import InputError
 from byteps_thc.pipeline.buffers import ParameterSlice
 from byteps_thc.transport.communicator import Communicator
-from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank
+from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank, gather_over
 
 _HASH_BYTES = 8
 _FINGERPRINT_BITS = 62  # what all_have_same() takes
@@ -102,7 +102,7 @@ class RankAgreement(Questions):
             return
         # All ranks have the same answer, so all of them come here.
         text = "\n".join([*about, *contents.parameters])
-        _, who = first_difference(gather_by_rank(self._communicator, self._workers, text))
+        _, who = first_difference(gather_by_rank(gather_over(self._communicator, self._workers), text))
         raise InputError(
             f"ranks average different gradients. Next here is {contents.label}; what differs first is {who}. "
             f"{self._hint}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -19,12 +20,12 @@ from byteps_thc.pipeline.kernels import host_kernels, open_gpu_compressor, open_
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import StatsRecorder
 from byteps_thc.pipeline.thc_engines import device_engine, host_engine
-from byteps_thc.transport.among_ranks import ranks_transport, resolve_among_ranks
-from byteps_thc.transport.communicator import Communicator, Waitable
+from byteps_thc.transport.among_ranks import STREAMS, ranks_transport, resolve_among_ranks
+from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.failover.opening import open_failover_session
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import agreed_run, ranks_on_this_host, require_same_settings, require_same_table
+from byteps_thc.transport.handshake import Introductions, chosen_table, introduce
 from byteps_thc.transport.ignored_settings import warn_of_ignored_bits
 from byteps_thc.transport.ranks import HostSums
 from byteps_thc.transport.recorder import PlainCollective
@@ -58,16 +59,18 @@ def collective_engine(
     if "partition_bytes" not in config.model_fields_set:
         config = config.model_copy(update={"partition_bytes": _PIECE_BYTES})
     communicators = Communicators(process_group, policy.deadline_s)
-    questions = communicators.for_questions()
-    device = _agreed_device(questions, "collective", process_group, config, policy, gradients_on)
-    resolved = resolve_among_ranks(config, policy.collective, workers)  # on all ranks or none
-    require_same_table(questions, resolved)
+
+    def resolve() -> ResolvedConfig:
+        return resolve_among_ranks(config, policy.collective, workers)
+
+    agreed = _agree(communicators, "collective", process_group, config, policy, gradients_on, resolve=resolve)
+    device, resolved = agreed.device, resolve()
     if device is not None:
         compressor = open_gpu_compressor(device, resolved, workers=workers, worker=worker)
         return device_engine(
             compressor, policy, communicators.of_device(), compress_alone=compress_alone, leave=communicators.close
         )
-    return _ranks_engine(process_group, resolved, policy, communicators, questions, sharded=False)
+    return _ranks_engine(process_group, resolved, policy, communicators, agreed, sharded=False)
 
 
 def row_engine(
@@ -78,41 +81,62 @@ def row_engine(
     policy.require_shards(_REDUCE_SCATTERS)
     warn_of_ignored_bits(config, _REDUCE_SCATTERS, process_group.rank())
     communicators = Communicators(process_group, policy.deadline_s)
-    questions = communicators.for_questions()
-    device = _agreed_device(questions, "reduce-scatter", process_group, config, policy, gradients_on)
-    resolved = config.resolve_for_owners(process_group.size())  # on all ranks or none
-    require_same_table(questions, resolved)
+
+    def resolve() -> ResolvedConfig:
+        return config.resolve_for_owners(process_group.size())
+
+    agreed = _agree(communicators, "reduce-scatter", process_group, config, policy, gradients_on, resolve=resolve)
+    device, resolved = agreed.device, resolve()
     if device is None:
-        return _ranks_engine(process_group, resolved, policy, communicators, questions, sharded=True)
+        return _ranks_engine(process_group, resolved, policy, communicators, agreed, sharded=True)
     compressor = open_gpu_compressor(device, resolved, workers=resolved.workers, worker=process_group.rank())
     return device_engine(compressor, policy, communicators.of_device(), sharded=True, leave=communicators.close)
 
 
-def _agreed_device(
-    communicator: Communicator,
+@dataclass(frozen=True)
+class _Agreed:
+    """What the ranks of an engine have agreed on. device: where kernels are; None: in host memory."""
+
+    device: torch.device | None
+    introductions: Introductions
+
+
+def _agree(
+    communicators: Communicators,
     engine: str,
     process_group: dist.ProcessGroup,
     config: ThcConfig,
     policy: CompressionPolicy,
     gradients_on: torch.device | None,
     network: NetworkConfig | None = None,
-) -> torch.device | None:
-    """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of."""
+    resolve: Callable[[], ResolvedConfig] | None = None,
+) -> _Agreed:
+    """Return what device_of() gives, once all ranks are known to have the same settings, which `engine` is one of.
+
+    resolve: what must have the same result on all ranks. All of that is one exchange. Raises what device_of() and
+    resolve() raise.
+    """
     tried = engine == "collective"
     workers = process_group.size()
-    device, refusal = None, None
+    device, chosen, refusal, unresolved = None, None, None, None
     try:
         device = device_of(process_group, config, policy, gradients_on, needs_nccl=network is None, tried=tried)
     except ConfigurationError as error:
         refusal = error  # the other ranks, which wait for this one, get it too
+    try:
+        chosen = None if resolve is None else chosen_table(resolve())
+    except ConfigurationError as error:
+        unresolved = error  # on all ranks, or their settings differ
     # To servers it is all the same where codes come from.
     kernels = "any" if network is not None else "host" if device is None else "device"
     settings = policy.shared_settings() | {"engine": engine, "kernels": str(refusal) if refusal else kernels}
     shared = {} if network is None else network.shared_settings(workers)
-    require_same_settings(communicator, workers, config.model_dump(exclude={*LOCAL_SETTINGS}) | shared | settings)
-    if refusal is not None:
-        raise refusal
-    return device
+    everything = config.model_dump(exclude={*LOCAL_SETTINGS}) | shared | settings
+    introductions = introduce(communicators.for_questions().gather, everything, chosen)
+    for failed in (refusal, unresolved):
+        if failed is not None:
+            raise failed
+    return _Agreed(device, introductions)
 
 
 def _ranks_engine(
@@ -120,14 +144,15 @@ def _ranks_engine(
     resolved: ResolvedConfig,
     policy: CompressionPolicy,
     communicators: Communicators,
-    questions: Communicator,
+    agreed: _Agreed,
     *,
     sharded: bool,
 ) -> FlatEngine:
     """Return one in host memory, of `communicators`, which end with it."""
     workers = process_group.size()
-    threads = policy.thread_count(ranks_on_this_host(questions, workers))
-    exact = communicators.of_host()
+    threads = policy.thread_count(agreed.introductions.ranks_on_this_host)
+    # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
+    exact, *streams = communicators.of_host(1 + STREAMS[policy.collective])
     compressor = Compressor(resolved, workers=workers, worker=process_group.rank(), threads=threads)
     recorder = StatsRecorder(PlainCollective.among_ranks(workers, sharded=sharded))
     sums = HostSums(resolved, compressor.pool)
@@ -136,9 +161,8 @@ def _ranks_engine(
     return host_engine(
         kernels,
         policy,
-        # One per stage: the operations of a communicator start in the order of its thread, the same on all ranks.
         transport=ranks_transport(
-            policy.collective, resolved, communicators.of_host, recorder, sums, kernels.device, sharded=sharded
+            policy.collective, resolved, streams, recorder, sums, kernels.device, sharded=sharded
         ),
         exact=exact.sum_,
         questions=RankAgreement(exact, workers, SAME_ROWS) if sharded else RankAgreement(exact, workers),
@@ -166,14 +190,13 @@ def network_engine(
     policy.require_shards(_SERVERS)
     require_packet_workers(workers)
     communicators = Communicators(process_group, policy.deadline_s)
-    questions = communicators.for_questions()
-    device = _agreed_device(questions, "network", process_group, config, policy, gradients_on, network)
+    agreed = _agree(communicators, "network", process_group, config, policy, gradients_on, network)
     if told_run(network.run) is None:  # on all ranks or none
-        network = replace(network, run=agreed_run(questions, workers))
-    threads = policy.thread_count(ranks_on_this_host(questions, workers))
+        network = replace(network, run=agreed.introductions.run)
+    threads = policy.thread_count(agreed.introductions.ranks_on_this_host)
     recorder = StatsRecorder(PlainCollective.servers(workers))
-    kernels = open_kernels(device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
-    exact = communicators.of_host()
+    kernels = open_kernels(agreed.device, config, workers=workers, worker=worker, threads=threads, recorder=recorder)
+    (exact,) = communicators.of_host(1)
     session: PushSession
     if network.goes_on(workers):
         session = open_failover_session(

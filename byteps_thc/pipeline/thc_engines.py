@@ -28,7 +28,7 @@ from byteps_thc.pipeline.scheme import ThcScheme
 from byteps_thc.pipeline.staging import Staging, make_device_staging
 from byteps_thc.pipeline.statistics import ResidualGuard, StatsRecorder
 from byteps_thc.pipeline.work_clock import WorkClock
-from byteps_thc.transport.among_ranks import ranks_transport
+from byteps_thc.transport.among_ranks import STREAMS, ranks_transport
 from byteps_thc.transport.communicator import Communicator, ExactSum
 from byteps_thc.transport.recorder import PlainCollective
 from byteps_thc.transport.transport import Transport
@@ -110,7 +110,13 @@ def device_engine(
     tools = PieceTools(
         DeviceRows(compressor, packed=not sharded and policy.collective == "shards"),
         ranks_transport(
-            policy.collective, resolved, lambda: communicator, recorder, compressor, device, sharded=sharded
+            policy.collective,
+            resolved,
+            [communicator] * STREAMS[policy.collective],
+            recorder,
+            compressor,
+            device,
+            sharded=sharded,
         ),
         agreement,
         DeviceFigures(recorder),

@@ -14,7 +14,7 @@ from byteps_thc.errors import InputError
 from byteps_thc.pipeline.fingerprint import LARGEST_WORD
 from byteps_thc.reducer.tensor_packing import Packing
 from byteps_thc.transport.gloo import GlooCommunicator
-from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank
+from byteps_thc.transport.handshake import all_have_same, first_difference, gather_by_rank, gather_over
 from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
 from byteps_thc.transport.transport import Transfer, Transport
 
@@ -57,7 +57,7 @@ class RanksAgreement(Agreement):
     def require_same(self, packing: Packing, in_flight: Iterable[Future[Tensor]]) -> None:
         """Raise InputError naming the first tensor that differs."""
         if not all_have_same(self._communicator, packing.fingerprint):
-            _refuse(gather_by_rank(self._communicator, self._ranks, "\n".join(packing.description)))
+            _refuse(gather_by_rank(gather_over(self._communicator, self._ranks), "\n".join(packing.description)))
 
 
 class LevelsAgreement(Agreement):
@@ -77,7 +77,9 @@ class LevelsAgreement(Agreement):
         if all_have_same(self._fast, packing.fingerprint, self._slow):
             return
         described = "\n".join(packing.description)
-        _refuse(gather_by_rank_over_mesh(self._fast, self._slow, self._levels, described))
+        fast = gather_over(self._fast, self._levels.fast.size())
+        slow = gather_over(self._slow, self._levels.slow.size())
+        _refuse(gather_by_rank_over_mesh(fast, slow, described))
 
 
 class ServersAgreement(Agreement):

@@ -22,7 +22,13 @@ from byteps_thc.transport.environment import (
     timeouts_from_environment,
     variables,
 )
-from byteps_thc.transport.network_settings import DpdkConfig, NetworkSettings, UdpConfig, settings_of
+from byteps_thc.transport.network_settings import (
+    REMOVED_SETTINGS,
+    DpdkConfig,
+    NetworkSettings,
+    UdpConfig,
+    settings_of,
+)
 from byteps_thc.transport.quorum import Quorum, resolve_quorum
 from byteps_thc.transport.servers import NetworkConfig
 from byteps_thc.wire.layout import MAX_JOB_ID, MAX_WORKERS
@@ -41,7 +47,7 @@ class ThcCompression(Settings, NetworkSettings):
 
     Those of NetworkSettings are for the network route. backend: lane k binds k * polling_threads ports above the port
     given; a DPDK device serves one lane. polling_threads: of each lane. run: None: the scheduler's address says it.
-    timeouts: THC_TIMEOUTS=connect_s=60,rto_initial_s=1.
+    timeouts: THC_TIMEOUTS=connect_s=60,loss_s=0.1.
 
     An argument that is not given is taken from the environment variable THC_<NAME> (THC_CONFIG, see
     ThcConfig.from_environment; THC_ROUTE, THC_SERVERS, THC_JOB, THC_RUN, THC_LANES, THC_QUORUM, THC_LOSS_TOLERANT,
@@ -54,9 +60,11 @@ class ThcCompression(Settings, NetworkSettings):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     #: Words of errors about settings that are not here.
-    elsewhere: ClassVar[Mapping[str, str]] = {
-        name: f": give Compression.thc(ThcConfig({name}=...))" for name in ThcConfig.model_fields
-    } | {name: f": give policy=CompressionPolicy({name}=...)" for name in CompressionPolicy.model_fields}
+    elsewhere: ClassVar[Mapping[str, str]] = (
+        {name: f": it {why}" for name, why in REMOVED_SETTINGS.items()}
+        | {name: f": give Compression.thc(ThcConfig({name}=...))" for name in ThcConfig.model_fields}
+        | {name: f": give policy=CompressionPolicy({name}=...)" for name in CompressionPolicy.model_fields}
+    )
 
     config: ThcConfig = Field(default_factory=ThcConfig.from_environment, kw_only=False)
     """quantization, error feedback, partitions"""

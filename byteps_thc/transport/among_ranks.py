@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -12,6 +12,9 @@ from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.ranks import Collectives, RanksTransport, SumKernels
 from byteps_thc.transport.recorder import TrafficRecorder
 from byteps_thc.transport.transport import Collective, Transport
+
+#: Communicators of a transport: one for each stage that sends.
+STREAMS: Mapping[Collective, int] = {"shards": 3, "all_reduce": 2}
 
 
 def resolve_among_ranks(config: ThcConfig, collective: Collective, workers: int) -> ResolvedConfig:
@@ -24,19 +27,18 @@ def resolve_among_ranks(config: ThcConfig, collective: Collective, workers: int)
 def ranks_transport(
     collective: Collective,
     resolved: ResolvedConfig,
-    communicator: Callable[[], Communicator],
+    communicators: Sequence[Communicator],
     recorder: TrafficRecorder,
     sums: SumKernels,
     device: torch.device,
     *,
     sharded: bool,
 ) -> Transport:
-    """Return the transport of a collective. communicator: called on all ranks alike, for each stage that sends.
+    """Return the transport of a collective. communicators: STREAMS of them.
 
     Other arguments: see RanksTransport; sharded goes with "shards" only.
     """
     if collective == "all_reduce":
         assert not sharded
-        return AllReduceTransport(resolved, communicator(), communicator(), recorder, sums, device)
-    collectives = Collectives(communicator(), communicator(), communicator())
-    return RanksTransport(resolved, collectives, recorder, sums, device, sharded=sharded)
+        return AllReduceTransport(resolved, communicators[0], communicators[1], recorder, sums, device)
+    return RanksTransport(resolved, Collectives(*communicators), recorder, sums, device, sharded=sharded)

@@ -10,7 +10,7 @@ from typing import Any
 
 from byteps_thc.environment import settings_from_environment
 from byteps_thc.errors import ConfigurationError
-from byteps_thc.transport.network_settings import DpdkConfig, Timeouts, UdpConfig
+from byteps_thc.transport.network_settings import REMOVED_SETTINGS, DpdkConfig, Timeouts, UdpConfig
 from byteps_thc.transport.quorum import Quorum
 
 #: seconds; CompressionPolicy's
@@ -78,13 +78,15 @@ def nth_socket(backend: UdpConfig, number: int) -> UdpConfig:
 
 
 def timeouts_from_environment() -> Timeouts | None:
-    """Return what THC_TIMEOUTS says, such as connect_s=60,rto_initial_s=1; None when it is not set.
+    """Return what THC_TIMEOUTS says, such as connect_s=60,loss_s=0.1; None when it is not set.
 
     An operation takes THC_DEADLINE_S at most unless operation_s is given.
     """
-    settings = settings_from_environment("THC_TIMEOUTS", "connect_s=60,rto_initial_s=1")
+    settings = settings_from_environment("THC_TIMEOUTS", "connect_s=60,loss_s=0.1")
     if not settings:
         return None
+    if removed := [name for name in settings if name in REMOVED_SETTINGS]:
+        raise ConfigurationError(f"THC_TIMEOUTS: {removed[0]} {REMOVED_SETTINGS[removed[0]]}: remove it")
     names = [field.name for field in fields(Timeouts)]
     wrong = [name for name, value in settings.items() if name not in names or not _is_positive(value)]
     if wrong:

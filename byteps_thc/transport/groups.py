@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,9 +20,8 @@ from byteps_thc.transport.communicator import Communicator, translate
 from byteps_thc.transport.ending import collect_forgotten
 from byteps_thc.transport.gloo import GlooCommunicator
 from byteps_thc.transport.nccl import DeviceCommunicator
+from byteps_thc.transport.rendezvous import connect_groups
 from byteps_thc.transport.store import StoreCommunicator
-
-_OpenedT = TypeVar("_OpenedT", GlooCommunicator, DeviceCommunicator)
 
 
 def choose_process_group(given: object, caller: str) -> dist.ProcessGroup:
@@ -61,7 +60,9 @@ def refusals_told(process_group: dist.ProcessGroup | None) -> Iterator[None]:
     except Exception as error:
         if process_group is not None and process_group.size() > 1:
             with suppress(ThcError):  # of a store that is gone: the others see that, too
-                _questions(process_group, 0.0).refuse(f"rank {dist.get_rank()} could not begin: {error}")
+                _questions(process_group, _new_store(process_group), 0.0).refuse(
+                    f"rank {dist.get_rank()} could not begin: {error}"
+                )
         raise
 
 
@@ -78,36 +79,39 @@ class Communicators:
         _require_known(process_group)
         collect_forgotten()  # before the ranks meet: after that no rank is in a server's job of an earlier training
         self._process_group, self._timeout_s = process_group, timeout_s
+        self._store, self._stores = _new_store(process_group), 0
+        self._questions = _questions(process_group, self._store, timeout_s)
         self._opened: list[GlooCommunicator | DeviceCommunicator] = []
 
-    def for_questions(self) -> Communicator:
-        """Return one of few, small host tensors, which needs no connections: for what is asked once."""
-        return _questions(self._process_group, self._timeout_s)
+    def for_questions(self) -> StoreCommunicator:
+        """Return one of few, small host tensors and texts, which needs no connections: for what is asked once."""
+        return self._questions
 
-    def of_host(self) -> Communicator:
-        """Return one of host tensors. TransportError or DeadlineError when the ranks cannot connect."""
-        return self._keep(open_communicator(self._process_group, self._timeout_s))
+    def of_host(self, count: int) -> list[GlooCommunicator]:
+        """Return so many of host tensors, which connect together. TransportError or DeadlineError if they cannot."""
+        opened = _connect(self._questions, self._process_group, self._timeout_s, count)
+        self._opened += opened
+        return opened
 
     def of_device(self) -> Communicator:
         """Return one of tensors on a GPU; the process group has NCCL. Raises what of_host() raises."""
         group, timeout = self._process_group, timedelta(seconds=self._timeout_s)
         try:
-            return self._keep(DeviceCommunicator(_new_store(group), group.rank(), group.size(), timeout))
+            opened = DeviceCommunicator(self.new_store(), group.rank(), group.size(), timeout)
         except RuntimeError as error:
             raise translate(error) from error
+        self._opened.append(opened)
+        return opened
 
-    def new_store(self) -> Store:
+    def new_store(self) -> PrefixStore:
         """Return a store of the ranks for nothing else."""
-        return _new_store(self._process_group)
+        number, self._stores = self._stores, self._stores + 1
+        return PrefixStore(f"store{number}", self._store)
 
     def close(self) -> None:
         """End all of them, in the order in which they were opened: the same on all ranks. May be called again."""
         while self._opened:
             self._opened.pop(0).close()
-
-    def _keep(self, opened: _OpenedT) -> _OpenedT:
-        self._opened.append(opened)
-        return opened
 
 
 def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> GlooCommunicator:
@@ -117,16 +121,22 @@ def open_communicator(process_group: dist.ProcessGroup, timeout_s: float) -> Glo
     for back ends other than gloo and NCCL, TransportError or DeadlineError when the ranks cannot connect.
     """
     _require_known(process_group)
-    rank, size, timeout = process_group.rank(), process_group.size(), timedelta(seconds=timeout_s)
+    questions = _questions(process_group, _new_store(process_group), timeout_s)
+    return _connect(questions, process_group, timeout_s, 1)[0]
+
+
+def _connect(
+    questions: StoreCommunicator, process_group: dist.ProcessGroup, timeout_s: float, count: int
+) -> list[GlooCommunicator]:
     try:
-        group = dist.ProcessGroupGloo(_new_store(process_group), rank, size, timeout)
+        groups = connect_groups(questions, process_group.rank(), process_group.size(), timeout_s, count)
     except RuntimeError as error:
         raise _how_to_connect(translate(error)) from error
-    return GlooCommunicator(group, timeout_s)
+    return [GlooCommunicator(group, timeout_s) for group in groups]
 
 
-def _questions(group: dist.ProcessGroup, timeout_s: float) -> StoreCommunicator:
-    return StoreCommunicator(_new_store(group), group.rank(), group.size(), timeout_s)
+def _questions(group: dist.ProcessGroup, store: Store, timeout_s: float) -> StoreCommunicator:
+    return StoreCommunicator(PrefixStore("questions", store), group.rank(), group.size(), timeout_s)
 
 
 def _require_known(process_group: dist.ProcessGroup) -> None:

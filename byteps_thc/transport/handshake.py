@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,20 +18,37 @@ from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.host import host_identity
 
+#: Returns the texts of all ranks of a group, which all call it; TransportError or DeadlineError when they do not.
+Gather = Callable[[bytes], list[bytes]]
+
 #: Ranks that an error names one by one.
 _NAMED_RANKS = 8
 #: The setting of every rank that its user does not choose.
 _ARITHMETIC = "arithmetic"
 
 
-def require_same_settings(communicator: Communicator, ranks: int, settings: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError on all ranks when a setting is not the same on all of them, naming it and who has what.
+@dataclass(frozen=True)
+class Introductions:
+    """What the ranks of a group have told each other before they do anything else. run: a random text of rank 0's."""
 
-    The version of the arithmetic is compared, too. settings: plain values. TransportError or DeadlineError when other
-    ranks do not answer.
+    ranks_on_this_host: int
+    run: str
+
+
+def introduce(gather: Gather, settings: Mapping[str, Any], chosen: Mapping[str, Any] | None = None) -> Introductions:
+    """Exchange what ranks must know of each other, in one exchange.
+
+    settings: plain values. chosen: what they have come to, which other versions may have chosen otherwise: compared if
+    the settings are the same. Raises ConfigurationError on all ranks when a setting is not the same on all of them,
+    naming it and who has what; TransportError or DeadlineError when other ranks do not answer.
     """
-    texts = gather_by_rank(communicator, ranks, json.dumps(with_arithmetic(settings)))
-    require_equal({rank: json.loads(text) for rank, text in texts.items()})
+    own = host_identity().decode()
+    told = [with_arithmetic(settings), dict(chosen or {}), own, secrets.token_hex(8)]
+    everyone = {rank: json.loads(text) for rank, text in gather_by_rank(gather, json.dumps(told)).items()}
+    require_equal({rank: theirs for rank, (theirs, _, _, _) in everyone.items()})
+    require_equal({rank: theirs for rank, (_, theirs, _, _) in everyone.items()})
+    hosts = [host for _, _, host, _ in everyone.values()]
+    return Introductions(hosts.count(own), next(iter(everyone.values()))[3])
 
 
 def with_arithmetic(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,12 +105,15 @@ def _named(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {first}{more}"
 
 
-def require_same_table(communicator: Communicator, resolved: ResolvedConfig) -> None:
-    """As require_same_settings, for what the same settings have come to: other versions may have chosen otherwise."""
+def chosen_table(resolved: ResolvedConfig) -> dict[str, Any]:
+    """Return what the settings have come to, for introduce()."""
     table, down = resolved.table, resolved.down
-    chosen = {"table": [*table.values], "threshold": resolved.decode_threshold.hex(), "value_bits": resolved.value_bits}
-    chosen["table of requantized sums"] = None if down is None else [*down.values]
-    require_same_settings(communicator, resolved.workers, chosen)
+    return {
+        "table": [*table.values],
+        "threshold": resolved.decode_threshold.hex(),
+        "value_bits": resolved.value_bits,
+        "table of requantized sums": None if down is None else [*down.values],
+    }
 
 
 def all_have_same(communicator: Communicator, fingerprint: int, between: Communicator | None = None) -> bool:
@@ -109,23 +130,9 @@ def all_have_same(communicator: Communicator, fingerprint: int, between: Communi
     return torch.equal(largest[:2], -largest[2:])
 
 
-def ranks_on_this_host(communicator: Communicator, ranks: int) -> int:
-    """Return how many of the ranks run on the same host (the same boot of a kernel) as this one, which is one of them.
-
-    TransportError or DeadlineError when other ranks do not answer.
-    """
-    own = host_identity()
-    return gather_texts(communicator, ranks, own).count(own)
-
-
-def agreed_run(communicator: Communicator, ranks: int) -> str:
-    """Return a random number of rank 0's on all ranks. TransportError or DeadlineError when others do not answer."""
-    return gather_texts(communicator, ranks, secrets.token_hex(8).encode())[0].decode()
-
-
-def gather_by_rank(communicator: Communicator, ranks: int, text: str) -> dict[int, str]:
+def gather_by_rank(gather: Gather, text: str) -> dict[int, str]:
     """Return the texts of a group's ranks by their numbers in the world, which are those that users know."""
-    return by_rank(gather_texts(communicator, ranks, with_rank(dist.get_rank(), text)))
+    return by_rank(gather(with_rank(dist.get_rank(), text)))
 
 
 def with_rank(rank: int, text: str) -> bytes:
@@ -139,12 +146,16 @@ def by_rank(gathered: Iterable[bytes]) -> dict[int, str]:
     return {int(rank): text for rank, _, text in parts}
 
 
-def gather_texts(communicator: Communicator, ranks: int, text: bytes) -> list[bytes]:
-    """Return the texts of all ranks, without the spaces that they end with."""
-    longest = torch.tensor([len(text)], dtype=torch.int32, device="cpu")
-    communicator.max_(longest).wait()
-    size = int(longest[0])
-    mine = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
-    everyone = torch.zeros(ranks * size, dtype=torch.uint8, device="cpu")
-    communicator.all_gather(everyone, mine).wait()
-    return [bytes(part.tolist()).rstrip() for part in everyone.view(ranks, size)]
+def gather_over(communicator: Communicator, ranks: int) -> Gather:
+    """Return what gathers texts over a communicator, in two collectives; without the spaces that they end with."""
+
+    def gather(text: bytes) -> list[bytes]:
+        longest = torch.tensor([len(text)], dtype=torch.int32, device="cpu")
+        communicator.max_(longest).wait()
+        size = int(longest[0])
+        mine = torch.frombuffer(bytearray(text.ljust(size)), dtype=torch.uint8)
+        everyone = torch.zeros(ranks * size, dtype=torch.uint8, device="cpu")
+        communicator.all_gather(everyone, mine).wait()
+        return [bytes(part.tolist()).rstrip() for part in everyone.view(ranks, size)]
+
+    return gather

@@ -6,7 +6,7 @@ A mesh says which ranks those are, or they are found (nodes.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch.distributed as dist
@@ -16,8 +16,7 @@ from typing_extensions import override
 
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.settings import describe
-from byteps_thc.transport.communicator import Communicator
-from byteps_thc.transport.handshake import by_rank, gather_texts, with_rank
+from byteps_thc.transport.handshake import Gather, by_rank, with_rank
 from byteps_thc.transport.replicas import RankReplicas, Replicas
 
 #: Any bytes are text in it, and the text is those bytes again.
@@ -106,22 +105,15 @@ def mesh_groups(mesh: DeviceMesh, dim: str | None, caller: str) -> MeshGroups:
     return MeshGroups(fast, slow)
 
 
-def gather_over_mesh(
-    fast: Callable[[bytes], list[bytes]], slow: Callable[[bytes], list[bytes]], text: bytes
-) -> list[bytes]:
+def gather_over_mesh(fast: Gather, slow: Gather, text: bytes) -> list[bytes]:
     """Return the texts of all ranks of a mesh in the order of MeshGroups.rank; fast, slow: gather in its groups."""
     node = json.dumps([theirs.decode(_ANY_BYTES) for theirs in fast(text)]).encode()
     return [theirs.encode(_ANY_BYTES) for texts in slow(node) for theirs in json.loads(texts)]
 
 
-def gather_by_rank_over_mesh(fast: Communicator, slow: Communicator, groups: MeshGroups, text: str) -> dict[int, str]:
-    """As handshake.gather_by_rank, of all ranks of a mesh; fast, slow: communicators of its groups."""
-    texts = gather_over_mesh(
-        lambda own: gather_texts(fast, groups.fast.size(), own),
-        lambda node: gather_texts(slow, groups.slow.size(), node),
-        with_rank(dist.get_rank(), text),
-    )
-    return by_rank(texts)
+def gather_by_rank_over_mesh(fast: Gather, slow: Gather, text: str) -> dict[int, str]:
+    """As handshake.gather_by_rank, of all ranks of a mesh; fast, slow: gather in its groups."""
+    return by_rank(gather_over_mesh(fast, slow, with_rank(dist.get_rank(), text)))
 
 
 class MeshReplicas(Replicas):

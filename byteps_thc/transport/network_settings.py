@@ -73,16 +73,25 @@ class FaultConfig:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds. RTO: retransmission timeout, which follows the round-trip times between min and max."""
+    """Seconds. When a packet is sent again follows the round trips, and needs no setting."""
 
     connect_s: float = 10.0
     operation_s: float = 60.0
     """from the push to its last result"""
     loss_s: float = 0.05
     """loss-tolerant mode: after that a packet of codes without a result counts as lost"""
-    rto_initial_s: float = 0.02
-    rto_min_s: float = 0.0005
-    rto_max_s: float = 0.2
+
+
+_WAY = "is gone: workers find what the way carries"
+_TIMEOUT = "is gone: when packets are sent again follows the round trips"
+#: Settings of earlier versions, and what is said of them.
+REMOVED_SETTINGS = {
+    "window_bytes": _WAY,
+    "slots": "is gone: the server decides (thc-ps --slots, a switch's job description)",
+    "rto_initial_s": _TIMEOUT,
+    "rto_min_s": _TIMEOUT,
+    "rto_max_s": _TIMEOUT,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +101,6 @@ class NetworkSettings:
     quorum: Quorum = None
     """workers that complete a sum, as a number or as a share of them below 1 (0.9 is the paper's), None for all; the
     rest is left behind"""
-    slots: int = 0
-    """most slots of the job, the same on all workers; 0: the server decides, by its memory: thc-ps --slots"""
-    window_bytes: int = 0
-    """most bytes in flight to a server; 0: what it allows"""
     loss_tolerant: bool = False
     """codes are not repeated but given up after timeouts.loss_s and count as zero (section 6 of the paper); norms are
     always repeated, because workers that quantize with different norms add up wrong sums. Workers may then get

@@ -60,7 +60,7 @@ def find_nodes(
     if ranks == 1:
         return None
     mine = json.dumps([with_arithmetic({"nodes": nodes}), config is not None, node_identity()])
-    texts = gather_by_rank(Communicators(process_group, deadline_s).for_questions(), ranks, mine)
+    texts = gather_by_rank(Communicators(process_group, deadline_s).for_questions().gather, mine)
     everyone = {rank: json.loads(text) for rank, text in texts.items()}
     require_equal({rank: settings for rank, (settings, _, _) in everyone.items()})
     if config is None or not all(has_levels for _, has_levels, _ in everyone.values()):

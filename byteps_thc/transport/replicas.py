@@ -16,7 +16,7 @@ from typing_extensions import override
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.communicator import Communicator, Waitable
 from byteps_thc.transport.groups import open_communicator
-from byteps_thc.transport.handshake import by_rank, first_difference, gather_texts, with_rank
+from byteps_thc.transport.handshake import by_rank, first_difference, gather_over, with_rank
 
 _SLICE_BYTES = 16 << 20
 _SLICES_IN_FLIGHT = 8
@@ -67,7 +67,7 @@ class RankReplicas(Replicas):
 
     @override
     def gather(self, text: bytes) -> list[bytes]:
-        return gather_texts(self._communicator, self.size, text)
+        return gather_over(self._communicator, self.size)(text)
 
     @override
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> None:

@@ -85,7 +85,7 @@ class Session(NetworkSettings):
     def __post_init__(self) -> None:
         if isinstance(self.servers, str):
             raise ConfigurationError(f"servers must be a list of addresses, such as [{self.servers!r}], not one string")
-        for name in ("job", "worker", "workers", "slots", "window_bytes"):
+        for name in ("job", "worker", "workers"):
             _check_integer(name, getattr(self, name), 1 << 63, ConfigurationError)
         _check_polling_threads(self.polling_threads)
         require_thc(self.config, "Session")
@@ -232,14 +232,11 @@ def _session_config(session: Session) -> _comm.SessionConfig:
     )
     settings.value_bits = resolved.value_bits
     settings.codes_per_packet = 0 if config.codes_per_packet == "auto" else config.codes_per_packet
-    settings.slots = session.slots
     settings.settings_hash = resolved.shared_hash
     settings.arithmetic = arithmetic_version()
     settings.run = run_number(told_run(session.run) or run_of_launcher())
-    settings.window_bytes = session.window_bytes
     settings.loss_tolerant = session.loss_tolerant
     timeouts = session.timeouts or Timeouts()
     settings.set_timeouts(connect_s=timeouts.connect_s, operation_s=timeouts.operation_s, loss_s=timeouts.loss_s)
     settings.set_servers(list(session.servers), lookup_s=timeouts.connect_s)
-    settings.set_retransmission(initial_s=timeouts.rto_initial_s, min_s=timeouts.rto_min_s, max_s=timeouts.rto_max_s)
     return settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,9 @@ from byteps_thc.transport.communicator import Communicator, Waitable, translate
 
 #: What values in the store begin with.
 _ANSWER, _REFUSAL = b"+", b"-"
+_LENGTH_BYTES = 4
+#: No value in the store is this.
+_NO_VALUE = "?"
 
 
 class _Done(Waitable):
@@ -27,9 +31,9 @@ class StoreCommunicator(Communicator):
     """Host tensors by way of the store of a process group, without a connection or a GPU of its own.
 
     Every rank puts its tensor into the store; rank 0 takes them out, and puts all of them back as one value. So a
-    collective is n reads of one rank and one of each other: for settings, not for gradients. Calls return when it
-    is done. timeout_s: of each wait. DeadlineError that names a rank when it does not answer, TransportError when the
-    store is gone, ConfigurationError when a rank refuses to answer.
+    collective is two round trips to the store on every rank but 0, however many ranks there are: for settings, not for
+    gradients. Calls return when it is done. timeout_s: of each wait. DeadlineError that names a rank when it does not
+    answer, TransportError when the store is gone, ConfigurationError when a rank refuses to answer.
     """
 
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float) -> None:
@@ -37,6 +41,17 @@ class StoreCommunicator(Communicator):
         self._rank, self._size = rank, size
         self._timeout, self._timeout_s = timedelta(seconds=timeout_s), timeout_s
         self._number = 0
+
+    def gather(self, text: bytes) -> list[bytes]:
+        """Return the texts of all ranks, of any lengths."""
+        number = self._next()
+        try:
+            joined = self._join(number, text) if self._rank == 0 else self._take(number, text)
+        except RuntimeError as error:
+            raise translate(error) from error
+        if joined.startswith(_REFUSAL):
+            raise ConfigurationError(joined.removeprefix(_REFUSAL).decode())
+        return _split(joined.removeprefix(_ANSWER))
 
     @override
     def max_(self, tensor: Tensor) -> Waitable:
@@ -73,7 +88,7 @@ class StoreCommunicator(Communicator):
         try:
             self._store.set(f"{number}/{self._rank or 'all'}", refusal)
             if self._rank:
-                self._count_taken(number)
+                self._store.set(f"{number}/taken{self._rank}", b"")
         except RuntimeError as error:
             raise translate(error) from error
 
@@ -83,59 +98,66 @@ class StoreCommunicator(Communicator):
 
     def _everyone(self, mine: Tensor) -> list[Tensor]:
         """Return the tensors of all ranks, which have the same shape and type."""
-        number = self._next()
         data = mine.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        try:
-            joined = self._join(number, data) if self._rank == 0 else self._take(number, data)
-        except RuntimeError as error:
-            raise translate(error) from error
-        if joined.startswith(_REFUSAL):
-            raise ConfigurationError(joined.removeprefix(_REFUSAL).decode())
-        joined, size = joined.removeprefix(_ANSWER), len(data)
         return [
-            torch.frombuffer(bytearray(joined[rank * size : (rank + 1) * size]), dtype=mine.dtype).view(mine.shape)
-            if size
-            else mine
-            for rank in range(self._size)
+            torch.frombuffer(bytearray(theirs), dtype=mine.dtype).view(mine.shape) if theirs else mine
+            for theirs in self.gather(data)
         ]
 
     def _take(self, number: int, data: bytes) -> bytes:
         self._store.set(f"{number}/{self._rank}", _ANSWER + data)
-        joined = self._wait(f"{number}/all", "not all ranks of the group (its rank 0 says which) answered")
-        self._count_taken(number)
+        if self._missing([f"{number}/all"]):
+            raise self._late("not all ranks of the group (its rank 0 says which) answered")
+        # get() would wait for the value once more, which is another round trip.
+        joined: bytes = self._store.compare_set(f"{number}/all", _NO_VALUE, _NO_VALUE)
+        self._store.set(f"{number}/taken{self._rank}", b"")
         return joined
-
-    def _count_taken(self, number: int) -> None:
-        if self._store.add(f"{number}/taken", 1) == self._size - 1:
-            self._store.set(f"{number}/done", b"")
 
     def _join(self, number: int, data: bytes) -> bytes:
-        joined = _ANSWER + data
-        for rank in range(1, self._size):
-            answer = self._wait(f"{number}/{rank}", f"rank {rank} of the group did not answer")
-            if answer.startswith(_REFUSAL):
-                joined = answer
-                break
-            joined += answer.removeprefix(_ANSWER)
-        if self._size > 1:
+        others = range(1, self._size)
+        answers = [f"{number}/{rank}" for rank in others]
+        if missing := self._missing(answers):
+            raise self._late(f"rank {others[answers.index(missing[0])]} of the group did not answer")
+        texts: list[bytes] = self._store.multi_get(answers) if answers else []
+        refusals = [text for text in texts if text.startswith(_REFUSAL)]
+        joined = refusals[0] if refusals else _ANSWER + _join([data, *(text.removeprefix(_ANSWER) for text in texts)])
+        if answers:
             self._store.set(f"{number}/all", joined)
             # Rank 0's process often has the store: it must not end, as with an error, before the others have read it.
-            self._wait(f"{number}/done", "not all ranks of the group took the answer")
-        for name in (*range(1, self._size), "all", "taken", "done"):
-            self._store.delete_key(f"{number}/{name}")
+            if self._missing([f"{number}/taken{rank}" for rank in others]):
+                raise self._late("not all ranks of the group took the answer")
+        for name in (*answers, f"{number}/all"):
+            self._store.set(name, b"")  # which takes no round trip, as deleting it would
         return joined
 
-    def _wait(self, key: str, otherwise: str) -> bytes:
-        """Return a value once it is there. otherwise: what has not happened by the deadline."""
+    def _missing(self, keys: Sequence[str]) -> list[str]:
+        """Wait for all of the keys; return those that have no value at the deadline."""
+        if not keys:
+            return []
         try:
-            self._store.wait([key], self._timeout)
+            self._store.wait([*keys], self._timeout)
         except RuntimeError as error:
-            translated = translate(error)
-            if not isinstance(translated, DeadlineError):
-                raise translated from error
-            raise DeadlineError(
-                f"{otherwise} within {self._timeout_s:g} s (CompressionPolicy.deadline_s): has one ended, or does it "
-                "not make what this rank makes?"
-            ) from error
-        value: bytes = self._store.get(key)
-        return value
+            if not isinstance(translate(error), DeadlineError):
+                raise
+            return [key for key in keys if not self._store.check([key])] or [keys[-1]]
+        return []
+
+    def _late(self, what: str) -> DeadlineError:
+        return DeadlineError(
+            f"{what} within {self._timeout_s:g} s (CompressionPolicy.deadline_s): has one ended, or does it "
+            "not make what this rank makes?"
+        )
+
+
+def _join(texts: Sequence[bytes]) -> bytes:
+    return b"".join(len(text).to_bytes(_LENGTH_BYTES, "big") + text for text in texts)
+
+
+def _split(joined: bytes) -> list[bytes]:
+    """Return what _join() was called on."""
+    texts, at = [], 0
+    while at < len(joined):
+        end = at + _LENGTH_BYTES + int.from_bytes(joined[at : at + _LENGTH_BYTES], "big")
+        texts.append(joined[at + _LENGTH_BYTES : end])
+        at = end
+    return texts

@@ -30,7 +30,7 @@ GROUPS = {
         "docs/benchmarks",
         "tables/README",
     ],
-    "Operations": ["docs/operations", "Testbed <docs/testbed>", "docs/security"],
+    "Operations": ["docs/operations", "docs/slow_ways", "Testbed <docs/testbed>", "docs/security"],
     "Reference": ["docs/api/byteps_thc", "docs/protocol"],
     "Contributing": [
         "How to <CONTRIBUTING>",

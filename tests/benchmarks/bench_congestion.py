@@ -3,9 +3,9 @@
 Four workers run ThcReducer with the default settings, each on a host of its own (a network namespace). thc-ps runs on a
 fifth host (rows "one") or on each worker's host (rows "four"). Links are shaped in both directions
 (tests/lib/shaped_network.py). In rows with delay and loss, a relay of TAP devices carries the frames
-(tests/lib/relayed_network.py). Needs root. The same run measures bf16 over gloo, THC among the ranks, and every scheme
-on links without a limit ("alone"), which is the processors' time. "first" is the first average, median and worst are
-those of the others.
+(tests/lib/congestion/frame_relay.py). Needs root. The same run measures bf16 over gloo, THC among the ranks, and every
+scheme on links without a limit ("alone"), which is the processors' time. "first" is the first average, median and worst
+are those of the others.
 
     sudo PYTHONPATH=tests/lib .venv/bin/python tests/benchmarks/bench_congestion.py \\
         [--rows 100M-512k-one 100M-512k-four] [--steps 7] [--schemes thc_ps] [--json build/bench/congestion.json]
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from congestion.measuring import Measured, measure, running_workers
+from congestion.relayed_rows import RelayedRows
 from congestion.rows import Row, all_rows
 from congestion.shaped_rows import ShapedRows
 from rich.console import Console
@@ -102,7 +103,7 @@ def _ms(seconds: float | None) -> str:
 
 def network_of(row: Row) -> Any:
     """The hosts that a row needs."""
-    return ShapedRows(crowd=row.crowd)
+    return RelayedRows() if row.relayed else ShapedRows(crowd=row.crowd)
 
 
 def measure_all(rows: Sequence[Row], schemes: Sequence[str], steps: int, limit_s: float) -> list[tuple[Row, Measured]]:

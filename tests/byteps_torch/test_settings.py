@@ -55,10 +55,10 @@ def test_dpdk_from_the_environment(monkeypatch):
 
 
 def test_timeouts_from_the_environment(monkeypatch):
-    monkeypatch.setenv("THC_TIMEOUTS", "connect_s=60, rto_initial_s=1")
+    monkeypatch.setenv("THC_TIMEOUTS", "connect_s=60, loss_s=1")
     monkeypatch.setenv("THC_DEADLINE_S", "90")
     timeouts = Compression.thc(servers=["10.0.0.1"]).timeouts
-    assert timeouts == Timeouts(connect_s=60, rto_initial_s=1, operation_s=90)
+    assert timeouts == Timeouts(connect_s=60, loss_s=1, operation_s=90)
     monkeypatch.setenv("THC_TIMEOUTS", "operation_s=5")
     assert Compression.thc(servers=["10.0.0.1"]).timeouts == Timeouts(operation_s=5)
     given = Timeouts(connect_s=7)
@@ -89,7 +89,10 @@ def test_lanes_with_polling_threads_bind_ports_of_their_own(monkeypatch):
         ({"servers": ["10.0.0.1"]}, {"BACKEND": "dpdk"}, "THC_LOCAL"),
         ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "conect_s=1"}, "THC_TIMEOUTS: conect_s .*connect_s"),
         ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "connect_s=soon"}, "THC_TIMEOUTS: connect_s is no positive number"),
-        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "60"}, "THC_TIMEOUTS=connect_s=60,rto_initial_s=1"),
+        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "60"}, "THC_TIMEOUTS=connect_s=60,loss_s=0.1"),
+        ({"servers": ["10.0.0.1"]}, {"TIMEOUTS": "rto_min_s=1"}, "THC_TIMEOUTS: rto_min_s is gone.*remove it"),
+        ({"servers": ["10.0.0.1"], "window_bytes": 1 << 20}, {}, "no such setting: it is gone: workers find what"),
+        ({"servers": ["10.0.0.1"], "slots": 64}, {}, "no such setting: it is gone: the server decides"),
         ({"servers": ["10.0.0.1"]}, {"WARMUP_STEPS": "-1"}, "warmup_steps"),
         ({"servers": ["10.0.0.1"]}, {"POLLING_THREADS": "0"}, "polling_threads: .*greater than or equal to 1"),
         ({"servers": ["10.0.0.1"], "lanes": 2, "backend": DpdkConfig(local="10.0.0.5")}, {}, "lanes=1"),

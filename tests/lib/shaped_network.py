@@ -74,9 +74,9 @@ class Host:
         own = CableEnd(self.namespace, INTERFACE, f"02:00:00:04:00:{1 + self.number:02x}", f"{self.ip}/24")
         far = CableEnd(self._switch, self.port, f"02:00:00:04:01:{1 + self.number:02x}")
         connect(Cable(own, far, offloads=True, mtu_bytes=MTU_BYTES))
-        _run(self._switch, "ip", "link", "set", self.port, "master", "bridge")
+        run_inside(self._switch, "ip", "link", "set", self.port, "master", "bridge")
         # Linux's default, whatever this machine's own setting is (BBR paces by itself and fills no queue).
-        _run(self.namespace, "ip", "route", "replace", _NETWORK, "dev", INTERFACE, "congctl", "cubic")
+        run_inside(self.namespace, "ip", "route", "replace", _NETWORK, "dev", INTERFACE, "congctl", "cubic")
 
     def shape(self, bits_per_s: float, queue_bytes: int | None = None) -> None:
         """Let the link carry that much in each direction, with a queue of 10 ms or 512 KiB unless a size is given."""
@@ -85,7 +85,7 @@ class Host:
         if queue_bytes is None:
             queue_bytes = max(_MIN_QUEUE_BYTES, int(bytes_per_s * _QUEUE_S))
         for namespace, interface in self._ends():
-            _run(
+            run_inside(
                 namespace, "tc", "qdisc", "replace", "dev", interface, "root", "tbf",
                 "rate", f"{int(bits_per_s)}bit", "burst", str(burst_bytes), "limit", str(queue_bytes),
             )  # fmt: skip
@@ -93,7 +93,7 @@ class Host:
     def unshape(self) -> None:
         """Let a shaped link carry as much as the processor does again."""
         for namespace, interface in self._ends():
-            _run(namespace, "tc", "qdisc", "delete", "dev", interface, "root")
+            run_inside(namespace, "tc", "qdisc", "delete", "dev", interface, "root")
 
     def sent(self) -> LinkCount:
         """What the host has put on its link since the link was shaped."""
@@ -109,15 +109,18 @@ class Host:
 
 
 class ShapedNetwork:
-    """Hosts on one switch; a context manager that removes them. ConfigurationError without root (see Namespaces)."""
+    """Hosts on one switch; a context manager that removes them. ConfigurationError without root (see Namespaces).
 
-    def __init__(self, hosts: int) -> None:
+    name: of another network of this process, which may be there at the same time.
+    """
+
+    def __init__(self, hosts: int, name: str = "") -> None:
         self._namespaces = Namespaces()
-        switch = self._namespaces.add("bridge")
+        switch = self._namespaces.add(f"{name}bridge")
         try:
-            _run(switch, "ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
-            _run(switch, "ip", "link", "set", "bridge", "addrgenmode", "none", "up")
-            self.hosts = [Host(self._namespaces.add(f"host{number}"), switch, number) for number in range(hosts)]
+            run_inside(switch, "ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0", "stp_state", "0")
+            run_inside(switch, "ip", "link", "set", "bridge", "addrgenmode", "none", "up")
+            self.hosts = [Host(self._namespaces.add(f"{name}host{number}"), switch, number) for number in range(hosts)]
             for host in self.hosts:
                 host.connect()
         except BaseException:
@@ -193,12 +196,12 @@ def _send_stream(sender: Host, ip: str, port: int, seconds: float) -> None:
 
 def _count(namespace: str, interface: str) -> LinkCount:
     # Not the interface's own counters: those count a GSO packet's headers once.
-    (qdisc,) = json.loads(_run(namespace, "tc", "-s", "-j", "qdisc", "show", "dev", interface))
+    (qdisc,) = json.loads(run_inside(namespace, "tc", "-s", "-j", "qdisc", "show", "dev", interface))
     return LinkCount(qdisc["bytes"], qdisc["packets"], qdisc["drops"])
 
 
-def _run(namespace: str, *command: str) -> str:
-    """Run a command in a namespace and return what it prints; CalledProcessError when it fails."""
+def run_inside(namespace: str, *command: str) -> str:
+    """Run a command in a namespace and return its output; CalledProcessError if it fails."""
     return subprocess.run(
         [*command_inside(namespace), *command],
         stdout=subprocess.PIPE,

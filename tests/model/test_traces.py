@@ -41,7 +41,7 @@ def run_sessions(*, quorum: int | None = None, loss_tolerant: bool = False, step
     """What workers and thc-ps said to each other through a bad network."""
     trace: Trace = []
     with (
-        ParameterServer() as server,
+        ParameterServer(["--slots", "16"]) as server,
         UdpRelay(server.address, FAULTS, observe=lambda is_up, datagram: trace.append((is_up, datagram))) as relay,
         ExitStack() as stack,
         ThreadPoolExecutor(WORKERS) as pool,
@@ -55,7 +55,6 @@ def run_sessions(*, quorum: int | None = None, loss_tolerant: bool = False, step
                     workers=WORKERS,
                     config=CONFIG,
                     quorum=quorum,
-                    slots=16,
                     loss_tolerant=loss_tolerant,
                     timeouts=Timeouts(connect_s=60),
                     backend=UdpConfig(local="127.0.0.1:0"),

@@ -62,7 +62,7 @@ tests:
           - exp_labels: {{severity: warning, job: thc-ps, instance: a, exported_job: "7"}}
             exp_annotations:
               summary: "4% of the packets to thc-ps on a are repeated"
-              description: "The network loses packets, or receive buffers are too small: net.core.rmem_max, thc-ps --rcvbuf."
+              description: "The network loses packets: thc doctor --server measures the way from a worker."
       - eval_time: 10m
         alertname: ThcPsDown
         exp_alerts: []

@@ -27,6 +27,7 @@ from byteps_thc.engines import make_engine
 from byteps_thc.pipeline.buffers import GradientBuffer, ParameterSlice
 from byteps_thc.pipeline.factory import make_server_engine
 from byteps_thc.reducer import CompressionPolicy, NetworkConfig
+from byteps_thc.transport.store import StoreCommunicator
 
 CONFIG = ThcConfig(rotation_block=1024, error_feedback=True, down_bits=None)
 LARGE = (1 << 20) + 5
@@ -426,7 +427,28 @@ def servers(rank: Rank) -> dict[str, Any]:
     return {"errors": errors, "averages": tensors, "mismatch": mismatch}
 
 
+def exchanges(rank: Rank) -> dict[str, int]:
+    """Count the exchanges of a start: two round trips to the store each."""
+    counted, gather = [0], StoreCommunicator.gather
+
+    def counting(communicator: StoreCommunicator, text: bytes) -> list[bytes]:
+        counted[0] += 1
+        return gather(communicator, text)
+
+    result = {}
+    StoreCommunicator.gather = counting  # type: ignore[method-assign]
+    try:
+        for name, where in (("ranks", None), ("servers", NetworkConfig(rank.settings["servers"], job=9))):
+            counted[0] = 0
+            ThcReducer(where).close()
+            result[name] = counted[0]
+    finally:
+        StoreCommunicator.gather = gather  # type: ignore[method-assign]
+    return result
+
+
 SCENARIOS = [
+    exchanges,
     averages,
     equals_the_engine,
     asynchronous,

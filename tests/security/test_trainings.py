@@ -38,7 +38,7 @@ WORKER = """
         with Session(
             [settings["server"]], job=settings["job"], worker=settings["worker"], workers=2, config=ThcConfig(),
             backend=UdpConfig(settings["local"]), run=settings["run"],
-            timeouts=Timeouts(connect_s=20, operation_s=20, rto_initial_s=0.5, rto_max_s=2),
+            timeouts=Timeouts(connect_s=20, operation_s=20),
         ) as session:
             say(joined=True)
             sys.stdin.readline()

@@ -117,11 +117,11 @@ def test_a_recording_does_not_fit_when_rounds_come_again(pair: list[KeyedWorker]
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_new_epochs_change_no_sum(key_file: str, threads: str) -> None:
     """With losses, copies and late packets around each of them."""
-    arguments = ["--key-file", key_file, "--threads", threads, *FEW_ROUNDS]
+    arguments = ["--key-file", key_file, "--threads", threads, "--slots", "32", *FEW_ROUNDS]
     faults = FaultConfig(drop=0.02, duplicate=0.02, reorder=0.02)
     config = ThcConfig(codes_per_packet=64)
     with ParameterServer(arguments) as server, ExitStack() as stack:
-        joined = sessions(stack, [server.address], 3, config, slots=32, key=KEY, faults=faults)
+        joined = sessions(stack, [server.address], 3, config, key=KEY, faults=faults)
         check_sums(joined, config, [5000, 1, 20_000], steps=3)
         for session in joined:
             counters = session.counters()
@@ -135,8 +135,8 @@ def test_a_quorum_lives_through_new_epochs() -> None:
     count = 20_000
     codes = make_codes(config, [count], 1)[0]
     single = expected_sum(config, [codes] * 2, count) // 2
-    with ParameterServer(FEW_ROUNDS) as server, ExitStack() as stack:
-        joined = sessions(stack, [server.address], 2, config, slots=16, quorum=1)
+    with ParameterServer(["--slots", "16", *FEW_ROUNDS]) as server, ExitStack() as stack:
+        joined = sessions(stack, [server.address], 2, config, quorum=1)
         for partition in range(3):
             for pushed in [push_codes(session, partition, codes, count=count) for session in joined]:
                 pushed.wait(60)

@@ -18,6 +18,7 @@ constexpr std::uint64_t kParts = 10;
 // Of the packets of a run, both ways: what fits the time of the tests.
 constexpr double kPackets = 8000;
 constexpr double kSteps = 4;
+constexpr double kLongestStep = 5;  // seconds
 constexpr double kCompetitorPackets = 20'000;
 constexpr double kCodesPerPacket = 1024;
 constexpr double kPacketBits = 8 * (kCodesPerPacket + 90);
@@ -45,7 +46,7 @@ Scenario random_scenario(std::uint64_t seed) {
   s.queue_bytes = static_cast<std::size_t>(random.over(15'000, std::max(s.rate_bps / 8, 15'001.0)));
   s.loss = random.chance(.5) ? 0 : random.over(1e-4, .05);
   s.mark_fraction = random.chance(.25) ? random.uniform(.05, .5) : 0;
-  s.slow_host_factor = random.chance(.125) ? .1 : 1;
+  s.slow_host_factor = s.rate_bps >= 10e6 && random.chance(.125) ? .1 : 1;
   s.back_pressure = random.chance(.75);
   s.idle_s = random.over(1e-3, 1);
   if (random.chance(.25)) {
@@ -58,6 +59,9 @@ Scenario random_scenario(std::uint64_t seed) {
   const double most = std::max(kPackets / 2 / kSteps / static_cast<double>(s.workers), 4.0);
   const double packets = std::clamp(held * random.over(1, 20), std::min(50.0, most), most);
   s.parameters = static_cast<std::size_t>(packets * kCodesPerPacket);
+  s.parameters = std::max(std::min(s.parameters, static_cast<std::size_t>(static_cast<double>(s.parameters) * kLongestStep /
+                                                                          ideal_of(s).step_s())),
+                          static_cast<std::size_t>(2 * kCodesPerPacket));
   s.slots = s.workers * s.servers > 32 ? 512 : 0;  // what each worker has for each server costs memory
   const Ideal ideal = ideal_of(s);
   s.straggler_s = random.chance(.125) ? random.uniform(0, 2) * ideal.step_s() : 0;

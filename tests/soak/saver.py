@@ -74,7 +74,7 @@ def save_on_full_disk(averager: GradientAverager, directory: Path) -> None:
 
 def main() -> None:
     server, directory = sys.argv[1], Path(sys.argv[2])
-    config = ThcConfig(codes_per_packet=1024)  # the soak's thc-ps has many slots, and no memory for larger packets
+    config = ThcConfig(codes_per_packet=1024)
     with Session(
         [server],
         job=JOB,

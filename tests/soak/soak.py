@@ -37,8 +37,8 @@ KINDS = 10
 RECOVERY_S = 90.0
 #: A process may grow by so much after the first kind of fault: allocators keep pages, and sessions are opened again.
 GROWTH_BYTES = 48 << 20
-#: A job of so many slots needs more memory than thc-ps has at hand, whatever it has served before.
-LARGE_SLOTS = 65536
+#: A job with so many codes in a packet needs more memory than thc-ps has at hand, whatever it has served before: 67 MB.
+SLOTS, LARGE_CODES = 1024, 32768
 OTHER_JOB = 3
 SAVER_DISK_BYTES = 256 << 10
 SAVER_S = 120
@@ -98,7 +98,7 @@ class Soak:
 
     def _start_server(self, port: int, prefix: Sequence[str] = ()) -> ParameterServer:
         key = [] if self.key_file is None else ["--key-file", str(self.key_file)]
-        return ParameterServer(["--slots", str(LARGE_SLOTS), *key], prefix=prefix, port=port, stop_timeout_s=0)
+        return ParameterServer(["--slots", str(SLOTS), *key], prefix=prefix, port=port, stop_timeout_s=0)
 
     def _start_worker(self, number: int) -> Worker:
         return Worker(self.relay.address, number, self.key_file)
@@ -152,16 +152,16 @@ class Soak:
     def refuse_memory(self) -> None:
         """thc-ps has no memory for another job, and refuses it; with memory it would not."""
         with no_more_memory(self.server.process.pid):
-            if self._join_other(LARGE_SLOTS):
+            if self._join_other(LARGE_CODES):
                 raise SoakError("thc-ps took a job that it had no memory for")
-            for slots in (512, 64):  # may find room in memory that thc-ps has already
-                self._join_other(slots)
+            for codes in (512, 64):  # may find room in memory that thc-ps has already
+                self._join_other(codes)
             time.sleep(1.1)  # thc-ps writes its log every second
-        self._wait_for(lambda: self._join_other(LARGE_SLOTS), "thc-ps refused a job that it has memory for")
+        self._wait_for(lambda: self._join_other(LARGE_CODES), "thc-ps refused a job that it has memory for")
 
-    def _join_other(self, slots: int) -> bool:
+    def _join_other(self, codes_per_packet: int) -> bool:
         """Open and close a job of one worker; False when thc-ps says that it takes no more jobs."""
-        config, backend = ThcConfig(codes_per_packet=1024), UdpConfig("127.0.0.1:0")
+        config, backend = ThcConfig(codes_per_packet=codes_per_packet), UdpConfig("127.0.0.1:0")
         try:
             Session(
                 [self.server.address],
@@ -169,7 +169,6 @@ class Soak:
                 worker=0,
                 workers=1,
                 config=config,
-                slots=slots,
                 backend=backend,
                 key=None if self.key_file is None else str(self.key_file),
             ).close()

@@ -65,7 +65,7 @@ def end(why: str) -> None:
 
 def main() -> None:
     server, worker, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    config = ThcConfig()
+    config = ThcConfig(codes_per_packet=512)  # several packets a step, a lap of the slots in some fifty steps
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     while True:
         try:
@@ -75,7 +75,6 @@ def main() -> None:
                 worker=worker,
                 workers=workers,
                 config=config,
-                slots=64,
                 timeouts=Timeouts(connect_s=10, operation_s=10),
                 backend=UdpConfig(local="127.0.0.1:0"),
             ) as session:

@@ -17,8 +17,10 @@ PROGRAM = Path(__file__).with_name("quorum_rank.py")
 
 
 @pytest.mark.timeout(120)
-def test_a_rank_that_is_left_behind_drifts(thc_ps: ParameterServer, tmp_path: Path) -> None:
-    reports = run_ranks(PROGRAM, 3, tmp_path / "ranks", settings={"servers": [thc_ps.address]})
+def test_a_rank_that_is_left_behind_drifts(tmp_path: Path) -> None:
+    """A server with many slots would keep the sums of all steps for the rank that is late."""
+    with ParameterServer(["--slots", "16"]) as server:
+        reports = run_ranks(PROGRAM, 3, tmp_path / "ranks", settings={"servers": [server.address]})
     before = [report["before"]["module.weight"] for report in reports]
     assert not torch.equal(before[0], before[2])
     for report in reports:

@@ -44,22 +44,22 @@ class Opened:
 
 def test_they_end_in_the_order_in_which_they_were_opened_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
-    monkeypatch.setattr(groups, "open_communicator", lambda *_: Opened("host", ended))
+    monkeypatch.setattr(groups, "_connect", lambda *args: [Opened("host", ended)] * args[-1])
     monkeypatch.setattr(groups, "DeviceCommunicator", lambda *_: Opened("device", ended))
     mine = Communicators(cast(Any, Group("nccl")), 1.0)
     mine.of_device()
-    mine.of_host()
+    mine.of_host(2)
     mine.of_device()
     mine.close()
     mine.close()
-    assert ended == ["device", "host", "device"]
+    assert ended == ["device", "host", "host", "device"]
 
 
 def test_questions_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a question needs no connections")
 
-    monkeypatch.setattr(groups, "open_communicator", refuse)
+    monkeypatch.setattr(groups, "_connect", refuse)
     monkeypatch.setattr(groups, "DeviceCommunicator", refuse)
     assert isinstance(Communicators(cast(Any, Group("nccl")), 1.0).for_questions(), StoreCommunicator)
 
@@ -76,7 +76,7 @@ def test_a_host_that_gloo_does_not_reach_is_told_what_to_set(
 
     monkeypatch.setattr(dist, "ProcessGroupGloo", fail)
     with pytest.raises(error, match=f"{reason}.*GLOO_SOCKET_IFNAME, as in NCCL_SOCKET_IFNAME"):
-        Communicators(cast(Any, Group("nccl")), 1.0).of_host()
+        Communicators(cast(Any, Group("nccl")), 1.0).of_host(2)
 
 
 def test_other_back_ends_are_refused() -> None:

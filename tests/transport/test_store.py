@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError
-from byteps_thc.transport.handshake import all_have_same, gather_texts, require_same_settings
+from byteps_thc.transport.handshake import all_have_same, introduce
 from byteps_thc.transport.store import StoreCommunicator
 
 RANKS = 3
@@ -29,11 +29,13 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> dist.Store:
 
 
 def on_ranks(store: dist.Store, work: Callable[[StoreCommunicator, int], Any], timeout_s: float = 20.0) -> list[Any]:
+    prefix = f"thc{store.add('calls', 1)}"  # as every communicator has a store of its own
+
     def run(rank: int) -> Any:
         try:
             # A client for each: one that waits would keep the others waiting.
             mine = store.clone() if isinstance(store, dist.TCPStore) else store
-            return work(StoreCommunicator(dist.PrefixStore("thc", mine), rank, RANKS, timeout_s), rank)
+            return work(StoreCommunicator(dist.PrefixStore(prefix, mine), rank, RANKS, timeout_s), rank)
         except ThcError as error:
             return error
 
@@ -67,16 +69,49 @@ def test_all_collectives(store: dist.Store) -> None:
         }
 
 
-def test_nothing_stays_in_the_store() -> None:
+def test_texts_may_have_any_length_and_bytes(store: dist.Store) -> None:
+    texts = [b"", b" x+-\0 " * 3, bytes(range(256)) * 300]
+    assert on_ranks(store, lambda communicator, rank: communicator.gather(texts[rank])) == [texts] * RANKS
+
+
+class CountingStore(dist.Store):
+    """Counts what waits for an answer of the store, a round trip each; setting a value does not (TCPStore)."""
+
+    def __init__(self, store: dist.Store, counts: dict[str, int]) -> None:
+        super().__init__()
+        self._store, self._counts = store, counts
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return super().__getattribute__(name)
+        trips = {"wait": 1, "compare_set": 1, "check": 1, "add": 1, "delete_key": 1, "get": 2, "multi_get": 2}
+        self._counts["round trips"] = self._counts.get("round trips", 0) + (0 if name == "set" else trips[name])
+        return getattr(self._store, name)
+
+
+def test_an_exchange_takes_two_round_trips_however_many_ranks_there_are() -> None:
+    store, counts = dist.HashStore(), [dict[str, int]() for _ in range(RANKS)]
+
+    def run(rank: int) -> list[bytes]:
+        counting: Any = CountingStore(dist.PrefixStore("thc", store), counts[rank])
+        return StoreCommunicator(counting, rank, RANKS, 20.0).gather(b"%d" % rank)
+
+    with ThreadPoolExecutor(RANKS) as ranks:
+        assert [*ranks.map(run, range(RANKS))] == [[b"0", b"1", b"2"]] * RANKS
+    # Rank 0 has to read the others' texts, too, and to see that they have the answer.
+    assert [each["round trips"] for each in counts] == [4, 2, 2]
+
+
+def test_what_was_exchanged_does_not_stay_in_the_store() -> None:
     store = dist.HashStore()
-    before = store.num_keys()
-    on_ranks(store, lambda communicator, rank: gather_texts(communicator, RANKS, b"x" * (rank + 1)))
-    assert store.num_keys() == before
+    on_ranks(store, lambda communicator, rank: communicator.gather(b"x" * (rank + 1)))
+    for name in ("1", "2", "all", "taken1", "taken2"):
+        assert store.get(f"thc1/0/{name}") == b""
 
 
 def test_handshakes_say_who_has_what(store: dist.Store) -> None:
     def work(communicator: StoreCommunicator, rank: int) -> None:
-        require_same_settings(communicator, RANKS, {"bits": 4 if rank < 2 else 3})
+        introduce(communicator.gather, {"bits": 4 if rank < 2 else 3})
 
     with pytest.MonkeyPatch.context() as patch:
         numbers = threading.local()

@@ -46,8 +46,8 @@ def baselines() -> None:
 def networks() -> None:
     network = NetworkConfig(["10.0.0.1"], 2, quorum=0.9, polling_threads=2, run="a")
     assert_type(network.timeouts, Timeouts | None)
-    Session(["10.0.0.1"], job=1, worker=0, workers=2, config=ThcConfig(), quorum=1, slots=64, key=bytes(32)).close()
-    Compression.thc(servers=["10.0.0.1"], quorum=0.9, loss_tolerant=True, window_bytes=1 << 20, key="job.key")
+    Session(["10.0.0.1"], job=1, worker=0, workers=2, config=ThcConfig(), quorum=1, key=bytes(32)).close()
+    Compression.thc(servers=["10.0.0.1"], quorum=0.9, loss_tolerant=True, key="job.key")
     NetworkConfig(["10.0.0.1"], polling_thread=2)  # wrong
     NetworkConfig(["10.0.0.1"], quorum="0.9")  # wrong
     network.loss_tolerant = True  # wrong

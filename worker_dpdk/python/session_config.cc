@@ -89,13 +89,6 @@ void register_session_config(py::module_& module) {
             config.loss_timeout = from_seconds(loss_s, "loss_s");
           },
           py::kw_only(), py::arg("connect_s"), py::arg("operation_s"), py::arg("loss_s"))
-      .def(
-          "set_retransmission",
-          [](SessionConfig& config, double initial_s, double min_s, double max_s) {
-            config.rtt = {from_seconds(initial_s, "rto_initial_s"), from_seconds(min_s, "rto_min_s"),
-                          from_seconds(max_s, "rto_max_s")};
-          },
-          py::kw_only(), py::arg("initial_s"), py::arg("min_s"), py::arg("max_s"))
       .def_property(
           "loss_tolerant", [](const SessionConfig& config) { return config.delivery == Delivery::kLossTolerant; },
           [](SessionConfig& config, bool tolerant) {
@@ -103,11 +96,9 @@ void register_session_config(py::module_& module) {
           })
       .def_readwrite("value_bits", &SessionConfig::value_bits)
       .def_readwrite("codes_per_packet", &SessionConfig::codes_per_packet)
-      .def_readwrite("slots", &SessionConfig::slots)
       .def_readwrite("run", &SessionConfig::run)
       .def_readwrite("settings_hash", &SessionConfig::settings_hash)
       .def_readwrite("arithmetic", &SessionConfig::arithmetic)
-      .def_readwrite("window_bytes", &SessionConfig::window_bytes)
       .def_property_readonly("quorum", [](const SessionConfig& config) { return config.quorum; });
 }
 

@@ -33,6 +33,8 @@ class LossDetector {
   /// Call when a packet needs no result any more; answered ones, too.
   void released(const InFlight& packet) noexcept { --shard_of(packet).in_flight; }
 
+  /// Whether a result that comes now is not of the last repeat: that one has been answered, or is too young.
+  bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
   /// Whether the time until the result of an unrepeated packet was the network's; otherwise it waited for others.
   bool is_round_trip(const InFlight& packet) const noexcept {
     return packet.first_sent_at > shard_of(packet).noticed_at;
@@ -65,7 +67,6 @@ class LossDetector {
   };
   Shard& shard_of(const InFlight& packet) noexcept { return shards_[shard_number(packet)]; }
   const Shard& shard_of(const InFlight& packet) const noexcept { return shards_[shard_number(packet)]; }
-  bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
 
   const RttEstimator& rtt_;
   SlotShare share_;

@@ -84,7 +84,7 @@ JobConfig job_config(const SessionConfig& config) {
           .settings_hash = config.settings_hash,
           .arithmetic = config.arithmetic,
           .codes_per_packet = static_cast<std::uint16_t>(config.codes_per_packet),
-          .slots_asked = config.slots,
+          .slots_asked = 0,  // the server decides
           .table = config.table};
 }
 

@@ -16,7 +16,8 @@ void RttEstimator::sample(Duration round_trip) noexcept {
     smoothed_ += (round_trip - smoothed_) / 8;
   }
   doublings_ = 0;
-  timeout_ = std::clamp(smoothed_ + 4 * variation_, bounds_.min, std::max(bounds_.max, 2 * smoothed_));
+  timeout_ =
+      std::clamp(smoothed_ + 4 * variation_, bounds_.min, std::clamp(2 * smoothed_, bounds_.max, bounds_.longest));
 }
 
 bool RttEstimator::back_off(TimePoint now) noexcept {
@@ -31,7 +32,7 @@ bool RttEstimator::back_off(TimePoint now) noexcept {
 Duration RttEstimator::timeout(unsigned repetitions) const noexcept {
   constexpr unsigned kEnoughDoublings = 20;  // 1 us << 20 is past any sane maximum and far from overflow
   const unsigned doublings = std::min(std::max(repetitions, doublings_), kEnoughDoublings);
-  return std::min(timeout_ * (std::int64_t{1} << doublings), std::max(bounds_.max, timeout_));
+  return std::min(timeout_ * (std::int64_t{1} << doublings), std::max(timeout_, bounds_.max));
 }
 
 }  // namespace thc

@@ -5,10 +5,18 @@
 
 namespace thc {
 
+/// Of the retransmission timeout.
+struct RttBounds {
+  Duration initial{20'000};
+  Duration min{500};
+  Duration max{200'000};        ///< of back-off: a server that was away is heard soon
+  Duration longest{2'000'000};  ///< where round trips are longer than that, on a long way or to a slow switch
+};
+
 /// Round trips include waiting for the other workers, so the estimate follows the slowest of them.
 class RttEstimator {
  public:
-  explicit RttEstimator(const RttBounds& bounds) noexcept : bounds_(bounds), timeout_(bounds.initial) {}
+  explicit RttEstimator(const RttBounds& bounds = {}) noexcept : bounds_(bounds), timeout_(bounds.initial) {}
 
   /// Only of packets sent once: the result of a repeated one may answer either copy (Karn's algorithm). Ends back-off.
   void sample(Duration round_trip) noexcept;
@@ -17,9 +25,16 @@ class RttEstimator {
   /// have grown past the timeout would have every packet repeated and never be measured. False: not yet again.
   bool back_off(TimePoint now) noexcept;
 
+  /// A packet that was sent more than once has its result, so long after the last time: ends back-off where that can be
+  /// a round trip as they were before. Otherwise nothing is known (Karn's algorithm).
+  void confirm(Duration round_trip) noexcept {
+    if (round_trip >= min_ && round_trip <= timeout_) {
+      doublings_ = 0;
+    }
+  }
   bool backed_off() const noexcept { return doublings_ != 0; }
 
-  /// Timeout of a packet repeated `repetitions` times, at most bounds.max.
+  /// Timeout of a packet repeated `repetitions` times, at most bounds.max or as round trips are.
   Duration timeout(unsigned repetitions) const noexcept;
 
   const RttBounds& bounds() const noexcept { return bounds_; }

@@ -9,15 +9,12 @@
 namespace thc {
 namespace {
 
-/// Own shards' part of what server and settings allow in flight, and what this end can take when all results come at
-/// once.
+/// Own shards' part of what the server allows in flight, and what this end can take when all results come at once.
 std::size_t own_window_bytes(const LinkContext& context, const Membership& membership) noexcept {
   const SessionConfig& config = context.config;
-  const std::uint64_t allowed_bytes =
-      config.window_bytes == 0 ? membership.window_bytes() : std::min(config.window_bytes, membership.window_bytes());
   const std::size_t results_bytes = context.packet_io.receive_buffer_bytes() / config.servers.size();
   const SlotShare& share = membership.share();
-  return std::min<std::size_t>(allowed_bytes * share.own_shards() / share.shards,
+  return std::min<std::size_t>(std::uint64_t{membership.window_bytes()} * share.own_shards() / share.shards,
                                results_bytes * config.table.bits() / std::max(config.value_bits, config.table.bits()));
 }
 
@@ -28,7 +25,6 @@ ServerLink::ServerLink(std::size_t server, LinkContext& context, std::uint64_t n
       index_(server),
       membership_(context.config.servers[server], context.config, context.packet_io, context.counters,
                   {.thread = context.thread, .threads = context.group.engines()}, nonce, now),
-      rtt_(context.config.rtt),
       norm_header_(make_header(wire::MessageType::kNorm, context.config)),
       codes_header_(make_header(wire::MessageType::kCodes, context.config)) {}
 
@@ -136,10 +132,10 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
     if (packet->retransmissions == 1) {  // only repeated packets are answered so, and this one was repeated once
-      sample_round_trip(elapsed(packet->sent_at, now), now);
+      sample_round_trip(elapsed(packet->sent_at, now), true, now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
-    congestion_.answered(packet->sent_mark, 0, now);
+    congestion_.answered(packet->mark, 0, now);
   }
 }
 
@@ -161,12 +157,12 @@ void ServerLink::take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoi
   resend_shard(slot, now);
 }
 
-void ServerLink::sample_round_trip(Duration round_trip, TimePoint now) noexcept {
+void ServerLink::sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept {
   if (rtt_.backed_off()) {
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
-  congestion_.sample_round_trip(round_trip, now);
+  congestion_.sample_round_trip(round_trip, networks_alone, now);
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 
@@ -249,7 +245,7 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
   if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
-    sample_round_trip(elapsed(packet->sent_at, now), now);
+    sample_round_trip(elapsed(packet->sent_at, now), (header.flags & wire::kFlagLast) != 0, now);
   }
   note_answer(lane, *packet, now);
   release(lane, *packet);
@@ -276,9 +272,22 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
+  const bool first = lane.losses.answers_first_transmission(packet, now);
+  if (!first) {
+    congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result
+  }
   lane.losses.answered(packet, now);
   lane.overtaking = true;
-  congestion_.answered(packet.sent_mark, packet.bytes, now);
+  if (const Duration longest = elapsed(packet.first_sent_at, now);
+      rtt_.smoothed() == Duration::zero() && longest > rtt_.bounds().max) {
+    // All were repeated before the first result, and would be in every round: rather too long a round trip than none.
+    rtt_.sample(std::min(longest, 4 * rtt_.bounds().max));
+  }
+  if (rtt_.backed_off()) {
+    rtt_.confirm(elapsed(packet.sent_at, now));
+    next_check_ = now;  // timers get shorter again
+  }
+  congestion_.answered(first ? packet.first_mark : packet.mark, packet.bytes, now);
   context_.counters.set(Count::kWindowBytes, congestion_.window_bytes());
 }
 

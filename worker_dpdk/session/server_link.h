@@ -75,7 +75,8 @@ class ServerLink {
   void take_result(const ServerMessage& message, TimePoint now);
   void take_order_mismatch(const wire::Header& about, TimePoint now);
   void take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoint now) noexcept;
-  void sample_round_trip(Duration round_trip, TimePoint now) noexcept;
+  /// `networks_alone`: it holds no wait for other workers.
+  void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
   void take_straggler(const ServerMessage& message, TimePoint now);
   /// The packet in flight a message is about; null (and a counter) when there is none.
   InFlight* match(const ServerMessage& message) noexcept;
@@ -86,8 +87,8 @@ class ServerLink {
     SlotStream stream;
     LossDetector losses;
     TimePoint next_loss = TimePoint::max();  ///< not later than when one counts as lost
-    bool overtaking = false;  ///< there were results since the last look
-    bool unsent = false;      ///< some packets may be unsent
+    bool overtaking = false;                 ///< there were results since the last look
+    bool unsent = false;                     ///< some packets may be unsent
   };
   Lane& lane_of(std::uint32_t slot) noexcept { return slot < membership_.norm_slots() ? norms_ : codes_; }
   /// Whether packets are given up after the loss timeout instead of being repeated.
@@ -133,7 +134,7 @@ class ServerLink {
   CongestionControl congestion_;
   std::size_t most_in_flight_bytes_ = 0;  ///< what the server, and this end, have memory for
   std::size_t in_flight_bytes_ = 0;
-  TimePoint next_send_ = TimePoint::max();  ///< when pacing lets a packet go that waits
+  TimePoint next_send_ = TimePoint::max();   ///< when pacing lets a packet go that waits
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
   TimePoint heard_at_{};
   TimePoint asked_at_{};

@@ -80,7 +80,8 @@ void ServerLink::send(Lane& lane, InFlight& packet, TimePoint now) noexcept {
   header.chunk = static_cast<std::uint16_t>(packet.chunk);
   packet.sent_at = now;
   lane.losses.sent(packet, now);
-  packet.sent_mark = congestion_.sent(packet.bytes, now);
+  packet.mark = congestion_.sent(packet.bytes, now);
+  packet.first_mark = packet.retransmissions == 0 ? packet.mark : packet.first_mark;
   packet.unsent = !context_.packet_io.send(address_of(packet.slot),
                                            {reinterpret_cast<const std::uint8_t*>(&header), sizeof(header)},
                                            packet.operation().chunk_payload(packet.chunk));

@@ -58,7 +58,7 @@ void ServerLink::find_lost(Lane& lane, TimePoint now) noexcept {
     }
     const TimePoint lost_at = lane.losses.loss_time(packet);
     if (lost_at <= now) {
-      congestion_.lost(packet.bytes);
+      congestion_.suspect(packet.mark, packet.bytes);
       packet.unsent = lane.unsent = true;
     } else {
       lane.next_loss = std::min(lane.next_loss, lost_at);
@@ -91,8 +91,8 @@ void ServerLink::give_up_late(Lane& lane, TimePoint now) {
       return;
     }
     context_.counters.add(Count::kGivenUp);
-    congestion_.lost(packet.bytes);
-    congestion_.answered(packet.sent_mark, 0, now);
+    congestion_.lost(packet.mark, packet.bytes);
+    congestion_.answered(packet.mark, 0, now);
     packet.operation().store_nothing(packet.chunk);
     release(lane, packet);
   });
@@ -192,8 +192,8 @@ LargePackets ServerLink::judge_size(const SlotStream& stream, const InFlight* pa
 }
 
 TimePoint ServerLink::next_timer() const noexcept {
-  TimePoint next = std::min({next_check_, next_send_, norms_.next_loss, codes_.next_loss, forbearance_.end(),
-                             membership_.next_timer()});
+  TimePoint next = std::min(
+      {next_check_, next_send_, norms_.next_loss, codes_.next_loss, forbearance_.end(), membership_.next_timer()});
   for (const Lane* lane : {&norms_, &codes_}) {
     if (const OperationPart* part = lane->stream.first(); part != nullptr) {
       next = std::min(next, part->deadline);

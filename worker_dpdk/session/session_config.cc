@@ -19,9 +19,6 @@ void check_timeouts(const SessionConfig& config) {
   require(config.connect_timeout > Duration::zero(), "connect timeout must be positive");
   require(config.operation_timeout > Duration::zero(), "operation timeout must be positive");
   require(config.loss_timeout > Duration::zero(), "loss timeout must be positive");
-  require(
-      Duration::zero() < config.rtt.min && config.rtt.min <= config.rtt.initial && config.rtt.initial <= config.rtt.max,
-      "retransmission timeouts must satisfy 0 < min <= initial <= max");
 }
 
 }  // namespace

@@ -27,13 +27,6 @@ enum class Delivery : std::uint8_t {
                   ///< reliable
 };
 
-/// Retransmission timeout: start value and bounds.
-struct RttBounds {
-  Duration initial{20'000};
-  Duration min{500};
-  Duration max{200'000};
-};
-
 struct SessionConfig {
   std::vector<io::Endpoint> servers{};  ///< partition p goes to servers[p mod servers.size()]
   std::uint16_t job_id = 0;
@@ -49,13 +42,10 @@ struct SessionConfig {
   std::uint32_t settings_hash = 0;  ///< of settings that all workers share but this library does not use
   std::uint32_t arithmetic = 0;     ///< 24 bits: what codes come from, the same on all workers; only compared
   std::uint8_t quorum = 0;          ///< contributions that complete a slot; 0: all workers
-  std::uint32_t slots = 0;          ///< slots asked for; 0: the server decides
-  std::uint32_t window_bytes = 0;   ///< limit of bytes in flight below the one the server gives; 0: the server's
   Delivery delivery = Delivery::kReliable;
   Duration connect_timeout{10'000'000};
   Duration operation_timeout{60'000'000};
   Duration loss_timeout{50'000};
-  RttBounds rtt{};
 };
 
 /// Codes of a full packet when none are given: what fits the path both as codes and as aggregate, in multiples of the

@@ -37,7 +37,8 @@ struct InFlight {
   std::uint64_t first_transmission = 0;  ///< of its shard and stage, from 1 (LossDetector)
   std::uint64_t transmission = 0;        ///< the last one, or the notice that it has arrived
   TimePoint awaited_since{};             ///< when that was
-  std::uint64_t sent_mark = 0;           ///< of the last time it was sent (CongestionControl)
+  std::uint64_t first_mark = 0;          ///< of the first time it was sent (CongestionControl)
+  std::uint64_t mark = 0;                ///< of the last time
   TimePoint noticed_at{};                ///< the last notice that it waits for others
   std::uint64_t seen_workers = 0;        ///< bitmap of the last incomplete notice; 0: none
   std::uint64_t seen_racks = 0;          ///< likewise of racks_incomplete

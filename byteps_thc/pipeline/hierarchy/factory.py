@@ -18,9 +18,8 @@ from byteps_thc.pipeline.hierarchy.bucket_shards import BucketShards
 from byteps_thc.pipeline.hierarchy.engine import NodeEngine
 from byteps_thc.pipeline.hierarchy.exchange import ShardExchange
 from byteps_thc.pipeline.policy import CompressionPolicy
-from byteps_thc.transport.communicator import Communicator
 from byteps_thc.transport.groups import Communicators
-from byteps_thc.transport.handshake import require_equal, with_arithmetic
+from byteps_thc.transport.handshake import Gather, require_equal, with_arithmetic
 from byteps_thc.transport.host import host_identity
 from byteps_thc.transport.mesh import MeshGroups, gather_by_rank_over_mesh
 
@@ -44,7 +43,7 @@ def hierarchical_engine(
     """
     fast, slow = (Communicators(group, policy.deadline_s) for group in (groups.fast, groups.slow))
     shared = dict(settings) | policy.shared_settings()
-    compare = partial(_compare, fast.for_questions(), slow.for_questions(), groups)
+    compare = partial(_compare, fast.for_questions().gather, slow.for_questions().gather)
     hosts = compare(shared)
     # The inner engine knows the ranks of its shard only, and would take the whole host for them.
     threads = policy.thread_count(hosts.count(host_identity().decode()))
@@ -62,9 +61,9 @@ def hierarchical_engine(
         scatter, gather = fast.of_device(), fast.of_device()
         exchange = ShardExchange(groups, scatter, gather, agreement, device, asks_once=True)
     else:
-        asked = fast.of_host()
-        agreement = MeshAgreement(asked, slow.of_host() if waits_for_all else None)
-        exchange = ShardExchange(groups, asked, fast.of_host(), agreement, torch.device("cpu"))
+        asked, gathering = fast.of_host(2)
+        agreement = MeshAgreement(asked, slow.of_host(1)[0] if waits_for_all else None)
+        exchange = ShardExchange(groups, asked, gathering, agreement, torch.device("cpu"))
     return NodeEngine(inner, exchange, leave=leave)
 
 
@@ -98,10 +97,10 @@ def _stream_device(inner: Engine) -> torch.device | None:
     return inner.device if isinstance(inner, FlatEngine) and inner.in_stream else None
 
 
-def _compare(fast: Communicator, slow: Communicator, groups: MeshGroups, settings: Mapping[str, Any]) -> list[str]:
+def _compare(fast: Gather, slow: Gather, settings: Mapping[str, Any]) -> list[str]:
     """Raise ConfigurationError on all ranks unless all have the same settings; return their hosts' names."""
     mine = json.dumps([host_identity().decode(), with_arithmetic(settings)])
-    texts = gather_by_rank_over_mesh(fast, slow, groups, mine)
+    texts = gather_by_rank_over_mesh(fast, slow, mine)
     everyone = {rank: json.loads(text) for rank, text in texts.items()}
     require_equal({rank: theirs for rank, (_, theirs) in everyone.items()})
     return [host for host, _ in everyone.values()]

@@ -19,11 +19,8 @@ from byteps_thc.tools.launch import ENDS_WITH_PARENT, ParameterServer
 from byteps_thc.tools.testbed.hosts.namespaces import inside
 from byteps_thc.transport.session import Session, Timeouts, UdpConfig
 
-#: Packets of codes in flight from one worker: a software switch takes milliseconds for each.
-WINDOW_PACKETS = 8
-PACKET_BYTES = 544
-#: A software switch is slow rather than lossy: repeat late.
-TIMEOUTS = Timeouts(connect_s=60, operation_s=120, rto_initial_s=2, rto_min_s=0.5, rto_max_s=4)
+#: A software switch takes milliseconds for a packet.
+TIMEOUTS = Timeouts(connect_s=60, operation_s=120)
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,7 @@ class SwitchNetwork(Network):
         site = self.sites[scheme]
         reference = Session([self.reference], **shared, backend=UdpConfig("127.0.0.1"))
         with inside(site.workers[worker]):
-            return CheckedSession(
-                reference,
-                [site.server],
-                **shared,
-                window_bytes=WINDOW_PACKETS * PACKET_BYTES,
-                backend=UdpConfig(site.worker_local(worker)),
-            )
+            return CheckedSession(reference, [site.server], **shared, backend=UdpConfig(site.worker_local(worker)))
 
 
 def start_switches(

@@ -43,7 +43,7 @@ def check_socket_buffer(wanted_bytes: int = WANTED_BUFFER_BYTES) -> Sequence[Fin
         granted_bytes = probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # the kernel doubles it
     if granted_bytes >= wanted_bytes:
         return [Finding("socket buffer", State.OK, f"{_mib(granted_bytes)} granted")]
-    meaning = f"{_mib(granted_bytes)} of {_mib(wanted_bytes)} granted: less in flight, retransmissions at high rates"
+    meaning = f"{_mib(granted_bytes)} of {_mib(wanted_bytes)} granted: less in flight on fast or long ways"
     return [Finding("socket buffer", State.PROBLEM, meaning, f"sysctl -w net.core.rmem_max={wanted_bytes}")]
 
 

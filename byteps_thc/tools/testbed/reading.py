@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.testbed.description import Testbed
 from byteps_thc.tools.testbed.description_checks import check
+from byteps_thc.transport.network_settings import REMOVED_SETTINGS
 
 #: Values of this section may be secrets, and are in no message.
 _SECRETS = "training.environment"
@@ -68,7 +69,10 @@ def _line(detail: ErrorDetails, root: type[BaseModel]) -> str:
     message = detail["msg"].removeprefix("Value error, ")
     match detail["type"]:
         case "extra_forbidden":
-            return f"{path}: there is no such key{_similar(str(detail['loc'][-1]), names)}"
+            name = str(detail["loc"][-1])
+            if name in REMOVED_SETTINGS:
+                return f"{path}: {name} {REMOVED_SETTINGS[name]}: remove it"
+            return f"{path}: there is no such key{_similar(name, names)}"
         case "missing":
             return f"{path}: is missing"
         case "union_tag_not_found":

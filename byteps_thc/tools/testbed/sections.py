@@ -163,9 +163,6 @@ class TimeoutSettings(Section):
     connect_s: float | None = Field(default=None, gt=0)
     operation_s: float | None = Field(default=None, gt=0)
     loss_s: float | None = Field(default=None, gt=0)
-    rto_initial_s: float | None = Field(default=None, gt=0)
-    rto_min_s: float | None = Field(default=None, gt=0)
-    rto_max_s: float | None = Field(default=None, gt=0)
 
 
 class Udp(Section):

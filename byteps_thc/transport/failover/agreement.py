@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -43,22 +43,20 @@ class Agreement:
 
     def told(self, topic: str) -> list[str] | None:
         """Return the words of all ranks, or None: not all have said something."""
-        texts = [self._get(f"{topic}/{rank}") for rank in range(self.ranks)]
-        return None if None in texts else [text for text in texts if text is not None]
+        keys = self._keys(topic)
+        return self._values(keys) if self._all_are_there(keys) else None
 
     def exchange(self, topic: str, text: str, deadline: float) -> list[str]:
         """Return what all ranks say. deadline: of time.monotonic(); DeadlineError that names who is missing."""
         self.tell(topic, text)
-        texts: list[str] = []
-        while len(texts) < self.ranks:
-            answer = self._get(f"{topic}/{len(texts)}")
-            if answer is not None:
-                texts.append(answer)
-            elif time.monotonic() > deadline:
-                raise DeadlineError(f"rank {len(texts)} of the group does not answer: has it ended?")
-            elif self._stop.wait(_POLL_S):
+        keys = self._keys(topic)
+        while not self._all_are_there(keys):
+            if time.monotonic() > deadline:
+                missing = [rank for rank, key in enumerate(keys) if not self._all_are_there([key])]
+                raise DeadlineError(f"rank {[*missing, self.ranks - 1][0]} of the group does not answer: has it ended?")
+            if self._stop.wait(_POLL_S):
                 raise TransportError("the engine was closed")
-        return texts
+        return self._values(keys)
 
     def forget(self, *topics: str) -> None:
         """Take back what this rank has said on topics that nobody asks about any more."""
@@ -71,6 +69,17 @@ class Agreement:
     def _get(self, key: str) -> str | None:
         value: bytes | None = self._call(lambda: self._store.get(key) if self._store.check([key]) else None)
         return None if value is None else value.decode()
+
+    def _keys(self, topic: str) -> list[str]:
+        return [f"{topic}/{rank}" for rank in range(self.ranks)]
+
+    # All keys at once: with a rank far from the store, each question is a round trip.
+    def _all_are_there(self, keys: Sequence[str]) -> bool:
+        return bool(self._call(lambda: self._store.check([*keys])))
+
+    def _values(self, keys: Sequence[str]) -> list[str]:
+        values: list[bytes] = self._call(lambda: self._store.multi_get([*keys]))
+        return [value.decode() for value in values]
 
     def _call(self, operation: Callable[[], Any]) -> Any:
         """Return what an operation of the store returns.

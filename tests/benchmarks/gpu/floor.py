@@ -94,7 +94,7 @@ def collectives(place: Place, x: Tensor) -> Iterator[Call]:
             lambda w=waits, f=finish: f(dist.all_gather_into_tensor(out, x, group=group, async_op=not w)),
         )
     communicators = Communicators(group, 60)
-    mine = communicators.of_device() if place.on_gpu else communicators.of_host()
+    mine = communicators.of_device() if place.on_gpu else communicators.of_host(1)[0]
     words, sent, received = (
         torch.zeros(256, dtype=kind, device=place.device) for kind in (torch.int32, *[torch.uint8] * 2)
     )

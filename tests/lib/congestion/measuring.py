@@ -21,7 +21,7 @@ _CLOSE_S = 30.0
 
 
 class Network(Protocol):
-    """Hosts on links that can be shaped: shaped_network.py and relayed_network.py."""
+    """Hosts on links that can be shaped: shaped_rows.py and relayed_rows.py."""
 
     hosts: Sequence[Host]
 

@@ -30,7 +30,7 @@ class Row:
     """the last worker's link, if it is another one"""
     round_trip_s: float = 0.0
     loss: float = 0.0
-    """share of packets that each link loses at random in each direction"""
+    """share of frames that the network loses at random"""
     beside_tcp: bool = False
     crowd: bool = False
     """many small workers instead of four ranks"""

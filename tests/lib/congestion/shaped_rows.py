@@ -11,7 +11,7 @@ class ShapedRows(ShapedNetwork):
     """The workers' hosts, and last the server's."""
 
     def __init__(self, *, crowd: bool = False) -> None:
-        super().__init__((CROWD_HOSTS if crowd else RANKS) + 1)
+        super().__init__((CROWD_HOSTS if crowd else RANKS) + 1, "crowd" if crowd else "")
 
     def shape(self, row: Row) -> None:
         """See measuring.Network."""

@@ -38,8 +38,6 @@ class Work:
     operation_s: float = 60.0
 
     def settings(self, worker: int, server: str, backend: dict[str, Any]) -> dict[str, Any]:
-        # A software switch takes milliseconds for a packet: queues are long, and nothing else is lost.
-        rto = {"rto_initial_s": 1.0, "rto_min_s": 0.3, "rto_max_s": 2.0}
         return {
             "server": server,
             "job": JOB,
@@ -50,7 +48,7 @@ class Work:
             "steps": self.steps,
             "backend": backend,
             "faults": self.faults | {"seed": 1 + worker} if self.faults else {},
-            "timeouts": {"connect_s": 30.0, "operation_s": self.operation_s} | rto,
+            "timeouts": {"connect_s": 30.0, "operation_s": self.operation_s},
         }
 
 

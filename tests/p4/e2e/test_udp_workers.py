@@ -55,8 +55,7 @@ def test_20_workers_get_exact_sums_of_13_levels(program):
     config = ThcConfig(value_bits=8)
     assert config.resolve(count).table.levels == 13
     ports = free_udp_ports(count)
-    # A software switch takes milliseconds for a packet: queues are long, and nothing else is lost.
-    timeouts = Timeouts(connect_s=30.0, operation_s=60.0, rto_initial_s=5.0, rto_min_s=2.0, rto_max_s=10.0)
+    timeouts = Timeouts(connect_s=30.0, operation_s=60.0)
     with udp_switch(program, job_of(JOB, ports, ThcConfig())), ExitStack() as stack:
         joined = [
             stack.enter_context(

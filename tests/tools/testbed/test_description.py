@@ -18,8 +18,9 @@ MISTAKES: dict[str, list[tuple[str, str, str]]] = {
         ("slots = 64", "slot = 64", r"aggregator.slot: there is no such key, did you mean slots\?"),
         ("workers = 1\n", "worker = 1\n", r"hosts.0.worker: there is no such key, did you mean workers\?"),
         ("switch_port = 1 ", "switchport = 1 ", r"hosts.0.nics.0.switchport: .*did you mean switch_port\?"),
-        ("rto_min_s = 0.3", "rto_least_s = 0.3", r"transport.timeouts.rto_least_s: .*there are|did you mean"),
-        ("rto_min_s = 0.3", "rto_min_s = 0", r"transport.timeouts.rto_min_s: .*greater than 0 \(given: 0\)"),
+        ("operation_s = 120", "op_s = 120", r"transport.timeouts.op_s: there is no such key"),
+        ("operation_s = 120", "rto_min_s = 0.3", r"transport.timeouts.rto_min_s: rto_min_s is gone: .*: remove it"),
+        ("operation_s = 120", "operation_s = 0", r"transport.timeouts.operation_s: .*greater than 0 \(given: 0\)"),
         ('kind = "dpdk" ', 'kind = "rdma" ', r"transport.kind: must be one of 'udp', 'dpdk'"),
         ('kind = "switch" ', "", r"aggregator.kind: is missing"),
         (

@@ -46,7 +46,7 @@ class EngineTest : public ::testing::Test {
     wire::WelcomePayload payload{};
     payload.slots = slots;
     payload.norm_slots = 2;
-    payload.window_bytes = 1U << 20;
+    payload.window_bytes = window_bytes;
     payload.shards = shards;
     payload.codes_multiple = codes_multiple;
     return make_datagram(header, payload);
@@ -107,6 +107,7 @@ class EngineTest : public ::testing::Test {
   std::uint64_t count(Count which) const { return engine->counters()[which]; }
 
   TimePoint now{std::chrono::hours(1)};
+  std::uint32_t window_bytes = 1U << 20;  ///< of the server
   MemoryIo packet_io;
   std::unique_ptr<SessionConfig> config;
   std::unique_ptr<EngineGroup> group;
@@ -419,16 +420,14 @@ TEST_F(EngineTest, NumbersPacketsBySlotAndRound) {
 }
 
 TEST_F(EngineTest, KeepsToTheWindow) {
-  SessionConfig settings = two_workers();
-  settings.window_bytes = 3 * (32 + 32) + 1;  // three packets of 64 4-bit codes
-  EXPECT_EQ(join_and_push(settings, 64 * 20).size(), 3U);
+  window_bytes = 3 * (32 + 32) + 1;  // three packets of 64 4-bit codes
+  EXPECT_EQ(join_and_push(two_workers(), 64 * 20).size(), 3U);
 }
 
 /// Another worker may need these norms before it sends the codes that ours wait for.
 TEST_F(EngineTest, AFullWindowOfOneStageLetsAPacketOfTheOtherGo) {
-  SessionConfig settings = two_workers();
-  settings.window_bytes = 3 * (32 + 32) + 1;
-  ASSERT_EQ(join_and_push(settings, 64 * 20).size(), 3U);
+  window_bytes = 3 * (32 + 32) + 1;
+  ASSERT_EQ(join_and_push(two_workers(), 64 * 20).size(), 3U);
   const std::vector<float> norms(32, 1.0F);
   std::vector<float> max_norms(norms.size());
   const auto norm_stage = Operation::norms(3, norms, max_norms, 16);  // two packets

@@ -71,9 +71,9 @@ def sum_of(codes: list[npt.NDArray[np.uint8]], workers: int) -> npt.NDArray[np.i
 @pytest.mark.parametrize("threads", [1, 2])
 def test_who_is_late_for_the_norms_does_not_count(threads: int, metrics_port: int) -> None:
     """3 + 1 workers: the codes of the late one are there before the others', and the sums are of three all the same."""
-    arguments = ["--threads", str(threads), "--metrics-port", str(metrics_port)]
+    arguments = ["--threads", str(threads), "--metrics-port", str(metrics_port), "--slots", str(SLOTS)]
     with ParameterServer(arguments) as server, ExitStack() as stack:
-        *prompt, late = sessions(stack, [server.address], 4, CONFIG, quorum=3, slots=SLOTS)
+        *prompt, late = sessions(stack, [server.address], 4, CONFIG, quorum=3)
         for partition in range(6):  # three laps of the slots for norms
             for maxima in push_norms(prompt, partition):
                 np.testing.assert_array_equal(maxima, 3)

@@ -20,7 +20,7 @@ STEPS = 2
 CONFIG = ThcConfig(rotation_block=256, partition_bytes=4096, granularity=30)
 SMALL = CompressionPolicy(bypass_elements=64)
 #: A software switch takes milliseconds for a packet: queues are long, and nothing else is lost.
-TIMEOUTS = Timeouts(connect_s=30.0, operation_s=60.0, rto_initial_s=1.0, rto_min_s=0.3, rto_max_s=2.0)
+TIMEOUTS = Timeouts(connect_s=30.0, operation_s=60.0)
 
 
 def network_of(rank: Rank, job: int, ports: list[int]) -> NetworkConfig:
