@@ -224,8 +224,8 @@ void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint3
     if (may_be_gone && !waits && roster.is_silent(worker, now)) return packet.counters.withheld.add();
     const bool last = worker == packet.header.worker_id;
     header.worker_id = worker;
-    const unsigned last_flag = last ? wire::kFlagLast : 0U;
-    header.flags = static_cast<std::uint8_t>(flags | last_flag | packet.job->take_congestion_flag(worker));
+    header.flags =
+        static_cast<std::uint8_t>(flags | (last ? wire::kFlagLast : 0U) | packet.job->take_congestion_flag(worker));
     io_.send(to, bytes_of(header), reply.result);
   });
 }

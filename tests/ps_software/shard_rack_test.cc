@@ -149,7 +149,8 @@ TEST_F(Rack, MarksOfFullQueuesReachTheWorkersBehindThem) {
   const auto flags_of_round = [&](std::uint32_t round, const Node* marked_from, const Node* marked_to) {
     mark = [=](const Node& from, const Node& to) { return &from == marked_from && &to == marked_to; };
     std::array<int, kWorkers> flags{};
-    for (const Reply& reply : complete(round)) flags.at(reply.header.worker_id) = reply.header.flags;
+    for (const Reply& reply : complete(round))
+      flags.at(reply.header.worker_id) = reply.header.flags & wire::kFlagCongested;
     return flags;
   };
   constexpr int kMarked = wire::kFlagCongested;

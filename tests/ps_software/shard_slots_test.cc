@@ -30,8 +30,7 @@ TEST_F(Slots, MarksOfFullQueuesComeBackInTheNextResultToTheirWorker) {
   const auto results = exchange({});
   ASSERT_EQ(results.size(), kWorkers);
   for (const Reply& result : results) {
-    const unsigned last_flag = result.to == address(kWorkers - 1) ? wire::kFlagLast : 0U;
-    EXPECT_EQ(result.header.flags, (result.to == address(1) ? wire::kFlagCongested : 0U) | last_flag);
+    EXPECT_EQ(result.header.flags & wire::kFlagCongested, result.to == address(1) ? wire::kFlagCongested : 0);
   }
   const Bytes again = with_header(make_codes(1), [](auto& h) { h.flags = wire::kFlagRetransmit; });
   EXPECT_EQ(single(from_worker(1, again)).header.flags, 0) << "was told";
@@ -48,7 +47,7 @@ TEST_F(Slots, ResultGoesToEveryWorker) {
     EXPECT_EQ(result.type(), MessageType::kAggregate);
     EXPECT_EQ(result.header.worker_id, worker);
     EXPECT_EQ(result.header.contributions, kWorkers);
-    EXPECT_EQ(result.header.flags, worker + 1 == kWorkers ? wire::kFlagLast : 0);
+    EXPECT_EQ(result.header.flags, worker == kWorkers - 1 ? wire::kFlagLast : 0);
     EXPECT_EQ(result.header.payload_count, kCodes);
     EXPECT_EQ(result.header.slot, kCodeSlot);
     EXPECT_EQ(result.header.round, 1U);
