@@ -89,9 +89,11 @@ class _Addresses:
 
     def get(self, group: int, key: str) -> bytes:
         """Return a value of any rank once it is known. RuntimeError when the exchange has failed."""
+        # An exchange, which waits twice, ends before that, and says which rank is missing.
+        longest_s = 3.0 * self._timeout_s
         with self._changed:
-            if not self._changed.wait_for(lambda: key in self._known[group] or self.error, self._timeout_s):
-                raise RuntimeError(f"timed out after {self._timeout_s:g} s waiting for the address {key!r}")
+            if not self._changed.wait_for(lambda: key in self._known[group] or self.error, longest_s):
+                raise RuntimeError(f"timed out after {longest_s:g} s waiting for the address {key!r}")
             if key not in self._known[group]:
                 raise RuntimeError(f"addresses were not exchanged: {self.error}")
             return self._known[group][key]
