@@ -56,6 +56,15 @@ def residual_torch_dtype(dtype: ResidualDtype) -> torch.dtype:
     return torch.float32 if dtype == "float32" else torch.bfloat16
 
 
+def indexed_device(device: torch.device) -> torch.device:
+    """Return a device by the name that its tensors give it: "cuda" is the current GPU, as "cuda:0", which differs."""
+    import torch
+
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
 def widened(residual: Residual) -> F32:
     """Return a residual as float32, exactly: itself where it is."""
     if residual.dtype == np.float32:

@@ -77,6 +77,11 @@ class Job {
     roster_.heard_of(worker, now);
     last_heard_ = now;
   }
+  void note_congestion(std::uint8_t worker) noexcept { roster_.note_congestion(worker); }
+  /// Flags of the next result to a worker: whether queues are full on its way here.
+  std::uint8_t take_congestion_flag(std::uint8_t worker) noexcept {
+    return roster_.take_congestion(worker) ? wire::kFlagCongested : std::uint8_t{0};
+  }
   template <typename Probe>
   void for_each_due_probe(TimePoint now, Probe&& probe) noexcept {
     roster_.for_each_due_probe(now, probe);

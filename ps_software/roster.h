@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "io/packet_io.h"
 #include "thc/hello.h"
@@ -72,6 +73,11 @@ class Roster {
 
   void heard_of(std::uint8_t worker, TimePoint now) noexcept { workers_[worker].last_heard = now; }
 
+  /// A queue has marked a packet of the worker (ECN).
+  void note_congestion(std::uint8_t worker) noexcept { workers_[worker].congested = true; }
+  /// Whether one has since the last call: what the next result tells it.
+  bool take_congestion(std::uint8_t worker) noexcept { return std::exchange(workers_[worker].congested, false); }
+
   /// Calls visit(worker, endpoint) for every worker.
   template <typename Visit>
   void for_each(Visit&& visit) const noexcept {
@@ -98,6 +104,7 @@ class Roster {
   struct Worker {
     bool joined = false;
     bool known = false;  ///< a process has, or had, this place in this incarnation
+    bool congested = false;
     io::Endpoint endpoint;
     std::uint64_t nonce = 0;
     TimePoint last_heard{};

@@ -105,6 +105,7 @@ void Shard::handle(const io::RxPacket& received, TimePoint now) noexcept {
   const Packet packet{.header = header,
                       .datagram = {received.data, received.size_bytes},
                       .from = received.from,
+                      .congested = received.congested,
                       .job = job,
                       .counters = job != nullptr ? job->counters().packets : strays_};
   packet.counters.packets.add();
@@ -137,6 +138,7 @@ void Shard::handle_contribution(const Packet& packet, TimePoint now) noexcept {
     return packet.counters.count(*drop);
   }
   packet.job->heard_of(packet.header.worker_id, now);
+  if (packet.congested) packet.job->note_congestion(packet.header.worker_id);
   last_active_ = now;
   contribute(packet, now);
 }
@@ -213,13 +215,17 @@ void Shard::contribute(const Packet& packet, TimePoint now) noexcept {
 void Shard::send_to_all(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot,
                         TimePoint now) noexcept {
   wire::Header header = result_header(packet.header, reply);
+  const std::uint8_t flags = header.flags;
   packet.job->mark_queued(local_slot, header.round, flush_number_);
   const Roster& roster = packet.job->roster();
   const bool may_be_gone = packet.job->has_quorum();  // else all have contributed just now
   roster.for_each([&](std::uint8_t worker, io::Endpoint to) {
     const bool waits = (reply.bitmap >> worker & 1) != 0;  // it may not ask again: codes of a loss-tolerant worker
     if (may_be_gone && !waits && roster.is_silent(worker, now)) return packet.counters.withheld.add();
+    const bool last = worker == packet.header.worker_id;
     header.worker_id = worker;
+    header.flags =
+        static_cast<std::uint8_t>(flags | (last ? wire::kFlagLast : 0U) | packet.job->take_congestion_flag(worker));
     io_.send(to, bytes_of(header), reply.result);
   });
 }
@@ -236,7 +242,8 @@ void Shard::renew_epoch(const Packet& packet, Job& job) noexcept {
 }
 
 void Shard::send_result(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot) noexcept {
-  const wire::Header header = result_header(packet.header, reply);
+  wire::Header header = result_header(packet.header, reply);
+  header.flags = static_cast<std::uint8_t>(header.flags | packet.job->take_congestion_flag(header.worker_id));
   packet.job->mark_queued(local_slot, header.round, flush_number_);
   io_.send(packet.from, bytes_of(header), reply.result);
 }

@@ -58,6 +58,7 @@ class Shard {
     const wire::Header header;
     std::span<const std::uint8_t> datagram;
     io::Endpoint from;
+    bool congested;            // marked by a queue on the way
     Job* job;                  // nullptr: of no job
     PacketCounters& counters;  // of the job, or strays
   };
@@ -99,7 +100,7 @@ class Shard {
   void take_root_answer(const Packet& packet, RootLink& link) noexcept;
   void send_up(const Packet& packet, const SlotReply& reply, std::uint32_t local_slot, TimePoint now) noexcept;
   /// What the root said, to those workers (a bitmap) of the rack that have joined.
-  void pass_on(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
+  void pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexcept;
   void pass_on_error(const Packet& packet, const Job& job, std::uint64_t workers) noexcept;
 
   /// Tells all workers of a new epoch; `packet` would have begun a round too many of the old one, and is sent again.

@@ -97,9 +97,13 @@ void Shard::clear_place(const Hello& hello, Job& job, TimePoint now) noexcept {
 void Shard::take_over(const Packet& packet, const Hello& hello, TimePoint now) noexcept {
   flush();  // queued results are in the job's memory
   jobs_.remove(packet.header.job_id, JobChange::kIdle);
-  take_hello(
-      {.header = packet.header, .datagram = packet.datagram, .from = packet.from, .job = nullptr, .counters = strays_},
-      hello, now);
+  take_hello({.header = packet.header,
+              .datagram = packet.datagram,
+              .from = packet.from,
+              .congested = packet.congested,
+              .job = nullptr,
+              .counters = strays_},
+             hello, now);
 }
 
 bool Shard::make_way(const Packet& packet, const Hello& hello, Job& job, TimePoint now) noexcept {

@@ -34,7 +34,7 @@ bool is_sound_result(const wire::Header& header, std::size_t payload_bytes, bool
   const bool norms = header.message_type == static_cast<std::uint8_t>(MessageType::kMaxNorm);
   const unsigned bits = norms ? 32U : unsigned{header.value_bits};
   return norms == takes_norms && payload_bytes * 8 == std::size_t{header.payload_count} * bits &&
-         header.contributions == leaf.racks && header.flags == 0;
+         header.contributions == leaf.racks && (header.flags & ~unsigned{wire::kFlagCongested | wire::kFlagLast}) == 0;
 }
 
 /// Whether the root may take `hello` where it has not let `link` in: it differs in smaller packets alone. A worker
@@ -228,7 +228,7 @@ void Shard::send_up(const Packet& packet, const SlotReply& reply, std::uint32_t 
   packet.counters.sent_up.add();
 }
 
-void Shard::pass_on(const Packet& packet, const Job& job, std::uint64_t workers) noexcept {
+void Shard::pass_on(const Packet& packet, Job& job, std::uint64_t workers) noexcept {
   if (workers == 0) return packet.counters.duplicates.add();
   if (packet.header.message_type == static_cast<std::uint8_t>(MessageType::kError)) {
     return pass_on_error(packet, job, workers);
@@ -236,10 +236,14 @@ void Shard::pass_on(const Packet& packet, const Job& job, std::uint64_t workers)
   wire::Header header = header_below(packet.header, job);
   const bool is_result = header.message_type != static_cast<std::uint8_t>(MessageType::kStraggler);
   header.contributions = is_result ? job.config().num_workers : std::uint8_t{0};  // all racks: all workers
+  // A full queue between the leaf and the root is on the way of all its workers.
+  const bool congested_above = packet.congested || (packet.header.flags & wire::kFlagCongested) != 0;
+  const std::uint8_t flags = is_result && congested_above ? wire::kFlagCongested : std::uint8_t{0};
   (is_result ? packet.counters.passed_on : packet.counters.stale).add();
   job.roster().for_each([&](std::uint8_t worker, io::Endpoint to) {
     if ((workers >> worker & 1) == 0) return;
     header.worker_id = worker;
+    header.flags = is_result ? static_cast<std::uint8_t>(flags | job.take_congestion_flag(worker)) : flags;
     io_.send(to, bytes_of(header), packet.datagram.subspan(sizeof(header)));
   });
 }

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byteps_thc.arrays import everybody, residual_torch_dtype
+from byteps_thc.arrays import everybody, indexed_device, residual_torch_dtype
 from byteps_thc.block_plan import WHOLE, BlockPlan
 from byteps_thc.compressor import SCALE_GROUP, scale_groups
 from byteps_thc.config import ResolvedConfig, ThcConfig
@@ -57,9 +57,11 @@ class GpuCompressor:
             raise ConfigurationError(f"settings for {self.resolved.workers} workers do not do for {workers}")
         self.config = self.resolved.config
         kernels.check_rotation_block(self.config.rotation_block)
-        self.device = torch.device(device)
-        if self.device.type == "cpu" and not INTERPRETED:
+        device = torch.device(device)
+        if device.type == "cpu" and not INTERPRETED:
             raise ConfigurationError("GpuCompressor needs a GPU: use byteps_thc.Compressor for gradients on the CPU")
+        #: with an index: engines ask whether a gradient is there
+        self.device = indexed_device(device)
         self.residual_dtype = residual_torch_dtype(self.config.residual_dtype)
         self.table = DeviceTable.of(self.resolved.table, self.device)
         self.decode_threshold = float(np.float32(self.resolved.decode_threshold))

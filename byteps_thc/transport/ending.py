@@ -24,18 +24,19 @@ class Ending:
 
     end: holds what `owner` owns, and must not lead back to `owner`, which would then never be collected. Runs in a
     thread of its own for a collected owner, because the garbage collector may interrupt any thread under any lock.
-    at_exit: whether to call `end` before Python ends, newest first.
+    at_exit: whether to call `end` before Python ends, newest first. An `end` under way is waited for in any case: a
+    thread that returns from torch's C++ while Python ends would abort the process.
     """
 
     def __init__(self, owner: object, end: Callable[[], None], *, at_exit: bool = True) -> None:
         self._end: Callable[[], None] | None = end
         self._process = os.getpid()
+        self._ends_at_exit, self._exiting = at_exit, False
         self._begun = threading.Lock()  # never released
         self._over = threading.Event()
         self._owner: weakref.ref[object] | None = weakref.ref(owner, self._forgotten)
         _open.append(self)
-        if at_exit:
-            atexit.register(self._at_exit)
+        atexit.register(self._at_exit)
 
     def close(self) -> None:
         """Call `end` in this thread, unless it was called before."""
@@ -57,13 +58,14 @@ class Ending:
         try:
             end()
         finally:
+            del end  # destructors of what it held are part of the end
             atexit.unregister(self._at_exit)
             _open.remove(self)
             self._over.set()
 
     def _forgotten(self, _: weakref.ref[object]) -> None:
         # In a forked child _open keeps what is owned: destructors would wait for threads that only the parent has.
-        if sys.is_finalizing() or not self._begin():
+        if self._exiting or sys.is_finalizing() or not self._begin():
             return
         try:
             # threading.Thread.start() waits for locks that the interrupted thread may hold.
@@ -78,7 +80,9 @@ class Ending:
             _logger.warning("closing a forgotten object failed: %s", error)
 
     def _at_exit(self) -> None:
-        self.close()
+        self._exiting = True  # nobody would wait for a thread that begins now
+        if self._ends_at_exit:
+            self.close()
         if os.getpid() == self._process:
             self.wait(time.monotonic() + _PATIENCE_S)
 

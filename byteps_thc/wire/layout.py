@@ -127,6 +127,10 @@ class Flag(enum.IntFlag):
     """aggregate of a quorum, not of all workers"""
     ABSTAIN = 1 << 2
     """CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this"""
+    CONGESTED = 1 << 3
+    """in results: a queue marked a packet of this worker (ECN: CE) since the last result to it"""
+    LAST = 1 << 4
+    """in results: this worker's packet came last, so its round trip was the network's alone"""
 
 
 class Struct:

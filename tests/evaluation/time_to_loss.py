@@ -15,8 +15,10 @@ from evaluation import step_times
 from evaluation.claim import Check, Claim, Plot, Result, Series, Table
 from evaluation.loss_curves import Curve, mean_steps, train_all
 from evaluation.page import README_TABLE
-from evaluation.step_times import DEFAULT, RANKS, SCHEMES, StepTimes
+from evaluation.step_times import COLOCATED, DEFAULT, ONE_SERVER, PLACEMENTS, RANKS, SCHEMES, StepTimes
 from evaluation.trainings import mean_and_spread, spread
+
+from byteps_thc import ThcConfig
 
 #: For people.
 TIMED = {
@@ -24,7 +26,7 @@ TIMED = {
     "CNN": "CNN of VGG's kind, 11.0 M parameters",
     "ResNet": "ResNet-18 of 11.2 M parameters",
 }
-IN_README = ("fp32", "bf16", "PowerSGD, rank 4", DEFAULT)
+IN_README = ("fp32", "bf16", "PowerSGD, rank 4", DEFAULT, ONE_SERVER, COLOCATED)
 OURS = "THC (default)"
 TOLERANCE = 0.003
 #: Times fp32's last loss: where a training is there.
@@ -54,10 +56,7 @@ QUICK = Budget({"GPT": {GBIT_CHECKED: 2}}, {"GPT": (15, 5)}, seeds=1)
 def measure(quick: bool) -> Result:
     budget = QUICK if quick else FULL
     times = {model: step_times.measure(model, repeats) for model, repeats in budget.timed.items()}
-    curves = {
-        model: train_all(model, SCHEMES, workers=RANKS, steps=steps, every=every, seeds=budget.seeds)
-        for model, (steps, every) in budget.trained.items()
-    }
+    curves = {model: train(model, budget) for model in budget.trained}
     checks, tables = [], [readme_table(times["GPT"])]
     for model in budget.trained:
         if not quick:
@@ -70,6 +69,16 @@ def measure(quick: bool) -> Result:
         tables.append(step_table("ResNet", times["ResNet"]))
         plots.append(rate_plot(times["GPT"]))
     return Result(checks, tables, plots, data_of(times, curves))
+
+
+def train(model: str, budget: Budget) -> Curves:
+    """Losses of all schemes. Where servers are makes no difference to their sums."""
+    steps, every = budget.trained[model]
+    schemes = {**SCHEMES, ONE_SERVER: ThcConfig()}
+    curves = train_all(
+        model, schemes, workers=RANKS, steps=steps, every=every, seeds=budget.seeds, with_server=[ONE_SERVER]
+    )
+    return curves | {COLOCATED: curves[ONE_SERVER]}
 
 
 def at_checked(times: Sequence[StepTimes]) -> StepTimes:
@@ -160,7 +169,7 @@ def readme_table(times: Sequence[StepTimes]) -> Table:
 def step_table(model: str, times: Sequence[StepTimes]) -> Table:
     """All schemes."""
     cells = [["scheme", *(f"{at.gbit:g} Gb/s [ms]" for at in times), "sent by a worker in a step [MB]"]]
-    for scheme in SCHEMES:
+    for scheme in (*SCHEMES, *PLACEMENTS):
         sent = max(at.sent_mb[scheme] for at in times)
         cells.append([scheme, *(f"{at.step_ms[scheme]:.0f}" for at in times), f"{sent:.1f}"])
     cells.append(["no averaging", *(f"{at.alone_ms:.0f}" for at in times), ""])
@@ -192,6 +201,7 @@ def loss_plot(curves: Curves, seeds: int) -> Plot:
     series = [
         Series(scheme, [curve.bytes_both_ways * step / 1e6 for step in curve.steps], curve.means(), curve.spreads())
         for scheme, curve in curves.items()
+        if scheme != COLOCATED  # the same as with one server
     ]
     title = f"Held-out loss of a small GPT, 4 workers, by bytes ({seeds} seeds)"
     return Plot("loss_by_bytes", title, "sent and received by a worker [MB]", "nats a character", series, x_axis="log")
@@ -200,7 +210,8 @@ def loss_plot(curves: Curves, seeds: int) -> Plot:
 def rate_plot(times: Sequence[StepTimes]) -> Plot:
     """Throughput by bandwidth (the paper's figure 7)."""
     gbits = [at.gbit for at in times]
-    series = [Series(scheme, gbits, [1e3 / at.step_ms[scheme] for at in times]) for scheme in SCHEMES]
+    schemes = (*SCHEMES, *PLACEMENTS)
+    series = [Series(scheme, gbits, [1e3 / at.step_ms[scheme] for at in times]) for scheme in schemes]
     title = "Steps a second of a GPT of 10.7 M parameters, 4 workers on 2 cores"
     return Plot("steps_by_bandwidth", title, "link of a worker [Gb/s]", "steps a second", series, "log", "log")
 
@@ -227,7 +238,8 @@ CLAIM = Claim(
     "more, and stalls",
     stand_in="Four gloo ranks on two cores, each behind a link shaped to 0.1, 1 and 10 Gb/s, stand in for four "
     "workers with GPUs on 100 Gb/s; ranks that sum for each other for a switch; DDP's fp32 and torch's "
-    "bf16 hook over TCP for Horovod over RDMA. Step times are of a GPT, a CNN of VGG's kind and a "
+    "bf16 hook over TCP for Horovod over RDMA. thc-ps on a fifth host, and on each rank's host, stands in "
+    "for the software server. Step times are of a GPT, a CNN of VGG's kind and a "
     "ResNet-18, 11 M parameters each, with batches of 64 characters and 4 images: two cores compute for "
     "all ranks, and large batches would hide every link. Losses are of a small GPT and a small CNN "
     "instead of GPT-2, RoBERTa and VGG16, the workers in one process, with the package's kernels. There, "

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -36,6 +37,7 @@ from byteps_thc.pipeline.factory import collective_engine, row_engine
 from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.shard_matrix import ShardMatrix
+from byteps_thc.reducer import averaging
 from byteps_thc.transport.communicator import Waitable
 from byteps_thc.transport.transport import Collective
 
@@ -256,13 +258,21 @@ def check_ddp_without_synchronisation(group: dist.ProcessGroup) -> None:
 
 def check_nccl_reducer(group: dist.ProcessGroup, dtype: torch.dtype) -> None:
     """Rounds that nobody on the host waits for."""
-    mine, wanted = ThcReducer(group, bits=4), ThcReducer(None, bits=4)
-    mine._engine = nccl_engine(group)
-    assert dist.group.WORLD is not None
-    config = ThcConfig(partition_bytes=9 << 20)
-    wanted._engine = make_host_device_engine(dist.group.WORLD, config, CompressionPolicy(), compress_alone=True)
+    world = dist.group.WORLD
+    assert world is not None
+    config, policy = ThcConfig(partition_bytes=9 << 20), CompressionPolicy()
+    mine = reducer_with(group, lambda: nccl_engine(group))
+    wanted = reducer_with(world, lambda: make_host_device_engine(world, config, policy, compress_alone=True))
     for number, pair in enumerate(zip(averages(mine, 0, GPU, dtype), averages(wanted, 0, CPU, dtype), strict=True)):
         same(f"tensor {number}", *pair)
+    for reducer in (mine, wanted):
+        assert reducer.compression_stats().coordinates > 0, "nothing was compressed"
+
+
+def reducer_with(group: dist.ProcessGroup, make: Callable[[], FlatEngine]) -> ThcReducer:
+    """A reducer of that engine: its own would hand tensors back as they are, as there is nobody to average with."""
+    with patch.object(averaging, "make_engine", lambda *_: make()):
+        return ThcReducer(group, bits=4)
 
 
 def run(rank: Rank) -> dict[str, str]:

@@ -184,7 +184,7 @@ def check_mesh(place: Place, case: dict[str, Any]) -> None:
         agreement = MeshAgreement(
             place.communicator(within[node], local, CPU), place.communicator(between[local], node, CPU)
         )
-        exchange = ShardExchange(groups, scatter, gather, agreement, place.device, asks_once=True)
+        exchange = ShardExchange(groups, scatter, gather, agreement, inner.device, asks_once=True)
         engine = NodeEngine(inner, exchange)
         averages = go(engine, place, case, rank)
         engine.close()

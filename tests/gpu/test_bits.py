@@ -92,3 +92,28 @@ for config, device in ((ThcConfig(), "cpu"), (ThcConfig(rotation_block=32768), "
     cpu, block = run_python("-c", program, TRITON_INTERPRET="0").splitlines()
     assert "use byteps_thc.Compressor" in cpu
     assert "use at most 16384" in block
+
+
+def test_the_current_gpu_has_the_name_that_its_tensors_give_it(run_python: Callable[..., str]) -> None:
+    """Else engines would copy gradients that are there, and refuse those of FSDP2. No GPU is asked for memory."""
+    program = """
+import torch
+from byteps_thc import ThcConfig
+from byteps_thc.gpu import GpuCompressor, compressor
+
+class Stop(Exception):
+    pass
+
+def of(table, device):
+    print(device)
+    raise Stop
+
+torch.cuda.current_device = lambda: 1
+compressor.DeviceTable.of = of
+for device in ({}, {"device": "cuda"}, {"device": torch.device("cuda", 2)}):
+    try:
+        GpuCompressor(ThcConfig(), workers=2, worker=0, **device)
+    except Stop:
+        pass
+"""
+    assert run_python("-c", program, TRITON_INTERPRET="0").split() == ["cuda:1", "cuda:1", "cuda:2"]

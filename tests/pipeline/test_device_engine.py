@@ -99,6 +99,7 @@ def test_servers_need_a_gpu_for_kernels_on_the_device() -> None:
         (["gloo"], "auto", None, None),
         (["gloo"], "host", GPU, None),
         (["gloo"], "device", GPU, GPU),
+        (["gloo"], "device", torch.device("cuda"), torch.device("cuda", 1)),
     ],
 )
 def test_with_servers_the_model_says_where_gradients_are(
@@ -110,6 +111,7 @@ def test_with_servers_the_model_says_where_gradients_are(
 ) -> None:
     monkeypatch.setattr(choice, "backends", lambda _: backends)
     monkeypatch.setattr(choice, "_triton_lacks", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     policy = CompressionPolicy(kernels=kernels)  # type: ignore[arg-type]
     assert choice.device_of(SOMEBODY, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen
     assert choice.device_of(None, ThcConfig(), policy, gradients_on, needs_nccl=False) == chosen

@@ -17,10 +17,13 @@ class MemoryIo final : public io::PacketIo {
   struct Datagram {
     std::vector<std::uint8_t> bytes;
     io::Endpoint peer;
+    bool congested = false;
   };
 
   /// What the shard will receive.
-  void deliver(io::Endpoint from, std::vector<std::uint8_t> bytes) { incoming_.push_back({std::move(bytes), from}); }
+  void deliver(io::Endpoint from, std::vector<std::uint8_t> bytes, bool congested = false) {
+    incoming_.push_back({std::move(bytes), from, congested});
+  }
 
   /// What the shard sent and flushed since the last call.
   std::vector<Datagram> take_sent() { return std::exchange(sent_, {}); }
@@ -34,7 +37,8 @@ class MemoryIo final : public io::PacketIo {
     for (std::size_t i = 0; i < current_.size(); ++i) {
       // Exactly as large as the datagram, so that a sanitizer sees reads behind it.
       current_[i].bytes.shrink_to_fit();
-      packets[i] = {current_[i].bytes.data(), static_cast<std::uint32_t>(current_[i].bytes.size()), current_[i].peer};
+      packets[i] = {current_[i].bytes.data(), static_cast<std::uint32_t>(current_[i].bytes.size()), current_[i].peer,
+                    current_[i].congested};
     }
     return current_.size();
   }

@@ -66,7 +66,7 @@ class Rack : public ShardTest {
       if (datagram.peer != node->at) continue;
       ++carried;
       if (lose && lose(from, *node, datagram.bytes)) return;
-      return node->packet_io.deliver(from.at, std::move(datagram.bytes));
+      return node->packet_io.deliver(from.at, std::move(datagram.bytes), mark && mark(from, *node));
     }
     Reply& reply = replies.emplace_back();
     reply.to = datagram.peer;
@@ -138,10 +138,28 @@ class Rack : public ShardTest {
   std::array<Node, 2> leaves;
   std::array<std::uint32_t, kWorkers> epochs{};
   std::function<bool(const Node& from, const Node& to, const Bytes& bytes)> lose;
+  std::function<bool(const Node& from, const Node& to)> mark;  ///< ECN
   std::size_t carried = 0;
 };
 
 bool is(const Bytes& bytes, MessageType type) { return bytes[1] == static_cast<std::uint8_t>(type); }
+
+TEST_F(Rack, MarksOfFullQueuesReachTheWorkersBehindThem) {
+  enter_all();
+  const auto flags_of_round = [&](std::uint32_t round, const Node* marked_from, const Node* marked_to) {
+    mark = [=](const Node& from, const Node& to) { return &from == marked_from && &to == marked_to; };
+    std::array<int, kWorkers> flags{};
+    for (const Reply& reply : complete(round))
+      flags.at(reply.header.worker_id) = reply.header.flags & wire::kFlagCongested;
+    return flags;
+  };
+  constexpr int kMarked = wire::kFlagCongested;
+  EXPECT_EQ(flags_of_round(1, &leaves[0], &root), (std::array{kMarked, kMarked, 0}));
+  EXPECT_EQ(flags_of_round(2, &root, &leaves[1]), (std::array{0, 0, kMarked}));
+  EXPECT_EQ(flags_of_round(3, nullptr, nullptr), (std::array{0, 0, 0}));
+  leaves[0].packet_io.deliver(address(0), codes_of(0, 4), /*congested=*/true);
+  EXPECT_EQ(flags_of_round(4, nullptr, nullptr), (std::array{kMarked, 0, 0}));
+}
 
 TEST_F(Rack, WelcomeHasTheSlotsOfTheRoot) {
   const Reply welcome = enter(2);

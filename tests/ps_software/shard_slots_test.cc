@@ -22,6 +22,22 @@ class Slots : public ShardTest {
   }
 };
 
+TEST_F(Slots, MarksOfFullQueuesComeBackInTheNextResultToTheirWorker) {
+  packet_io.deliver(address(1), make_codes(1), /*congested=*/true);
+  packet_io.deliver(address(1), make_codes(1, 1, 1, kCodeSlot + 1), /*congested=*/true);
+  packet_io.deliver(address(5), make_codes(2), /*congested=*/true);  // somebody else's
+  for (const unsigned worker : {0U, 2U}) packet_io.deliver(address(worker), make_codes(worker));
+  const auto results = exchange({});
+  ASSERT_EQ(results.size(), kWorkers);
+  for (const Reply& result : results) {
+    EXPECT_EQ(result.header.flags & wire::kFlagCongested, result.to == address(1) ? wire::kFlagCongested : 0);
+  }
+  const Bytes again = with_header(make_codes(1), [](auto& h) { h.flags = wire::kFlagRetransmit; });
+  EXPECT_EQ(single(from_worker(1, again)).header.flags, 0) << "was told";
+  packet_io.deliver(address(1), again, /*congested=*/true);
+  EXPECT_EQ(single(exchange({})).header.flags, wire::kFlagCongested);
+}
+
 TEST_F(Slots, ResultGoesToEveryWorker) {
   const auto results = complete();
   ASSERT_EQ(results.size(), kWorkers);
@@ -31,7 +47,7 @@ TEST_F(Slots, ResultGoesToEveryWorker) {
     EXPECT_EQ(result.type(), MessageType::kAggregate);
     EXPECT_EQ(result.header.worker_id, worker);
     EXPECT_EQ(result.header.contributions, kWorkers);
-    EXPECT_EQ(result.header.flags, 0);
+    EXPECT_EQ(result.header.flags, worker == kWorkers - 1 ? wire::kFlagLast : 0);
     EXPECT_EQ(result.header.payload_count, kCodes);
     EXPECT_EQ(result.header.slot, kCodeSlot);
     EXPECT_EQ(result.header.round, 1U);

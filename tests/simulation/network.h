@@ -126,7 +126,9 @@ class Network {
 
   EventQueue& events() noexcept { return events_; }
   DatagramPool& pool() noexcept { return pool_; }
-  bool happens(double chance) { return chance > 0 && std::uniform_real_distribution<>()(random_) < chance; }
+  /// 0 .. 1.
+  double random() { return std::uniform_real_distribution<>()(random_); }
+  bool happens(double chance) { return chance > 0 && random() < chance; }
   const Link& up(std::size_t host) const noexcept { return hosts_[host]->up; }
   const Link& down(std::size_t host) const noexcept { return hosts_[host]->down; }
   std::size_t hosts() const noexcept { return hosts_.size(); }

@@ -110,6 +110,9 @@ Picoseconds Worker::turn() {
   if (engine_.step(now()).changed) {
     changed_();
   }
+  for (std::size_t server = 0; server < engine_.config().servers.size(); ++server) {
+    unanswered_ms_ = std::max(unanswered_ms_, group_.unanswered(server).for_ms);
+  }
   const TimePoint next = engine_.next_timer();
   if (next == TimePoint::max()) {
     return kNever;

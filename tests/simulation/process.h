@@ -113,7 +113,8 @@ class Worker final : public Process {
     wake();
   }
   const SessionEngine& engine() const noexcept { return engine_; }
-  const EngineGroup& group() const noexcept { return group_; }
+  /// The longest time that a packet was without an answer, as failover is told.
+  std::uint32_t unanswered_ms() const noexcept { return unanswered_ms_; }
 
  private:
   Picoseconds turn() override;
@@ -121,6 +122,7 @@ class Worker final : public Process {
   EngineGroup group_;
   SessionEngine engine_;
   std::function<void()> changed_;
+  std::uint32_t unanswered_ms_ = 0;
 };
 
 }  // namespace thc::simulation

@@ -171,9 +171,12 @@ void Training::begin_step() {
   ended_ = 0;
   std::ranges::fill(sums_, 0xee);
   competitor_bytes_ = competitor_ ? competitor_->delivered_bytes() : 0;
-  began_at_ = events_.now() + picoseconds(scenario_.straggler_s);
+  began_at_ = events_.now();
   for (Member& member : members_) {
-    member.start->set(&member == &members_.front() ? began_at_ : events_.now());
+    const double late_s = &member == &members_.front() ? scenario_.straggler_s : 0;
+    const Picoseconds start = events_.now() + picoseconds(late_s + scenario_.jitter_s * network_.random());
+    began_at_ = std::max(began_at_, start);
+    member.start->set(start);
   }
 }
 
@@ -243,6 +246,7 @@ void Training::count(Outcome& outcome) const {
     outcome.repeats += counters[Count::kRetransmissions];
     outcome.rejoins += counters[Count::kRejoins];
     outcome.dropped_by_hosts += member.worker->socket().dropped();
+    outcome.unanswered_ms = std::max(outcome.unanswered_ms, member.worker->unanswered_ms());
   }
   for (const auto& server : servers_) {
     outcome.dropped_by_hosts += server->socket().dropped();
@@ -254,6 +258,14 @@ void Training::count(Outcome& outcome) const {
       outcome.marked += link->counters().marked;
     }
   }
+  double carried_bytes = 0;
+  double needed_bytes = 0;
+  const LinkBytes once = link_bytes(scenario_);
+  for (std::size_t host = 0; host < once.up.size(); ++host) {
+    carried_bytes += static_cast<double>(network_.up(host).counters().bytes);
+    needed_bytes += once.up[host] * static_cast<double>(outcome.step_s.size());
+  }
+  outcome.excess = needed_bytes == 0 || competitor_ ? 0 : carried_bytes / needed_bytes - 1;
   if (running_s_ > 0) {
     const double rate_bps = scenario_.rate_bps * (scenario_.colocated ? scenario_.slow_host_factor : 1);
     outcome.competitor_share = competitor_bits_ / running_s_ / rate_bps;
@@ -338,15 +350,18 @@ double Outcome::worst_s() const {
   return first == step_s.end() ? 0 : *std::max_element(first, step_s.end());
 }
 
+double Outcome::longest_s() const { return step_s.empty() ? 0 : *std::ranges::max_element(step_s); }
+
 std::string Scenario::text() const {
   std::ostringstream out;
   out << "workers=" << workers << " servers=" << servers << (colocated ? " colocated" : "") << " rate_bps=" << rate_bps
       << " slow_host_factor=" << slow_host_factor << " one_way_delay_s=" << one_way_delay_s
       << " queue_bytes=" << queue_bytes << " loss=" << loss << " mark_fraction=" << mark_fraction
       << " parameters=" << parameters << " partitions=" << partitions_of(*this) << " steps=" << steps
-      << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " competitor=" << static_cast<int>(competitor)
-      << (growth == Growth::kCubic ? "" : " NewReno") << (back_pressure ? "" : " no back pressure")
-      << " wake_s=" << wake_s << " packet_s=" << packet_s << " slots=" << slots << " seed=" << seed;
+      << " idle_s=" << idle_s << " straggler_s=" << straggler_s << " jitter_s=" << jitter_s
+      << " competitor=" << static_cast<int>(competitor) << (growth == Growth::kCubic ? "" : " NewReno")
+      << (back_pressure ? "" : " no back pressure") << " wake_s=" << wake_s << " packet_s=" << packet_s
+      << " slots=" << slots << " seed=" << seed;
   return out.str();
 }
 

@@ -27,8 +27,9 @@ struct Scenario {
   std::size_t parameters = 1'000'000;
   std::size_t partitions = 0;  ///< 0: two for each server
   std::size_t steps = 6;
-  double idle_s = 0.2;     ///< between steps
-  double straggler_s = 0;  ///< worker 0 begins each step so much later
+  double idle_s = 0.2;       ///< between steps
+  double straggler_s = 0;    ///< worker 0 begins each step so much later
+  double jitter_s = 100e-6;  ///< workers begin a step within this time
   Competitor competitor = Competitor::kNone;
   Growth growth = Growth::kCubic;  ///< the competitor's
   bool back_pressure = true;
@@ -64,7 +65,8 @@ struct Outcome {
   double worst_spread = 0;       ///< of a step: from the first worker's end to the last one's, as a part of the step
   std::uint64_t packets = 0;     ///< that workers sent, repeated ones included
   std::uint64_t repeats = 0;
-  std::uint64_t dropped = 0;           ///< at links' queues, training's and competitor's
+  double excess = 0;          ///< bytes on up-links beyond those of one copy of all packets and results, as a part
+  std::uint64_t dropped = 0;  ///< at links' queues, training's and competitor's
   std::uint64_t dropped_by_hosts = 0;  ///< for want of receive buffer
   std::uint64_t lost = 0;              ///< by chance
   std::uint64_t marked = 0;
@@ -75,8 +77,9 @@ struct Outcome {
   double simulated_s = 0;
   std::uint64_t events = 0;
 
-  double median_s() const;  ///< of the steps but the first
-  double worst_s() const;   ///< likewise
+  double median_s() const;   ///< of the steps but the first
+  double worst_s() const;    ///< likewise
+  double longest_s() const;  ///< of all
   double repeated() const { return packets == 0 ? 0 : static_cast<double>(repeats) / static_cast<double>(packets); }
 };
 

@@ -1,4 +1,5 @@
-// The target table of the congestion control, in simulated time. Each test prints its rows.
+// The target table of the congestion control, in simulated time: what issue 32 asks of real networks. Each test prints
+// its rows.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -47,8 +48,21 @@ std::vector<Scenario> both(Scenario scenario) {
   return {scenario, four};
 }
 
-TEST(Table, Queues) {
-  print_head();
+/// What holds in each case. `factor`: of the ideal, the median of the steps.
+void expect_sound(const Scenario& scenario, const Outcome& outcome, double factor) {
+  EXPECT_EQ(outcome.problem, "") << scenario.name;
+  EXPECT_EQ(outcome.rejoins, 0U) << scenario.name;
+  EXPECT_LT(outcome.unanswered_ms, 1'000U) << scenario.name << ": a worker would have asked whether the server lives";
+  EXPECT_LE(outcome.median_s(), factor * ideal_of(scenario).step_s()) << scenario.name;
+  EXPECT_LE(outcome.longest_s(), 2 * outcome.median_s()) << scenario.name;
+}
+
+class Table : public ::testing::Test {
+ protected:
+  void SetUp() override { print_head(); }
+};
+
+TEST_F(Table, Queues) {
   for (const double rate_bps : {100e6, 1e9}) {
     const std::string rate = rate_bps < 1e9 ? "100 Mb/s" : "1 Gb/s";
     for (const auto& [name, queue_bytes] :
@@ -58,33 +72,85 @@ TEST(Table, Queues) {
                  .rate_bps = rate_bps,
                  .queue_bytes = static_cast<std::size_t>(queue_bytes),
                  .parameters = rate_bps < 1e9 ? std::size_t{1'000'000} : std::size_t{4'000'000}})) {
-        print_row(scenario);
+        const Outcome outcome = print_row(scenario);
+        expect_sound(scenario, outcome, 1.25);
+        // A drop makes the three other workers repeat that packet, too: 719 drops of 94,000 packets are 2.8 % repeats.
+        const bool short_queue = rate_bps == 1e9 && queue_bytes == 100'000;
+        EXPECT_LE(outcome.repeated(), short_queue ? .035 : .02) << scenario.name;
       }
     }
   }
 }
 
-TEST(Table, LongWay) {
-  print_head();
-  for (const Scenario& scenario : both({.name = "20 Mb/s, 100 ms round trip, .5 %",
-                                        .rate_bps = 20e6,
-                                        .one_way_delay_s = 50e-3,
-                                        .queue_bytes = 250'000,
-                                        .loss = .005,
-                                        .parameters = 2'000'000})) {
-    print_row(scenario);
+TEST_F(Table, NoBackPressure) {
+  for (const Scenario& scenario : both({.name = "1 Gb/s, 100 kB, no back pressure",
+                                        .queue_bytes = 100'000,
+                                        .parameters = 4'000'000,
+                                        .back_pressure = false})) {
+    const Outcome outcome = print_row(scenario);
+    expect_sound(scenario, outcome, 1.25);
+    EXPECT_LE(outcome.repeated(), .03) << scenario.name;
   }
 }
 
-TEST(Table, SlowHost) {
-  print_head();
+// Each worker repeats what one of them has lost: of four, 2.5 % at .5 %. Chance makes single seeds differ.
+TEST_F(Table, LongWay) {
+  double sum = 0;
+  double repeated = 0;
+  constexpr std::uint64_t kSeeds = 3;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    for (const Scenario& scenario : both({.name = "20 Mb/s, 100 ms round trip, .5 %",
+                                          .rate_bps = 20e6,
+                                          .one_way_delay_s = 50e-3,
+                                          .queue_bytes = 250'000,
+                                          .loss = .005,
+                                          .parameters = 2'000'000,
+                                          .seed = seed})) {
+      const Outcome outcome = print_row(scenario);
+      expect_sound(scenario, outcome, 1.8);
+      sum += outcome.median_s() / ideal_of(scenario).step_s();
+      repeated += outcome.repeated();
+    }
+  }
+  EXPECT_LE(sum / (2 * kSeeds), 1.4);
+  EXPECT_LE(repeated / (2 * kSeeds), .06);
+}
+
+TEST_F(Table, SlowHost) {
   for (const Scenario& scenario : both({.name = "1 Gb/s, one host at 1/10", .slow_host_factor = .1})) {
-    print_row(scenario);
+    const Outcome outcome = print_row(scenario);
+    expect_sound(scenario, outcome, 1.25);
+    EXPECT_LE(outcome.repeated(), .02) << scenario.name;
   }
 }
 
-TEST(Table, Competitor) {
-  print_head();
+TEST_F(Table, Straggler) {
+  for (const Scenario& scenario : both({.name = "1 Gb/s, a worker .5 s late", .straggler_s = .5})) {
+    const Outcome outcome = print_row(scenario);
+    expect_sound(scenario, outcome, 1.5);
+    EXPECT_LE(outcome.repeated(), .08) << scenario.name << ": it is asked at doubling intervals, of 977 packets a step";
+  }
+}
+
+TEST_F(Table, Marks) {
+  for (const Scenario& scenario : both({.name = "1 Gb/s, 512 KiB, ECN marks from 64 KiB", .mark_fraction = .125})) {
+    const Outcome outcome = print_row(scenario);
+    expect_sound(scenario, outcome, 1.25);
+    EXPECT_EQ(outcome.dropped, 0U) << scenario.name;
+  }
+}
+
+TEST_F(Table, ManyWorkers) {
+  const Scenario scenario{.name = "1 Gb/s, 64 workers, 1 server", .workers = 64, .parameters = 300'000};
+  const Outcome outcome = print_row(scenario);
+  expect_sound(scenario, outcome, 1.25);
+  EXPECT_LE(outcome.worst_spread, .1);
+  EXPECT_LE(outcome.repeated(), .02);
+}
+
+// The host of server 0 is sent codes by three or four workers, each with a window of its own beside TCP's: a fair share
+// is a fourth or a fifth there, and one server needs but half of that link.
+TEST_F(Table, Competitor) {
   for (const Growth growth : {Growth::kNewReno, Growth::kCubic}) {
     for (const Competitor competitor : {Competitor::kToServer, Competitor::kFromServer}) {
       for (const Scenario& scenario :
@@ -96,37 +162,15 @@ TEST(Table, Competitor) {
                  .parameters = 4'000'000,
                  .competitor = competitor,
                  .growth = growth})) {
-        print_row(scenario);
+        const Outcome outcome = print_row(scenario);
+        EXPECT_EQ(outcome.problem, "") << scenario.name;
+        EXPECT_EQ(outcome.rejoins, 0U) << scenario.name;
+        EXPECT_GE(outcome.own_share, .3) << scenario.name;
+        const bool beside_three = competitor == Competitor::kToServer && scenario.colocated;
+        EXPECT_GE(outcome.competitor_share, beside_three ? .1 : .2) << scenario.name;
       }
     }
   }
-}
-
-TEST(Table, Marks) {
-  print_head();
-  for (const Scenario& scenario : both({.name = "1 Gb/s, 512 KiB, ECN marks from 64 KiB", .mark_fraction = .125})) {
-    print_row(scenario);
-  }
-}
-
-TEST(Table, Straggler) {
-  print_head();
-  for (const Scenario& scenario : both({.name = "1 Gb/s, a worker .5 s late", .straggler_s = .5})) {
-    print_row(scenario);
-  }
-}
-
-TEST(Table, NoBackPressure) {
-  print_head();
-  for (const Scenario& scenario :
-       both({.name = "1 Gb/s, 100 kB, no back pressure", .queue_bytes = 100'000, .back_pressure = false})) {
-    print_row(scenario);
-  }
-}
-
-TEST(Table, ManyWorkers) {
-  print_head();
-  print_row({.name = "1 Gb/s, 64 workers, 1 server", .workers = 64, .parameters = 500'000});
 }
 
 }  // namespace

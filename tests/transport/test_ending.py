@@ -59,26 +59,38 @@ def test_a_forked_child_leaves_it_to_its_parent() -> None:
 
 
 AT_EXIT = """
-import gc, time
+import time
+from datetime import timedelta
+from functools import partial
+from torch.distributed import DistStoreError, HashStore
 from byteps_thc.transport.ending import Ending
 
 class Owner:
     pass
 
-def slow():
-    time.sleep(0.5)
-    print("forgotten", flush=True)
+class Held:
+    def __del__(self):
+        time.sleep(0.3)
+        print("held", flush=True)
 
-first, second, forgotten = Owner(), Owner(), Owner()
+def slow(name, seconds, held=None):
+    try:
+        HashStore().wait(["never"], timedelta(seconds=seconds))  # in C++, without the interpreter
+    except DistStoreError:
+        print(name, flush=True)
+
+first, second, left = Owner(), Owner(), Owner()
 Ending(first, lambda: print("first", flush=True))
+Ending(left, lambda: print("left", flush=True), at_exit=False)
 Ending(second, lambda: print("second", flush=True))
-Ending(Owner(), slow)
+Ending(Owner(), partial(slow, "forgotten", 0.5))
+Ending(Owner(), partial(slow, "in stream", 1.0, Held()), at_exit=False)
 """
 
 
 def test_python_ends_the_newest_first_and_waits_for_one_under_way() -> None:
     ended = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout.split() == ["forgotten", "second", "first"]
+    assert ended.stdout.splitlines() == ["forgotten", "in stream", "held", "second", "first"]
 
 
 class _Job:

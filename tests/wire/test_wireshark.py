@@ -71,6 +71,7 @@ def test_shows_every_field_of_golden_packets(packet, shown):
     }
     assert values["flags_retransmit"] == bool(packet["header"].get("flags", 0) & 1)
     assert values["flags_partial"] == bool(packet["header"].get("flags", 0) & 2)
+    assert values["flags_congested"] == bool(packet["header"].get("flags", 0) & 8)
 
 
 @pytest.mark.parametrize("packet", PACKETS, ids=lambda packet: packet["name"])

@@ -172,7 +172,8 @@ bool DpdkIo::accept(rte_mbuf* mbuf, std::size_t port_index, bool handed_over, Rx
   const ParsedFrame parsed = parse_frame(frame, filter_for(*mbuf, port_index));
   switch (parsed.kind) {
     case FrameKind::kDatagram:
-      packet = {parsed.payload.data(), static_cast<std::uint32_t>(parsed.payload.size()), parsed.from};
+      packet = {parsed.payload.data(), static_cast<std::uint32_t>(parsed.payload.size()), parsed.from,
+                parsed.congested};
       counters_.rx_bytes += parsed.payload.size();
       next_hops_->learn(parsed.from.ip, parsed.from_mac, port_index);
       return true;

@@ -23,13 +23,13 @@ void check(const FaultRates& rates, const char* direction) {
 FaultyIo::Store::Store() : buffer_(kHeld * kMaxDatagramBytes) {}
 
 void FaultyIo::Store::add(Endpoint peer, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
-                          std::span<const std::uint8_t> trailer) noexcept {
+                          std::span<const std::uint8_t> trailer, bool congested) noexcept {
   std::uint8_t* copy = buffer_.data() + used_ * kMaxDatagramBytes;
   std::uint8_t* end = copy;
   for (const auto part : {header, payload, trailer}) {
     end = std::copy(part.begin(), part.end(), end);
   }
-  packets_[used_++] = {copy, static_cast<std::uint32_t>(end - copy), peer};
+  packets_[used_++] = {copy, static_cast<std::uint32_t>(end - copy), peer, congested};
 }
 
 FaultyIo::FaultyIo(std::unique_ptr<PacketIo> inner, const FaultConfig& config)
@@ -78,7 +78,7 @@ std::size_t FaultyIo::receive_fresh(std::span<RxPacket> packets) noexcept {
     const RxPacket packet = packets[i];
     const Fault fault = draw(config_.receive, store, receive_faults_);
     if (fault == Fault::kDuplicate || fault == Fault::kReorder) {
-      store.add(packet.from, {}, {packet.data, packet.size_bytes}, {});
+      store.add(packet.from, {}, {packet.data, packet.size_bytes}, {}, packet.congested);
     }
     if (fault == Fault::kNone || fault == Fault::kDuplicate) {
       packets[kept++] = packet;

@@ -68,7 +68,7 @@ class FaultyIo final : public PacketIo {
     std::size_t size() const noexcept { return used_; }
     const RxPacket& operator[](std::size_t i) const noexcept { return packets_[i]; }
     void add(Endpoint peer, std::span<const std::uint8_t> header, std::span<const std::uint8_t> payload,
-             std::span<const std::uint8_t> trailer) noexcept;
+             std::span<const std::uint8_t> trailer, bool congested = false) noexcept;
     void clear() noexcept { used_ = 0; }
 
    private:

@@ -66,13 +66,14 @@ ParsedFrame parse_udp(std::span<const std::uint8_t> datagram, const Ipv4Header& 
   if (udp.destination_port != filter.local.port) {  // who gets it verifies the checksum
     const int thread = udp.destination_port - filter.first_port;
     return thread >= 0 && thread < filter.threads
-               ? ParsedFrame{FrameKind::kSibling, {}, {}, {}, static_cast<std::uint16_t>(thread)}
+               ? ParsedFrame{FrameKind::kSibling, {}, {}, {}, false, static_cast<std::uint16_t>(thread)}
                : kOtherFrame;
   }
   if (filter.check_udp_checksum && udp.checksum != 0 && udp_checksum(ip, datagram) != 0) {
     return kMalformedFrame;
   }
-  return {FrameKind::kDatagram, datagram.subspan(sizeof(UdpHeader)), {ip.source, udp.source_port}, {}};
+  const bool congested = (ip.type_of_service & kEcnMask) == kEcnCongestion;
+  return {FrameKind::kDatagram, datagram.subspan(sizeof(UdpHeader)), {ip.source, udp.source_port}, {}, congested};
 }
 
 ParsedFrame parse_ipv4(std::span<const std::uint8_t> packet, const FrameFilter& filter) noexcept {
@@ -134,6 +135,7 @@ UdpFrameHeader make_frame_template(const MacAddress& from_mac, Endpoint from, co
   UdpFrameHeader frame{};
   frame.ethernet = {to_mac, from_mac, kEtherTypeIpv4};
   frame.ip.version_and_length = 0x45;
+  frame.ip.type_of_service = kEcnCapable;
   frame.ip.flags_and_fragment = kDontFragment;  // so that identification may stay 0 (RFC 6864)
   frame.ip.time_to_live = 64;
   frame.ip.protocol = kProtocolUdp;

@@ -106,6 +106,7 @@ struct ParsedFrame {
   std::span<const std::uint8_t> payload;
   Endpoint from;
   MacAddress from_mac;
+  bool congested = false;    ///< marked by a full queue on the way, of kDatagram
   std::uint16_t thread = 0;  ///< whose frame it is, of kSibling
 };
 

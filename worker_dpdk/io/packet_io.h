@@ -24,6 +24,7 @@ struct RxPacket {
   const std::uint8_t* data;
   std::uint32_t size_bytes;
   Endpoint from;
+  bool congested = false;  ///< its IP header has the mark of a full queue on the way (ECN: CE)
 };
 
 struct IoCounters {
@@ -40,6 +41,12 @@ struct IoCounters {
   std::uint64_t tx_errors = 0;        ///< datagrams the kernel or device refused
   std::uint64_t tx_no_neighbour = 0;  ///< datagrams whose next hop's MAC is not known yet (DPDK)
 };
+
+/// The ECN field of an IP header's second byte (RFC 3168). All that is sent says that both ends take marks, which full
+/// queues then give instead of dropping.
+inline constexpr std::uint8_t kEcnMask = 3;
+inline constexpr std::uint8_t kEcnCapable = 2;     ///< ECT(0)
+inline constexpr std::uint8_t kEcnCongestion = 3;  ///< CE
 
 /// One endpoint's packets. Used by one thread. Nothing here throws, logs or allocates after construction.
 class PacketIo {

@@ -59,6 +59,7 @@ UdpIo::UdpIo(FileDescriptor socket, Endpoint local, const UdpConfig& config)
       receiver_(socket_.get(), peers_, counters_),
       sender_(socket_.get(), config.gso, config.send_buffer_bytes, peers_, counters_) {
   ask_for_errors(socket_);
+  use_ecn(socket_);
   if (config.answers && local.ip == 0) {
     ask_for_own_address(socket_);
   }

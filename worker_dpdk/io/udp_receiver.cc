@@ -69,6 +69,7 @@ void UdpReceiver::open_message() noexcept {
   end_ = message.msg_len;
   segment_bytes_ = std::max<std::size_t>(end_, 1);
   own_ip_ = 0;
+  congested_ = false;
   if ((message.msg_hdr.msg_flags & MSG_TRUNC) != 0) {
     ++counters_.rx_malformed;
     end_ = 0;
@@ -92,6 +93,8 @@ void UdpReceiver::open_message() noexcept {
       in_pktinfo info{};
       std::memcpy(&info, CMSG_DATA(c), sizeof info);
       own_ip_ = ntohl(info.ipi_spec_dst.s_addr);  // an own address also where it came to a broadcast one
+    } else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+      congested_ = (*CMSG_DATA(c) & kEcnMask) == kEcnCongestion;
     }
   }
 }
@@ -111,7 +114,7 @@ std::size_t UdpReceiver::split(std::span<RxPacket> packets) noexcept {
         return count;
       }
       const std::size_t size_bytes = std::min(segment_bytes_, end_ - offset_);
-      packets[count++] = {data + offset_, static_cast<std::uint32_t>(size_bytes), from};
+      packets[count++] = {data + offset_, static_cast<std::uint32_t>(size_bytes), from, congested_};
       counters_.rx_bytes += size_bytes;
     }
     if (++message_ < filled_) {

@@ -29,9 +29,9 @@ class UdpReceiver {
   static constexpr std::size_t kMessages = 32;
   static constexpr std::size_t kMessageBytes = 65536;  // a super-datagram is at most one IP packet
 
-  // Room for the control messages UDP_GRO and IP_PKTINFO, aligned as the kernel writes them.
+  // Room for the control messages UDP_GRO, IP_PKTINFO and IP_TOS, aligned as the kernel writes them.
   struct alignas(cmsghdr) Control {
-    std::array<std::uint8_t, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in_pktinfo))> bytes;
+    std::array<std::uint8_t, CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in_pktinfo)) + CMSG_SPACE(1)> bytes;
   };
 
   bool fill() noexcept;
@@ -55,6 +55,7 @@ class UdpReceiver {
   std::size_t end_ = 0;
   std::size_t segment_bytes_ = 0;
   std::uint32_t own_ip_ = 0;  // that it came to
+  bool congested_ = false;    // all segments of a message have one ECN field
 };
 
 }  // namespace thc::io

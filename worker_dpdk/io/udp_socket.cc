@@ -126,6 +126,13 @@ void ask_for_errors(const FileDescriptor& socket) noexcept {
   setsockopt(socket.get(), IPPROTO_IP, IP_RECVERR, &on, sizeof on);
 }
 
+void use_ecn(const FileDescriptor& socket) noexcept {
+  const int capable = kEcnCapable;
+  const int on = 1;  // where a kernel lacks either, there are no marks
+  setsockopt(socket.get(), IPPROTO_IP, IP_TOS, &capable, sizeof capable);
+  setsockopt(socket.get(), IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
+}
+
 bool take_icmp_errors(int socket) noexcept {
   bool any = false;
   struct alignas(cmsghdr) {

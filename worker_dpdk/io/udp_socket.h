@@ -45,6 +45,9 @@ void resize_send_buffer(int socket, std::size_t bytes) noexcept;
 /// (IP_RECVERR). So are ICMP errors, which say nothing about later datagrams: take_icmp_errors().
 void ask_for_errors(const FileDescriptor& socket) noexcept;
 
+/// Marks what is sent as ECN-capable, and asks for the ECN field of what is received (IP_RECVTOS).
+void use_ecn(const FileDescriptor& socket) noexcept;
+
 /// Takes the errors that wait, which otherwise fill the receive buffer and end each poll(). Returns whether one of them
 /// came by ICMP: the last call may have failed for an earlier datagram's sake.
 bool take_icmp_errors(int socket) noexcept;

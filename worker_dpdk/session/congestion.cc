@@ -9,8 +9,8 @@ namespace {
 constexpr std::size_t kFirstPackets = 10;
 constexpr std::size_t kFirstBytes = 14'600;
 constexpr std::size_t kFewestPackets = 2;
-// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and of
-// 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
+// Packets go at twice the rate of delivery, so that it can double, in bursts of a millisecond's delivery at most, and
+// of 64 KiB; above some 10 Gb/s, of what goes until a timer is over.
 constexpr double kPace = 2;
 constexpr double kBurstUs = 1'000;
 constexpr std::size_t kBurstBytes = 64 * 1024;
@@ -24,11 +24,16 @@ constexpr double kFastGrowth = 1.0 / 8;
 constexpr double kSlowGrowth = 1.0 / 32;
 // It does not grow into a queue that is longer than the way, and than this.
 constexpr Duration kLongestQueue{25'000};
+constexpr Duration kShortestQueue{200};
+// Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
+// to be as it was.
+constexpr unsigned kRememberedRounds = 8;
 // Loss while there is a queue, and loss of more than any way has by itself.
-constexpr double kShrinkForLoss = 0.8;
+constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
-constexpr double kMuchLoss = 0.05;
-constexpr std::uint32_t kFewestLosses = 4;
+constexpr double kMuchLoss = 0.1;
+constexpr std::uint32_t kFewestLosses = 8;
+constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
 // The least round trip is that of the last one or two of these.
 constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
@@ -71,7 +76,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
   if (missing <= 0) {
     return true;
   }
-  round_.window_used = true;
+  round_.window_used |= pipe_bytes() >= window_bytes_ / 2;
   next_send_ = now + std::chrono::ceil<Duration>(std::chrono::duration<double, std::micro>(missing / pace));
   return false;
 }
@@ -98,7 +103,7 @@ void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoin
   }
 }
 
-void CongestionControl::sample_round_trip(Duration round_trip, TimePoint now) noexcept {
+void CongestionControl::sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept {
   if (now >= period_end_) {
     period_end_ = now + kLeastRoundTripPeriod;
     least_round_trip_ = std::exchange(period_least_, Duration::max());
@@ -106,9 +111,30 @@ void CongestionControl::sample_round_trip(Duration round_trip, TimePoint now) no
   period_least_ = std::min(period_least_, round_trip);
   least_round_trip_ = std::min(least_round_trip_, round_trip);
   round_.least_round_trip = std::min(round_.least_round_trip, round_trip);
+  if (networks_alone) {
+    round_.least_of_network = std::min(round_.least_of_network, round_trip);
+  }
 }
 
-void CongestionControl::lost(std::size_t bytes) noexcept {
+bool CongestionControl::is_queue(Duration round_trip) const noexcept {
+  return round_trip != Duration::max() &&
+         round_trip > least_round_trip_ + std::max(least_round_trip_ / 4, kShortestQueue);
+}
+
+bool CongestionControl::finds_queue() noexcept {
+  if (round_.least_of_network != Duration::max()) {
+    is_told_ = true;
+    untold_rounds_ = 0;
+    return had_queue_ = is_queue(round_.least_of_network);
+  }
+  // Who is never last has more under way than it needs, so that it may shrink for the wait as well.
+  return is_told_ && ++untold_rounds_ <= kRememberedRounds ? had_queue_ : is_queue(round_.least_round_trip);
+}
+
+void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
+  if (mark <= shrunk_mark_) {
+    return;  // the window has shrunk for that already
+  }
   round_lost_bytes_ += bytes;
   counted_lost_bytes_ += bytes;
   ++counted_losses_;
@@ -130,7 +156,7 @@ void CongestionControl::shrink(double factor) noexcept {
   doubles_ = false;
   // What is delivered now needs that much even without a queue.
   const double needed =
-      rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
+      kNeeded * rate_.get() * static_cast<double>(least_round_trip_ == Duration::max() ? 0 : least_round_trip_.count());
   const auto window = static_cast<double>(window_bytes_);
   set_window(std::min(window, std::max(window * factor, needed)));
   shrunk_mark_ = sent_bytes_;
@@ -146,20 +172,20 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   const double rate = static_cast<double>(round_.delivered_bytes) / static_cast<double>(taken.count());
   rate_.add(rate);
   rate_.count();
-  const Duration least = least_round_trip_;
   const bool has_sample = round_.least_round_trip != Duration::max();
-  const bool queues = has_sample && round_.least_round_trip > least + std::max(least / 4, Duration(200));
-  const bool queues_much = has_sample && round_.least_round_trip > least + std::max(least, kLongestQueue);
+  const bool queues = finds_queue();
+  const bool queues_much =
+      queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
+  const bool waits = is_queue(round_.least_round_trip);
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
-  const bool news = round_.end_mark > shrunk_mark_ + 1;  // not what the window has shrunk for already
-  if (news && is_much_lost()) {
+  if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);
-  } else if (news && round_lost_bytes_ > 0 && queues) {
+  } else if (round_lost_bytes_ > 0 && queues) {
     shrink(kShrinkForLoss);
-  } else if (news && round_.marks > 0) {
+  } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
   } else if (round_.window_used && has_sample && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
-    grow(rate, queues);
+    grow(rate, waits);
   }
   if (counted_bytes_ > kCountedPackets * packet_bytes_) {
     counted_bytes_ = counted_lost_bytes_ = 0;
@@ -169,11 +195,11 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   begin_round(now);
 }
 
-void CongestionControl::grow(double rate, bool queues) noexcept {
+void CongestionControl::grow(double rate, bool waits) noexcept {
   const auto window = static_cast<double>(window_bytes_);
   if (!doubles_) {
     return set_window(window +
-                      std::max(static_cast<double>(packet_bytes_), window * (queues ? kSlowGrowth : kFastGrowth)));
+                      std::max(static_cast<double>(packet_bytes_), window * (waits ? kSlowGrowth : kFastGrowth)));
   }
   if (rate >= best_rate_ * kGrowth) {
     best_rate_ = rate;

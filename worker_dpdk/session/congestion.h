@@ -32,10 +32,16 @@ class CongestionControl {
   std::uint64_t sent(std::size_t bytes, TimePoint now) noexcept;
   /// The transmission with that mark is answered by a result of so many `bytes` sent, or by a notice (0).
   void answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept;
-  /// The time from a packet that was sent once to its result.
-  void sample_round_trip(Duration round_trip, TimePoint now) noexcept;
-  /// So many bytes count as lost.
-  void lost(std::size_t bytes) noexcept;
+  /// The time from a packet that was sent once to its result. `networks_alone`: nobody was waited for.
+  void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
+  /// A packet with that mark seems to be lost. It may be another worker's that is, which a server tells from results.
+  void suspect(std::uint64_t mark, std::size_t bytes) noexcept {
+    if (!is_told_) {
+      lost(mark, bytes);
+    }
+  }
+  /// It is lost.
+  void lost(std::uint64_t mark, std::size_t bytes) noexcept;
   /// A packet, or its result, passed a queue that marks (ECN).
   void marked() noexcept { ++round_.marks; }
   /// Nothing was answered for a whole timeout, once more.
@@ -53,13 +59,18 @@ class CongestionControl {
     std::uint32_t marks = 0;
     bool window_used = false;
     Duration least_round_trip = Duration::max();
+    Duration least_of_network = Duration::max();  ///< of those in which nobody was waited for
   };
 
   void begin_round(TimePoint now) noexcept;
+  bool is_queue(Duration round_trip) const noexcept;
+  /// Whether the network, and not only the wait for others, has a queue, as far as is known.
+  bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
   bool is_much_lost() const noexcept;
   void shrink(double factor) noexcept;
-  void grow(double rate, bool queues) noexcept;
+  /// `waits`: results are late, be it for the network or for others.
+  void grow(double rate, bool waits) noexcept;
   void set_window(double bytes) noexcept;
   double burst_bytes() const noexcept;
 
@@ -82,6 +93,9 @@ class CongestionControl {
   unsigned flat_rounds_ = 0;
   RecentMax<double, 8> rate_;     ///< of the last rounds
   unsigned queueing_rounds_ = 0;  ///< in a row
+  bool is_told_ = false;          ///< the server tells which packets came last
+  bool had_queue_ = false;        ///< the last of those
+  unsigned untold_rounds_ = 0;    ///< since that one
   unsigned timeouts_ = 0;         ///< since the last answer
 
   Duration least_round_trip_ = Duration::max();  ///< of this period and the one before

@@ -32,14 +32,14 @@ bool LossDetector::answers_first_transmission(const InFlight& packet, TimePoint 
   return packet.retransmissions == 0 || packet.is_known_to_have_arrived() || elapsed(packet.sent_at, now) < rtt_.min();
 }
 
-void LossDetector::answered(const InFlight& packet, TimePoint now) noexcept {
+void LossDetector::answered(const InFlight& packet, bool waited, TimePoint now) noexcept {
   Shard& shard = shard_of(packet);
   const bool first = answers_first_transmission(packet, now);
   const std::uint64_t transmission = first ? packet.first_transmission : packet.transmission;
   if (first && packet.number < shard.highest_end && shard.answered > transmission) {
-    // Late. After two round trips it may be that another worker has repeated its packet.
+    // Late. After two round trips, or half of one more where it waited, another worker may have repeated its packet.
     const Duration response = elapsed(packet.first_sent_at, now);
-    if (response < 2 * rtt_.smoothed()) {
+    if (response < (waited ? rtt_.smoothed() * 3 / 2 : 2 * rtt_.smoothed())) {
       shard.reordered_by.add(shard.answered - transmission);
       shard.reordered_for.add(response - std::min(response, rtt_.smoothed()));
     }
@@ -57,6 +57,11 @@ TimePoint LossDetector::loss_time(const InFlight& packet) const noexcept {
   const Shard& shard = shard_of(packet);
   if (packet.number >= shard.highest_end || packet.transmission >= shard.answered) {
     return TimePoint::max();
+  }
+  if (packet.sent_at <= packet.noticed_at) {
+    // It has arrived and waits for others, perhaps on a longer way than ours: as long again as until now. What can be
+    // lost is the result.
+    return packet.noticed_at + std::max(elapsed(packet.first_sent_at, packet.noticed_at), rtt_.bounds().min);
   }
   const std::uint64_t reordered_by = shard.reordered_by.get();
   if (shard.answered - packet.transmission >= std::max(kPacketThreshold, reordered_by + reordered_by / 4 + 1)) {

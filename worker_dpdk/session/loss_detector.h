@@ -28,8 +28,8 @@ class LossDetector {
   void sent(InFlight& packet, TimePoint now) noexcept;
   /// Call when it is told that a packet has arrived and waits for others.
   void noticed(InFlight& packet, TimePoint now) noexcept;
-  /// Call when a packet has its result, before the slot is free.
-  void answered(const InFlight& packet, TimePoint now) noexcept;
+  /// Call when a packet has its result, before the slot is free. `waited`: it may have waited for another worker.
+  void answered(const InFlight& packet, bool waited, TimePoint now) noexcept;
   /// Call when a packet needs no result any more; answered ones, too.
   void released(const InFlight& packet) noexcept { --shard_of(packet).in_flight; }
 

@@ -51,6 +51,7 @@ std::optional<ServerMessage> parse_server_message(std::span<const std::uint8_t> 
     return std::nullopt;
   }
   message.type = static_cast<wire::MessageType>(std::uint8_t{header.message_type});
+  message.congested = (header.flags & wire::kFlagCongested) != 0;
   return message;
 }
 

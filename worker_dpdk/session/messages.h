@@ -16,6 +16,8 @@ struct ServerMessage {
   wire::Header header;
   wire::MessageType type;
   std::span<const std::uint8_t> payload;
+  /// A queue on the way was full: marked on the way down, or the server says so of this worker's packets.
+  bool congested;
 };
 
 /// Nothing when the datagram is malformed or for somebody else.

@@ -136,7 +136,7 @@ void ServerLink::take_error(const ServerMessage& message, TimePoint now) {
     packet->seen_racks = of_racks ? std::uint64_t{error.worker_bitmap} : 0;
     packet->racks = of_racks ? static_cast<std::uint8_t>(error.job_value) : std::uint8_t{0};
     if (packet->retransmissions == 1) {  // only repeated packets are answered so, and this one was repeated once
-      sample_round_trip(elapsed(packet->sent_at, now), now);
+      sample_round_trip(elapsed(packet->sent_at, now), true, now);
     }
     lane_of(packet->slot).losses.noticed(*packet, now);
     congestion_.answered(packet->mark, 0, now);
@@ -161,12 +161,12 @@ void ServerLink::take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoi
   resend_shard(slot, now);
 }
 
-void ServerLink::sample_round_trip(Duration round_trip, TimePoint now) noexcept {
+void ServerLink::sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept {
   if (rtt_.backed_off()) {
     next_check_ = now;  // timers get shorter again
   }
   rtt_.sample(round_trip);
-  congestion_.sample_round_trip(round_trip, now);
+  congestion_.sample_round_trip(round_trip, networks_alone, now);
   context_.counters.set(Count::kSmoothedRttUs, static_cast<std::uint64_t>(rtt_.smoothed().count()));
 }
 
@@ -248,10 +248,14 @@ void ServerLink::take_result(const ServerMessage& message, TimePoint now) {
   context_.counters.add(stream.stage() == Stage::kNorm ? Count::kMaxNormReceived : Count::kAggregateReceived);
   context_.counters.add(Count::kBytesReceived, sizeof(header) + message.payload.size());
   context_.counters.add(Count::kPartialReceived, header.contributions < context_.config.num_workers ? 1 : 0);
-  if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
-    sample_round_trip(elapsed(packet->sent_at, now), now);
+  if (message.congested) {
+    congestion_.marked();
   }
-  note_answer(lane, *packet, now);
+  const bool last = (header.flags & wire::kFlagLast) != 0;
+  if (packet->retransmissions == 0 && lane.losses.is_round_trip(*packet)) {
+    sample_round_trip(elapsed(packet->sent_at, now), last, now);
+  }
+  note_answer(lane, *packet, last, now);
   release(lane, *packet);
 }
 
@@ -272,13 +276,17 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
   if (lane.stream.stage() == Stage::kNorm) {
     context_.group.tell_left_behind(packet->operation().partition());
   }
-  note_answer(lane, *packet, now);
+  note_answer(lane, *packet, false, now);
   release(lane, *packet);
 }
 
-void ServerLink::note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept {
+void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept {
   const bool first = lane.losses.answers_first_transmission(packet, now);
-  lane.losses.answered(packet, now);
+  if (!first) {
+    congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result
+  }
+  tells_last_ |= last;
+  lane.losses.answered(packet, tells_last_ && !last, now);
   lane.answered_at = now;
   lane.overtaking = true;
   if (const Duration longest = elapsed(packet.first_sent_at, now);

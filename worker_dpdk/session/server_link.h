@@ -75,7 +75,8 @@ class ServerLink {
   void take_result(const ServerMessage& message, TimePoint now);
   void take_order_mismatch(const wire::Header& about, TimePoint now);
   void take_new_epoch(std::uint32_t slot, std::uint32_t epoch, TimePoint now) noexcept;
-  void sample_round_trip(Duration round_trip, TimePoint now) noexcept;
+  /// `networks_alone`: it holds no wait for other workers.
+  void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
   void take_straggler(const ServerMessage& message, TimePoint now);
   /// The packet in flight a message is about; null (and a counter) when there is none.
   InFlight* match(const ServerMessage& message) noexcept;
@@ -114,7 +115,7 @@ class ServerLink {
   /// Whether packets of this one's size, and no others, may be lost on the way. `silent`: nothing is answered now.
   LargePackets judge_size(const SlotStream& stream, const InFlight* packet, bool silent) const noexcept;
   /// Earlier packets without one may be lost.
-  void note_answer(Lane& lane, const InFlight& packet, TimePoint now) noexcept;
+  void note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept;
   /// Tells the group for how long a shard, whose oldest packet is given, answers none of the lane, and asks whether the
   /// shard is there.
   void note_unanswered(const Lane& lane, const InFlight& oldest, TimePoint now) noexcept;
@@ -139,6 +140,7 @@ class ServerLink {
   std::size_t in_flight_bytes_ = 0;
   TimePoint next_send_ = TimePoint::max();   ///< when pacing lets a packet go that waits
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
+  bool tells_last_ = false;                  ///< the server tells which packet of a slot came last
   TimePoint heard_at_{};
   TimePoint asked_at_{};
   Unanswered unanswered_;

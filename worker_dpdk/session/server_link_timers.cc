@@ -62,7 +62,7 @@ void ServerLink::find_lost(Lane& lane, TimePoint now) noexcept {
     }
     const TimePoint lost_at = lane.losses.loss_time(packet);
     if (lost_at <= now) {
-      congestion_.lost(packet.bytes);
+      congestion_.suspect(packet.mark, packet.bytes);
       packet.unsent = lane.unsent = true;
     } else {
       lane.next_loss = std::min(lane.next_loss, lost_at);
@@ -95,7 +95,7 @@ void ServerLink::give_up_late(Lane& lane, TimePoint now) {
       return;
     }
     context_.counters.add(Count::kGivenUp);
-    congestion_.lost(packet.bytes);
+    congestion_.lost(packet.mark, packet.bytes);
     congestion_.answered(packet.mark, 0, now);
     packet.operation().store_nothing(packet.chunk);
     release(lane, packet);

@@ -76,7 +76,7 @@ void SessionEngine::take(const io::RxPacket& packet, TimePoint now) {
     context_.counters.add(Count::kForeign);
     return;
   }
-  const auto message = parse_server_message({packet.data, packet.size_bytes}, config_);
+  auto message = parse_server_message({packet.data, packet.size_bytes}, config_);
   if (!message) {
     context_.counters.add(Count::kMalformed);
     return;
@@ -85,6 +85,7 @@ void SessionEngine::take(const io::RxPacket& packet, TimePoint now) {
     context_.counters.add(Count::kMalformed);
     return;
   }
+  message->congested |= packet.congested;
   link->take(*message, now);
 }
 

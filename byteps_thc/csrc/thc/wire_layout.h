@@ -123,6 +123,8 @@ inline constexpr std::array<const char*, 12> kConfigFieldNames = {
 inline constexpr std::uint8_t kFlagRetransmit = 1U << 0;  // sent before; ask for the state of the slot
 inline constexpr std::uint8_t kFlagPartial = 1U << 1;  // aggregate of a quorum, not of all workers
 inline constexpr std::uint8_t kFlagAbstain = 1U << 2;  // CODES of a worker that lacks a maximum norm: answered, never added; in WELCOME: the server knows this
+inline constexpr std::uint8_t kFlagCongested = 1U << 3;  // in results: a queue marked a packet of this worker (ECN: CE) since the last result to it
+inline constexpr std::uint8_t kFlagLast = 1U << 4;  // in results: this worker's packet came last, so its round trip was the network's alone
 
 /// Start of every message.
 struct Header {

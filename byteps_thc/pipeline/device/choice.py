@@ -10,6 +10,7 @@ from importlib import metadata
 import torch
 import torch.distributed as dist
 
+from byteps_thc.arrays import indexed_device
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError
 from byteps_thc.gpu_limits import MAX_GPU_ROTATION_BLOCK
@@ -49,7 +50,7 @@ def device_of(
             return None
     reason = _why_not(names if needs_nccl else None, config, gradients_on)
     if reason is None:
-        return torch.device("cuda", torch.cuda.current_device()) if gradients_on is None else gradients_on
+        return indexed_device(torch.device("cuda") if gradients_on is None else gradients_on)
     if policy.kernels == "device":
         raise ConfigurationError(f'CompressionPolicy(kernels="device"): {reason}')
     _logger.warning("gradients on the GPU are copied to host memory to be compressed: %s", reason)

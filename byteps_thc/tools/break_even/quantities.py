@@ -44,7 +44,9 @@ def show_parameters(count: int) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """12.3 ms."""
+    """12.3 ms; whole seconds from 1000 on."""
+    if seconds >= 999.5:
+        return f"{seconds:.0f} s"
     # Just below the next unit it would be shown as 1e+03 of this one.
     unit, per_s = next(((unit, per_s) for unit, per_s in _SECONDS if seconds * per_s >= 0.9995), _SECONDS[-1])
     return f"{seconds * per_s:.3g} {unit}"

@@ -39,8 +39,8 @@ class Section:
 
 def examine(servers: Sequence[tuple[str, int]] = ()) -> list[Section]:
     """Run all checks, and those of these servers (IP, port)."""
-    asked_for = tuple(functools.partial(server.check_server, address) for address in servers)
-    sections = [*_SECTIONS, ("servers", asked_for)] if asked_for else list(_SECTIONS)
+    asked_for = functools.partial(server.check_servers, servers)
+    sections = [*_SECTIONS, ("servers", (asked_for,))] if servers else list(_SECTIONS)
     checks = [check for _, section in sections for check in section]
     with ThreadPoolExecutor(max_workers=len(checks)) as pool:
         findings = iter(list(pool.map(run_check, checks)))

@@ -1,4 +1,6 @@
-"""Checks of a server: joins it with a job of its own, measures the round trip and the packets the path takes."""
+"""Checks of a server: joins it with a job of its own, measures the round trip, the packets that the path takes and its
+rate.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError, Trans
 from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.tools.doctor.hello import Answer, NoAnswerError, random_job, say_hello
 from byteps_thc.tools.doctor.processes import why_not_loaded
+from byteps_thc.tools.doctor.way import measure_way
 from byteps_thc.wire.layout import (
     MIN_CODES_PER_PACKET,
     SWITCH_CODES_PER_PACKET,
@@ -26,6 +29,8 @@ _ANSWER_S = 3.0
 _CONNECT_S = 3.0
 _OPERATION_S = 2.0
 _ROUND_TRIPS = 50
+#: Fewer round trips on a long way: no more are begun after this time.
+_ROUND_TRIPS_S = 0.5
 #: Tried when the largest packet that the kernel thinks possible does not come back.
 _SMALLER_PACKETS = (8192, 4096, 2048, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET)
 
@@ -43,8 +48,13 @@ def parse_server(text: str) -> tuple[str, int]:
     return ip, int(port)
 
 
+def check_servers(servers: Sequence[tuple[str, int]]) -> Sequence[Finding]:
+    """Check one server after the other: at the same time, they would share what this host's link carries."""
+    return [finding for server in servers for finding in check_server(server)]
+
+
 def check_server(server: tuple[str, int]) -> Sequence[Finding]:
-    """Whether a server answers HELLO, how fast it adds, and how large packets may be."""
+    """Whether a server answers HELLO, how large packets may be, and how much the way carries."""
     name = f"server {server[0]}:{server[1]}"
     mend = f"thc-ps --port {server[1]}    # there; and open UDP port {server[1]} in firewalls, both ways"
     try:
@@ -53,7 +63,7 @@ def check_server(server: tuple[str, int]) -> Sequence[Finding]:
         return [Finding(name, State.PROBLEM, f"does not answer HELLO: {error}", mend, required=True)]
     if answer.refusal is not None:
         return [_refused(name, answer, answer.refusal)]
-    return [Finding(name, State.OK, f"answers HELLO in {_us(answer.round_trip_s)}"), _check_path(server)]
+    return [Finding(name, State.OK, f"answers HELLO in {_us(answer.round_trip_s)}"), *_check_path(server)]
 
 
 def _refused(name: str, answer: Answer, refusal: ErrorReason) -> Finding:
@@ -70,13 +80,13 @@ def _refused(name: str, answer: Answer, refusal: ErrorReason) -> Finding:
     return Finding(name, State.OK, meaning)
 
 
-def _check_path(server: tuple[str, int]) -> Finding:
+def _check_path(server: tuple[str, int]) -> Sequence[Finding]:
     name = f"path to {server[0]}:{server[1]}"
     if why_not_loaded("_comm"):
-        return Finding(name, State.PROBLEM, "cannot be measured: byteps_thc._comm does not load", required=True)
+        return [Finding(name, State.PROBLEM, "cannot be measured: byteps_thc._comm does not load", required=True)]
     largest = _try_packets(server, "auto")
     if largest.round_trips_s:
-        return Finding(name, State.OK, largest.describe())
+        return [Finding(name, State.OK, largest.describe()), _check_way(server, largest)]
     for codes in (size for size in _SMALLER_PACKETS if size < largest.codes_per_packet):
         smaller = _try_packets(server, codes)
         if smaller.round_trips_s:
@@ -86,8 +96,20 @@ def _check_path(server: tuple[str, int]) -> Finding:
             )
             fits_default = codes >= SWITCH_CODES_PER_PACKET
             mend = f"ThcConfig(codes_per_packet={codes}) on all workers, or the same MTU everywhere"
-            return Finding(name, State.PROBLEM, meaning, mend, required=not fits_default)
-    return Finding(name, State.PROBLEM, f"no packet of codes comes back: {largest.error}", required=True)
+            path = Finding(name, State.PROBLEM, meaning, mend, required=not fits_default)
+            return [path, _check_way(server, smaller)]
+    return [Finding(name, State.PROBLEM, f"no packet of codes comes back: {largest.error}", required=True)]
+
+
+def _check_way(server: tuple[str, int], packets: _PacketTest) -> Finding:
+    """How much the way carries in packets that have come back."""
+    name, address = f"way to {server[0]}:{server[1]}", f"{server[0]}:{server[1]}"
+    config = ThcConfig(codes_per_packet=packets.codes_per_packet)
+    try:
+        way = measure_way(address, random_job(), config, min(packets.round_trips_s))
+    except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
+        return Finding(name, State.PROBLEM, f"cannot be measured: {error}", required=True)
+    return Finding(name, State.OK, way.describe())
 
 
 class _PacketTest:
@@ -120,8 +142,8 @@ def _try_packets(server: tuple[str, int], codes_per_packet: int | Literal["auto"
             size = session.codes_per_packet
             codes = np.zeros(size * session.code_bits // 8, np.uint8)
             aggregate, contributions = session.new_aggregate(size), np.zeros(session.chunks(size), np.uint8)
-            for _ in range(_ROUND_TRIPS):
-                start = time.perf_counter()
+            end = time.perf_counter() + _ROUND_TRIPS_S
+            while len(times_s) < _ROUND_TRIPS and (start := time.perf_counter()) < end:
                 session.wait(session.push_codes(0, codes, aggregate, contributions))
                 times_s.append(time.perf_counter() - start)
     except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile

@@ -4,9 +4,9 @@
     (THC_VERSION, type, 0 &&& 0xfe, 4, 8, 0, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
      0, 0 &&& 0xf000, 0, 0, 0): fits();
 
-// What the root says to a leaf, whose codes have 8 bits there.
+// What the root says to a leaf, whose codes have 8 bits there; `congested` (8) and `last` (16) may be set.
 #define FROM_ROOT(type, contributions, count, payload_bytes) \
-    (THC_VERSION, type, 0, 8, 8, contributions, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
+    (THC_VERSION, type, 0 &&& 0xe7, 8, 8, contributions, count, 20 + 8 + 32 + payload_bytes, 8 + 32 + payload_bytes, \
      0, 0 &&& 0xf000, 0, 0, 0): from_root();
 
 control PacketCheck(in headers_t hdr, inout metadata_t meta) {

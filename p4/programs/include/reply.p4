@@ -48,7 +48,12 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
         turn_round(message_type, 20 + 8 + RESULT_BYTES, 8 + RESULT_BYTES);
     }
 
-    // The root's: what it says is rewritten by Leaf.
+    // The root's: what it says is rewritten by Leaf. Who was last at the root is not who was last in the rack.
+    action result_of_root(bit<8> message_type) {
+        turn_round(message_type, 20 + 8 + RESULT_BYTES, 8 + RESULT_BYTES);
+        hdr.thc.flags = hdr.thc.flags & THC_FLAG_CONGESTED;
+    }
+
     action error_of_root() {
         turn_round(THC_TYPE_ERROR, 20 + 8 + 32 + 16, 8 + 32 + 16);
     }
@@ -58,15 +63,15 @@ control Reply(inout headers_t hdr, inout metadata_t meta) {
             meta.reply: ternary;
             hdr.thc.message_type: ternary;
         }
-        actions = { straggler; error_reply; result; error_of_root; @defaultonly NoAction; }
+        actions = { straggler; error_reply; result; result_of_root; error_of_root; @defaultonly NoAction; }
         const entries = {
             (REPLY_STRAGGLER, _): straggler();
             (REPLY_ERROR, _): error_reply();
             (REPLY_RESULT, THC_TYPE_CODES): result(THC_TYPE_AGGREGATE);
             (REPLY_RESULT, THC_TYPE_NORM): result(THC_TYPE_MAX_NORM);
             // From the root.
-            (REPLY_RESULT, THC_TYPE_AGGREGATE): result(THC_TYPE_AGGREGATE);
-            (REPLY_RESULT, THC_TYPE_MAX_NORM): result(THC_TYPE_MAX_NORM);
+            (REPLY_RESULT, THC_TYPE_AGGREGATE): result_of_root(THC_TYPE_AGGREGATE);
+            (REPLY_RESULT, THC_TYPE_MAX_NORM): result_of_root(THC_TYPE_MAX_NORM);
             (REPLY_RESULT, THC_TYPE_STRAGGLER): straggler();
             (REPLY_RESULT, THC_TYPE_ERROR): error_of_root();
         }

@@ -44,6 +44,8 @@
 @noWarn("unused") const bit<8> THC_FLAG_RETRANSMIT = 1;
 @noWarn("unused") const bit<8> THC_FLAG_PARTIAL = 2;
 @noWarn("unused") const bit<8> THC_FLAG_ABSTAIN = 4;
+@noWarn("unused") const bit<8> THC_FLAG_CONGESTED = 8;
+@noWarn("unused") const bit<8> THC_FLAG_LAST = 16;
 
 // Start of every message.
 header thc_h {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
@@ -66,12 +66,25 @@ def mean_steps(steps: Sequence[float | None]) -> float | None:
 
 
 def train_all(
-    model: str, schemes: Mapping[str, Scheme], *, workers: int, steps: int, every: int, seeds: int
+    model: str,
+    schemes: Mapping[str, Scheme],
+    *,
+    workers: int,
+    steps: int,
+    every: int,
+    seeds: int,
+    with_server: Collection[str] = (),
 ) -> dict[str, Curve]:
-    """Train `model` once for each scheme and seed, two at a time; see trainings.train()."""
+    """Train `model` once for each scheme and seed, two at a time; see trainings.train().
+
+    with_server: schemes whose sums a server makes, as thc-ps does.
+    """
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         pending = {
-            name: [pool.submit(_train, model, scheme, workers, steps, every, seed) for seed in range(1, seeds + 1)]
+            name: [
+                pool.submit(_train, model, scheme, workers, steps, every, seed, server=name in with_server)
+                for seed in range(1, seeds + 1)
+            ]
             for name, scheme in schemes.items()
         }
         found = {name: [training.result() for training in trainings] for name, trainings in pending.items()}
@@ -91,9 +104,11 @@ def _prepare() -> None:
     torch.set_num_threads(1)
 
 
-def _train(model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int) -> tuple[float, Losses]:
+def _train(
+    model: str, scheme: Scheme, workers: int, steps: int, every: int, seed: int, *, server: bool
+) -> tuple[float, Losses]:
     """In a process of the pool: bytes of a worker and step, and the losses."""
     small = MODELS[model](workers, steps, OPTIMIZERS[model], seed)
     shapes = [parameter.shape for parameter in small.training.parameters]
-    averager = make(scheme, workers, small.training.tensors, shapes=shapes)
+    averager = make(scheme, workers, small.training.tensors, shapes=shapes, server=server)
     return averager.bytes_both_ways, train(small, averager.average, every=every)

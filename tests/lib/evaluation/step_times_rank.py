@@ -19,10 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
+from byteps_thc.ddp import NetworkConfig
 from evaluation.averagers import BF16, FP32
 from evaluation.averagers import Scheme as Config
 from evaluation.power_sgd import PowerSgd
-from evaluation.step_times import SCHEMES
+from evaluation.step_times import PLACEMENTS, SCHEMES
 
 LEARNING_RATE = 1e-3
 
@@ -89,11 +90,20 @@ def make_scheme(config: Config, training: Training, prepare: Prepare) -> Scheme:
 def main() -> None:
     parser = rank_parser(__doc__)
     parser.add_argument("--model", choices=MODELS, required=True)
+    parser.add_argument("--servers", nargs="+", required=True, help="IP:PORT of the thc-ps of step_times.py's hosts")
     args = parser.parse_args()
     make_training, part_of = MODELS[args.model]
     training = make_training()
     prepare = whole_step(training, part_of(next(training.batches[0])))
-    run(args, lambda: {name: make_scheme(config, training, prepare) for name, config in SCHEMES.items()})
+
+    def make_all() -> dict[str, Scheme]:
+        schemes = {name: make_scheme(config, training, prepare) for name, config in SCHEMES.items()}
+        for job, (name, hosts) in enumerate(PLACEMENTS.items(), start=1):
+            network = NetworkConfig(args.servers[hosts], job=job)
+            schemes[name] = Compressed(deepcopy(training.model), prepare, ThcConfig(), network)
+        return schemes
+
+    run(args, make_all)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ _STYLES = {
     "THC": (BLUE, "o", "-"),
     "THC, paper": (SKY, "o", "-"),
     "THC, switch": (SKY, "^", "--"),
+    "THC, one server": (SKY, "o", "-"),
+    "THC, four colocated servers": (SKY, "^", "--"),
     "Uniform THC": (SKY, "v", ":"),
     "Uniform THC, no rotation": (RED, "x", "-"),
     "Uniform THC, neither": (ORANGE, "x", "-"),

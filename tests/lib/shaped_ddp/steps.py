@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from byteps_thc.baselines import BaselineConfig
 from byteps_thc.config import ThcConfig
-from byteps_thc.ddp import compress
+from byteps_thc.ddp import NetworkConfig, compress
 from shaped_ddp.ranks import ALONE
 
 TIMEOUT_S = 120
@@ -116,9 +116,15 @@ class PowerSgd(Scheme):
 class Compressed(Scheme):
     """THC or a baseline of byteps_thc, as users have it."""
 
-    def __init__(self, model: nn.Module, prepare: Prepare, config: ThcConfig | BaselineConfig) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        prepare: Prepare,
+        config: ThcConfig | BaselineConfig,
+        network: NetworkConfig | None = None,
+    ) -> None:
         super().__init__(model, prepare)
-        self._state = compress(self.ddp, config)
+        self._state = compress(self.ddp, config, network=network)
 
     def count(self) -> None:
         super().count()

@@ -70,6 +70,19 @@ def test_results_are_those_of_one_level(lab: RackLab, last: str) -> None:
         assert lab.down(answers) == one_level(lab, codes, **fields)
 
 
+@pytest.mark.parametrize(
+    "flags", [FLAGS["congested"] | FLAGS["last"], FLAGS["last"], FLAGS["congested"] | FLAGS["partial"]]
+)
+def test_only_marks_of_full_queues_come_with_results_of_the_root(lab: RackLab, flags: int) -> None:
+    lab.other_rack(CODES[0])
+    ((_, datagram),) = lab.at_root(lab.push(CODES[0]))
+    result = Thc(datagram)
+    result.flags = flags
+    received = [Thc(datagram).flags for _, datagram in lab.from_root(result)]
+    known = flags & ~(FLAGS["congested"] | FLAGS["last"]) == 0
+    assert received == [flags & FLAGS["congested"]] * len(lab.workers) * known
+
+
 def test_norms(lab: RackLab) -> None:
     assert lab.norms(lab.workers[0], NORMS[0]) == []
     assert lab.at_root(lab.norms(lab.workers[1], NORMS[1])) == []

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from scapy.layers.inet import IP
+from scapy.layers.l2 import Ether
 from switch_lab.jobs import CODES_PER_PACKET, Job
 from switch_lab.lab import Lab
+from switch_lab.targets.switch import SwitchTarget
+from thc_scapy import Thc
 
 
 def random_codes(seed: int, *shape: int) -> np.ndarray:
@@ -13,6 +17,20 @@ def random_codes(seed: int, *shape: int) -> np.ndarray:
 def test_basic_reduction(lab):
     codes = random_codes(1, 4, CODES_PER_PACKET)
     assert lab.push(lab.job, codes, round=1) == (lab.job.sum(codes),) * 4
+
+
+@pytest.mark.parametrize("marked", [0, 1])
+def test_a_mark_on_the_last_contribution_reaches_all_workers(switch: SwitchTarget, marked: int) -> None:
+    lab = Lab(switch, [Job.make(1, 2, switch.front_ports)])
+    codes = random_codes(1, 2, CODES_PER_PACKET)
+    ecn_capable, congestion = 2, 3
+    for worker in lab.job.workers:
+        packet = lab.job.codes(worker, codes[worker.worker_id])
+        packet[IP].tos = congestion if worker.worker_id == marked else ecn_capable
+        sent = switch.exchange(worker.switch_port, bytes(packet))
+    results = [Ether(frame) for _, frame in sent]
+    assert [bytes(result[Thc].payload)[:CODES_PER_PACKET] for result in results] == [lab.job.sum(codes)] * 2
+    assert [result[IP].tos for result in results] == [congestion if marked == 1 else ecn_capable] * 2
 
 
 def test_other_set_reduction(lab):

@@ -128,6 +128,19 @@ class DpdkBesideKernelTest : public testing::Test {
 
 TEST_F(DpdkBesideKernelTest, AnswersArpAndLearnsWhoSent) { greet(); }
 
+TEST_F(DpdkBesideKernelTest, MarksOfFullQueuesArrive) {
+  greet();
+  std::vector<std::uint8_t> frame = frame_from(kStranger, {2, 0, 0, 0, 0, 9});
+  auto* header = reinterpret_cast<UdpFrameHeader*>(frame.data());
+  header->ip.type_of_service = kEcnCongestion;
+  complete_frame(*header, dpdk->local().port, 100);
+  RawInterface wire(TestNetwork::kKernelInterface);
+  wire.send(frame);
+  bool congested = false;
+  ASSERT_EQ(receive_each(*dpdk, 1, [&](const RxPacket& packet) { congested = packet.congested; }), 1U);
+  EXPECT_TRUE(congested);
+}
+
 TEST_F(DpdkBesideKernelTest, AsksForAnUnknownNeighbourAndCountsWhatItCouldNotSend) {
   const std::array<std::uint8_t, 5> data{};
   const auto deadline = std::chrono::steady_clock::now() + kPatience;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace thc::io {
@@ -51,6 +52,20 @@ TEST(FrameTest, TakesWhatItBuilds) {
     EXPECT_EQ(parsed.payload.size(), payload_bytes);
     EXPECT_EQ(parsed.from, kPeer);
     EXPECT_EQ(parsed.from_mac, kPeerMac);
+  }
+}
+
+TEST(FrameTest, TellsTheMarkOfAFullQueue) {
+  std::vector<std::uint8_t> frame = make_frame(48);
+  ASSERT_EQ(frame[15], kEcnCapable);
+  // Other bits of the byte are the network's own (DSCP).
+  for (const auto& [second_byte, congested] :
+       {std::pair{0, false}, {1, false}, {2, false}, {3, true}, {0xb8, false}, {0xbb, true}}) {
+    frame[15] = static_cast<std::uint8_t>(second_byte);
+    repair_ip_checksum(frame);
+    const ParsedFrame parsed = parse_frame(frame, kFilter);
+    ASSERT_EQ(parsed.kind, FrameKind::kDatagram) << second_byte;
+    EXPECT_EQ(parsed.congested, congested) << second_byte;
   }
 }
 

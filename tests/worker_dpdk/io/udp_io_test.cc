@@ -14,8 +14,11 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "io/address.h"
+#include "io/faulty_io.h"
+#include "io/udp_socket.h"
 #include "test_network.h"
 #include "thc/errors.h"
 #include "thc/wire_layout.h"
@@ -306,6 +309,80 @@ TEST_P(FullBufferTest, DeadNeighboursDoNotHoldUpALiveOne) {
 
 INSTANTIATE_TEST_SUITE_P(Answers, FullBufferTest,
                          testing::Values(wire::MessageType::kAggregate, wire::MessageType::kError));
+
+/// A plain socket that sends bursts, merged, with the ECN field as it is told.
+class MarkedSender {
+ public:
+  MarkedSender() : socket_(open_udp_socket()) { local = bind_udp_socket(socket_, {kLoopback, 0}); }
+  void send(Endpoint to, int second_byte, std::size_t segments) {
+    setsockopt(socket_.get(), IPPROTO_IP, IP_TOS, &second_byte, sizeof second_byte);
+    const int segment_bytes = 100;
+    setsockopt(socket_.get(), SOL_UDP, UDP_SEGMENT, &segment_bytes, sizeof segment_bytes);
+    const std::vector<std::uint8_t> data(segments * 100);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(to.port);
+    address.sin_addr.s_addr = htonl(to.ip);
+    ASSERT_EQ(sendto(socket_.get(), data.data(), data.size(), 0, reinterpret_cast<sockaddr*>(&address), sizeof address),
+              static_cast<ssize_t>(data.size()));
+  }
+  Endpoint local;
+
+ private:
+  FileDescriptor socket_;
+};
+
+TEST(UdpIoTest, MarksOfFullQueuesArriveWithTheirDatagrams) {
+  // A server on all addresses has the most control messages: own address, segments and ECN field.
+  FaultyIo receiver(make_udp_io({.local = {0, 0}, .answers = true}), {.send = {}, .receive = {}, .seed = 1});
+  MarkedSender sender;
+  const Endpoint to{kLoopback, receiver.local().port};
+  std::vector<bool> expected;
+  for (const int second_byte : {0, 1, 2, 3, 0xb8, 0xbb, 2}) {
+    sender.send(to, second_byte, 5);
+    expected.insert(expected.end(), 5, (second_byte & 3) == 3);
+  }
+  std::vector<bool> marks;
+  receive_each(receiver, expected.size(), [&](const RxPacket& packet) {
+    marks.push_back(packet.congested);
+    EXPECT_EQ(packet.from.own_ip, kLoopback);
+  });
+  EXPECT_EQ(marks, expected);
+}
+
+TEST(UdpIoTest, WhatIsHeldBackKeepsItsMark) {
+  FaultyIo receiver(make_udp_io({.local = {kLoopback, 0}}), {.send = {}, .receive = {.reorder = 1}, .seed = 1});
+  MarkedSender sender;
+  sender.send(receiver.local(), kEcnCongestion, 1);
+  bool congested = false;
+  ASSERT_EQ(receive_each(receiver, 1, [&](const RxPacket& packet) { congested = packet.congested; }), 1U);
+  EXPECT_TRUE(congested);
+}
+
+TEST(UdpIoTest, WhatIsSentMayBeMarked) {
+  const FileDescriptor receiver = open_udp_socket();
+  const int on = 1;
+  ASSERT_EQ(setsockopt(receiver.get(), IPPROTO_IP, IP_RECVTOS, &on, sizeof on), 0);
+  const Endpoint to = bind_udp_socket(receiver, {kLoopback, 0});
+  const auto sender = make_udp_io({.local = {0, 0}, .answers = true});
+  const std::array<std::uint8_t, 100> data{};
+  for (int i = 0; i < 3; ++i) sender->send({to.ip, to.port, kLoopback + 1}, {}, data);  // merged, from an own address
+  sender->flush();
+  for (int i = 0; i < 3; ++i) {
+    std::array<std::uint8_t, 100> buffer;
+    iovec vector{buffer.data(), buffer.size()};
+    alignas(cmsghdr) std::array<std::uint8_t, 64> control;
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    ASSERT_EQ(recvmsg(receiver.get(), &message, 0), static_cast<ssize_t>(data.size())) << "datagram " << i;
+    const cmsghdr* tos = CMSG_FIRSTHDR(&message);
+    ASSERT_NE(tos, nullptr);
+    EXPECT_EQ(*CMSG_DATA(tos), kEcnCapable);
+  }
+}
 
 TEST(UdpIoTest, WakeEndsAWait) {
   const auto io = make_udp_io({.local = {kLoopback, 0}});

@@ -630,7 +630,7 @@ TEST_F(EngineTest, TellsHowLongAServerHasDeliveredNothing) {
 // On a way that loses much, a packet may be lost over and over while others have results: the server delivers.
 TEST_F(EngineTest, AServerDeliversWhileAnyPacketHasAResult) {
   const auto packets = join_and_push(two_workers(), std::size_t{64} * 40);
-  ASSERT_GE(packets.size(), 8U);
+  ASSERT_EQ(packets.size(), 8U);
   for (std::size_t i = 7; i > 0; --i) {
     for (int step = 0; step < 30; ++step) {
       pass(Duration(50'000));
@@ -639,10 +639,10 @@ TEST_F(EngineTest, AServerDeliversWhileAnyPacketHasAResult) {
     arrive(aggregate_of(packets[i], 1));
     EXPECT_EQ(group->heard_at(0), now);
   }
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < 100; ++step) {
     pass(Duration(50'000));
   }
-  EXPECT_GE(group->unanswered(0).for_ms, 1'500U) << "the first packet still has none";
+  EXPECT_GE(group->unanswered(0).for_ms, 2'000U) << "the first packet still has none";
   EXPECT_LT(group->heard_at(0), now - Duration(2'000'000));
 }
 

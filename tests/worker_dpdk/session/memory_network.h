@@ -172,7 +172,8 @@ class MemoryServer {
   void result(wire::Header header, std::uint8_t worker, const SlotReply& outcome, const Reply& reply) const {
     header.message_type = static_cast<std::uint8_t>(pool_.takes_norms(header.slot) ? wire::MessageType::kMaxNorm
                                                                                    : wire::MessageType::kAggregate);
-    header.flags = 0;
+    const bool last = outcome.outcome == SlotOutcome::kCompleted && worker == header.worker_id;
+    header.flags = last ? wire::kFlagLast : std::uint8_t{0};
     header.worker_id = worker;
     header.contributions = outcome.contributions;
     header.payload_count = outcome.count;

@@ -72,7 +72,7 @@ def test_a_leaf_reaches_its_root_at_a_second_address(sharded_port: str) -> None:
 
 
 def test_the_doctor_asks_a_second_address(port: str) -> None:
-    assert [finding.state for finding in check_server(("127.0.0.2", int(port)))] == [State.OK, State.OK]
+    assert {finding.state for finding in check_server(("127.0.0.2", int(port)))} == {State.OK}
 
 
 def test_servers_are_found_by_name(port: str) -> None:

@@ -1,0 +1,116 @@
+"""How much the way to a server carries, and how long averages take over it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from byteps_thc.config import ThcConfig
+from byteps_thc.tools.break_even import model
+from byteps_thc.tools.break_even.quantities import show_bandwidth, show_parameters, show_seconds
+from byteps_thc.wire.layout import Header
+
+if TYPE_CHECKING:  # compiled modules may not load
+    from byteps_thc import _comm
+    from byteps_thc.transport.session import Session
+
+_MEASURED_S = 2.0
+#: Of that, for the session to find out what the way carries: seven round trips of 100 ms.
+_WARM_UP_S = 0.7
+_SAMPLE_S = 0.05
+#: Codes of a push: enough for a few milliseconds at 10 Gb/s, in a few megabytes of memory.
+_PUSH_CODES = 1 << 21
+_IN_FLIGHT = 2
+#: The example that is given.
+_PARAMETERS, _WORKERS = 100_000_000, 4
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way to a server with codes and sums on it at the same time.
+
+    up_bps, down_bps: bits per second of UDP payloads that were sums in the end, and of these sums. round_trip_s: on the
+    idle way. repeated: share of the packets sent.
+    """
+
+    up_bps: float
+    down_bps: float
+    round_trip_s: float
+    repeated: float
+    datagram_bytes: int
+
+    def describe(self) -> str:
+        """Say what was measured and what follows for averages."""
+        round_trip = show_seconds(self.round_trip_s)
+        return (
+            f"{show_bandwidth(self.down_bps)} down with {show_bandwidth(self.up_bps)} up, {round_trip} of round trip, "
+            f"{self.repeated:.1%} of packets repeated, datagrams of {self.datagram_bytes} bytes. {self._estimate()}"
+        )
+
+    def _estimate(self) -> str:
+        resolved = ThcConfig().resolve(_WORKERS)
+        bits, value_bits = resolved.table.bits, resolved.value_bits
+        rate_bps = max(self.up_bps, self.down_bps)  # both directions are taken to carry as much
+
+        def seconds(scheme: model.Scheme, shares: int = 1) -> str:
+            return show_seconds(shares * scheme.step_s(_PARAMETERS, rate_bps, overlapped=True))
+
+        # The workers share the link of the one server; four servers are busy as ranks that sum are.
+        one = seconds(model.thc_network(bits, value_bits, 0.0), _WORKERS)
+        colocated = seconds(model.thc_collective(_WORKERS, bits, value_bits, 0.0))
+        bf16 = seconds(model.bf16_ring(_WORKERS, 0.0))
+        return (
+            f"If every host's link carries that, an average of {show_parameters(_PARAMETERS)} parameters of {_WORKERS} "
+            f"workers takes about {one} with one server, {colocated} with a server on each worker's host, "
+            f"{bf16} in bf16 by ring all-reduce"
+        )
+
+
+def measure_way(address: str, job: int, config: ThcConfig, round_trip_s: float) -> Way:
+    """Push codes for two seconds as the only worker of a job. Raises what Session raises.
+
+    round_trip_s: of a packet on the idle way.
+    """
+    from byteps_thc.transport.session import Session, Timeouts
+
+    timeouts = Timeouts(connect_s=_MEASURED_S, operation_s=2 * _MEASURED_S)
+    with Session([address], job=job, worker=0, workers=1, config=config, timeouts=timeouts) as session:
+        arrays = [_Arrays(session) for _ in range(_IN_FLIGHT)]
+        operations = [each.push(session) for each in arrays]
+        start_s = time.perf_counter()
+        begin_s, begin = start_s, session.counters()
+        warm, oldest = False, 0
+        while (now_s := time.perf_counter()) - start_s < _MEASURED_S:
+            if not warm and now_s - start_s >= _WARM_UP_S:
+                warm, begin_s, begin = True, now_s, session.counters()
+            if session.is_done(operations[oldest], _SAMPLE_S):
+                operations[oldest] = arrays[oldest].push(session)
+                oldest = (oldest + 1) % _IN_FLIGHT
+        end_s, end = time.perf_counter(), session.counters()
+        size = session.codes_per_packet
+        codes_bytes, sums_bytes = (
+            Header.SIZE_BYTES + size * bits // 8 for bits in (session.code_bits, session.value_bits)
+        )
+    packets_per_s = (end["aggregate_received"] - begin["aggregate_received"]) / (end_s - begin_s)
+    return Way(
+        up_bps=packets_per_s * codes_bytes * 8,
+        down_bps=packets_per_s * sums_bytes * 8,
+        round_trip_s=round_trip_s,
+        repeated=end["retransmissions"] / max(1, end["codes_sent"]),
+        datagram_bytes=max(codes_bytes, sums_bytes),
+    )
+
+
+class _Arrays:
+    """Of a push."""
+
+    def __init__(self, session: Session) -> None:
+        self._codes = np.zeros(_PUSH_CODES * session.code_bits // 8, np.uint8)
+        self._aggregate = session.new_aggregate(_PUSH_CODES)
+        self._contributions = np.zeros(session.chunks(_PUSH_CODES), np.uint8)
+
+    def push(self, session: Session) -> _comm.Operation:
+        return session.push_codes(0, self._codes, self._aggregate, self._contributions)

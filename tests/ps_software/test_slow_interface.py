@@ -1,0 +1,77 @@
+"""What thc-ps sends through an interface that takes less than the server has to send: nothing is lost there."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from raw_worker import Worker
+from shaped_network import ShapedNetwork
+
+from byteps_thc.errors import ConfigurationError
+from byteps_thc.tools.launch import ParameterServer
+from byteps_thc.tools.testbed.hosts.namespaces import inside
+from byteps_thc.wire.layout import Flag, MessageType
+
+CODES_PER_PACKET = 1024
+#: so many at a time: their results are ten times what the queue holds
+SLOTS = 448
+QUEUE_BYTES = 100_000
+_ECN_CONGESTION = 3
+_SO_RCVBUFFORCE = 33
+
+
+@pytest.fixture
+def network() -> Iterator[ShapedNetwork]:
+    try:
+        network = ShapedNetwork(2)
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    with network:
+        network.hosts[0].shape(100e6, QUEUE_BYTES)
+        yield network
+
+
+@pytest.fixture
+def workers(network: ShapedNetwork) -> Iterator[list[Worker]]:
+    """Two workers on one host, and thc-ps on another."""
+    with ParameterServer(prefix=network.hosts[0].command(), ip=network.hosts[0].ip) as server:
+        with inside(network.hosts[1].namespace):
+            workers = [
+                Worker(server.address, number, 2, codes_per_packet=CODES_PER_PACKET, source_ip=network.hosts[1].ip)
+                for number in (0, 1)
+            ]
+        for worker in workers:
+            worker.socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 64 << 20)
+            worker.join()
+        yield workers
+        for worker in workers:
+            worker.close()
+
+
+def test_no_result_is_lost_at_the_interface_of_the_server(network: ShapedNetwork, workers: list[Worker]) -> None:
+    before = network.hosts[0].sent()
+    first = workers[0].shape.norm_slots
+    for worker in workers:
+        for slot in range(first, first + SLOTS):
+            worker.send_codes([1] * CODES_PER_PACKET, slot=slot)
+    for worker in workers:
+        replies = [worker.receive() for _ in range(SLOTS)]
+        assert sorted(reply.header.slot for reply in replies) == list(range(first, first + SLOTS))
+        assert {MessageType(reply.header.message_type) for reply in replies} == {MessageType.AGGREGATE}
+    sent = network.hosts[0].sent() - before
+    assert sent.packets >= 2 * SLOTS
+    # A server that the processor keeps waiting gives its interface more at a time. It sends again what had no room.
+    assert sent.drops < sent.packets / 50
+
+
+def test_a_mark_on_the_way_up_comes_back_in_the_next_result(workers: list[Worker]) -> None:
+    slot = workers[0].shape.norm_slots
+    for worker, round_, marked in [(0, 1, False), (1, 1, True), (0, 2, False), (1, 2, False)]:
+        ecn = struct.pack("i", _ECN_CONGESTION if marked else 0)
+        workers[worker].socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ecn)
+        workers[worker].send_codes([1] * CODES_PER_PACKET, slot=slot, round=round_)
+    flags = [[worker.receive().header.flags & Flag.CONGESTED for _ in range(2)] for worker in workers]
+    assert flags == [[0, 0], [Flag.CONGESTED, 0]]
