@@ -24,7 +24,7 @@ from switch_lab.jobs import (
     Worker,
 )
 from switch_lab.lab import datagram_of
-from switch_lab.reference import Reference
+from switch_lab.reference import Limits, Reference
 from switch_lab.targets.switch import SwitchTarget
 from switch_lab.targets.target import PortFrame
 from thc_switch.upstream_description import CODE_BITS, UpstreamDescription
@@ -60,7 +60,7 @@ class RackLab:
         upstream = UpstreamDescription(ip=ROOT_IP, mac=ROOT_MAC, port=self.root_port, racks=RACKS, rack=0)
         self.job = dataclasses.replace(Job.make(1, 4, target.front_ports), upstream=upstream)
         self.root_job = RootJob(1, (LEAF, OTHER_LEAF), 2, self.job.slots, self.job.thc, ROOT_EPOCH, upstream)
-        self.root = Reference([self.root_job])
+        self.root = Reference([self.root_job], Limits(tells_last=True))
         target.install([self.job])
 
     @property

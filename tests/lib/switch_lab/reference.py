@@ -27,10 +27,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a switch asks beyond the protocol; the defaults are thc-ps's."""
+    """What a switch asks beyond the protocol; the defaults are thc-ps's.
+
+    tells_last: results tell the worker whose packet came last, as thc-ps's do.
+    """
 
     codes_multiple: int = 1
     max_chunk: int = 0xFFFF
+    tells_last: bool = False
 
 
 #: What thc_core's verdicts are called among a switch's counters.
@@ -121,7 +125,8 @@ class Reference:
         reason = REASONS[reply.outcome]
         match reply.outcome:
             case SlotOutcome.COMPLETED:
-                return Answer(reason, tuple((w.endpoint, _result(header, reply, w.worker_id)) for w in job.workers))
+                results = [(w.endpoint, self._first_result(header, reply, w.worker_id)) for w in job.workers]
+                return Answer(reason, tuple(results))
             case SlotOutcome.REPLAY:
                 return Answer(reason, ((source, _result(header, reply, header.worker_id)),))
             case SlotOutcome.INCOMPLETE:
@@ -131,6 +136,10 @@ class Reference:
             case SlotOutcome.STRAGGLER:
                 return Answer(reason, ((source, _reply_header(header, MessageType.STRAGGLER).pack()),))
         return Answer(reason)
+
+    def _first_result(self, request: Header, reply: SlotReply, addressee: int) -> bytes:
+        last = self._limits.tells_last and addressee == request.worker_id
+        return _result(request, reply, addressee, Flag.LAST if last else 0)
 
 
 def _agrees_with(header: Header, job: Job) -> bool:
@@ -157,11 +166,11 @@ def _error(request: Header, reason: ErrorReason, worker_bitmap: int = 0) -> byte
     return header.pack() + ErrorPayload(worker_bitmap=worker_bitmap, reason=reason).pack()
 
 
-def _result(request: Header, reply: SlotReply, addressee: int) -> bytes:
+def _result(request: Header, reply: SlotReply, addressee: int, flags: int = 0) -> bytes:
     norm = request.message_type == MessageType.NORM
     header = dataclasses.replace(
         _reply_header(request, MessageType.MAX_NORM if norm else MessageType.AGGREGATE),
-        flags=Flag.PARTIAL if reply.contributions < request.num_workers else 0,
+        flags=flags | (Flag.PARTIAL if reply.contributions < request.num_workers else 0),
         contributions=reply.contributions,
         payload_count=reply.count,
         worker_id=addressee,

@@ -29,7 +29,7 @@ class ThcPsTarget:
 
     name = "thc-ps"
     front_ports = (1, 2, 3, 4)
-    limits = Limits()
+    limits = Limits(tells_last=True)
 
     def __init__(self) -> None:
         self._server: ParameterServer | None = None
