@@ -65,7 +65,7 @@ class SlowLink {
       const std::string text = output_of("tc -s qdisc show dev thc_slow");
       const auto from = text.find(" Sent ");
       if (from == std::string::npos) return {};
-      // NOLINTNEXTLINE(cert-err34-c): a count of 0 fails the test
+      // A count of 0 fails the test. NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion)
       std::sscanf(text.c_str() + from,
                   " Sent %*u bytes %llu pkt (dropped %llu, overlimits %*u requeues %*u) backlog %*[^ ] %llup",
                   &count.sent, &count.dropped, &waiting);
