@@ -1,5 +1,7 @@
 """Several gloo groups of the same ranks, connected together: their addresses travel in one exchange.
 
+A second exchange ends it, so that no rank closes a group that another one still connects.
+
 Gloo reads the address of each rank from a store by itself, in two or three round trips, for each group: 16 round trips
 a group with 4 ranks. Here each group has a store of its own in this process; the values that gloo puts into it are
 exchanged for all groups at once, and connections are opened side by side.
@@ -50,14 +52,16 @@ def connect_groups(
     try:
         while (told := addresses.next_told()) is not None:
             addresses.learn(questions.gather(told))
-        if addresses.error is not None and not addresses.exchanged:
-            questions.refuse(f"rank {dist.get_rank()} cannot connect: {addresses.error}")
     except Exception as error:
         addresses.fail(error)
-    for thread in threads:
-        thread.join()
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
     if addresses.error is not None:
+        questions.refuse(f"rank {dist.get_rank()} cannot connect: {addresses.error}")
         raise addresses.error
+    questions.gather(b"")  # who closes its groups at once must not do so before others are connected
     return groups
 
 
@@ -75,11 +79,6 @@ class _Addresses:
         self._known: list[dict[str, bytes]] = [{} for _ in range(groups)]
         self._told = self._finished = 0
         self.error: Exception | None = None
-
-    @property
-    def exchanged(self) -> bool:
-        """Whether the other ranks have, or will have, values of this one."""
-        return self._told > 0
 
     def put(self, group: int, key: str, value: bytes) -> None:
         """Take in a value of this rank."""

@@ -165,10 +165,12 @@ class Session(NetworkSettings):
 
     def is_done(self, stage: _comm.Operation, timeout: float | None) -> bool:
         """As wait(), but False when it is still in flight after `timeout` seconds."""
-        until_s = math.inf if timeout is None else time.monotonic() + timeout
-        while not self._session.wait(stage, min(_LOOK_S, max(until_s - time.monotonic(), 0.0))):
+        left_s = math.inf if timeout is None else timeout
+        until_s = time.monotonic() + left_s
+        while not self._session.wait(stage, left_s if math.isnan(left_s) else min(_LOOK_S, max(left_s, 0.0))):
             self._silence.look(self._session.heard(), self._session.unanswered())
-            if time.monotonic() >= until_s:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
                 return False
         return True
 

@@ -1,4 +1,4 @@
-"""A rank on a host of its own network: a DDP step with default settings, and what leaves the host meanwhile.
+"""A rank on a host of its own network: a DDP step with two levels, and what leaves the host meanwhile.
 
 settings: {"namespaces": that of each rank}. Reports the bytes that this rank's host has sent, by scheme.
 """
@@ -61,7 +61,7 @@ def averaged(rank: Rank, host: Host, hook: Callable[[DistributedDataParallel], A
 
 def reduced(rank: Rank, host: Host) -> dict[str, Any]:
     """As averaged(), by a ThcReducer."""
-    with ThcReducer() as reducer:
+    with ThcReducer(nodes="levels") as reducer:
         for _ in range(2):
             gradient = torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(rank.rank))
             sent = bytes_sent(host, lambda gradient=gradient: reducer.all_reduce({"gradient": gradient}))  # type: ignore[misc]
@@ -79,7 +79,7 @@ def bf16(ddp: DistributedDataParallel) -> None:
 
 def cases(rank: Rank, host: Host) -> dict[str, Any]:
     return {
-        "default": averaged(rank, host, compress),
+        "levels": averaged(rank, host, lambda ddp: compress(ddp, nodes="levels")),
         "flat": averaged(rank, host, lambda ddp: compress(ddp, nodes="flat")),
         "bf16": averaged(rank, host, bf16),
         "reducer": reduced(rank, host),

@@ -1,4 +1,4 @@
-"""Bytes on the slow link by default: two hosts of two gloo ranks each, network namespaces with a cable between them."""
+"""Bytes on the slow link with two levels: two hosts of two gloo ranks each, and a cable between their namespaces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMES = 1.1  # headers, acknowledgements, norms and what ranks ask each other, 
 RATE_BPS = 1e9
 
 
-def test_two_levels_by_default_send_what_is_computed_and_less_than_bf16(tmp_path: Path) -> None:
+def test_two_levels_send_what_is_computed_and_less_than_bf16(tmp_path: Path) -> None:
     try:
         network = ShapedNetwork(2)
     except ConfigurationError as error:
@@ -32,17 +32,17 @@ def test_two_levels_by_default_send_what_is_computed_and_less_than_bf16(tmp_path
         reports = run_ranks(PROGRAM, 4, tmp_path / "ranks", settings=settings, environment=environment, timeout_s=200)
     computed = link_bytes([2, 2], ring=False)
     for report in reports:
-        assert report["default"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
+        assert report["levels"]["said"].startswith("ThcState(2 nodes of 2 ranks, ")
         assert report["flat"]["said"].startswith("ThcState(flat, 4 ranks, ")
         assert report["reducer"]["said"] == "ThcReducer(2 nodes of 2 ranks, closed)"
-        for scheme in ("default", "reducer"):
+        for scheme in ("levels", "reducer"):
             assert torch.equal(report[scheme]["average"], reports[0][scheme]["average"])
         for scheme, payload in (
-            ("default", computed.two_levels),
+            ("levels", computed.two_levels),
             ("reducer", computed.two_levels),
             ("flat", computed.flat),
             ("bf16", computed.bf16),
         ):
             assert payload < report[scheme]["sent"] / PARAMETERS < FRAMES * payload, scheme
-        assert report["default"]["sent"] < report["flat"]["sent"] / 1.8
-        assert report["default"]["sent"] < report["bf16"]["sent"] / 4
+        assert report["levels"]["sent"] < report["flat"]["sent"] / 1.8
+        assert report["levels"]["sent"] < report["bf16"]["sent"] / 4

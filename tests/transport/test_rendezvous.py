@@ -43,7 +43,7 @@ def on_ranks(work: Callable[[Counted, int], Any], ranks: int = RANKS, timeout_s:
         return list(threads.map(run, range(ranks)))
 
 
-def test_all_groups_of_all_ranks_connect_in_one_exchange() -> None:
+def test_all_groups_of_all_ranks_connect_in_two_exchanges() -> None:
     def work(questions: Counted, rank: int) -> tuple[int, list[float]]:
         groups = connect_groups(questions, rank, RANKS, 30.0, GROUPS)
         sums = []
@@ -54,7 +54,7 @@ def test_all_groups_of_all_ranks_connect_in_one_exchange() -> None:
         return questions.exchanges, sums
 
     wanted = [30.0 * number + 3.0 for number in range(GROUPS)]
-    assert on_ranks(work) == [(1, wanted)] * RANKS
+    assert on_ranks(work) == [(2, wanted)] * RANKS, "of addresses, and of being connected"
 
 
 def test_no_groups_and_one_rank() -> None:

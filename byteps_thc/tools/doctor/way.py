@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from byteps_thc.config import ThcConfig
-from byteps_thc.tools.break_even import model
 from byteps_thc.tools.break_even.quantities import show_bandwidth, show_parameters, show_seconds
 from byteps_thc.wire.layout import Header
 
 if TYPE_CHECKING:  # compiled modules may not load
     from byteps_thc import _comm
+    from byteps_thc.tools.break_even import model
     from byteps_thc.transport.session import Session
 
 _MEASURED_S = 2.0
@@ -51,6 +51,8 @@ class Way:
         )
 
     def _estimate(self) -> str:
+        from byteps_thc.tools.break_even import model  # which needs compiled modules
+
         resolved = ThcConfig().resolve(_WORKERS)
         bits, value_bits = resolved.table.bits, resolved.value_bits
         rate_bps = max(self.up_bps, self.down_bps)  # both directions are taken to carry as much
