@@ -59,7 +59,8 @@ def connect_groups(
         for thread in threads:
             thread.join()
     if addresses.error is not None:
-        questions.refuse(f"rank {dist.get_rank()} cannot connect: {addresses.error}")
+        own = dist.get_rank() if dist.is_initialized() else rank
+        questions.refuse(f"rank {own} cannot connect: {addresses.error}")
         raise addresses.error
     questions.gather(b"")  # who closes its groups at once must not do so before others are connected
     return groups
