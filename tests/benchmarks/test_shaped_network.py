@@ -6,20 +6,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from network_or_skip import network_or_skip
 from shaped_network import MTU_BYTES, ShapedNetwork, tcp_rate
-
-from byteps_thc.errors import ConfigurationError
 
 BITS_PER_S = 20e6  # so slow that the kernel's buffers keep a link busy while the machine keeps its processes waiting
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[ShapedNetwork]:
-    try:
-        network = ShapedNetwork(3)
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    with network:
+    with network_or_skip(lambda: ShapedNetwork(3)) as network:
         for host in network.hosts:
             host.shape(BITS_PER_S)
         yield network

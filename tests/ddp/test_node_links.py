@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
+from network_or_skip import network_or_skip
 from ranks import run_ranks
 from shaped_network import INTERFACE, ShapedNetwork
 
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.transport.link_bytes import link_bytes
 
 PROGRAM = Path(__file__).with_name("node_links_rank.py")
@@ -19,11 +18,7 @@ RATE_BPS = 1e9
 
 
 def test_two_levels_send_what_is_computed_and_less_than_bf16(tmp_path: Path) -> None:
-    try:
-        network = ShapedNetwork(2)
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    with network:
+    with network_or_skip(lambda: ShapedNetwork(2)) as network:
         for host in network.hosts:
             host.shape(RATE_BPS)  # which counts frames, too
         namespaces = [network.hosts[rank // 2].namespace for rank in range(4)]

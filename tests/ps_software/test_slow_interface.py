@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from network_or_skip import network_or_skip
 from raw_worker import Worker
 from shaped_network import ShapedNetwork
 
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.tools.testbed.hosts.namespaces import inside
 from byteps_thc.wire.layout import Flag, MessageType
@@ -25,11 +25,7 @@ _SO_RCVBUFFORCE = 33
 
 @pytest.fixture
 def network() -> Iterator[ShapedNetwork]:
-    try:
-        network = ShapedNetwork(2)
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    with network:
+    with network_or_skip(lambda: ShapedNetwork(2)) as network:
         network.hosts[0].shape(100e6, QUEUE_BYTES)
         yield network
 

@@ -6,8 +6,7 @@ deadline of an average.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from congestion.measuring import Measured, measure, running_workers
 from congestion.relayed_rows import RelayedRows
 from congestion.rows import Row, all_rows
 from congestion.shaped_rows import ShapedRows
-
-from byteps_thc.errors import ConfigurationError
+from network_or_skip import network_or_skip
 
 ROWS = {row.name: row for row in all_rows()}
 STEPS = 3
@@ -29,20 +27,10 @@ MOST_REPEATED = 0.05
 #: Of packets whose way up or down loses one in two hundred: each loss is a repeat, of the sum for one worker, too.
 MOST_REPEATED_WITH_LOSS = 0.08
 
-MakeNetwork = Callable[[], AbstractContextManager[Any]]
-
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[ShapedRows]:
-    yield from _entered(ShapedRows)
-
-
-def _entered(make: MakeNetwork) -> Iterator[Any]:
-    try:
-        network = make()
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    with network:
+    with network_or_skip(ShapedRows) as network:
         yield network
 
 
@@ -94,11 +82,11 @@ def test_a_tcp_stream_beside(name: str, network: ShapedRows, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["far-one", "far-four"])
 def test_a_long_way_that_loses_packets(name: str, tmp_path: Path) -> None:
-    for network in _entered(RelayedRows):
+    with network_or_skip(RelayedRows) as network:
         check(averages(ROWS[name], network, tmp_path), MOST_REPEATED_WITH_LOSS)
 
 
 @pytest.mark.slow
 def test_sixty_four_workers_at_one_server(tmp_path: Path) -> None:
-    for network in _entered(lambda: ShapedRows(crowd=True)):
+    with network_or_skip(lambda: ShapedRows(crowd=True)) as network:
         check(averages(ROWS["crowd"], network, tmp_path))

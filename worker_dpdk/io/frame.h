@@ -79,7 +79,7 @@ inline constexpr std::uint16_t kEtherTypeArp = 0x0806;
 inline constexpr std::uint8_t kProtocolUdp = 17;
 inline constexpr std::uint16_t kArpRequest = 1;
 inline constexpr std::uint16_t kArpReply = 2;
-inline constexpr std::size_t kIpUdpHeaderBytes = sizeof(Ipv4Header) + sizeof(UdpHeader);
+static_assert(sizeof(Ipv4Header) + sizeof(UdpHeader) == kIpUdpHeaderBytes);
 
 enum class FrameKind : std::uint8_t {
   kDatagram,   ///< UDP for us

@@ -42,6 +42,9 @@ struct IoCounters {
   std::uint64_t tx_no_neighbour = 0;  ///< datagrams whose next hop's MAC is not known yet (DPDK)
 };
 
+inline constexpr std::size_t kIpUdpHeaderBytes = 28;  ///< IPv4 without options, and UDP
+inline constexpr std::size_t kMaxUdpPayloadBytes = 65535 - kIpUdpHeaderBytes;
+
 /// The ECN field of an IP header's second byte (RFC 3168). All that is sent says that both ends take marks, which full
 /// queues then give instead of dropping.
 inline constexpr std::uint8_t kEcnMask = 3;

@@ -19,7 +19,6 @@ namespace {
 // leave room in a queue of 100 kB.
 constexpr std::size_t kLeastRoomBytes = 32U << 10;
 constexpr std::size_t kMostRoomBytes = 4U << 20;
-constexpr std::size_t kMostMessageBytes = 65507;  // largest UDP payload over IPv4
 constexpr int kWaitsToShrink = 64;
 
 constexpr std::size_t kDrainedBytes = 16U << 10;  // by so much has a full queue of the interface room again
@@ -33,7 +32,7 @@ SendBuffer::SendBuffer(int socket, std::size_t most_bytes) noexcept
     : socket_(socket),
       most_bytes_(std::max(most_bytes, kLeastRoomBytes)),
       room_bytes_(kLeastRoomBytes),
-      message_bytes_(kMostMessageBytes) {
+      message_bytes_(kMaxUdpPayloadBytes) {
   apply();
 }
 
@@ -55,7 +54,7 @@ bool SendBuffer::has_room() const noexcept {
 
 void SendBuffer::begin_batch() noexcept {
   if (!waited_) {
-    message_bytes_ = std::min(2 * message_bytes_, kMostMessageBytes);
+    message_bytes_ = std::min(2 * message_bytes_, kMaxUdpPayloadBytes);
   }
   waited_ = false;
   if (stuck_bytes_ != 0) {
@@ -70,7 +69,7 @@ void SendBuffer::begin_batch() noexcept {
 /// On a way that holds up, no message is a large part of the buffer, which would empty before the next one fits.
 void SendBuffer::limit_messages() noexcept {
   waited_ = true;
-  message_bytes_ = std::min(room_bytes_ / 2, kMostMessageBytes);
+  message_bytes_ = std::min(room_bytes_ / 2, kMaxUdpPayloadBytes);
 }
 
 bool SendBuffer::wait_for_room(Patience patience, bool grow) noexcept {

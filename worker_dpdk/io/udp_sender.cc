@@ -59,7 +59,7 @@ bool UdpSender::send(Endpoint to, std::span<const std::uint8_t> header, std::spa
                      std::span<const std::uint8_t> trailer) noexcept {
   const std::size_t size_bytes = header.size() + payload.size() + trailer.size();
   if (header.size() > PacketIo::kMaxHeaderBytes || trailer.size() > PacketIo::kMaxTrailerBytes ||
-      size_bytes > kMessageBytes || size_bytes == 0) {
+      size_bytes > kMaxUdpPayloadBytes || size_bytes == 0) {
     ++counters_.tx_errors;
     return false;
   }

@@ -39,9 +39,8 @@ class UdpSender {
 
  private:
   static constexpr std::size_t kMessages = 64;
-  static constexpr std::size_t kSegments = 64;         // the kernel's UDP_MAX_SEGMENTS, before 6.9
-  static constexpr std::size_t kMessageBytes = 65507;  // largest UDP payload over IPv4
-  static constexpr std::size_t kOpenMessages = 256;    // hash table, a power of two
+  static constexpr std::size_t kSegments = 64;       // the kernel's UDP_MAX_SEGMENTS, before 6.9
+  static constexpr std::size_t kOpenMessages = 256;  // hash table, a power of two
   static constexpr std::uint16_t kNoMessage = 0xffff;
 
   // Room for the control messages IP_PKTINFO and UDP_SEGMENT, in this order.

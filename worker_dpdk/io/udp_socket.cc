@@ -21,8 +21,6 @@ namespace thc::io {
 namespace {
 
 constexpr int kMostErrors = 1024;  // at once: more may come meanwhile
-constexpr std::size_t kIpUdpHeaderBytes = 28;
-constexpr std::size_t kMaxUdpPayloadBytes = 65535 - kIpUdpHeaderBytes;
 
 [[noreturn]] void throw_errno(const std::string& what) { throw TransportError(what + ": " + std::strerror(errno)); }
 

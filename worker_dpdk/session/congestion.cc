@@ -147,7 +147,6 @@ bool CongestionControl::is_much_lost() const noexcept {
 
 void CongestionControl::timed_out() noexcept {
   if (least_round_trip_ != Duration::max() && ++timeouts_ > 1) {  // else the way may be longer than the first timeouts
-    doubles_ = false;
     shrink(0.5);
   }
 }

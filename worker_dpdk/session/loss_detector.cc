@@ -32,7 +32,7 @@ bool LossDetector::answers_first_transmission(const InFlight& packet, TimePoint 
   return packet.retransmissions == 0 || packet.is_known_to_have_arrived() || elapsed(packet.sent_at, now) < rtt_.min();
 }
 
-void LossDetector::answered(const InFlight& packet, bool waited, TimePoint now) noexcept {
+bool LossDetector::answered(const InFlight& packet, bool waited, TimePoint now) noexcept {
   Shard& shard = shard_of(packet);
   const bool first = answers_first_transmission(packet, now);
   const std::uint64_t transmission = first ? packet.first_transmission : packet.transmission;
@@ -51,6 +51,7 @@ void LossDetector::answered(const InFlight& packet, bool waited, TimePoint now) 
   overtaken_below_ = std::max(overtaken_below_, packet.number);
   shard.active_at = now;
   shard.probes = 0;
+  return first;
 }
 
 TimePoint LossDetector::loss_time(const InFlight& packet) const noexcept {

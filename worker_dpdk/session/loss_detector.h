@@ -29,12 +29,11 @@ class LossDetector {
   /// Call when it is told that a packet has arrived and waits for others.
   void noticed(InFlight& packet, TimePoint now) noexcept;
   /// Call when a packet has its result, before the slot is free. `waited`: it may have waited for another worker.
-  void answered(const InFlight& packet, bool waited, TimePoint now) noexcept;
+  /// Whether the result is of the first transmission: the last repeat has been answered already, or is too young.
+  bool answered(const InFlight& packet, bool waited, TimePoint now) noexcept;
   /// Call when a packet needs no result any more; answered ones, too.
   void released(const InFlight& packet) noexcept { --shard_of(packet).in_flight; }
 
-  /// Whether a result that comes now is not of the last repeat: that one has been answered, or is too young.
-  bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
   /// Whether the time until the result of an unrepeated packet was the network's; otherwise it waited for others.
   bool is_round_trip(const InFlight& packet) const noexcept {
     return packet.first_sent_at > shard_of(packet).noticed_at;
@@ -67,6 +66,7 @@ class LossDetector {
   };
   Shard& shard_of(const InFlight& packet) noexcept { return shards_[shard_number(packet)]; }
   const Shard& shard_of(const InFlight& packet) const noexcept { return shards_[shard_number(packet)]; }
+  bool answers_first_transmission(const InFlight& packet, TimePoint now) const noexcept;
 
   const RttEstimator& rtt_;
   SlotShare share_;

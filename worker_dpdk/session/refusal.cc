@@ -336,8 +336,7 @@ Failure no_result(const Operation& operation, io::Endpoint server, const Session
     failure.kind = Failure::Kind::kRestart;
     failure.message +=
         "; meanwhile the server knew the job no longer (it was restarted, or dropped the job after --idle-timeout), so "
-        "some "
-        "workers may have had the result before";
+        "some workers may have had the result before";
   }
   return failure;
 }

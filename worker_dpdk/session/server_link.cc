@@ -281,12 +281,11 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept {
-  const bool first = lane.losses.answers_first_transmission(packet, now);
+  tells_last_ |= last;
+  const bool first = lane.losses.answered(packet, tells_last_ && !last, now);
   if (!first) {
     congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result
   }
-  tells_last_ |= last;
-  lane.losses.answered(packet, tells_last_ && !last, now);
   lane.answered_at = now;
   lane.overtaking = true;
   if (const Duration longest = elapsed(packet.first_sent_at, now);

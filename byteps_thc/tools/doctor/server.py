@@ -9,14 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import ConfigurationError, DeadlineError, ThcError, TransportError
 from byteps_thc.tools.doctor.finding import Finding, State
 from byteps_thc.tools.doctor.hello import Answer, NoAnswerError, random_job, say_hello
 from byteps_thc.tools.doctor.processes import why_not_loaded
-from byteps_thc.tools.doctor.way import measure_way
+from byteps_thc.tools.doctor.way import PushArrays, measure_way
 from byteps_thc.wire.layout import (
     MIN_CODES_PER_PACKET,
     SWITCH_CODES_PER_PACKET,
@@ -140,11 +138,10 @@ def _try_packets(server: tuple[str, int], codes_per_packet: int | Literal["auto"
     try:
         with Session([address], job=random_job(), worker=0, workers=1, config=config, timeouts=timeouts) as session:
             size = session.codes_per_packet
-            codes = np.zeros(size * session.code_bits // 8, np.uint8)
-            aggregate, contributions = session.new_aggregate(size), np.zeros(session.chunks(size), np.uint8)
+            arrays = PushArrays(session, size)
             end = time.perf_counter() + _ROUND_TRIPS_S
             while len(times_s) < _ROUND_TRIPS and (start := time.perf_counter()) < end:
-                session.wait(session.push_codes(0, codes, aggregate, contributions))
+                session.wait(arrays.push(session))
                 times_s.append(time.perf_counter() - start)
     except (DeadlineError, TransportError) as error:  # refused, or shutting down meanwhile
         return _PacketTest(size, [], str(error))

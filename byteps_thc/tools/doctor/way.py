@@ -80,7 +80,7 @@ def measure_way(address: str, job: int, config: ThcConfig, round_trip_s: float) 
 
     timeouts = Timeouts(connect_s=_MEASURED_S, operation_s=2 * _MEASURED_S)
     with Session([address], job=job, worker=0, workers=1, config=config, timeouts=timeouts) as session:
-        arrays = [_Arrays(session) for _ in range(_IN_FLIGHT)]
+        arrays = [PushArrays(session, _PUSH_CODES) for _ in range(_IN_FLIGHT)]
         operations = [each.push(session) for each in arrays]
         start_s = time.perf_counter()
         begin_s, begin = start_s, session.counters()
@@ -106,13 +106,14 @@ def measure_way(address: str, job: int, config: ThcConfig, round_trip_s: float) 
     )
 
 
-class _Arrays:
-    """Of a push."""
+class PushArrays:
+    """Of pushes of so many codes, one after the other."""
 
-    def __init__(self, session: Session) -> None:
-        self._codes = np.zeros(_PUSH_CODES * session.code_bits // 8, np.uint8)
-        self._aggregate = session.new_aggregate(_PUSH_CODES)
-        self._contributions = np.zeros(session.chunks(_PUSH_CODES), np.uint8)
+    def __init__(self, session: Session, count: int) -> None:
+        self._codes = np.zeros(count * session.code_bits // 8, np.uint8)
+        self._aggregate = session.new_aggregate(count)
+        self._contributions = np.zeros(session.chunks(count), np.uint8)
 
     def push(self, session: Session) -> _comm.Operation:
+        """Push zeros."""
         return session.push_codes(0, self._codes, self._aggregate, self._contributions)

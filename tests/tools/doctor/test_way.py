@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from network_or_skip import network_or_skip
 from shaped_network import Host, ShapedNetwork
 
-from byteps_thc.errors import ConfigurationError
 from byteps_thc.tools.doctor.finding import Finding
 from byteps_thc.tools.doctor.server import check_servers
 from byteps_thc.tools.doctor.way import Way
@@ -33,11 +32,7 @@ def rate_bps(finding: Finding) -> float:
 
 def test_rates_of_links() -> None:
     """Two servers, whose links carry 20 and 5 Mb/s: rates that any processor sends at, if it is not kept busy."""
-    try:
-        network = ShapedNetwork(3, "way")
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    with network:
+    with network_or_skip(lambda: ShapedNetwork(3, "way")) as network:
         worker, *hosts = network.hosts
         for host, rate in zip(hosts, (20e6, 5e6), strict=True):
             host.shape(rate)
