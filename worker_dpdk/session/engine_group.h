@@ -17,7 +17,8 @@
 namespace thc {
 
 /// A packet that a shard of a server has not answered, neither with a result nor with a notice.
-struct Unanswered {
+/// Aligned as a whole, or clang's atomics of it would be calls of a library.
+struct alignas(8) Unanswered {
   std::uint32_t for_ms = 0;  ///< 0: there is none
   std::uint16_t port = 0;    ///< of the shard
 };
