@@ -217,7 +217,7 @@ TEST_F(Slots, WithoutAQuorumSilentWorkersGetTheirResults) {
 }
 
 TEST_F(QuorumOfTwo, CodesWithoutAMaximumNormAreAnsweredAndNotAdded) {
-  EXPECT_EQ(welcome.header.flags, wire::kFlagAbstain);
+  EXPECT_EQ(welcome.header.flags, wire::kFlagAbstain | wire::kFlagLast);
   EXPECT_TRUE(from_worker(2, abstaining(make_codes(2, 1, 7))).empty());
   EXPECT_EQ(single(from_worker(2, abstaining(make_codes(2, 1, 7), wire::kFlagRetransmit))).reason(),
             ErrorReason::kIncomplete);

@@ -51,6 +51,7 @@ class AuthenticatedIo final : public PacketIo {
   std::size_t common_datagram_bytes(Endpoint to) const noexcept override {
     return inner_->common_datagram_bytes(to) - kTagBytes;
   }
+  bool is_own_host(Endpoint to) const noexcept override { return inner_->is_own_host(to); }
   Endpoint simplify(Endpoint peer) const noexcept override { return inner_->simplify(peer); }
   std::size_t receive_buffer_bytes() const noexcept override { return inner_->receive_buffer_bytes(); }
   const IoCounters& counters() const noexcept override;

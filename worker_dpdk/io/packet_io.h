@@ -90,6 +90,9 @@ class PacketIo {
   /// at an address that others have a way to, what its interface sends, although the own way takes more.
   virtual std::size_t common_datagram_bytes(Endpoint to) const noexcept { return max_datagram_bytes(to); }
 
+  /// Whether `to` is this host itself: what goes there passes no interface, so no queue that others share.
+  virtual bool is_own_host(Endpoint /*to*/) const noexcept { return false; }
+
   /// The same peer, without own_ip where the kernel sends to it from that address anyway, which saves work for each
   /// datagram. For a peer that much is sent to; a route may change, so who asks is answered at RxPacket::from.
   virtual Endpoint simplify(Endpoint peer) const noexcept { return peer; }

@@ -105,6 +105,10 @@ std::size_t UdpIo::common_datagram_bytes(Endpoint to) const noexcept {
   return std::min(max_datagram_bytes(to), own_interface_max_datagram_bytes(route_probe_, to));
 }
 
+bool UdpIo::is_own_host(Endpoint to) const noexcept {
+  return to.ip >> 24 == IN_LOOPBACKNET || route_source_ip(route_probe_, to) == to.ip;
+}
+
 Endpoint UdpIo::simplify(Endpoint peer) const noexcept {
   if (peer.own_ip != 0 && route_source_ip(route_probe_, peer) == peer.own_ip) peer.own_ip = 0;
   return peer;

@@ -40,6 +40,7 @@ class UdpIo final : public PacketIo {
   Endpoint local() const noexcept override { return local_; }
   std::size_t max_datagram_bytes(Endpoint to) const noexcept override;
   std::size_t common_datagram_bytes(Endpoint to) const noexcept override;
+  bool is_own_host(Endpoint to) const noexcept override;
   Endpoint simplify(Endpoint peer) const noexcept override;
   std::size_t receive_buffer_bytes() const noexcept override { return receive_buffer_bytes_; }
   const IoCounters& counters() const noexcept override { return counters_; }

@@ -40,14 +40,19 @@ constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
 
 }  // namespace
 
-void CongestionControl::open(std::size_t packet_bytes, std::size_t most_bytes) noexcept {
+void CongestionControl::open(std::size_t packet_bytes, std::size_t most_bytes, Way way) noexcept {
   packet_bytes_ = packet_bytes;
   most_bytes_ = std::max(most_bytes, kFewestPackets * packet_bytes);
+  way_ = way;
   set_window(static_cast<double>(std::min(kFirstPackets * packet_bytes, kFirstBytes)));
   credit_bytes_ = kBurstBytes;
 }
 
 void CongestionControl::set_window(double bytes) noexcept {
+  if (way_.is_free()) {
+    window_bytes_ = most_bytes_;
+    return;
+  }
   const auto fewest = static_cast<double>(kFewestPackets * packet_bytes_);
   window_bytes_ = static_cast<std::size_t>(std::clamp(bytes, fewest, static_cast<double>(most_bytes_)));
 }
@@ -65,7 +70,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
     return false;
   }
   const double pace = kPace * rate_.get();
-  if (pace == 0) {
+  if (pace == 0 || way_.is_free()) {
     return true;
   }
   const std::chrono::duration<double, std::micro> elapsed = now - credited_at_;
@@ -123,12 +128,12 @@ bool CongestionControl::is_queue(Duration round_trip) const noexcept {
 
 bool CongestionControl::finds_queue() noexcept {
   if (round_.least_of_network != Duration::max()) {
-    is_told_ = true;
     untold_rounds_ = 0;
     return had_queue_ = is_queue(round_.least_of_network);
   }
   // Who is never last has more under way than it needs, so that it may shrink for the wait as well.
-  return is_told_ && ++untold_rounds_ <= kRememberedRounds ? had_queue_ : is_queue(round_.least_round_trip);
+  return way_.server_tells_last && ++untold_rounds_ <= kRememberedRounds ? had_queue_
+                                                                         : is_queue(round_.least_round_trip);
 }
 
 void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {

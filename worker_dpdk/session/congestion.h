@@ -17,8 +17,16 @@ namespace thc {
 /// for it.
 class CongestionControl {
  public:
+  struct Way {
+    bool server_tells_last = false;  ///< results say whose packet came last: for whom nobody was waited
+    bool is_own_host = false;        ///< without an interface
+    /// No queue but the server's receive memory: all that fits there may be under way, at no pace. A leaf, which tells
+    /// nothing, has another way behind it.
+    bool is_free() const noexcept { return server_tells_last && is_own_host; }
+  };
+
   /// Once, before anything is sent. `packet_bytes`: of a full packet. `most_bytes`: never more than that.
-  void open(std::size_t packet_bytes, std::size_t most_bytes) noexcept;
+  void open(std::size_t packet_bytes, std::size_t most_bytes, Way way) noexcept;
 
   std::size_t window_bytes() const noexcept { return window_bytes_; }
   std::size_t pipe_bytes() const noexcept { return static_cast<std::size_t>(sent_bytes_ - answered_bytes_); }
@@ -34,13 +42,7 @@ class CongestionControl {
   void answered(std::uint64_t mark, std::size_t bytes, TimePoint now) noexcept;
   /// The time from a packet that was sent once to its result. `networks_alone`: nobody was waited for.
   void sample_round_trip(Duration round_trip, bool networks_alone, TimePoint now) noexcept;
-  /// A packet with that mark seems to be lost. It may be another worker's that is, which a server tells from results.
-  void suspect(std::uint64_t mark, std::size_t bytes) noexcept {
-    if (!is_told_) {
-      lost(mark, bytes);
-    }
-  }
-  /// It is lost.
+  /// The transmission with that mark is lost.
   void lost(std::uint64_t mark, std::size_t bytes) noexcept;
   /// A packet, or its result, passed a queue that marks (ECN).
   void marked() noexcept { ++round_.marks; }
@@ -74,6 +76,7 @@ class CongestionControl {
   void set_window(double bytes) noexcept;
   double burst_bytes() const noexcept;
 
+  Way way_;
   std::size_t packet_bytes_ = 0;
   std::size_t most_bytes_ = 0;
   std::size_t window_bytes_ = 0;
@@ -93,7 +96,6 @@ class CongestionControl {
   unsigned flat_rounds_ = 0;
   RecentMax<double, 8> rate_;     ///< of the last rounds
   unsigned queueing_rounds_ = 0;  ///< in a row
-  bool is_told_ = false;          ///< the server tells which packets came last
   bool had_queue_ = false;        ///< the last of those
   unsigned untold_rounds_ = 0;    ///< since that one
   unsigned timeouts_ = 0;         ///< since the last answer

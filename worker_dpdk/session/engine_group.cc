@@ -14,12 +14,12 @@ void set_rarely(std::atomic<TimePoint>& at, TimePoint now) noexcept {
 
 }  // namespace
 
-void EngineGroup::tell_shape(std::size_t server, const wire::WelcomePayload& shape) noexcept {
+void EngineGroup::tell_shape(std::size_t server, const ServerShape& shape) noexcept {
   servers_[server].shape = shape;
   servers_[server].has_shape.store(true, std::memory_order_release);
 }
 
-const wire::WelcomePayload* EngineGroup::shape(std::size_t server) const noexcept {
+const ServerShape* EngineGroup::shape(std::size_t server) const noexcept {
   const Server& known = servers_[server];
   return known.has_shape.load(std::memory_order_acquire) ? &known.shape : nullptr;
 }

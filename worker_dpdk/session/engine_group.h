@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "session/failure.h"
+#include "session/membership.h"
 #include "session/session_config.h"
 #include "thc/wire_layout.h"
 
@@ -33,9 +34,9 @@ class EngineGroup {
 
   /// Engine 0 tells what the first WELCOME of a server says; the others say HELLO when they know how many shards it
   /// has.
-  void tell_shape(std::size_t server, const wire::WelcomePayload& shape) noexcept;
+  void tell_shape(std::size_t server, const ServerShape& shape) noexcept;
   /// Null until it is told.
-  const wire::WelcomePayload* shape(std::size_t server) const noexcept;
+  const ServerShape* shape(std::size_t server) const noexcept;
 
   /// A packet of codes had a result from that server, so packets of that size get through.
   void tell_codes_answered(std::size_t server, TimePoint now) noexcept;
@@ -70,7 +71,7 @@ class EngineGroup {
  private:
   struct Server {
     std::atomic<bool> has_shape{false};
-    wire::WelcomePayload shape{};
+    ServerShape shape{};
     std::atomic<TimePoint> codes_answered_at{TimePoint::min()};
     std::atomic<TimePoint> heard_at{TimePoint::min()};
   };

@@ -59,9 +59,9 @@ TimePoint LossDetector::loss_time(const InFlight& packet) const noexcept {
   if (packet.number >= shard.highest_end || packet.transmission >= shard.answered) {
     return TimePoint::max();
   }
-  if (packet.sent_at <= packet.noticed_at) {
+  if (packet.sent_at <= packet.noticed_at && packet.racks == 0) {
     // It has arrived and waits for others, perhaps on a longer way than ours: as long again as until now. What can be
-    // lost is the result.
+    // lost is the result. Of a leaf, what it has sent up, too: it repeats that only when we do.
     return packet.noticed_at + std::max(elapsed(packet.first_sent_at, packet.noticed_at), rtt_.bounds().min);
   }
   const std::uint64_t reordered_by = shard.reordered_by.get();

@@ -50,13 +50,14 @@ void Membership::add_shards(std::uint32_t shards, TimePoint now) {
 }
 
 Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimePoint now) {
-  const auto shape = payload_of<wire::WelcomePayload>(message);
+  const ServerShape shape{.welcome = payload_of<wire::WelcomePayload>(message),
+                          .tells_last = (message.header.flags & wire::kFlagLast) != 0};
   Join* shard = waiting_shard(message.header.slot);
-  if (!is_possible(shape, hello_.config.codes_per_packet, server_.port) || shard == nullptr ||
+  if (!is_possible(shape.welcome, hello_.config.codes_per_packet, server_.port) || shard == nullptr ||
       !shard->is_news(message.header)) {
     return Welcome::kIgnored;
   }
-  if (has_shape_ && !is_same(shape, shape_)) {
+  if (has_shape_ && !is_same(shape.welcome, shape_.welcome)) {
     return Welcome::kChanged;
   }
   shard->take_welcome(message.header);
@@ -68,12 +69,12 @@ Membership::Welcome Membership::take_welcome(const ServerMessage& message, TimeP
   return Welcome::kShape;
 }
 
-void Membership::take_shape(const wire::WelcomePayload& shape, TimePoint now) {
+void Membership::take_shape(const ServerShape& shape, TimePoint now) {
   shape_ = shape;
   has_shape_ = true;
-  share_.shards = shape.shards;
+  share_.shards = shape.welcome.shards;
   waiting_ += share_.own_shards() - shards_.size();  // shard 0 has answered, or is not there yet
-  add_shards(shape.shards, now);
+  add_shards(shape.welcome.shards, now);
 }
 
 Join* Membership::waiting_shard(std::uint32_t index) noexcept {

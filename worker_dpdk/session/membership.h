@@ -14,6 +14,12 @@
 
 namespace thc {
 
+/// What the first WELCOME of a server says.
+struct ServerShape {
+  wire::WelcomePayload welcome;
+  bool tells_last;  ///< its results say whose packet came last
+};
+
 class Membership {
  public:
   enum class Welcome : std::uint8_t {
@@ -39,13 +45,13 @@ class Membership {
   bool takes_abstentions(std::uint32_t slot) const noexcept { return shard_of(slot).takes_abstentions(); }
   bool same_shard(std::uint32_t a, std::uint32_t b) const noexcept { return a % shards_.size() == b % shards_.size(); }
 
-  std::uint32_t slots() const noexcept { return shape_.slots; }
-  std::uint32_t norm_slots() const noexcept { return shape_.norm_slots; }
-  std::uint32_t window_bytes() const noexcept { return shape_.window_bytes; }
+  std::uint32_t slots() const noexcept { return shape_.welcome.slots; }
+  std::uint32_t norm_slots() const noexcept { return shape_.welcome.norm_slots; }
+  std::uint32_t window_bytes() const noexcept { return shape_.welcome.window_bytes; }
   /// Power of two that payload_count of CODES must be a multiple of.
-  std::uint16_t codes_multiple() const noexcept { return shape_.codes_multiple; }
-  /// What the server said in its first WELCOME.
-  const wire::WelcomePayload& shape() const noexcept { return shape_; }
+  std::uint16_t codes_multiple() const noexcept { return shape_.welcome.codes_multiple; }
+  bool tells_last() const noexcept { return shape_.tells_last; }
+  const ServerShape& shape() const noexcept { return shape_; }
   /// The slots of this thread, once there is a shape.
   const SlotShare& share() const noexcept { return share_; }
 
@@ -63,7 +69,7 @@ class Membership {
   bool answers_hello(const wire::Header& header) const noexcept { return repeats_nonce(header, hello_.nonce); }
   Welcome take_welcome(const ServerMessage& message, TimePoint now);
   /// What another thread was told by shard 0: says HELLO to own shards.
-  void take_shape(const wire::WelcomePayload& shape, TimePoint now);
+  void take_shape(const ServerShape& shape, TimePoint now);
   /// The server wants HELLO with a cookie: says it at once. False: not expected (any more).
   bool take_challenge(const ServerMessage& message) noexcept;
   /// The shard of `slot` goes on in another epoch, with its slots as they are.
@@ -99,7 +105,7 @@ class Membership {
   Counters& counters_;
   const Hello hello_;
   const Join question_;
-  wire::WelcomePayload shape_{};
+  ServerShape shape_{};
   bool has_shape_ = false;
   SlotShare share_;
   std::vector<Join> shards_;  ///< all; those of other threads are left alone

@@ -53,7 +53,9 @@ void ServerLink::open_streams() {
   codes_.losses.open(membership_.share());
   most_in_flight_bytes_ = own_window_bytes(context_, membership_);
   const std::size_t code_bytes = std::size_t{context_.config.codes_per_packet} * context_.config.table.bits() / 8;
-  congestion_.open(sizeof(wire::Header) + code_bytes, most_in_flight_bytes_);
+  congestion_.open(
+      sizeof(wire::Header) + code_bytes, most_in_flight_bytes_,
+      {.server_tells_last = membership_.tells_last(), .is_own_host = context_.packet_io.is_own_host(server())});
 }
 
 void ServerLink::take(const ServerMessage& message, TimePoint now) {
@@ -281,10 +283,9 @@ void ServerLink::take_straggler(const ServerMessage& message, TimePoint now) {
 }
 
 void ServerLink::note_answer(Lane& lane, const InFlight& packet, bool last, TimePoint now) noexcept {
-  tells_last_ |= last;
-  const bool first = lane.losses.answered(packet, tells_last_ && !last, now);
+  const bool first = lane.losses.answered(packet, membership_.tells_last() && !last, now);
   if (!first) {
-    congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result
+    congestion_.lost(packet.first_mark, packet.bytes);  // it, or its result: the repeat was needed
   }
   lane.answered_at = now;
   lane.overtaking = true;

@@ -140,7 +140,6 @@ class ServerLink {
   std::size_t in_flight_bytes_ = 0;
   TimePoint next_send_ = TimePoint::max();   ///< when pacing lets a packet go that waits
   TimePoint next_check_ = TimePoint::max();  ///< not later than the first timer of a packet
-  bool tells_last_ = false;                  ///< the server tells which packet of a slot came last
   TimePoint heard_at_{};
   TimePoint asked_at_{};
   Unanswered unanswered_;

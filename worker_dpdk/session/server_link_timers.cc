@@ -28,7 +28,7 @@ bool ServerLink::gives_up(const Lane& lane) const noexcept {
 
 void ServerLink::run_timers(TimePoint now) {
   if (!membership_.has_shape()) {
-    if (const wire::WelcomePayload* shape = context_.group.shape(index_); shape != nullptr) {
+    if (const ServerShape* shape = context_.group.shape(index_); shape != nullptr) {
       membership_.take_shape(*shape, now);
       open_streams();
     }
@@ -62,7 +62,6 @@ void ServerLink::find_lost(Lane& lane, TimePoint now) noexcept {
     }
     const TimePoint lost_at = lane.losses.loss_time(packet);
     if (lost_at <= now) {
-      congestion_.suspect(packet.mark, packet.bytes);
       packet.unsent = lane.unsent = true;
     } else {
       lane.next_loss = std::min(lane.next_loss, lost_at);

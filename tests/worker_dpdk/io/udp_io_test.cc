@@ -414,6 +414,13 @@ TEST(UdpIoTest, ToOtherHostsAndToLoopbackAllSendTheSame) {
   EXPECT_EQ(sender->common_datagram_bytes(elsewhere), sender->max_datagram_bytes(elsewhere));
 }
 
+TEST(UdpIoTest, KnowsTheOwnHost) {
+  const auto sender = make_udp_io({.local = {kLoopback, 0}});
+  EXPECT_TRUE(sender->is_own_host({kLoopback, 5000}));
+  EXPECT_TRUE(sender->is_own_host({kLoopback + 4, 5000}));
+  EXPECT_FALSE(sender->is_own_host({parse_ipv4("240.0.0.1"), 5000}));
+}
+
 TEST(UdpIoTest, KnowsTheRouteWhenDescriptorsRunOut) {
   const auto sender = make_udp_io({.local = {kLoopback, 0}});
   rlimit limit{};

@@ -14,7 +14,7 @@ constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 /// Sends whatever it may over a link, and hears of each packet after a round trip.
 class Congestion : public ::testing::Test {
  protected:
-  Congestion() { control.open(kPacketBytes, kMostBytes); }
+  Congestion() { control.open(kPacketBytes, kMostBytes, {.server_tells_last = true}); }
 
   /// What the control lets go now.
   std::size_t send_all() {
@@ -81,8 +81,25 @@ class Congestion : public ::testing::Test {
 TEST_F(Congestion, BeginsWithTenPackets) { EXPECT_EQ(send_all(), 10 * kPacketBytes); }
 
 TEST_F(Congestion, LargePacketsBeginWithWhatTenOfEthernetHave) {
-  control.open(8'192, kMostBytes);
+  control.open(8'192, kMostBytes, {.server_tells_last = true});
   EXPECT_EQ(control.window_bytes(), std::size_t{2 * 8'192});
+}
+
+TEST_F(Congestion, OnTheOwnHostAllMayBeUnderWay) {
+  control.open(kPacketBytes, kMostBytes, {.server_tells_last = true, .is_own_host = true});
+  EXPECT_EQ(send_all(), kMostBytes / kPacketBytes * kPacketBytes);
+  exchange(100);
+  for (int i = 0; i < 100; ++i) {
+    lose();
+  }
+  exchange(100);
+  EXPECT_EQ(control.window_bytes(), kMostBytes);
+  EXPECT_EQ(control.next_send(), TimePoint::max()) << "at no pace";
+}
+
+TEST_F(Congestion, ALeafOnTheOwnHostHasAWayBehindIt) {
+  control.open(kPacketBytes, kMostBytes, {.is_own_host = true});
+  EXPECT_EQ(send_all(), 10 * kPacketBytes);
 }
 
 TEST_F(Congestion, DoublesUntilDeliveryGrowsNoMore) {

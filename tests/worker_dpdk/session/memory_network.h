@@ -110,7 +110,7 @@ class MemoryServer {
       joined_[{header.worker_id, header.slot}] = true;
       header.epoch = epoch_ + header.slot;
       header.message_type = static_cast<std::uint8_t>(wire::MessageType::kWelcome);
-      header.flags = wire::kFlagAbstain;
+      header.flags = wire::kFlagAbstain | wire::kFlagLast;
       wire::WelcomePayload welcome{};
       welcome.slots = pool_.config().slots;
       welcome.norm_slots = pool_.config().norm_slots;
