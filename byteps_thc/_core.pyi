@@ -38,6 +38,28 @@ class ThreadPool:
     def threads(self) -> int:
         """Threads that work on a call, the calling one among them."""
 
+class RotationBlocks:
+    """Blocks that no two segments of a gradient share: each is cut by itself, and its last block padded to 64.
+
+    Codes count the padding, coordinates do not.
+    """
+
+    def __init__(self, coordinates: int, rotation_block: int, ends: U64 | None = None) -> None:
+        """ends: of segments, such as tensors and rows: ascending between 0 and coordinates."""
+
+    @property
+    def coordinates(self) -> int: ...
+    @property
+    def padded(self) -> int:
+        """Coordinates with padding: as many codes."""
+
+    def __len__(self) -> int: ...
+    def array(self) -> npt.NDArray[np.int64]:
+        """Return a row of each block: first coordinate, first code, codes, coordinates."""
+
+    def part(self, begin: int, end: int) -> RotationBlocks:
+        """Return blocks begin .. end - 1: those of a shard, with the signs that they have in the whole."""
+
 def padded_size(coordinates: int, rotation_block: int) -> int: ...
 def block_sizes(coordinates: int, rotation_block: int, ends: U64 | None = None) -> npt.NDArray[np.int64]: ...
 def code_bytes(count: int, bits: int) -> int:
@@ -140,6 +162,63 @@ def decode(
     known: float32[2, 16], KnownErrors.sum, of rounding bits of `domain`: subtracted from the sums of chunks
     with `workers` contributions.
     """
+
+def encode_nearest(
+    gradient: Gradient,
+    codes: U8,
+    scales: F32,
+    *,
+    blocks: RotationBlocks,
+    edges: F32,
+    points: F32,
+    seed: int,
+    tensor: int,
+    round: int,
+    down: bool = False,
+    pool: ThreadPool | None = None,
+) -> None:
+    """Rotate a gradient, round it to the nearest points (byteps_thc/tables/points.py) and pack the codes.
+
+    codes: [code_bytes(blocks.padded, bits)]. scales: [len(blocks)], 0 and codes of 0 for a block with a norm below
+    2^-100, NaN and codes of 0 for a norm that is above 2^100 or not finite. edges, points: [2^bits - 1], [2^bits].
+    down: rotate with the signs of averages. Raises InputError and ConfigurationError for other shapes.
+    """
+
+def decode_nearest(
+    codes: U8,
+    scales: F32,
+    out: Gradient,
+    *,
+    blocks: RotationBlocks,
+    points: F32,
+    seed: int,
+    tensor: int,
+    round: int,
+    down: bool = False,
+    pool: ThreadPool | None = None,
+) -> None:
+    """out[blocks.coordinates] = average of the ranks, added in their order.
+
+    codes: [ranks, code_bytes(blocks.padded, bits)]; scales: [ranks, len(blocks)]; rows may lie apart. points: [ranks,
+    2^bits]. A block becomes 0 if all its scales are 0, and NaN if one is NaN.
+    """
+
+def recode_nearest(
+    codes: U8,
+    scales: F32,
+    down_codes: U8,
+    down_scales: F32,
+    *,
+    blocks: RotationBlocks,
+    points: F32,
+    down_edges: F32,
+    down_points: F32,
+    seed: int,
+    tensor: int,
+    round: int,
+    pool: ThreadPool | None = None,
+) -> None:
+    """decode_nearest() of the ranks' codes, then encode_nearest() of the average with down=True, in one pass."""
 
 def lookup_sum(
     codes: U8,

@@ -42,11 +42,11 @@ class Rounding(NamedTuple):
         """Return that of one worker, 0 .. workers - 1."""
         if mode == "independent":
             return cls(_FIRST_DOMAIN + worker, 0)
-        return cls(_FIRST_DOMAIN, _positions(workers)[worker] * _TURN // workers)
+        return cls(_FIRST_DOMAIN, positions(workers)[worker] * _TURN // workers)
 
 
 @lru_cache
-def _positions(workers: int) -> tuple[int, ...]:
+def positions(workers: int) -> tuple[int, ...]:
     """Return the rank of every worker among all, sorted by their numbers' bits in reverse."""
     bits = (workers - 1).bit_length()
     order = sorted(range(workers), key=lambda worker: f"{worker:0{bits}b}"[::-1])

@@ -23,6 +23,7 @@ import torch_baseline
 from ratio import Row, at_least, at_most, compared, medians_us, report
 
 from byteps_thc import LookupTable, _core
+from byteps_thc.tables.points import Points, lloyd_max, staggered
 
 COORDINATES = 1 << 20
 BLOCK = 8192
@@ -34,6 +35,11 @@ WIDER = ((LookupTable.solve(5, 255, Fraction(1, 128)), 1.3), (LookupTable.solve(
 #: The same for lookup_sum.
 WIDER_SUM = 3
 KEY = {"seed": 7, "tensor": 1, "round": 2}
+#: Widths of codes that ranks decode, and what each kernel may take of memcpy's time beyond the cache.
+NEAREST_BITS = (4, 5)
+NEAREST_ENCODE = 1.3 if _core.instruction_sets()[0].startswith("avx3") else 2
+NEAREST_DECODE = 1.1
+NEAREST_RANKS = 4
 
 
 class Buffers:
@@ -100,6 +106,60 @@ class Buffers:
         self.decode()
 
 
+class NearestBuffers:
+    """Arrays of a rank that rounds to the nearest: its gradient, and the shard of it that it owns."""
+
+    def __init__(self, gradient: np.ndarray, average: np.ndarray, bits: int) -> None:
+        self.gradient, self.average = gradient, average
+        self.points: Points = lloyd_max(bits)
+        self.blocks = _core.RotationBlocks(gradient.size, BLOCK)
+        self.codes = np.zeros((1, _core.code_bytes(self.blocks.padded, bits)), np.uint8)
+        self.scales = np.zeros((1, len(self.blocks)), np.float32)
+        self.shard = self.blocks.part(0, len(self.blocks) // NEAREST_RANKS)
+        self.down = np.zeros_like(self.codes[0]), np.zeros_like(self.scales[0])
+        self.rank_points = np.stack([staggered(bits, rank, NEAREST_RANKS).points for rank in range(NEAREST_RANKS)])
+        self.encode()
+
+    def encode(self) -> None:
+        _core.encode_nearest(
+            self.gradient, self.codes[0], self.scales[0], blocks=self.blocks, edges=self.points.edges,
+            points=self.points.points, **KEY,
+        )  # fmt: skip
+
+    def decode(self) -> None:
+        _core.decode_nearest(
+            self.codes, self.scales, self.average, blocks=self.blocks, points=self.points.points[None], down=True, **KEY
+        )
+
+    def recode(self) -> None:
+        """What the owner of a shard does; the codes of a rank are a shard of each here."""
+        _core.recode_nearest(
+            self.codes.reshape(NEAREST_RANKS, -1), self.scales.reshape(NEAREST_RANKS, -1),
+            self.down[0][: self.codes.size // NEAREST_RANKS], self.down[1][: len(self.shard)], blocks=self.shard,
+            points=self.rank_points, down_edges=self.points.edges, down_points=self.points.points, **KEY,
+        )  # fmt: skip
+
+
+def nearest(regime: str, buffers: list[Buffers], memcpy_us: float, repeats: int) -> list[Row]:
+    """The rows of ranks that decode each other's codes, in one memory regime."""
+    rows = []
+    for bits in NEAREST_BITS:
+        own = [NearestBuffers(one.gradient, one.average, bits) for one in buffers]
+        cycles = {name: itertools.cycle(own) for name in ("encode", "decode", "recode")}
+        us = {}
+        for name, cycle in cycles.items():
+            us |= medians_us({name: lambda name=name, cycle=cycle: getattr(next(cycle), name)()}, repeats)
+        what = f"to the nearest, {bits} bits ({regime})"
+        if regime == "stream":
+            rows.append(at_most(f"encode {what}", us["encode"], "memcpy 4 MiB", memcpy_us, NEAREST_ENCODE))
+            rows.append(at_most(f"decode {what}", us["decode"], "memcpy 4 MiB", memcpy_us, NEAREST_DECODE))
+        else:
+            rows.append(compared(f"encode {what}", us["encode"], "memcpy 4 MiB", memcpy_us))
+            rows.append(compared(f"decode {what}", us["decode"], "memcpy 4 MiB", memcpy_us))
+        rows.append(compared(f"owner of a quarter, 4 ranks, {what}", us["recode"], "memcpy 4 MiB", memcpy_us))
+    return rows
+
+
 def turns(buffers: list[Buffers], method: Callable[[Buffers], None]) -> Callable[[], None]:
     """Call `method` on the next buffers each time."""
     cycle = itertools.cycle(buffers)
@@ -131,6 +191,7 @@ def measure(regime: str, buffers: list[Buffers], repeats: int) -> list[Row]:
             us["encode_with_feedback"],
         ),
         at_most(f"decode, 2^20 floats ({regime})", us["decode"], "memcpy 4 MiB", us["memcpy"], 2),
+        *nearest(regime, buffers, us["memcpy"], repeats),
     ]
     for table, encode_factor in WIDER:
         for one in buffers:

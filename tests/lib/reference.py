@@ -82,10 +82,10 @@ def philox(blocks: npt.NDArray[np.uint64], domain: int, key: Key, rounds: int) -
     return np.stack(c, axis=1).astype(np.uint32)
 
 
-def signs(count: int, key: Key) -> F32:
+def signs(count: int, key: Key, domain: int = _SIGN_DOMAIN) -> F32:
     """Diagonal of D: float32[count] of +-1, one random bit per coordinate, a set bit for -1."""
     j = np.arange(count)
-    words = philox(np.arange(-(-count // 128), dtype=np.uint64), _SIGN_DOMAIN, key, _SIGN_ROUNDS)
+    words = philox(np.arange(-(-count // 128), dtype=np.uint64), domain, key, _SIGN_ROUNDS)
     bits = words[j // 128, j // 32 % 4] >> (j % 32).astype(np.uint32) & 1
     return np.where(bits == 1, np.float32(-1), np.float32(1))
 

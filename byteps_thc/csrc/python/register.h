@@ -12,6 +12,8 @@ void register_segments(pybind11::module_& module);
 void register_quantization(pybind11::module_& module);
 void register_aggregation(pybind11::module_& module);
 void register_decode(pybind11::module_& module);
+void register_rotation_blocks(pybind11::module_& module);
+void register_nearest(pybind11::module_& module);
 void register_instruction_sets(pybind11::module_& module);
 
 }  // namespace thc::python

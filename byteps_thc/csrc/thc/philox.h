@@ -47,6 +47,8 @@ constexpr PhiloxWords random_words(const RandomKey& key, std::uint32_t domain, s
 }
 
 inline constexpr std::uint32_t kSignDomain = 0;
+/// Of the signs with which ranks round averages that they send back (thc/nearest.h).
+inline constexpr std::uint32_t kDownSignDomain = 0xfffffffeU;
 inline constexpr std::size_t kSignsPerPhiloxBlock = 128;
 
 /// Selects one worker's rounding bits: those of a Philox domain other than kSignDomain, plus `phase` modulo 2^16.
@@ -57,9 +59,9 @@ struct Rounding {
 };
 
 /// Whether the diagonal matrix D flips coordinate j.
-constexpr bool sign_is_negative(const RandomKey& key, std::size_t j) noexcept {
+constexpr bool sign_is_negative(const RandomKey& key, std::size_t j, std::uint32_t domain = kSignDomain) noexcept {
   j += key.first;
-  const auto words = random_words(key, kSignDomain, static_cast<std::uint32_t>(j / kSignsPerPhiloxBlock), kSignRounds);
+  const auto words = random_words(key, domain, static_cast<std::uint32_t>(j / kSignsPerPhiloxBlock), kSignRounds);
   return ((words[(j / 32) % 4] >> (j % 32)) & 1U) != 0;
 }
 

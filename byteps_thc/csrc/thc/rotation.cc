@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "thc/norm_sum.h"
 #include "thc/scratch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,41 +11,13 @@
 #include "hwy/highway.h"
 #include "thc/bfloat16-inl.h"
 #include "thc/hadamard-inl.h"
+#include "thc/norm_sum-inl.h"
 #include "thc/signs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace thc {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-/// Sum of squares in the 16 lanes of NormLanes.
-class NormAccumulator {
- public:
-  /// `lane`: lane of v's first coordinate; a constant after inlining.
-  HWY_INLINE void add(VF v, std::size_t lane) {
-    const hn::ScalableTag<double> d;
-    const hn::Half<DF> dh;
-    const auto low = hn::PromoteTo(d, hn::LowerHalf(dh, v));
-    const auto high = hn::PromoteTo(d, hn::UpperHalf(dh, v));
-    auto& sum_low = sums_[lane / (kLanes / 2)];
-    auto& sum_high = sums_[lane / (kLanes / 2) + 1];
-    sum_low = hn::MulAdd(low, low, sum_low);  // the product is exact, so fused or not is the same
-    sum_high = hn::MulAdd(high, high, sum_high);
-  }
-
-  HWY_INLINE float norm() const {
-    NormLanes lanes;
-    for (std::size_t i = 0; i < kSums; ++i) {
-      hn::StoreU(sums_[i], hn::ScalableTag<double>(), lanes.data() + i * (kLanes / 2));
-    }
-    return norm_of(lanes);
-  }
-
- private:
-  static constexpr std::size_t kSums = 2 * kNormLanes / kLanes;
-  using VD = hn::Vec<hn::ScalableTag<double>>;
-  VD sums_[kSums] = {};
-};
 
 /// Where the coordinates of a block come from. Carried: float, or std::uint16_t with the bits of bfloat16.
 template <class Carried>

@@ -22,7 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Sign bits of a moving window of coordinates.
 class SignWindow {
  public:
-  explicit SignWindow(const RandomKey& key) : stream_(key, kSignDomain), first_(key.first) {}
+  explicit SignWindow(const RandomKey& key, std::uint32_t domain = kSignDomain)
+      : stream_(key, domain), first_(key.first) {}
 
   /// Bit k of the result: sign of coordinate offset + k, k < size. Valid until the next call. offset and size are
   /// multiples of 64.
@@ -41,7 +42,8 @@ class SignWindow {
 
   void generate(std::size_t offset, std::size_t size) {
     begin_ = offset / kSignsPerPhiloxBlock * kSignsPerPhiloxBlock;
-    const std::size_t blocks = (offset - begin_ + std::max(size, kMinWindow)) / kSignsPerPhiloxBlock;
+    const std::size_t last = offset + std::max(size, kMinWindow) - 1;
+    const std::size_t blocks = last / kSignsPerPhiloxBlock + 1 - begin_ / kSignsPerPhiloxBlock;
     end_ = begin_ + blocks * kSignsPerPhiloxBlock;
     const hn::ScalableTag<std::uint64_t> d;
     bits_.resize(std::max(bits_.size(), (blocks + hn::Lanes(d)) * kBlockBytes));

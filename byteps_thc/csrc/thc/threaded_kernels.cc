@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <vector>
 
 #include "thc/bit_stream.h"
 #include "thc/encode.h"
@@ -18,6 +19,7 @@ constexpr std::size_t kLeastToEncode = std::size_t{1} << 17;
 constexpr std::size_t kLeastToDecode = std::size_t{1} << 18;
 constexpr std::size_t kLeastToMeasure = std::size_t{1} << 19;
 constexpr std::size_t kLeastToRequantize = std::size_t{1} << 17;
+constexpr std::size_t kLeastToRecode = std::size_t{1} << 16;
 constexpr std::size_t kLeastToPack = std::size_t{1} << 19;
 constexpr std::size_t kLeastToSum = std::size_t{1} << 21;
 
@@ -52,6 +54,35 @@ void for_each_part(ThreadPool* pool, const BlockLayout& layout, std::size_t leas
     const std::size_t end = first + size == layout.coordinates() ? layout.blocks() : layout.block_from(first + size);
     work(layout.offset(begin), begin, layout.part(begin, end));
   });
+}
+
+/// for_each_range of blocks: work(first block, blocks). `least`: codes of a range.
+template <class Work>
+void for_each_blocks(ThreadPool* pool, Blocks blocks, std::size_t least, const Work& work) {
+  if (blocks.empty()) return;
+  const std::size_t start = blocks.front().offset;
+  const std::size_t codes = blocks.back().offset + blocks.back().size - start;
+  const auto block_from = [&](std::size_t code) {
+    const auto begins_before = [](const RotationBlock& block, std::size_t offset) { return block.offset < offset; };
+    return static_cast<std::size_t>(std::lower_bound(blocks.begin(), blocks.end(), start + code, begins_before) -
+                                    blocks.begin());
+  };
+  for_each_range(pool, codes, kMinRotationBlock, least, [&](std::size_t first, std::size_t size) {
+    const std::size_t begin = block_from(first);
+    const std::size_t end = block_from(first + size);
+    if (begin < end) work(begin, blocks.subspan(begin, end - begin));
+  });
+}
+
+/// Codes of the same ranks from block `begin` on.
+std::vector<NearestCodes> codes_from(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
+                                     std::size_t begin) {
+  std::vector<NearestCodes> part(ranks.begin(), ranks.end());
+  for (NearestCodes& rank : part) {
+    rank.codes += code_bytes(blocks[begin].offset - blocks[0].offset, bits);
+    rank.scales += begin;
+  }
+  return part;
 }
 
 }  // namespace
@@ -110,6 +141,30 @@ void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable&
     RandomKey part_key = key;
     part_key.first += start + first;
     thc::keep_loss(sums, table, max_norms + begin + block, threshold, part, part_key, residual + start + first);
+  });
+}
+
+void encode_nearest(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop,
+                    const NearestPoints& points, std::uint8_t* codes, float* scales) {
+  for_each_blocks(pool, blocks, kLeastToEncode, [&](std::size_t begin, Blocks part) {
+    thc::encode_nearest(gradient + (part[0].coordinate - blocks[0].coordinate), part, key, hop, points,
+                        codes + code_bytes(part[0].offset - blocks[0].offset, points.bits()), scales + begin);
+  });
+}
+
+void decode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
+                    const RandomKey& key, Hop hop, Floats out) {
+  for_each_blocks(pool, blocks, kLeastToDecode / ranks.size(), [&](std::size_t begin, Blocks part) {
+    thc::decode_nearest(codes_from(ranks, bits, blocks, begin), bits, part, key, hop,
+                        out + (part[0].coordinate - blocks[0].coordinate));
+  });
+}
+
+void recode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
+                    const RandomKey& key, const NearestPoints& down, std::uint8_t* codes, float* scales) {
+  for_each_blocks(pool, blocks, kLeastToRecode, [&](std::size_t begin, Blocks part) {
+    thc::recode_nearest(codes_from(ranks, bits, blocks, begin), bits, part, key, down,
+                        codes + code_bytes(part[0].offset - blocks[0].offset, down.bits()), scales + begin);
   });
 }
 

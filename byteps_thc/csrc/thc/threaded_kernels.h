@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "thc/block_layout.h"
 #include "thc/decode.h"
@@ -10,6 +11,7 @@
 #include "thc/keep_loss.h"
 #include "thc/lookup_sum.h"
 #include "thc/lookup_table.h"
+#include "thc/nearest.h"
 #include "thc/philox.h"
 #include "thc/quantization.h"
 #include "thc/requantize.h"
@@ -29,6 +31,12 @@ void requantize(ThreadPool* pool, const ExactSums& exact, const LookupTable& tab
                 std::uint8_t* codes, std::uint16_t* scales);
 void keep_loss(ThreadPool* pool, const RequantizedSums& sums, const LookupTable& table, const float* max_norms,
                float threshold, const BlockLayout& layout, const RandomKey& key, Floats residual);
+void encode_nearest(ThreadPool* pool, ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop,
+                    const NearestPoints& points, std::uint8_t* codes, float* scales);
+void decode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
+                    const RandomKey& key, Hop hop, Floats out);
+void recode_nearest(ThreadPool* pool, std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks,
+                    const RandomKey& key, const NearestPoints& down, std::uint8_t* codes, float* scales);
 
 // Number, Sum: std::uint8_t or std::uint16_t.
 template <class Sum>

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "thc/decode.h"
 #include "thc/keep_loss.h"
+#include "thc/nearest.h"
 #include "thc/pack.h"
 #include "thc/quantization.h"
 #include "thc/requantize.h"
@@ -32,6 +34,13 @@ void requantize(const ExactSums& exact, const LookupTable& table, const RandomKe
                 std::uint16_t* scales);
 void keep_loss(const RequantizedSums& sums, const LookupTable& table, const float* max_norms, float threshold,
                const BlockLayout& layout, const RandomKey& key, Floats residual);
+
+void encode_nearest(ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop, const NearestPoints& points,
+                    std::uint8_t* codes, float* scales);
+void decode_nearest(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks, const RandomKey& key, Hop hop,
+                    Floats out);
+void recode_nearest(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks, const RandomKey& key,
+                    const NearestPoints& down, std::uint8_t* codes, float* scales);
 
 /// rotated[layout.padded()] = sum / contributions * step - limit, see ClampRange; 0 where a chunk has no contributions,
 /// NaN where the max norm is not finite.

@@ -45,6 +45,18 @@ struct Kernels {
     naive ? thc::naive::keep_loss(arguments...) : thc::keep_loss(arguments...);
   }
   template <class... Arguments>
+  void encode_nearest(const Arguments&... arguments) const {
+    naive ? thc::naive::encode_nearest(arguments...) : thc::encode_nearest(arguments...);
+  }
+  template <class... Arguments>
+  void decode_nearest(const Arguments&... arguments) const {
+    naive ? thc::naive::decode_nearest(arguments...) : thc::decode_nearest(arguments...);
+  }
+  template <class... Arguments>
+  void recode_nearest(const Arguments&... arguments) const {
+    naive ? thc::naive::recode_nearest(arguments...) : thc::recode_nearest(arguments...);
+  }
+  template <class... Arguments>
   void decode(const Arguments&... arguments) const {
     naive ? thc::naive::decode(arguments...) : thc::decode(arguments...);
   }

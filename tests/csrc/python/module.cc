@@ -15,7 +15,7 @@
 #include "python/translate_errors.h"
 
 PYBIND11_MODULE(_core_test, module) {
-  pybind11::module_::import("byteps_thc._core");  // which registers ThreadPool, an argument of kernels
+  pybind11::module_::import("byteps_thc._core");  // which registers ThreadPool and RotationBlocks, arguments of kernels
   thc::python::register_exceptions(module);
   thc::python::register_layout(module);
   thc::python::register_rotation(module);
@@ -23,6 +23,7 @@ PYBIND11_MODULE(_core_test, module) {
   thc::python::register_quantization(module);
   thc::python::register_aggregation(module);
   thc::python::register_decode(module);
+  thc::python::register_nearest(module);
   thc::python::register_instruction_sets(module);
   thc::python::register_stages(module);
   thc::python::register_slot_pool(module);

@@ -1,0 +1,345 @@
+#include "thc/nearest.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "thc/bit_stream.h"
+#include "thc/nearest_scale.h"
+#include "thc/pack.h"
+#include "thc/scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "thc/nearest.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "thc/code_store-inl.h"
+#include "thc/hadamard-inl.h"
+#include "thc/nearest_search-inl.h"
+#include "thc/norm_sum-inl.h"
+#include "thc/signs-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace thc {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using code_store::CodeWords;
+using code_store::kGroup;
+using code_store::with_store;
+using nearest_search::FloatTable;
+using nearest_search::NearestSearch;
+using nearest_search::VI;
+using nearest_search::with_bits;
+
+/// Working memory of a block, in floats.
+class BlockMemory {
+ public:
+  explicit BlockMemory(Blocks blocks) {
+    for (const RotationBlock& block : blocks) {
+      most_ = std::max<std::size_t>(most_, block.size);
+    }
+    scratch_ = block_scratch(scratch_floats(most_) + 3 * most_);
+  }
+  float* scratch() const { return scratch_; }
+  float* rotated() const { return scratch_ + scratch_floats(most_); }
+  float* staging() const { return rotated() + most_; }
+  std::uint8_t* bytes() const { return reinterpret_cast<std::uint8_t*>(staging() + most_); }
+
+ private:
+  std::size_t most_ = 0;
+  float* scratch_;
+};
+
+/// Loads a block to rotate, and adds its squares up.
+struct LoadAndMeasure {
+  const float* x;
+  const std::uint8_t* signs;
+  NormAccumulator squares;
+  HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
+    const VF v = hn::LoadU(DF(), x + i);
+    squares.add(v, lane);
+    return flip_signs(DF(), v, signs, i);
+  }
+};
+
+/// Brings kGroup floats into L2.
+HWY_INLINE void prefetch_group(const float* floats) {
+  constexpr std::size_t kLineFloats = 16;
+  for (std::size_t i = 0; i < kGroup; i += kLineFloats) {
+    __builtin_prefetch(floats + i, 0, 2);
+  }
+}
+
+/// Codes of a block through store(), and <z, c>, z being the block times `inverse`. next: floats to bring into L2.
+template <unsigned kBits, class Store>
+HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inverse,
+                               const NearestSearch<kBits>& search, const float* next, const Store& store) {
+  const DF d;
+  constexpr std::size_t kParts = kDotLanes / kLanes;
+  VF dots[kParts];
+  for (VF& dot : dots) {
+    dot = hn::Zero(d);
+  }
+  const VF factor = hn::Set(d, inverse);
+  for (std::size_t group = 0; group < size; group += kGroup) {
+    prefetch_group(next + group);
+#pragma GCC unroll 4
+    for (std::size_t part = 0; part < kParts; ++part) {
+      CodeWords codes;
+#pragma GCC unroll 4
+      for (std::size_t w = 0; w < 4; ++w) {
+        const VF z = hn::Mul(hn::LoadU(d, rotated + group + part * kLanes + w * kDotLanes), factor);
+        codes.word[w] = search.find(z);
+        dots[part] = hn::Add(dots[part], hn::Mul(z, search.point(codes.word[w])));
+      }
+      store(group + part * kLanes, codes);
+    }
+  }
+  DotLanes lanes;
+  for (std::size_t part = 0; part < kParts; ++part) {
+    hn::StoreU(dots[part], d, lanes.data() + part * kLanes);
+  }
+  return dot_of(lanes);
+}
+
+template <unsigned kBits>
+HWY_NOINLINE float round_block(const float* rotated, std::size_t size, float inverse, const NearestPoints& points,
+                               const float* next, std::uint8_t* packed) {
+  const NearestSearch<kBits> search(points);
+  float dot = 0;
+  with_store(size, kBits, packed,
+             [&](const auto& store) HWY_ATTR { dot = round_vectors(rotated, size, inverse, search, next, store); });
+  return dot;
+}
+
+/// Rotates and rounds blocks.
+class BlockEncoder {
+ public:
+  BlockEncoder(const BlockMemory& memory, const NearestPoints& points) : memory_(memory), points_(points) {}
+
+  /// x: size floats, padded, not those of memory.rotated(); next: floats that come next, any address. Returns the
+  /// scale.
+  HWY_INLINE float encode(const float* x, std::size_t size, const std::uint8_t* signs, const float* next,
+                          std::uint8_t* packed) const {
+    LoadAndMeasure load{x, signs, {}};
+    hadamard(size, load, memory_.scratch(), StoreTo{memory_.rotated()});
+    const float norm = load.squares.norm();
+    const BlockKind kind = kind_of(norm);
+    if (kind != BlockKind::kFinite) {
+      return fill(kind, size, packed);
+    }
+    float dot = 0;
+    with_bits(points_.bits(), [&](auto bits) HWY_ATTR {
+      dot = round_block<bits()>(memory_.rotated(), size, 1.0F / norm, points_, next, packed);
+    });
+    return scale_of(norm, dot, size);
+  }
+
+  /// Codes and scale of a block that is not rounded.
+  float fill(BlockKind kind, std::size_t size, std::uint8_t* packed) const {
+    std::memset(packed, 0, code_bytes(size, points_.bits()));
+    return kind == BlockKind::kZero ? 0.0F : kNoScale;
+  }
+
+ private:
+  const BlockMemory& memory_;
+  const NearestPoints& points_;
+};
+
+constexpr std::uint32_t sign_domain(Hop hop) { return hop == Hop::kUp ? kSignDomain : kDownSignDomain; }
+
+HWY_ATTR void encode_nearest(ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop,
+                             const NearestPoints& points, std::uint8_t* codes, float* scales) {
+  const BlockMemory memory(blocks);
+  const BlockEncoder encoder(memory, points);
+  SignWindow signs(key, sign_domain(hop));
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const RotationBlock& block = blocks[b];
+    const ConstFloats from = gradient + (block.coordinate - blocks[0].coordinate);
+    const float* x = memory.staging();
+    const float* next = x;
+    if (block.used == block.size && from.format == FloatFormat::kFp32) {
+      x = static_cast<const float*>(from.data);
+      next = x + block.size;
+    } else {
+      thc::to_fp32(from, block.used, memory.staging());
+      std::fill(memory.staging() + block.used, memory.staging() + block.size, 0.0F);
+    }
+    std::uint8_t* packed = codes + code_bytes(block.offset - blocks[0].offset, points.bits());
+    const float scale = encoder.encode(x, block.size, signs.bits(block.offset, block.size), next, packed);
+    std::memcpy(scales + b, &scale, sizeof(scale));
+  }
+}
+
+/// What the ranks' codes of one block stand for.
+class BlockDecoder {
+ public:
+  BlockDecoder(std::span<const NearestCodes> ranks, unsigned bits, const BlockMemory& memory)
+      : ranks_(ranks), bits_(bits), memory_(memory) {}
+
+  /// offset: of the block's codes in all; kZero and kNotFinite: see decode_nearest.
+  BlockKind kind(std::size_t b) const {
+    BlockKind kind = BlockKind::kZero;
+    for (const NearestCodes& rank : ranks_) {
+      const float scale = scale_at(rank, b);
+      if (std::isnan(scale)) return BlockKind::kNotFinite;
+      if (scale != 0) kind = BlockKind::kFinite;
+    }
+    return kind;
+  }
+
+  /// Hands the rotated average of a block, times 1/d, to hadamard(), and its result to `store`.
+  template <class Store>
+  HWY_INLINE void rotate_back(std::size_t b, std::size_t offset, std::size_t size, const Store& store) const {
+    with_bits(bits_, [&](auto bits) HWY_ATTR { rotate_back_bits<bits()>(b, offset, size, store); });
+  }
+
+ private:
+  /// Looks up as it loads.
+  template <std::size_t kEntries>
+  struct LoadCodes {
+    const std::uint8_t* bytes;
+    FloatTable<kEntries> table;
+    HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const { return table[codes(i)]; }
+    HWY_INLINE VI codes(std::size_t i) const {
+      const hn::Rebind<std::uint8_t, DF> d8;
+      return hn::PromoteTo(hn::RebindToSigned<DF>(), hn::LoadU(d8, bytes + i));
+    }
+  };
+  /// And adds what other ranks have.
+  template <std::size_t kEntries>
+  struct AddCodes {
+    const float* others;
+    LoadCodes<kEntries> last;
+    HWY_INLINE VF operator()(std::size_t i, std::size_t lane) const {
+      return hn::Add(hn::LoadU(DF(), others + i), last(i, lane));
+    }
+  };
+
+  static float scale_at(const NearestCodes& rank, std::size_t b) {
+    float scale = 0;
+    std::memcpy(&scale, rank.scales + b, sizeof(scale));
+    return scale;
+  }
+
+  /// A rank's codes a byte each, and its points times its factor in `table`.
+  template <std::size_t kEntries>
+  HWY_INLINE LoadCodes<kEntries> load(const NearestCodes& rank, std::size_t b, std::size_t offset, std::size_t size,
+                                      float* table) const {
+    thc::unpack(rank.codes + code_bytes(offset, bits_), size, bits_, memory_.bytes());
+    const float factor = factor_of(scale_at(rank, b), ranks_.size(), size);
+    std::memcpy(table, rank.points, kEntries * sizeof(float));
+    for (std::size_t i = 0; i < kEntries; ++i) {
+      table[i] *= factor;
+    }
+    return {memory_.bytes(), FloatTable<kEntries>(table)};
+  }
+
+  template <unsigned kBits, class Store>
+  HWY_NOINLINE void rotate_back_bits(std::size_t b, std::size_t offset, std::size_t size, const Store& store) const {
+    constexpr std::size_t kEntries = std::size_t{1} << kBits;
+    alignas(64) float table[std::max(kEntries, NearestPoints::kLeastEntries)] = {};
+    const NearestCodes& last = ranks_.back();
+    if (ranks_.size() == 1) {
+      auto only = load<kEntries>(last, b, offset, size, table);
+      hadamard(size, only, memory_.scratch(), store);
+      return;
+    }
+    float* sum = memory_.rotated();
+    const auto first = load<kEntries>(ranks_.front(), b, offset, size, table);
+    for (std::size_t i = 0; i < size; i += kLanes) {
+      hn::StoreU(first(i, 0), DF(), sum + i);
+    }
+    for (const NearestCodes& rank : ranks_.subspan(1, ranks_.size() - 2)) {
+      const AddCodes<kEntries> add{sum, load<kEntries>(rank, b, offset, size, table)};
+      for (std::size_t i = 0; i < size; i += kLanes) {
+        hn::StoreU(add(i, 0), DF(), sum + i);
+      }
+    }
+    AddCodes<kEntries> add{sum, load<kEntries>(last, b, offset, size, table)};
+    hadamard(size, add, memory_.scratch(), store);
+  }
+
+  std::span<const NearestCodes> ranks_;
+  unsigned bits_;
+  const BlockMemory& memory_;
+};
+
+HWY_ATTR void decode_nearest(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks, const RandomKey& key,
+                             Hop hop, Floats out) {
+  const BlockMemory memory(blocks);
+  const BlockDecoder decoder(ranks, bits, memory);
+  SignWindow signs(key, sign_domain(hop));
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const RotationBlock& block = blocks[b];
+    const Floats to = out + (block.coordinate - blocks[0].coordinate);
+    const BlockKind kind = decoder.kind(b);
+    const bool direct = kind == BlockKind::kFinite && block.used == block.size && to.format == FloatFormat::kFp32;
+    float* average = direct ? static_cast<float*>(to.data) : memory.staging();
+    if (kind == BlockKind::kFinite) {
+      const StoreWithSigns store{average, signs.bits(block.offset, block.size)};
+      decoder.rotate_back(b, block.offset - blocks[0].offset, block.size, store);
+    } else {
+      std::fill_n(average, block.used, kind == BlockKind::kZero ? 0.0F : kNoScale);
+    }
+    if (!direct) {
+      thc::from_fp32(average, block.used, to);
+    }
+  }
+}
+
+HWY_ATTR void recode_nearest(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks, const RandomKey& key,
+                             const NearestPoints& down, std::uint8_t* codes, float* scales) {
+  const BlockMemory memory(blocks);
+  const BlockDecoder decoder(ranks, bits, memory);
+  const BlockEncoder encoder(memory, down);
+  SignWindow up_signs(key, sign_domain(Hop::kUp));
+  SignWindow down_signs(key, sign_domain(Hop::kDown));
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const RotationBlock& block = blocks[b];
+    const std::size_t offset = block.offset - blocks[0].offset;
+    std::uint8_t* packed = codes + code_bytes(offset, down.bits());
+    const BlockKind kind = decoder.kind(b);
+    float scale = 0;
+    if (kind == BlockKind::kFinite) {
+      float* average = memory.staging();
+      decoder.rotate_back(b, offset, block.size, StoreWithSigns{average, up_signs.bits(block.offset, block.size)});
+      std::fill(average + block.used, average + block.size, 0.0F);
+      const std::uint8_t* bits_down = down_signs.bits(block.offset, block.size);
+      scale = encoder.encode(average, block.size, bits_down, average, packed);
+    } else {
+      scale = encoder.fill(kind, block.size, packed);
+    }
+    std::memcpy(scales + b, &scale, sizeof(scale));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace thc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace thc {
+
+HWY_EXPORT(encode_nearest);
+HWY_EXPORT(decode_nearest);
+HWY_EXPORT(recode_nearest);
+
+void encode_nearest(ConstFloats gradient, Blocks blocks, const RandomKey& key, Hop hop, const NearestPoints& points,
+                    std::uint8_t* codes, float* scales) {
+  HWY_DYNAMIC_DISPATCH(encode_nearest)(gradient, blocks, key, hop, points, codes, scales);
+}
+
+void decode_nearest(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks, const RandomKey& key, Hop hop,
+                    Floats out) {
+  HWY_DYNAMIC_DISPATCH(decode_nearest)(ranks, bits, blocks, key, hop, out);
+}
+
+void recode_nearest(std::span<const NearestCodes> ranks, unsigned bits, Blocks blocks, const RandomKey& key,
+                    const NearestPoints& down, std::uint8_t* codes, float* scales) {
+  HWY_DYNAMIC_DISPATCH(recode_nearest)(ranks, bits, blocks, key, down, codes, scales);
+}
+
+}  // namespace thc
+#endif
