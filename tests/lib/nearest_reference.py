@@ -55,12 +55,19 @@ def _signs(blocks: list[Block], key: Key, down: bool) -> F32:
     return signs(blocks[-1].codes.stop if blocks else 0, key, DOWN_SIGN_DOMAIN if down else 0)
 
 
-def _dot(z: F32, points: F32) -> np.float32:
-    """<z, c>: products and sums in float32, in 16 lanes, the lanes pairwise."""
-    lanes = np.add.accumulate((z * points).reshape(-1, _DOT_LANES), axis=0)[-1]
+def _dot(x: F32, y: F32) -> np.float32:
+    """<x, y>: products and sums in float32, in 16 lanes, the lanes pairwise."""
+    lanes = np.add.accumulate((x * y).reshape(-1, _DOT_LANES), axis=0)[-1]
     while len(lanes) > 1:
         lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
     return np.float32(lanes[0])
+
+
+def _norm(x: F32) -> np.float32:
+    """The root of <x, x>, or where squares may over- or underflow, of the sum in double."""
+    with np.errstate(all="ignore"):
+        squares = _dot(x, x)
+    return np.sqrt(squares) if 2.0**-100 <= squares <= 2.0**100 else norm(x)
 
 
 def encode(gradient: npt.NDArray[np.floating], blocks: list[Block], points: Points, key: Key, down: bool) -> Encoded:
@@ -74,7 +81,7 @@ def encode(gradient: npt.NDArray[np.floating], blocks: list[Block], points: Poin
         size = block.codes.stop - block.codes.start
         x = np.zeros(size, np.float32)
         x[: block.coordinates.stop - block.coordinates.start] = gradient[block.coordinates]
-        length = norm(x)
+        length = _norm(x)
         if not length <= _MOST_NORM:
             scales[number] = np.nan
         elif length >= _LEAST_NORM:

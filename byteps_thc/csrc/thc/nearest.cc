@@ -51,17 +51,49 @@ class BlockMemory {
   float* scratch_;
 };
 
+/// <x, y> of nearest_scale.h.
+class DotAccumulator {
+ public:
+  /// part: of the 16 lanes, a constant after inlining.
+  HWY_INLINE void add(VF x, VF y, std::size_t part) { sums_[part] = hn::Add(sums_[part], hn::Mul(x, y)); }
+  HWY_INLINE float dot() const {
+    DotLanes lanes;
+    for (std::size_t part = 0; part < kParts; ++part) {
+      hn::StoreU(sums_[part], DF(), lanes.data() + part * kLanes);
+    }
+    return dot_of(lanes);
+  }
+
+  static constexpr std::size_t kParts = kDotLanes / kLanes;
+
+ private:
+  VF sums_[kParts] = {};
+};
+
 /// Loads a block to rotate, and adds its squares up.
 struct LoadAndMeasure {
   const float* x;
   const std::uint8_t* signs;
-  NormAccumulator squares;
+  DotAccumulator squares;
   HWY_INLINE VF operator()(std::size_t i, std::size_t lane) {
     const VF v = hn::LoadU(DF(), x + i);
-    squares.add(v, lane);
+    squares.add(v, v, lane / kLanes);
     return flip_signs(DF(), v, signs, i);
   }
 };
+
+HWY_INLINE float norm_of_block(const float* x, std::size_t size, float squares) {
+  if (HWY_LIKELY(squares_fit(squares))) {
+    return std::sqrt(squares);
+  }
+  NormAccumulator exact;
+  for (std::size_t i = 0; i < size; i += kNormLanes) {
+    for (std::size_t lane = 0; lane < kNormLanes; lane += kLanes) {
+      exact.add(hn::LoadU(DF(), x + i + lane), lane);
+    }
+  }
+  return exact.norm();
+}
 
 /// Brings kGroup floats into L2.
 HWY_INLINE void prefetch_group(const float* floats) {
@@ -71,36 +103,42 @@ HWY_INLINE void prefetch_group(const float* floats) {
   }
 }
 
-/// Codes of a block through store(), and <z, c>, z being the block times `inverse`. next: floats to bring into L2.
+/// Coordinates 16 w .. of a group, as hadamard() leaves them in scratch memory.
+HWY_INLINE const float* vector_of_group(const float* scratch, std::size_t group, std::size_t w) {
+  if constexpr (kTile % kGroup == 0) {  // a group is not spread over tiles
+    return scratch + scratch_index(group) + w * kDotLanes;
+  } else {
+    return scratch + scratch_index(group + w * kDotLanes);
+  }
+}
+
+/// Codes of a block through store(), and <z, c>, z being the block times `inverse`. rotated: as hadamard() leaves it in
+/// scratch memory. next: floats to bring into L2.
 template <unsigned kBits, class Store>
 HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inverse,
                                const NearestSearch<kBits>& search, const float* next, const Store& store) {
   const DF d;
-  constexpr std::size_t kParts = kDotLanes / kLanes;
-  VF dots[kParts];
-  for (VF& dot : dots) {
-    dot = hn::Zero(d);
-  }
+  DotAccumulator dot;
   const VF factor = hn::Set(d, inverse);
   for (std::size_t group = 0; group < size; group += kGroup) {
     prefetch_group(next + group);
 #pragma GCC unroll 4
-    for (std::size_t part = 0; part < kParts; ++part) {
+    for (std::size_t part = 0; part < DotAccumulator::kParts; ++part) {
+      VF z[4];
       CodeWords codes;
 #pragma GCC unroll 4
       for (std::size_t w = 0; w < 4; ++w) {
-        const VF z = hn::Mul(hn::LoadU(d, rotated + group + part * kLanes + w * kDotLanes), factor);
-        codes.word[w] = search.find(z);
-        dots[part] = hn::Add(dots[part], hn::Mul(z, search.point(codes.word[w])));
+        z[w] = hn::Mul(hn::LoadU(d, vector_of_group(rotated, group, w) + part * kLanes), factor);
+      }
+      search.find(z, codes.word);
+#pragma GCC unroll 4
+      for (std::size_t w = 0; w < 4; ++w) {
+        dot.add(z[w], search.point(codes.word[w]), part);
       }
       store(group + part * kLanes, codes);
     }
   }
-  DotLanes lanes;
-  for (std::size_t part = 0; part < kParts; ++part) {
-    hn::StoreU(dots[part], d, lanes.data() + part * kLanes);
-  }
-  return dot_of(lanes);
+  return dot.dot();
 }
 
 template <unsigned kBits>
@@ -118,20 +156,20 @@ class BlockEncoder {
  public:
   BlockEncoder(const BlockMemory& memory, const NearestPoints& points) : memory_(memory), points_(points) {}
 
-  /// x: size floats, padded, not those of memory.rotated(); next: floats that come next, any address. Returns the
+  /// x: size floats, padded; next: floats that come next, any address. Returns the
   /// scale.
   HWY_INLINE float encode(const float* x, std::size_t size, const std::uint8_t* signs, const float* next,
                           std::uint8_t* packed) const {
     LoadAndMeasure load{x, signs, {}};
-    hadamard(size, load, memory_.scratch(), StoreTo{memory_.rotated()});
-    const float norm = load.squares.norm();
+    hadamard(size, load, memory_.scratch(), StoreToScratch{memory_.scratch()});
+    const float norm = norm_of_block(x, size, load.squares.dot());
     const BlockKind kind = kind_of(norm);
     if (kind != BlockKind::kFinite) {
       return fill(kind, size, packed);
     }
     float dot = 0;
     with_bits(points_.bits(), [&](auto bits) HWY_ATTR {
-      dot = round_block<bits()>(memory_.rotated(), size, 1.0F / norm, points_, next, packed);
+      dot = round_block<bits()>(memory_.scratch(), size, 1.0F / norm, points_, next, packed);
     });
     return scale_of(norm, dot, size);
   }
@@ -201,7 +239,11 @@ class BlockDecoder {
   struct LoadCodes {
     const std::uint8_t* bytes;
     FloatTable<kEntries> table;
-    HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const { return table[codes(i)]; }
+    const float* out;  // what comes next into the cache
+    HWY_INLINE VF operator()(std::size_t i, std::size_t /*lane*/) const {
+      __builtin_prefetch(out + i, 1, 2);
+      return table[codes(i)];
+    }
     HWY_INLINE VI codes(std::size_t i) const {
       const hn::Rebind<std::uint8_t, DF> d8;
       return hn::PromoteTo(hn::RebindToSigned<DF>(), hn::LoadU(d8, bytes + i));
@@ -226,14 +268,14 @@ class BlockDecoder {
   /// A rank's codes a byte each, and its points times its factor in `table`.
   template <std::size_t kEntries>
   HWY_INLINE LoadCodes<kEntries> load(const NearestCodes& rank, std::size_t b, std::size_t offset, std::size_t size,
-                                      float* table) const {
+                                      float* table, const float* out) const {
     thc::unpack(rank.codes + code_bytes(offset, bits_), size, bits_, memory_.bytes());
     const float factor = factor_of(scale_at(rank, b), ranks_.size(), size);
     std::memcpy(table, rank.points, kEntries * sizeof(float));
     for (std::size_t i = 0; i < kEntries; ++i) {
       table[i] *= factor;
     }
-    return {memory_.bytes(), FloatTable<kEntries>(table)};
+    return {memory_.bytes(), FloatTable<kEntries>(table), out};
   }
 
   template <unsigned kBits, class Store>
@@ -242,22 +284,22 @@ class BlockDecoder {
     alignas(64) float table[std::max(kEntries, NearestPoints::kLeastEntries)] = {};
     const NearestCodes& last = ranks_.back();
     if (ranks_.size() == 1) {
-      auto only = load<kEntries>(last, b, offset, size, table);
+      auto only = load<kEntries>(last, b, offset, size, table, store.x);
       hadamard(size, only, memory_.scratch(), store);
       return;
     }
     float* sum = memory_.rotated();
-    const auto first = load<kEntries>(ranks_.front(), b, offset, size, table);
+    const auto first = load<kEntries>(ranks_.front(), b, offset, size, table, sum);
     for (std::size_t i = 0; i < size; i += kLanes) {
       hn::StoreU(first(i, 0), DF(), sum + i);
     }
     for (const NearestCodes& rank : ranks_.subspan(1, ranks_.size() - 2)) {
-      const AddCodes<kEntries> add{sum, load<kEntries>(rank, b, offset, size, table)};
+      const AddCodes<kEntries> add{sum, load<kEntries>(rank, b, offset, size, table, sum)};
       for (std::size_t i = 0; i < size; i += kLanes) {
         hn::StoreU(add(i, 0), DF(), sum + i);
       }
     }
-    AddCodes<kEntries> add{sum, load<kEntries>(last, b, offset, size, table)};
+    AddCodes<kEntries> add{sum, load<kEntries>(last, b, offset, size, table, store.x)};
     hadamard(size, add, memory_.scratch(), store);
   }
 

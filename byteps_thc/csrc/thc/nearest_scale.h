@@ -8,7 +8,8 @@
 
 namespace thc {
 
-/// Lane l adds z c of coordinates j with j % 16 == l, in order of j, products and sums rounded to float.
+/// Of two vectors lane l adds the products of coordinates j with j % 16 == l, in order of j, rounding each product and
+/// each sum to float.
 inline constexpr std::size_t kDotLanes = 16;
 using DotLanes = std::array<float, kDotLanes>;
 
@@ -25,6 +26,9 @@ inline float dot_of(DotLanes lanes) noexcept {
 /// Norms of blocks within 2^+-100 are encoded, so that nothing on the way over- or underflows.
 inline constexpr float kLeastNorm = 0x1p-100F;
 inline constexpr float kMostNorm = 0x1p+100F;
+
+/// The norm of a block is the root of <x, x>, unless squares may over- or underflow: then that of norm_sum.h.
+constexpr bool squares_fit(float squares) noexcept { return squares >= 0x1p-100F && squares <= 0x1p+100F; }
 
 enum class BlockKind { kZero, kFinite, kNotFinite };
 constexpr BlockKind kind_of(float norm) noexcept {

@@ -53,24 +53,33 @@ class FloatTable {
   std::conditional_t<kInRegisters, Words<DF, kWords>, InMemory> held_;
 };
 
-/// 2 code, and 1 more where z is not below the edge.
-HWY_INLINE VI descend(VF z, VF edge, VI code) {
+/// code becomes 2 code, and 1 more where z is not below the edge.
+HWY_INLINE void descend(VF z, VF edge, VI& code) {
   const VI lower = hn::Add(code, code);
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   const __mmask16 is_upper = _mm512_cmp_ps_mask(z.raw, edge.raw, _CMP_GE_OQ);
-  return VI{_mm512_mask_add_epi32(lower.raw, is_upper, lower.raw, _mm512_set1_epi32(1))};
+  code = VI{_mm512_mask_add_epi32(lower.raw, is_upper, lower.raw, _mm512_set1_epi32(1))};
 #else
-  return hn::Sub(lower, hn::BitCast(DI(), hn::VecFromMask(DF(), hn::Ge(z, edge))));
+  code = hn::Sub(lower, hn::BitCast(DI(), hn::VecFromMask(DF(), hn::Ge(z, edge))));
 #endif
 }
+
+// Searches go level by level for several vectors at once, because each level waits for the one above.
 
 /// Levels kLevel .. kBits - 1 of a binary search.
 template <unsigned kLevel, unsigned kBits>
 class EdgeTree {
  public:
   HWY_INLINE explicit EdgeTree(const NearestPoints& points) : edges_(points.level(kLevel)), below_(points) {}
-  /// code: what the levels above have found.
-  HWY_INLINE VI find(VF z, VI code) const { return below_.find(z, descend(z, edges_[code], code)); }
+  /// codes: what the levels above have found.
+  template <std::size_t kCount>
+  HWY_INLINE void find(const VF (&z)[kCount], VI (&codes)[kCount]) const {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kCount; ++i) {
+      descend(z[i], edges_[codes[i]], codes[i]);
+    }
+    below_.find(z, codes);
+  }
 
  private:
   FloatTable<std::size_t{1} << kLevel> edges_;
@@ -81,7 +90,8 @@ template <unsigned kBits>
 class EdgeTree<kBits, kBits> {
  public:
   HWY_INLINE explicit EdgeTree(const NearestPoints& /*points*/) {}
-  HWY_INLINE VI find(VF /*z*/, VI code) const { return code; }
+  template <std::size_t kCount>
+  HWY_INLINE void find(const VF (& /*z*/)[kCount], VI (& /*codes*/)[kCount]) const {}
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
@@ -97,15 +107,23 @@ class UpperBits {
       edges_[level] = _mm512_loadu_ps(points.aligned(level));
     }
   }
-  HWY_INLINE VI find(VF z) const {
-    __m512i code = _mm512_maskz_set1_epi32(_mm512_cmp_ps_mask(z.raw, edges_[0], _CMP_GE_OQ), 1 << (kFound - 1));
+  template <std::size_t kCount>
+  HWY_INLINE void find(const VF (&z)[kCount], VI (&codes)[kCount]) const {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const __mmask16 is_upper = _mm512_cmp_ps_mask(z[i].raw, edges_[0], _CMP_GE_OQ);
+      codes[i].raw = _mm512_maskz_set1_epi32(is_upper, 1 << (kFound - 1));
+    }
 #pragma GCC unroll 4
     for (unsigned level = 1; level < kFound; ++level) {
-      const __m512 edge = _mm512_permutexvar_ps(code, edges_[level]);
-      const __mmask16 is_upper = _mm512_cmp_ps_mask(z.raw, edge, _CMP_GE_OQ);
-      code = _mm512_mask_or_epi32(code, is_upper, code, _mm512_set1_epi32(1 << (kFound - 1 - level)));
+      const __m512i bit = _mm512_set1_epi32(1 << (kFound - 1 - level));
+#pragma GCC unroll 16
+      for (std::size_t i = 0; i < kCount; ++i) {
+        const __m512 edge = _mm512_permutexvar_ps(codes[i].raw, edges_[level]);
+        const __mmask16 is_upper = _mm512_cmp_ps_mask(z[i].raw, edge, _CMP_GE_OQ);
+        codes[i].raw = _mm512_mask_or_epi32(codes[i].raw, is_upper, codes[i].raw, bit);
+      }
     }
-    return VI{code};
   }
 
  private:
@@ -118,7 +136,14 @@ class UpperBits {
  public:
   static constexpr unsigned kFound = 1;
   HWY_INLINE explicit UpperBits(const NearestPoints& points) : edge_(hn::Set(DF(), points.level(0)[0])) {}
-  HWY_INLINE VI find(VF z) const { return descend(z, edge_, hn::Zero(DI())); }
+  template <std::size_t kCount>
+  HWY_INLINE void find(const VF (&z)[kCount], VI (&codes)[kCount]) const {
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kCount; ++i) {
+      codes[i] = hn::Zero(DI());
+      descend(z[i], edge_, codes[i]);
+    }
+  }
 
  private:
   VF edge_;
@@ -131,8 +156,12 @@ class NearestSearch {
  public:
   HWY_INLINE explicit NearestSearch(const NearestPoints& points)
       : upper_(points), lower_(points), points_(points.points()) {}
-  /// Code of the cell that z is in.
-  HWY_INLINE VI find(VF z) const { return lower_.find(z, upper_.find(z)); }
+  /// Codes of the cells that z are in.
+  template <std::size_t kCount>
+  HWY_INLINE void find(const VF (&z)[kCount], VI (&codes)[kCount]) const {
+    upper_.find(z, codes);
+    lower_.find(z, codes);
+  }
   HWY_INLINE VF point(VI code) const { return points_[code]; }
 
  private:

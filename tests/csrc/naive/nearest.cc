@@ -23,6 +23,14 @@ void flip_signs(std::vector<float>& x, const RotationBlock& block, const RandomK
 }
 
 float norm_of_block(const std::vector<float>& x) {
+  DotLanes squares{};
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    const float square = x[k] * x[k];
+    squares[k % kDotLanes] += square;
+  }
+  if (squares_fit(dot_of(squares))) {
+    return std::sqrt(dot_of(squares));
+  }
   NormLanes lanes{};
   for (std::size_t k = 0; k < x.size(); ++k) {
     lanes[k % kNormLanes] += static_cast<double>(x[k]) * static_cast<double>(x[k]);
