@@ -1,5 +1,6 @@
 #include "thc/nearest.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -167,6 +168,28 @@ TEST_P(Nearest, SearchFindsTheCellOfEveryEdge) {
       EXPECT_EQ(found, code);
     }
   }
+}
+
+/// The grid leads to the same code: of edges, of their neighbours, and of what is far beyond them.
+TEST(NearestPoints, GridFindsTheCellOfEveryEdge) {
+  for (const unsigned bits : {4U, 5U, 6U}) {
+    const Cells cells(bits, 0.25F);
+    const NearestPoints points = cells.made();
+    ASSERT_TRUE(points.has_grid());
+    std::vector<float> values = {-1e30F, -9.0F, 0.0F, 9.0F, 1e30F};
+    for (const float edge : cells.edges) {
+      values.insert(values.end(), {std::nextafter(edge, -10.0F), edge, std::nextafter(edge, 10.0F)});
+    }
+    for (const float z : values) {
+      const float inside = std::copysign(std::min(std::abs(z), points.grid_limit()), z);
+      const float cell = std::fma(inside, points.grid_scale(), NearestPoints::kGridMiddle);
+      const std::size_t first = points.grid()[static_cast<std::size_t>(cell)];
+      const std::size_t code = first + (z >= points.edges()[first] ? 1 : 0);
+      const auto below = std::count_if(cells.edges.begin(), cells.edges.end(), [z](float edge) { return edge <= z; });
+      EXPECT_EQ(code, static_cast<std::size_t>(below)) << bits << " bits, " << z;
+    }
+  }
+  EXPECT_FALSE(Cells(8).made().has_grid());
 }
 
 TEST_P(Nearest, ZeroAndNotFiniteBlocks) {

@@ -28,9 +28,9 @@ using code_store::CodeWords;
 using code_store::kGroup;
 using code_store::with_store;
 using nearest_search::FloatTable;
-using nearest_search::NearestSearch;
 using nearest_search::VI;
 using nearest_search::with_bits;
+using nearest_search::with_search;
 
 /// Working memory of a block, in floats.
 class BlockMemory {
@@ -114,9 +114,9 @@ HWY_INLINE const float* vector_of_group(const float* scratch, std::size_t group,
 
 /// Codes of a block through store(), and <z, c>, z being the block times `inverse`. rotated: as hadamard() leaves it in
 /// scratch memory. next: floats to bring into L2.
-template <unsigned kBits, class Store>
-HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inverse,
-                               const NearestSearch<kBits>& search, const float* next, const Store& store) {
+template <class Search, class Store>
+HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inverse, const Search& search,
+                               const float* next, const Store& store) {
   const DF d;
   DotAccumulator dot;
   const VF factor = hn::Set(d, inverse);
@@ -144,10 +144,11 @@ HWY_INLINE float round_vectors(const float* rotated, std::size_t size, float inv
 template <unsigned kBits>
 HWY_NOINLINE float round_block(const float* rotated, std::size_t size, float inverse, const NearestPoints& points,
                                const float* next, std::uint8_t* packed) {
-  const NearestSearch<kBits> search(points);
   float dot = 0;
-  with_store(size, kBits, packed,
-             [&](const auto& store) HWY_ATTR { dot = round_vectors(rotated, size, inverse, search, next, store); });
+  with_search<kBits>(points, [&](const auto& search) HWY_ATTR {
+    with_store(size, kBits, packed,
+               [&](const auto& store) HWY_ATTR { dot = round_vectors(rotated, size, inverse, search, next, store); });
+  });
   return dot;
 }
 

@@ -32,13 +32,33 @@ class NearestPoints {
   /// i, as far as the levels above have found them, and zero below.
   const float* aligned(unsigned level) const noexcept { return aligned_[level].data(); }
 
+  /// Cells of a grid, kGrid of them, that coordinate z is in by trunc(fma(v, grid_scale(), kGridMiddle)), v being z, or
+  /// grid_limit() with the sign of z if that is smaller.
+  static constexpr std::size_t kGrid = 128;
+  static constexpr float kGridMiddle = kGrid / 2;
+  float grid_limit() const noexcept { return grid_limit_; }
+  float grid_scale() const noexcept { return grid_scale_; }
+  /// Whether no cell of the grid has two edges.
+  bool has_grid() const noexcept { return has_grid_; }
+  /// Edges in front of each cell of the grid: a code, and the next one where z is not below edges()[code].
+  const std::uint8_t* grid() const noexcept { return grid_.data(); }
+  /// All edges, and infinity behind them.
+  const float* edges() const noexcept { return edges_.data(); }
+
  private:
   static constexpr std::size_t kMostPoints = std::size_t{1} << kMaxPointBits;
 
+  void fill_grid();
+
   unsigned bits_;
   std::array<float, kMostPoints> points_;
+  std::array<float, kMostPoints> edges_;
   std::array<std::array<float, kMostPoints / 2>, kMaxPointBits> levels_;
   std::array<std::array<float, kLeastEntries>, kAlignedLevels> aligned_;
+  std::array<std::uint8_t, kGrid> grid_;
+  float grid_limit_ = 0;
+  float grid_scale_ = 0;
+  bool has_grid_ = false;
 };
 
 }  // namespace thc

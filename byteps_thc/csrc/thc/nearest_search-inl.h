@@ -170,6 +170,57 @@ class NearestSearch {
   FloatTable<std::size_t{1} << kBits> points_;
 };
 
+#if HWY_TARGET == HWY_AVX3_DL
+/// The same by a grid and one comparison: fewer instructions for 4 bits and more. Needs NearestPoints::has_grid().
+template <unsigned kBits>
+class GridSearch {
+ public:
+  HWY_INLINE explicit GridSearch(const NearestPoints& points)
+      : grid_(points.grid()),
+        edges_(points.edges()),
+        points_(points.points()),
+        limit_(_mm512_set1_ps(points.grid_limit())),
+        scale_(_mm512_set1_ps(points.grid_scale())) {}
+  template <std::size_t kCount>
+  HWY_INLINE void find(const VF (&z)[kCount], VI (&codes)[kCount]) const {
+    constexpr int kSmallerMagnitude = 2;
+    const __m512 middle = _mm512_set1_ps(NearestPoints::kGridMiddle);
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const __m512 inside = _mm512_range_ps(z[i].raw, limit_, kSmallerMagnitude);
+      codes[i] = grid_[VI{_mm512_cvttps_epi32(_mm512_fmadd_ps(inside, scale_, middle))}];
+    }
+#pragma GCC unroll 16
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const __mmask16 is_next = _mm512_cmp_ps_mask(z[i].raw, edges_[codes[i]].raw, _CMP_GE_OQ);
+      codes[i].raw = _mm512_mask_add_epi32(codes[i].raw, is_next, codes[i].raw, _mm512_set1_epi32(1));
+    }
+  }
+  HWY_INLINE VF point(VI code) const { return points_[code]; }
+
+ private:
+  interval_lookup::Bytes<NearestPoints::kGrid> grid_;
+  FloatTable<std::size_t{1} << kBits> edges_;
+  FloatTable<std::size_t{1} << kBits> points_;
+  __m512 limit_;
+  __m512 scale_;
+};
+#endif
+
+/// Calls work(search) with the fastest search.
+template <unsigned kBits, class Work>
+HWY_INLINE void with_search(const NearestPoints& points, const Work& work) {
+#if HWY_TARGET == HWY_AVX3_DL
+  if constexpr (kBits >= 4 && kBits <= 6) {
+    if (points.has_grid()) {
+      work(GridSearch<kBits>(points));
+      return;
+    }
+  }
+#endif
+  work(NearestSearch<kBits>(points));
+}
+
 /// Calls work(std::integral_constant) with the bits.
 template <class Work>
 HWY_INLINE void with_bits(unsigned bits, const Work& work) {
