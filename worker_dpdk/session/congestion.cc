@@ -35,6 +35,11 @@ constexpr double kMuchLoss = 0.1;
 constexpr std::uint32_t kFewestLosses = 8;
 constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
+// Above this rate, bytes a microsecond, a thread that shares its core wakes too late for its pace. Where less than that
+// share of the last packets is lost, queues take a window at once, so no pace is needed.
+constexpr double kPacedRate = 16;
+constexpr double kHardlyLost = 0.002;
+constexpr std::size_t kRecentPackets = 8'192;
 // The least round trip is that of the last one or two of these.
 constexpr std::chrono::seconds kLeastRoundTripPeriod{30};
 
@@ -70,7 +75,7 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
     return false;
   }
   const double pace = kPace * rate_.get();
-  if (pace == 0 || way_.is_free()) {
+  if (pace == 0 || way_.is_free() || !is_paced()) {
     return true;
   }
   const std::chrono::duration<double, std::micro> elapsed = now - credited_at_;
@@ -102,6 +107,11 @@ void CongestionControl::answered(std::uint64_t mark, std::size_t bytes, TimePoin
   round_.delivered_bytes += bytes;
   ++round_.answers;
   counted_bytes_ += bytes;
+  recent_bytes_ += bytes;
+  if (recent_bytes_ > kRecentPackets * packet_bytes_) {
+    recent_bytes_ /= 2;
+    recent_lost_bytes_ /= 2;
+  }
   answered_bytes_ = std::max(answered_bytes_, mark);
   if (mark >= round_.end_mark) {
     end_round(now);
@@ -137,12 +147,18 @@ bool CongestionControl::finds_queue() noexcept {
 }
 
 void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
+  recent_lost_bytes_ += bytes;
   if (mark <= shrunk_mark_) {
     return;  // the window has shrunk for that already
   }
   round_lost_bytes_ += bytes;
   counted_lost_bytes_ += bytes;
   ++counted_losses_;
+}
+
+bool CongestionControl::is_paced() const noexcept {
+  return doubles_ || rate_.get() < kPacedRate ||
+         static_cast<double>(recent_lost_bytes_) > kHardlyLost * static_cast<double>(recent_bytes_);
 }
 
 bool CongestionControl::is_much_lost() const noexcept {

@@ -69,6 +69,7 @@ class CongestionControl {
   /// Whether the network, and not only the wait for others, has a queue, as far as is known.
   bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
+  bool is_paced() const noexcept;
   bool is_much_lost() const noexcept;
   void shrink(double factor) noexcept;
   /// `waits`: results are late, be it for the network or for others.
@@ -90,6 +91,8 @@ class CongestionControl {
   std::uint64_t counted_bytes_ = 0;
   std::uint64_t counted_lost_bytes_ = 0;
   std::uint32_t counted_losses_ = 0;
+  std::uint64_t recent_bytes_ = 0;
+  std::uint64_t recent_lost_bytes_ = 0;
 
   bool doubles_ = true;
   double best_rate_ = 0;  ///< bytes a microsecond
