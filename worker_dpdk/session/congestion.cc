@@ -28,6 +28,9 @@ constexpr Duration kShortestQueue{200};
 // Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
 // to be as it was.
 constexpr unsigned kRememberedRounds = 8;
+// Nor does a larger window help there: the others' packets set the pace, and the results of four windows that double
+// at once meet in the server's queue. With fewer packets, who is last is chance.
+constexpr std::size_t kFewPackets = 20;
 // Loss while there is a queue, and loss of more than any way has by itself.
 constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
@@ -197,6 +200,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   const bool queues_much =
       queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
   const bool waits = is_queue(round_.least_round_trip);
+  const bool helps = untold_rounds_ == 0 || !way_.awaits_all || window_bytes_ < kFewPackets * packet_bytes_;
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
   if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);
@@ -204,7 +208,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
     shrink(kShrinkForLoss);
   } else if (round_.marks > 0 && round_.end_mark > shrunk_mark_ + 1) {  // not what was marked before that
     shrink(1 - 0.5 * std::min(1.0, static_cast<double>(round_.marks) / static_cast<double>(round_.answers)));
-  } else if (round_.window_used && has_sample && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
+  } else if (round_.window_used && has_sample && helps && (round_lost_bytes_ == 0 ? !queues_much : !queues)) {
     grow(rate, waits);
   }
   if (counted_bytes_ > kCountedPackets * packet_bytes_) {

@@ -20,6 +20,7 @@ class CongestionControl {
   struct Way {
     bool server_tells_last = false;  ///< results say whose packet came last: for whom nobody was waited
     bool is_own_host = false;        ///< without an interface
+    bool awaits_all = true;          ///< no quorum: a result has the packets of all workers
     /// No queue but the server's receive memory: all that fits there may be under way, at no pace. A leaf, which tells
     /// nothing, has another way behind it.
     bool is_free() const noexcept { return server_tells_last && is_own_host; }

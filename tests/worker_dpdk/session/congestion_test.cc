@@ -193,6 +193,26 @@ TEST_F(Congestion, ASlowWorkerIsNoCongestion) {
   EXPECT_GE(control.window_bytes(), before);
 }
 
+// The worker whose packets are last sets the pace. Four windows that all double meet in the server's queue of results.
+TEST_F(Congestion, AWindowThatNobodyWaitedForDoesNotGrow) {
+  for (int i = 0; i < 20'000; ++i) {
+    send_all();
+    answer(false);
+  }
+  EXPECT_LE(control.window_bytes(), 40 * kPacketBytes) << "one doubling after twenty packets";
+  exchange(2'000);
+  EXPECT_GE(control.window_bytes(), 160 * kPacketBytes) << "now this worker is the last one";
+}
+
+TEST_F(Congestion, AWorkerThatAQuorumGoesOnWithoutMayGrow) {
+  control.open(kPacketBytes, kMostBytes, {.server_tells_last = true, .awaits_all = false});
+  for (int i = 0; i < 2'000; ++i) {
+    send_all();
+    answer(false);
+  }
+  EXPECT_GE(control.window_bytes(), 160 * kPacketBytes);
+}
+
 TEST_F(Congestion, WhatIsSentAgainCountsAsUnderWay) {
   const std::size_t sent = send_all();
   control.sent(kPacketBytes, now);
