@@ -31,6 +31,9 @@ constexpr unsigned kRememberedRounds = 8;
 // Nor does a larger window help there: the others' packets set the pace, and the results of four windows that double
 // at once meet in the server's queue. With fewer packets, who is last is chance.
 constexpr std::size_t kFewPackets = 20;
+// Bytes a microsecond. Threads that share cores are late by more than such a link's queue is long: who is last there is
+// chance, and no pace is kept.
+constexpr double kFastRate = 8;
 // Loss while there is a queue, and loss of more than any way has by itself.
 constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
@@ -38,9 +41,7 @@ constexpr double kMuchLoss = 0.1;
 constexpr std::uint32_t kFewestLosses = 8;
 constexpr double kNeeded = 1.25;
 constexpr std::size_t kCountedPackets = 100;
-// Above this rate, bytes a microsecond, a thread that shares its core wakes too late for its pace. Where less than that
-// share of the last packets is lost, queues take a window at once, so no pace is needed.
-constexpr double kPacedRate = 16;
+// Where less than that share of the last packets of a fast link is lost, queues take a window at once.
 constexpr double kHardlyLost = 0.002;
 constexpr std::size_t kRecentPackets = 8'192;
 // The least round trip is that of the last one or two of these.
@@ -160,7 +161,7 @@ void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
 }
 
 bool CongestionControl::is_paced() const noexcept {
-  return doubles_ || rate_.get() < kPacedRate ||
+  return doubles_ || rate_.get() < kFastRate ||
          static_cast<double>(recent_lost_bytes_) > kHardlyLost * static_cast<double>(recent_bytes_);
 }
 
@@ -200,7 +201,8 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   const bool queues_much =
       queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
   const bool waits = is_queue(round_.least_round_trip);
-  const bool helps = untold_rounds_ == 0 || !way_.awaits_all || window_bytes_ < kFewPackets * packet_bytes_;
+  const bool helps = untold_rounds_ == 0 || !way_.awaits_all || rate_.get() > kFastRate ||
+                     window_bytes_ < kFewPackets * packet_bytes_;
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
   if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);

@@ -111,7 +111,23 @@ TEST_F(Congestion, DoublesUntilDeliveryGrowsNoMore) {
   EXPECT_LE(control.pipe_bytes(), 5 * product) << "no queue beyond some round trips";
 }
 
+TEST_F(Congestion, AFastLinkThatLosesNothingTakesAWindowAtOnce) {
+  exchange(20'000);
+  drain();
+  now += std::chrono::seconds(1);
+  EXPECT_GT(send_all(), std::size_t{64 * 1024});
+  for (int i = 0; i < 100; ++i) {
+    lose();
+    send_all();
+    answer();
+  }
+  drain();
+  now += std::chrono::seconds(1);
+  EXPECT_LE(send_all(), std::size_t{64 * 1024}) << "paced after losses";
+}
+
 TEST_F(Congestion, SendsNoLongBursts) {
+  send_time = Duration(100);
   exchange(20'000);
   drain();
   now += std::chrono::seconds(1);
