@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from byteps_thc.tools.doctor import dpdk, frameworks, installation, interfaces, leftovers, server, sockets, switches
 from byteps_thc.tools.doctor.finding import Check, Finding, run_check
+from byteps_thc.tools.doctor.visit import Visit
 
 _SECTIONS: tuple[tuple[str, tuple[Check, ...]], ...] = (
     (
@@ -37,10 +38,10 @@ class Section:
     findings: Sequence[Finding]
 
 
-def examine(servers: Sequence[tuple[str, int]] = ()) -> list[Section]:
-    """Run all checks, and those of these servers (IP, port)."""
-    asked_for = functools.partial(server.check_servers, servers)
-    sections = [*_SECTIONS, ("servers", (asked_for,))] if servers else list(_SECTIONS)
+def examine(visits: Sequence[Visit] = ()) -> list[Section]:
+    """Run all checks, and visit these servers."""
+    asked_for = functools.partial(server.check_servers, visits)
+    sections = [*_SECTIONS, ("servers", (asked_for,))] if visits else list(_SECTIONS)
     checks = [check for _, section in sections for check in section]
     with ThreadPoolExecutor(max_workers=len(checks)) as pool:
         findings = iter(list(pool.map(run_check, checks)))

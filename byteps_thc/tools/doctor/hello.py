@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.errors import TransportError
+from byteps_thc.tools.doctor.visit import random_job
 from byteps_thc.wire.hello import pack
 from byteps_thc.wire.layout import (
     SWITCH_CODES_PER_PACKET,
@@ -39,6 +40,10 @@ class NoAnswerError(TransportError):
     """Nothing that speaks the protocol answered in time."""
 
 
+class NothingListensError(NoAnswerError):
+    """The host says that no program has the port."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a server says to HELLO. refusal: why it does not let us in; field: the setting it is about."""
@@ -46,11 +51,6 @@ class Answer:
     round_trip_s: float
     refusal: ErrorReason | None = None
     field: ConfigField = ConfigField.NONE
-
-
-def random_job() -> int:
-    """A job number that hardly anybody uses."""
-    return secrets.randbelow(1 << 15) + (1 << 15)
 
 
 def say_hello(server: tuple[str, int], *, deadline_s: float) -> Answer:
@@ -65,7 +65,7 @@ def say_hello(server: tuple[str, int], *, deadline_s: float) -> Answer:
                 connection.send(header.pack() + pack(hello, table))
                 answer = _receive(connection, header.job_id, min(_REPEAT_S, left_s))
             except ConnectionRefusedError:
-                raise NoAnswerError("nothing listens on that port") from None
+                raise NothingListensError("nothing listens on that port") from None
             if answer is not None:
                 round_trip_s = time.perf_counter() - sent_at
                 reply, body = answer

@@ -10,6 +10,7 @@ import numpy as np
 
 from byteps_thc.config import ThcConfig
 from byteps_thc.tools.break_even.quantities import show_bandwidth, show_parameters, show_seconds
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.wire.layout import Header
 
 if TYPE_CHECKING:  # compiled modules may not load
@@ -71,15 +72,12 @@ class Way:
         )
 
 
-def measure_way(address: str, job: int, config: ThcConfig, round_trip_s: float) -> Way:
+def measure_way(visit: Visit, codes_per_packet: int, round_trip_s: float) -> Way:
     """Push codes for two seconds as the only worker of a job. Raises what Session raises.
 
     round_trip_s: of a packet on the idle way.
     """
-    from byteps_thc.transport.session import Session, Timeouts
-
-    timeouts = Timeouts(connect_s=_MEASURED_S, operation_s=2 * _MEASURED_S)
-    with Session([address], job=job, worker=0, workers=1, config=config, timeouts=timeouts) as session:
+    with visit.join(codes_per_packet, connect_s=_MEASURED_S, operation_s=2 * _MEASURED_S) as session:
         arrays = [PushArrays(session, _PUSH_CODES) for _ in range(_IN_FLIGHT)]
         operations = [each.push(session) for each in arrays]
         start_s = time.perf_counter()

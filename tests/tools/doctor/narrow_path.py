@@ -6,6 +6,7 @@ from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 
 from byteps_thc.tools.demo.namespaces import Namespaces
 from byteps_thc.tools.doctor.server import check_server
+from byteps_thc.tools.doctor.visit import Visit
 from byteps_thc.tools.launch import ParameterServer
 from byteps_thc.tools.testbed.hosts.namespaces import inside
 
@@ -17,7 +18,7 @@ def main() -> None:
         with inside(hosts.server):
             thc_ps = ParameterServer(ip=SERVER_IP)
         with thc_ps, inside(hosts.worker):
-            for finding in check_server((SERVER_IP, int(thc_ps.address.split(":")[1]))):
+            for finding in check_server(Visit((SERVER_IP, int(thc_ps.address.split(":")[1])))):
                 print(finding)
 
 
