@@ -19,11 +19,11 @@ from byteps_thc.pipeline.flat_engine import FlatEngine
 from byteps_thc.pipeline.hierarchy.factory import LevelCommunicators, hierarchical_engine
 from byteps_thc.pipeline.policy import CompressionPolicy
 from byteps_thc.pipeline.statistics import require_log_interval
-from byteps_thc.pipeline.way_time import seconds_of_average
+from byteps_thc.pipeline.way_time import seconds_of_averages
 from byteps_thc.settings import describe
 from byteps_thc.transport.groups import Communicators
 from byteps_thc.transport.mesh import MeshGroups
-from byteps_thc.transport.nodes import Nodes, WayTimes, find_nodes
+from byteps_thc.transport.nodes import Nodes, Slowest, WayTimes, find_nodes
 from byteps_thc.transport.servers import NetworkConfig
 
 
@@ -132,21 +132,32 @@ def find_levels(
     """
     two_levels = config if isinstance(config, ThcConfig) and network is None else None
 
-    def measure(levels: MeshGroups) -> WayTimes:
-        return time_both_ways(process_group, levels, config, policy)
+    def measure(levels: MeshGroups, slowest: Slowest) -> WayTimes:
+        return time_both_ways(process_group, levels, config, policy, slowest)
 
     return find_nodes(process_group, nodes, two_levels, policy.collective, policy.deadline_s, measure)
 
 
 def time_both_ways(
-    process_group: dist.ProcessGroup, levels: MeshGroups, config: ThcConfig | BaselineConfig, policy: CompressionPolicy
+    process_group: dist.ProcessGroup,
+    levels: MeshGroups,
+    config: ThcConfig | BaselineConfig,
+    policy: CompressionPolicy,
+    slowest: Slowest,
 ) -> WayTimes:
-    """Return how long averages take in two levels and in one, over engines of their own; collective."""
+    """Return how long averages take in two levels and in one, over engines of their own; collective.
+
+    slowest: see seconds_of_averages.
+    """
     always = policy.model_copy(update={"warmup_steps": 0, "stop_step": None, "bypass_elements": 0, "exclude": ()})
-    return WayTimes(
-        seconds_of_average(lambda: make_hierarchical_engine(levels, config, always)),
-        seconds_of_average(lambda: make_engine(process_group, config, always)),
+    flat_s, two_levels_s = seconds_of_averages(
+        [
+            lambda: make_engine(process_group, config, always),
+            lambda: make_hierarchical_engine(levels, config, always),
+        ],
+        slowest,
     )
+    return WayTimes(two_levels_s, flat_s)
 
 
 def network_of_shard(network: NetworkConfig | None, shards: dist.ProcessGroup) -> NetworkConfig | None:
