@@ -59,20 +59,24 @@ def say_hello(server: tuple[str, int], *, deadline_s: float) -> Answer:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         connection.connect(server)
         end = time.monotonic() + deadline_s
-        while (left_s := end - time.monotonic()) > 0:
-            sent_at = time.perf_counter()
+        # From the first of equal HELLOs: later answers of a long way are no answers to the last one.
+        repeat_at = begun_at = time.monotonic()
+        while (now := time.monotonic()) < end:
             try:
-                connection.send(header.pack() + pack(hello, table))
-                answer = _receive(connection, header.job_id, min(_REPEAT_S, left_s))
+                if now >= repeat_at:
+                    connection.send(header.pack() + pack(hello, table))
+                    repeat_at = now + _REPEAT_S
+                answer = _receive(connection, header.job_id, min(repeat_at, end) - now)
             except ConnectionRefusedError:
                 raise NothingListensError("nothing listens on that port") from None
-            if answer is not None:
-                round_trip_s = time.perf_counter() - sent_at
-                reply, body = answer
-                if reply.message_type == MessageType.CHALLENGE:
-                    hello = replace(hello, cookie=ChallengePayload.unpack(body).cookie)
-                    continue
-                return _read(connection, header, reply, body, round_trip_s)
+            if answer is None:
+                continue
+            reply, body = answer
+            if reply.message_type != MessageType.CHALLENGE:
+                return _read(connection, header, reply, body, time.monotonic() - begun_at)
+            if (cookie := ChallengePayload.unpack(body).cookie) != hello.cookie:
+                hello = replace(hello, cookie=cookie)
+                repeat_at = begun_at = time.monotonic()
     elsewhere = _answers_from_elsewhere(server, header, hello, table)
     raise NoAnswerError(f"no answer within {deadline_s:g} s" + (f"; {elsewhere}" if elsewhere else ""))
 

@@ -31,7 +31,13 @@ _ROUND_TRIPS = 50
 #: Fewer round trips on a long way: no more are begun after this time.
 _ROUND_TRIPS_S = 0.5
 #: Tried when the largest packet that the kernel thinks possible does not come back.
-_SMALLER_PACKETS = (8192, 4096, 2048, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET)
+_SMALLER_PACKETS = (
+    *range(MIN_CODES_PER_PACKET, SWITCH_CODES_PER_PACKET, MIN_CODES_PER_PACKET),
+    SWITCH_CODES_PER_PACKET,
+    2048,
+    4096,
+    8192,
+)
 
 
 def parse_server(text: str) -> tuple[str, int]:
@@ -119,18 +125,31 @@ def _check_path(visit: Visit, largest: _PacketTest) -> Sequence[Finding]:
     name = f"path to {visit.address}"
     if largest.round_trips_s:
         return [Finding(name, State.OK, largest.describe()), _check_way(visit, largest)]
-    for codes in (size for size in _SMALLER_PACKETS if size < largest.codes_per_packet):
-        smaller = _try_packets(visit, codes)
-        if smaller.round_trips_s:
-            meaning = (
-                f"packets of {largest.codes_per_packet} codes, which this host's route to it takes, do not come "
-                f"back ({largest.error}); the MTU differs on the way. {smaller.describe()}"
-            )
-            fits_default = codes >= SWITCH_CODES_PER_PACKET
-            mend = f"ThcConfig(codes_per_packet={codes}) on all workers, or the same MTU everywhere"
-            path = Finding(name, State.PROBLEM, meaning, mend, required=not fits_default)
-            return [path, _check_way(visit, smaller)]
-    return [Finding(name, State.PROBLEM, f"no packet of codes comes back: {largest.error}", required=True)]
+    smaller = _largest_that_passes(visit, largest.codes_per_packet)
+    if smaller is None:
+        return [Finding(name, State.PROBLEM, f"no packet of codes comes back: {largest.error}", required=True)]
+    codes = smaller.codes_per_packet
+    meaning = (
+        f"packets of {largest.codes_per_packet} codes, which this host's route to it takes, do not come "
+        f"back ({largest.error}); the MTU differs on the way. {smaller.describe()}"
+    )
+    mend = f"THC_CONFIG=codes_per_packet={codes}    # on all workers, or the same MTU everywhere"
+    path = Finding(name, State.PROBLEM, meaning, mend, required=codes < SWITCH_CODES_PER_PACKET)
+    return [path, _check_way(visit, smaller)]
+
+
+def _largest_that_passes(visit: Visit, limit: int) -> _PacketTest | None:
+    """Return the largest packets below `limit` codes that come back, found by bisection; None: none do."""
+    sizes = [codes for codes in _SMALLER_PACKETS if codes < limit]
+    found, first, end = None, 0, len(sizes)
+    while first < end:
+        middle = (first + end) // 2
+        tried = _try_packets(visit, sizes[middle])
+        if tried.round_trips_s:
+            found, first = tried, middle + 1
+        else:
+            end = middle
+    return found
 
 
 def _check_way(visit: Visit, packets: _PacketTest) -> Finding:

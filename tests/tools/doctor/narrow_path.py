@@ -1,6 +1,8 @@
-"""Prints the doctor's findings about a server behind a bridge that silently drops what is larger than 1500 bytes."""
+"""Prints the doctor's findings about a server behind a bridge that silently drops what is larger than its argument."""
 
 from __future__ import annotations
+
+import sys
 
 from jumbo_hosts import SERVER_IP, connect_jumbo_hosts
 
@@ -14,7 +16,7 @@ from byteps_thc.tools.testbed.hosts.namespaces import inside
 def main() -> None:
     with Namespaces() as namespaces:
         hosts = connect_jumbo_hosts(namespaces)
-        hosts.narrow()
+        hosts.narrow(int(sys.argv[1]))
         with inside(hosts.server):
             thc_ps = ParameterServer(ip=SERVER_IP)
         with thc_ps, inside(hosts.worker):

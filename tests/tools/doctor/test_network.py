@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -94,6 +94,51 @@ def test_a_server_and_its_path(thc_ps: ParameterServer) -> None:
     assert "the median of 50" in path.meaning
     assert way.state is State.OK
     assert "datagrams of 16416 bytes" in way.meaning
+
+
+def test_the_round_trip_of_hello_on_a_long_way(thc_ps: ParameterServer) -> None:
+    """Longer than the time after which HELLO is repeated: an answer is none to the last HELLO."""
+    with delayed_by(0.25, address_of(thc_ps)) as address:
+        answer = say_hello(address, deadline_s=10.0)
+    assert 0.5 <= answer.round_trip_s < 5.0
+
+
+@contextmanager
+def delayed_by(seconds: float, server: tuple[str, int]) -> Iterator[tuple[str, int]]:
+    """An address whose datagrams reach the server, and come back, so much later."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking,
+    ):
+        asked.bind(("127.0.0.1", 0))
+        asking.connect(server)
+        senders: list[tuple[str, int]] = []
+
+        def later(work: Callable[[bytes], object], datagram: bytes) -> None:
+            timer = threading.Timer(seconds, work, [datagram])
+            timer.daemon = True
+            timer.start()
+
+        def up() -> None:
+            while (message := asked.recvfrom(2048))[0]:
+                senders.append(message[1])
+                later(asking.send, message[0])
+
+        def down() -> None:
+            while datagram := asking.recv(2048):
+                later(lambda datagram: asked.sendto(datagram, senders[0]), datagram)
+
+        threads = [threading.Thread(target=way) for way in (up, down)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield asked.getsockname()
+        finally:
+            time.sleep(3 * seconds)  # no timer finds its socket closed
+            asked.sendto(b"", asked.getsockname())
+            asking.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
 
 
 def test_the_doctor_leaves_no_job_behind() -> None:
@@ -334,11 +379,12 @@ def test_a_switch_answers_with_a_refusal() -> None:
 
 
 @needs_namespaces
-def test_a_path_that_is_narrower_than_the_routes_mtu_says() -> None:
-    """The worker's interface has jumbo frames, the server's has not: large packets vanish, the default gets through."""
+@pytest.mark.parametrize(("mtu_bytes", "codes"), [(1500, 1024), pytest.param(1000, 896, marks=pytest.mark.slow)])
+def test_a_path_that_is_narrower_than_the_routes_mtu_says(mtu_bytes: int, codes: int) -> None:
+    """The hosts' interfaces have jumbo frames, the network between has not: large packets vanish."""
     script = Path(__file__).with_name("narrow_path.py")
     result = subprocess.run(
-        [sys.executable, "-P", str(script)],
+        [sys.executable, "-P", str(script), str(mtu_bytes)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -346,9 +392,9 @@ def test_a_path_that_is_narrower_than_the_routes_mtu_says() -> None:
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "lib")},
     )
     assert "MTU differs on the way" in result.stdout, result.stdout
-    assert "1024 codes a packet" in result.stdout
-    assert "ThcConfig(codes_per_packet=1024)" in result.stdout
-    assert "datagrams of 1056 bytes" in result.stdout  # of the way, measured with packets that pass
+    assert f"{codes} codes a packet" in result.stdout
+    assert f"THC_CONFIG=codes_per_packet={codes} " in result.stdout
+    assert f"datagrams of {codes + 32} bytes" in result.stdout  # of the way, measured with packets that pass
 
 
 def interfaces_after(setup: str) -> dict[str, dict[str, str]]:
