@@ -201,8 +201,8 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   const bool queues_much =
       queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
   const bool waits = is_queue(round_.least_round_trip);
-  const bool helps = untold_rounds_ == 0 || !way_.awaits_all || rate_.get() > kFastRate ||
-                     window_bytes_ < kFewPackets * packet_bytes_;
+  const bool helps =
+      untold_rounds_ == 0 || !way_.awaits_all || rate_.get() > kFastRate || window_bytes_ < kFewPackets * packet_bytes_;
   queueing_rounds_ = queues ? queueing_rounds_ + 1 : 0;
   if (is_much_lost()) {
     shrink(kShrinkForMuchLoss);
