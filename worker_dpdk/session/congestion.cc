@@ -79,7 +79,12 @@ bool CongestionControl::has_room(std::size_t bytes, TimePoint now) noexcept {
     return false;
   }
   const double pace = kPace * rate_.get();
-  if (pace == 0 || way_.is_free() || !is_paced()) {
+  if (pace == 0) {
+    return true;
+  }
+  if (!is_paced()) {  // what goes now is not owed once there is a pace again
+    credited_at_ = now;
+    credit_bytes_ = burst_bytes();
     return true;
   }
   const std::chrono::duration<double, std::micro> elapsed = now - credited_at_;
@@ -161,8 +166,8 @@ void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
 }
 
 bool CongestionControl::is_paced() const noexcept {
-  return doubles_ || rate_.get() < kFastRate ||
-         static_cast<double>(recent_lost_bytes_) > kHardlyLost * static_cast<double>(recent_bytes_);
+  const bool hardly_loses = static_cast<double>(recent_lost_bytes_) <= kHardlyLost * static_cast<double>(recent_bytes_);
+  return !way_.is_free() && (doubles_ || rate_.get() < kFastRate || !hardly_loses);
 }
 
 bool CongestionControl::is_much_lost() const noexcept {

@@ -126,6 +126,16 @@ TEST_F(Congestion, AFastLinkThatLosesNothingTakesAWindowAtOnce) {
   EXPECT_LE(send_all(), std::size_t{64 * 1024}) << "paced after losses";
 }
 
+TEST_F(Congestion, WhatWentWithoutAPaceIsNotOwedWhenTheLinkGetsSlow) {
+  exchange(20'000);
+  send_time = Duration(5'000);
+  for (int i = 0; i < 20'000; ++i) {
+    send_all();
+    ASSERT_FALSE(under_way.empty()) << "waits for " << elapsed(now, control.next_send()).count() << " us";
+    answer();
+  }
+}
+
 TEST_F(Congestion, SendsNoLongBursts) {
   send_time = Duration(100);
   exchange(20'000);
