@@ -22,8 +22,12 @@ constexpr unsigned kQueueingRounds = 2;
 // After that the window grows by these parts a round: where no queue is to be seen, and where there is one.
 constexpr double kFastGrowth = 1.0 / 8;
 constexpr double kSlowGrowth = 1.0 / 32;
-// It does not grow into a queue that is longer than the way, and than this.
-constexpr Duration kLongestQueue{25'000};
+// It does not grow into a queue that is longer than the way and takes longer than so many bytes at the rate of delivery,
+// within these times: threads that share cores are late by milliseconds. What is stored in a server's receive memory
+// would go to a short queue at once when the next step begins.
+constexpr double kMayQueueBytes = 128 * 1024;
+constexpr Duration kMayQueueAtLeast{5'000};
+constexpr Duration kMayQueueAtMost{25'000};
 constexpr Duration kShortestQueue{200};
 // Where all packets came earlier than another worker's, nothing is known of the network. For so many rounds it is taken
 // to be as it was.
@@ -32,8 +36,9 @@ constexpr unsigned kRememberedRounds = 8;
 // at once meet in the server's queue. With fewer packets, who is last is chance.
 constexpr std::size_t kFewPackets = 20;
 // Bytes a microsecond. Threads that share cores are late by more than such a link's queue is long: who is last there is
-// chance, and no pace is kept.
+// chance. At the second rate a pace costs more than it saves.
 constexpr double kFastRate = 8;
+constexpr double kUnpacedRate = 40;
 // Loss while there is a queue, and loss of more than any way has by itself.
 constexpr double kShrinkForLoss = 0.65;
 constexpr double kShrinkForMuchLoss = 0.7;
@@ -145,6 +150,11 @@ bool CongestionControl::is_queue(Duration round_trip) const noexcept {
          round_trip > least_round_trip_ + std::max(least_round_trip_ / 4, kShortestQueue);
 }
 
+Duration CongestionControl::longest_queue() const noexcept {
+  const std::chrono::duration<double, std::micro> taken(kMayQueueBytes / rate_.get());
+  return taken < kMayQueueAtMost ? std::max(std::chrono::ceil<Duration>(taken), kMayQueueAtLeast) : kMayQueueAtMost;
+}
+
 bool CongestionControl::finds_queue() noexcept {
   if (round_.least_of_network != Duration::max()) {
     untold_rounds_ = 0;
@@ -167,7 +177,7 @@ void CongestionControl::lost(std::uint64_t mark, std::size_t bytes) noexcept {
 
 bool CongestionControl::is_paced() const noexcept {
   const bool hardly_loses = static_cast<double>(recent_lost_bytes_) <= kHardlyLost * static_cast<double>(recent_bytes_);
-  return !way_.is_free() && (doubles_ || rate_.get() < kFastRate || !hardly_loses);
+  return !way_.is_free() && (doubles_ || rate_.get() < kUnpacedRate || !hardly_loses);
 }
 
 bool CongestionControl::is_much_lost() const noexcept {
@@ -204,7 +214,7 @@ void CongestionControl::end_round(TimePoint now) noexcept {
   const bool has_sample = round_.least_round_trip != Duration::max();
   const bool queues = finds_queue();
   const bool queues_much =
-      queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, kLongestQueue);
+      queues && round_.least_round_trip > least_round_trip_ + std::max(least_round_trip_, longest_queue());
   const bool waits = is_queue(round_.least_round_trip);
   const bool helps =
       untold_rounds_ == 0 || !way_.awaits_all || rate_.get() > kFastRate || window_bytes_ < kFewPackets * packet_bytes_;

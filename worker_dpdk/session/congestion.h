@@ -67,6 +67,8 @@ class CongestionControl {
 
   void begin_round(TimePoint now) noexcept;
   bool is_queue(Duration round_trip) const noexcept;
+  /// How long a queue may be for the window to grow.
+  Duration longest_queue() const noexcept;
   /// Whether the network, and not only the wait for others, has a queue, as far as is known.
   bool finds_queue() noexcept;
   void end_round(TimePoint now) noexcept;
